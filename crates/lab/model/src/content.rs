@@ -1,0 +1,205 @@
+//! Bytes of a file: pages that were written, holes between them. Grows and shrinks; knows nothing
+//! of times and permissions.
+
+use crate::rng::mix;
+use std::collections::BTreeMap;
+
+/// Bytes of a page: the grain of holes.
+pub const PAGE_BYTES: u64 = 4096;
+
+type Page = Box<[u8; PAGE_BYTES as usize]>;
+
+/// Bytes of a file. What was never written is a hole and reads as zeros.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Content {
+    size: u64,
+    // Invariant: a page starts below `size`, and its bytes past `size` are zeros.
+    pages: BTreeMap<u64, Page>,
+}
+
+/// The part of one page that a range covers: the page, and where in it.
+fn parts(offset: u64, end: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        (at < end).then(|| {
+            let page = at / PAGE_BYTES;
+            let stop = end.min((page + 1).saturating_mul(PAGE_BYTES));
+            let range = (at - page * PAGE_BYTES) as usize..(stop - page * PAGE_BYTES) as usize;
+            at = stop;
+            (page, range)
+        })
+    })
+}
+
+impl Content {
+    /// Length in bytes.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// 512-byte blocks of the pages that were written.
+    pub fn blocks(&self) -> u64 {
+        self.pages.len() as u64 * (PAGE_BYTES / 512)
+    }
+
+    /// Up to `len` bytes from `offset`, fewer at the end.
+    pub fn read(&self, offset: u64, len: u64) -> Vec<u8> {
+        let end = offset.saturating_add(len).min(self.size);
+        let mut out = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        for (page, range) in parts(offset, end) {
+            match self.pages.get(&page) {
+                Some(bytes) => out.extend_from_slice(&bytes[range]),
+                None => out.resize(out.len() + range.len(), 0),
+            }
+        }
+        out
+    }
+
+    /// Puts `data` at `offset`; the file grows if it ends there.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let mut rest = data;
+        for (page, range) in parts(offset, offset + data.len() as u64) {
+            let (now, later) = rest.split_at(range.len());
+            self.page(page)[range].copy_from_slice(now);
+            rest = later;
+        }
+        if !data.is_empty() {
+            self.size = self.size.max(offset + data.len() as u64);
+        }
+    }
+
+    fn page(&mut self, page: u64) -> &mut Page {
+        self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_BYTES as usize]))
+    }
+
+    /// Sets the length; what is cut off is gone for ever.
+    pub fn truncate(&mut self, size: u64) {
+        if size < self.size {
+            self.punch(size, self.size);
+            self.pages.split_off(&size.div_ceil(PAGE_BYTES));
+        }
+        self.size = size;
+    }
+
+    /// Makes zeros of the bytes from `offset` up to `end`: whole pages become holes.
+    pub fn punch(&mut self, offset: u64, end: u64) {
+        let touched: Vec<u64> =
+            self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(|(&page, _)| page).collect();
+        for page in touched {
+            let start = page * PAGE_BYTES;
+            let from = offset.saturating_sub(start).min(PAGE_BYTES) as usize;
+            let to = (end - start).min(PAGE_BYTES) as usize;
+            if (from, to) == (0, PAGE_BYTES as usize) {
+                self.pages.remove(&page);
+            } else {
+                self.page(page)[from..to].fill(0);
+            }
+        }
+    }
+
+    /// The first data at or after `offset`, which is below the size.
+    pub fn next_data(&self, offset: u64) -> Option<u64> {
+        let (&page, _) = self.pages.range(offset / PAGE_BYTES..).next()?;
+        Some(offset.max(page * PAGE_BYTES))
+    }
+
+    /// The first hole at or after `offset`, which is below the size; the end counts as one.
+    pub fn next_hole(&self, offset: u64) -> u64 {
+        let mut at = offset;
+        while at < self.size && self.pages.contains_key(&(at / PAGE_BYTES)) {
+            at = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+        }
+        at.min(self.size)
+    }
+}
+
+/// A hash of bytes that does not see in what pieces, in what order or with what holes they came:
+/// zeros count for nothing, so the length must be compared beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContentHash(pub u64);
+
+impl ContentHash {
+    /// Adds bytes that stand at `offset`.
+    pub fn add(&mut self, offset: u64, bytes: &[u8]) {
+        for (at, &byte) in (offset..).zip(bytes) {
+            if byte != 0 {
+                self.0 = self.0.wrapping_add(mix(mix(at).wrapping_add(u64::from(byte))));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn content_is_what_a_plain_vector_would_be() {
+        let mut rng = Rng::new(7);
+        let (mut content, mut plain) = (Content::default(), Vec::<u8>::new());
+        for _ in 0..2000 {
+            let at = rng.below(5 * PAGE_BYTES);
+            let len = rng.below(2 * PAGE_BYTES);
+            match rng.below(4) {
+                0 => {
+                    plain.resize(at as usize, 0);
+                    content.truncate(at);
+                }
+                1 => {
+                    let end = (at + len).min(plain.len() as u64).max(at);
+                    if let Some(range) = plain.get_mut(at as usize..end as usize) {
+                        range.fill(0);
+                    }
+                    content.punch(at, end);
+                }
+                _ => {
+                    let data: Vec<u8> = (0..len).map(|_| rng.bits() as u8).collect();
+                    let end = (at + len) as usize;
+                    if len > 0 {
+                        plain.resize(plain.len().max(end), 0);
+                        plain[at as usize..end].copy_from_slice(&data);
+                    }
+                    content.write(at, &data);
+                }
+            }
+            assert_eq!(content.size(), plain.len() as u64);
+            assert!(content.read(0, u64::MAX) == plain);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_does_not_come_back() {
+        let mut content = Content::default();
+        content.write(0, &[1; 100]);
+        content.truncate(10);
+        content.truncate(20);
+        assert_eq!(content.read(5, 100), [[1; 5].as_slice(), &[0; 10]].concat());
+    }
+
+    #[test]
+    fn holes_and_data_are_found() {
+        let mut content = Content::default();
+        content.write(2 * PAGE_BYTES, b"x");
+        content.truncate(5 * PAGE_BYTES);
+        assert_eq!(content.next_data(0), Some(2 * PAGE_BYTES));
+        assert_eq!(content.next_data(2 * PAGE_BYTES + 5), Some(2 * PAGE_BYTES + 5));
+        assert_eq!(content.next_data(3 * PAGE_BYTES), None);
+        assert_eq!(content.next_hole(0), 0);
+        assert_eq!(content.next_hole(2 * PAGE_BYTES), 3 * PAGE_BYTES);
+        content.truncate(2 * PAGE_BYTES + 1);
+        assert_eq!(content.next_hole(2 * PAGE_BYTES), 2 * PAGE_BYTES + 1);
+    }
+
+    #[test]
+    fn a_hash_sees_neither_pieces_nor_holes_but_every_byte() {
+        let hash = |pieces: &[(u64, &[u8])]| {
+            let mut hash = ContentHash::default();
+            pieces.iter().for_each(|(at, bytes)| hash.add(*at, bytes));
+            hash
+        };
+        assert_eq!(hash(&[(0, b"ab\0\0c")]), hash(&[(4, b"c"), (0, b"a"), (1, b"b")]));
+        assert_ne!(hash(&[(0, b"ab")]), hash(&[(0, b"ba")]));
+        assert_ne!(hash(&[(0, b"ab")]), hash(&[(1, b"ab")]));
+    }
+}

@@ -1,0 +1,77 @@
+//! H3 universal hashing of pathnames (Archipelago 5.1, after Carter and Wegman).
+//!
+//! Every bit of the input selects one random 32-bit word, and the hash is the xor of the words
+//! selected. So it is linear: the hash of `/a/b` is that of `/a` xor what the bytes `/b` add at
+//! their position, and a child's hash costs only its own name. Never sees a key's owner.
+
+use crate::id::Key;
+use crate::name::{Name, VolumePath};
+
+/// The hash function of one volume: its matrix of random words, made from the volume's seed.
+#[derive(Clone)]
+pub struct H3 {
+    /// For each byte position of a path, one word for each bit.
+    words: Box<[[u32; 8]]>,
+}
+
+/// The hash of a path so far, from which that of a longer path follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathHash {
+    hash: u32,
+    len: u32,
+}
+
+impl PathHash {
+    /// The root's: an empty path, whose key is 0 under every seed.
+    pub const ROOT: Self = Self { hash: 0, len: 0 };
+
+    /// The placement key of a directory with this path.
+    pub const fn key(self) -> Key {
+        Key(self.hash)
+    }
+}
+
+impl H3 {
+    /// The function that belongs to `seed`. SplitMix64 fills the matrix.
+    pub fn new(seed: u64) -> Self {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) >> 32) as u32
+        };
+        Self { words: (0..VolumePath::BYTES_MAX).map(|_| std::array::from_fn(|_| next())).collect() }
+    }
+
+    /// The hash of `at`'s path with `/name` behind it; none if that is longer than a path may be.
+    pub fn child(&self, at: PathHash, name: &Name) -> Option<PathHash> {
+        let mut next = self.byte(at, b'/')?;
+        for &b in name.as_bytes() {
+            next = self.byte(next, b)?;
+        }
+        Some(next)
+    }
+
+    /// The hash of a whole path, given as its components.
+    pub fn path<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Option<PathHash> {
+        names.into_iter().try_fold(PathHash::ROOT, |at, name| self.child(at, name))
+    }
+
+    fn byte(&self, at: PathHash, byte: u8) -> Option<PathHash> {
+        let words = self.words.get(at.len as usize)?;
+        let mut hash = at.hash;
+        for (bit, word) in words.iter().enumerate() {
+            // A mask instead of a branch: name bytes are unpredictable.
+            hash ^= word & (u32::from(byte >> bit) & 1).wrapping_neg();
+        }
+        Some(PathHash { hash, len: at.len + 1 })
+    }
+}
+
+impl std::fmt::Debug for H3 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("H3")
+    }
+}

@@ -1,0 +1,20 @@
+//! What every other part of Atoll is written in: ids, names, the codec, placement and clocks.
+//!
+//! Never touches a file, a socket, a clock, a thread or a random source.
+
+pub mod clock;
+pub mod codec;
+pub mod h3;
+pub mod id;
+pub mod name;
+pub mod rebalance;
+pub mod table;
+pub mod time;
+
+pub use clock::{ClockVector, Stamp};
+pub use codec::{Decode, Encode, Malformed, Reader};
+pub use h3::{H3, PathHash};
+pub use id::{Ino, IslandId, Key, NodeId, SessionId, TxnId, VolumeId};
+pub use name::{Name, NameError, VolumePath};
+pub use table::Table;
+pub use time::Time;

@@ -1,0 +1,251 @@
+//! POSIX.1e draft ACLs in the form in which Linux keeps them (`system.posix_acl_access` and
+//! `system.posix_acl_default`, version 2). Parses, checks, masks, inherits; never stores.
+//!
+//! An `Acl` is valid by construction: the order and number of its entries is what
+//! `posix_acl_valid` asks for.
+
+use crate::attr::{Caller, mode};
+use crate::errno::Errno;
+use crate::perm::{Access, Denied, Owned};
+use atoll_core::{Decode, Encode, Malformed, Reader};
+
+/// Name of the extended attribute that holds the access ACL.
+pub const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
+/// Name of the extended attribute that holds a directory's default ACL.
+pub const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
+
+const VERSION: u32 = 2;
+const ENTRY_BYTES: usize = 8;
+const NO_ID: u32 = u32::MAX;
+
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// A named user or group, and what it may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// User or group id.
+    pub id: u32,
+    /// Read 4, write 2, execute 1.
+    pub perm: u8,
+}
+
+/// An access control list. Every permission is a sum of read 4, write 2, execute 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acl {
+    user_obj: u8,
+    users: Vec<Named>,
+    group_obj: u8,
+    groups: Vec<Named>,
+    mask: Option<u8>,
+    other: u8,
+}
+
+/// What `posix_acl_valid` expects next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    UserObj,
+    Users,
+    Groups,
+    Other,
+    End,
+}
+
+impl Acl {
+    /// The ACL that says what the mode says.
+    pub const fn from_mode(bits: u32) -> Self {
+        Self {
+            user_obj: (bits >> 6 & 7) as u8,
+            users: Vec::new(),
+            group_obj: (bits >> 3 & 7) as u8,
+            groups: Vec::new(),
+            mask: None,
+            other: (bits & 7) as u8,
+        }
+    }
+
+    /// Reads the value of the extended attribute. No entries at all is no ACL. `EOPNOTSUPP` for
+    /// another version, `EINVAL` for whatever else is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Errno> {
+        let (version, entries) = bytes.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
+        if u32::from_le_bytes(*version) != VERSION {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if entries.len() % ENTRY_BYTES != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let mut acl = Self::from_mode(0);
+        let mut expect = Expect::UserObj;
+        for raw in entries.chunks_exact(ENTRY_BYTES) {
+            let tag = u16::from_le_bytes([raw[0], raw[1]]);
+            let perm = u16::from_le_bytes([raw[2], raw[3]]);
+            let id = u32::from_le_bytes([raw[4], raw[5], raw[6], raw[7]]);
+            let perm = u8::try_from(perm).ok().filter(|p| *p <= 7).ok_or(Errno::EINVAL)?;
+            expect = acl.take(expect, tag, perm, id)?;
+        }
+        if expect == Expect::End { Ok(Some(acl)) } else { Err(Errno::EINVAL) }
+    }
+
+    fn take(&mut self, expect: Expect, tag: u16, perm: u8, id: u32) -> Result<Expect, Errno> {
+        Ok(match (expect, tag) {
+            (Expect::UserObj, USER_OBJ) => {
+                self.user_obj = perm;
+                Expect::Users
+            }
+            (Expect::Users, USER) if id != NO_ID => {
+                self.users.push(Named { id, perm });
+                Expect::Users
+            }
+            (Expect::Users, GROUP_OBJ) => {
+                self.group_obj = perm;
+                Expect::Groups
+            }
+            (Expect::Groups, GROUP) if id != NO_ID => {
+                self.groups.push(Named { id, perm });
+                Expect::Groups
+            }
+            (Expect::Groups, MASK) => {
+                self.mask = Some(perm);
+                Expect::Other
+            }
+            (Expect::Groups, OTHER) if self.users.is_empty() && self.groups.is_empty() => {
+                self.other = perm;
+                Expect::End
+            }
+            (Expect::Other, OTHER) => {
+                self.other = perm;
+                Expect::End
+            }
+            _ => return Err(Errno::EINVAL),
+        })
+    }
+
+    /// The value of the extended attribute.
+    pub fn to_xattr(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4 + ENTRY_BYTES * (self.users.len() + self.groups.len() + 4));
+        VERSION.encode(&mut out);
+        let mut put = |tag: u16, perm: u8, id: u32| {
+            tag.encode(&mut out);
+            u16::from(perm).encode(&mut out);
+            id.encode(&mut out);
+        };
+        put(USER_OBJ, self.user_obj, NO_ID);
+        self.users.iter().for_each(|named| put(USER, named.perm, named.id));
+        put(GROUP_OBJ, self.group_obj, NO_ID);
+        self.groups.iter().for_each(|named| put(GROUP, named.perm, named.id));
+        if let Some(mask) = self.mask {
+            put(MASK, mask, NO_ID);
+        }
+        put(OTHER, self.other, NO_ID);
+        out
+    }
+
+    /// Whether the mode says all that this says, so that nothing need be stored.
+    pub const fn is_minimal(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
+    }
+
+    /// The mode that shows this ACL: the group class is the mask, if there is one. Set-id and
+    /// sticky bits of `bits` stay.
+    pub const fn to_mode(&self, bits: u32) -> u32 {
+        (bits & !0o777) | (self.user_obj as u32) << 6 | (self.group_class() as u32) << 3 | self.other as u32
+    }
+
+    const fn group_class(&self) -> u8 {
+        match self.mask {
+            Some(mask) => mask,
+            None => self.group_obj,
+        }
+    }
+
+    const fn set_group_class(&mut self, perm: u8) {
+        match &mut self.mask {
+            Some(mask) => *mask = perm,
+            None => self.group_obj = perm,
+        }
+    }
+
+    /// Makes this access ACL show the mode `bits`, as `chmod(2)` does.
+    pub const fn chmod(&mut self, bits: u32) {
+        self.user_obj = (bits >> 6 & 7) as u8;
+        self.set_group_class((bits >> 3 & 7) as u8);
+        self.other = (bits & 7) as u8;
+    }
+
+    /// What a file gets that is created with `bits` where this is the default ACL: its mode, and
+    /// its access ACL unless that says no more than the mode. The umask plays no part.
+    pub fn inherit(&self, bits: u32) -> (u32, Option<Self>) {
+        let mut access = self.clone();
+        access.chmod(self.to_mode(0) & bits);
+        let bits = access.to_mode(bits);
+        (bits, if access.is_minimal() { None } else { Some(access) })
+    }
+
+    /// Judges a caller who is not the file's owner and not root.
+    pub(crate) fn check_not_owner(&self, caller: &Caller, gid: u32, want: Access) -> Result<(), Denied> {
+        let verdict = |ok| if ok { Ok(()) } else { Err(Denied::Errno(Errno::EACCES)) };
+        let masked = want.within(u32::from(self.mask.unwrap_or(7)));
+        if let Some(named) = self.users.iter().find(|named| named.id == caller.uid) {
+            return verdict(masked && want.within(u32::from(named.perm)));
+        }
+        // One matching group that grants is enough; matching ones that do not shut out "other".
+        let (mut matched, mut may_match, mut may_grant) = (false, false, false);
+        let owning = Named { id: gid, perm: self.group_obj };
+        for group in std::iter::once(&owning).chain(&self.groups) {
+            let grants = want.within(u32::from(group.perm));
+            match caller.is_member(group.id) {
+                Some(true) if grants => return verdict(masked),
+                Some(true) => matched = true,
+                Some(false) => {}
+                None if grants => may_grant = true,
+                None => may_match = true,
+            }
+        }
+        // Every verdict that the unknown memberships leave open.
+        let granted = may_grant.then_some(masked);
+        let shut_out = (matched || may_match).then_some(false);
+        let other = (!matched).then_some(want.within(u32::from(self.other)));
+        let mut open = [granted, shut_out, other].into_iter().flatten();
+        let first = open.next().expect("either a group matched, or other is possible");
+        if open.all(|verdict| verdict == first) { verdict(first) } else { Err(Denied::NeedGroups) }
+    }
+}
+
+/// What setting the access ACL of `what` to `acl` leaves: the ACL to store (none if the mode says
+/// it all) and the mode. `None` takes the ACL away and leaves the mode. Whether the caller may is
+/// for `xattr::may_write`; `kill_sgid` is the frontend's word that set-group-id must go.
+pub fn set_access(
+    caller: &Caller,
+    what: Owned,
+    acl: Option<Acl>,
+    kill_sgid: bool,
+) -> Result<(Option<Acl>, u32), Denied> {
+    let Some(acl) = acl else { return Ok((None, what.mode)) };
+    let mut bits = acl.to_mode(what.mode);
+    if bits & mode::SETGID != 0 && !caller.is_root() {
+        let member = if kill_sgid { Some(false) } else { caller.is_member(what.gid) };
+        if !member.ok_or(Denied::NeedGroups)? {
+            bits &= !mode::SETGID;
+        }
+    }
+    Ok((if acl.is_minimal() { None } else { Some(acl) }, bits))
+}
+
+impl Encode for Acl {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.to_xattr().as_slice().encode(out);
+    }
+}
+
+impl Decode for Acl {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::parse(r.take_bytes("acl")?).ok().flatten().ok_or(Malformed::new("acl"))
+    }
+}

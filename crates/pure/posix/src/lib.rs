@@ -1,0 +1,16 @@
+//! POSIX's words, used from the frontends down to the log: operations, answers, attributes, error
+//! numbers, and the rules (permissions, ACLs, set-id bits) as pure functions.
+//!
+//! Never touches a file, a socket or a clock; knows nothing of islands.
+
+pub mod acl;
+pub mod attr;
+pub mod errno;
+pub mod locks;
+pub mod op;
+pub mod perm;
+pub mod xattr;
+
+pub use attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
+pub use errno::Errno;
+pub use op::{Allocation, Answer, DirEntry, Found, LockKind, LockRange, Op, RenameMode, Whence, XattrMode};

@@ -1,0 +1,283 @@
+//! The lock table of one file: byte ranges of `fcntl(2)` and whole-file locks of `flock(2)`.
+//! Grants or names who stands in the way; who waits, and for how long, is the caller's.
+//!
+//! Invariant: `posix` is sorted by (start, owner); an owner's ranges neither overlap nor, when of
+//! one kind, touch. An owner has one flock at most. A write lock shares no byte with another owner's.
+
+use crate::op::{LockKind, LockRange};
+use atoll_core::{Decode, Encode, Malformed, Reader, SessionId, wire_struct};
+use std::collections::BTreeSet;
+
+/// Most locks that are held on one file; past it, `ENOLCK`.
+pub const HELD_MAX: usize = 8192;
+
+wire_struct! {
+    /// Whose a lock is: the kernel's lock owner within a session. A number may be a process's for
+    /// `fcntl(2)` or an open file's for `flock(2)`; the two do not meet.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct LockOwner {
+        /// The client that took it.
+        pub session: SessionId,
+        /// Who at that client.
+        pub owner: u64,
+    }
+}
+
+wire_struct! {
+    /// A range that is locked.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Held {
+        /// First byte.
+        pub start: u64,
+        /// Last byte, inclusive.
+        pub end: u64,
+        /// Whose it is.
+        pub who: LockOwner,
+        /// The process to show.
+        pub pid: u32,
+        /// Nobody else may lock any of it; otherwise others may read-lock.
+        pub exclusive: bool,
+    }
+}
+
+/// Why a lock was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotLocked {
+    /// This one stands in the way: wait, or `EAGAIN`.
+    Blocked {
+        /// The first lock that conflicts.
+        by: LockRange,
+        /// Asking for another kind of flock gave up the old one first, as on Linux: whoever waits
+        /// for it may go.
+        released: bool,
+    },
+    /// The file has `HELD_MAX` locks: `ENOLCK`.
+    TooMany,
+    /// The range ends before it starts: `EINVAL`.
+    BadRange,
+}
+
+impl Held {
+    const fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.start <= end && start <= self.end
+    }
+
+    /// Overlaps the range, or ends right before it, or starts right behind it.
+    const fn touches(&self, start: u64, end: u64) -> bool {
+        self.start <= end.saturating_add(1) && start <= self.end.saturating_add(1)
+    }
+
+    const fn show(&self, flock: bool) -> LockRange {
+        LockRange {
+            start: self.start,
+            end: self.end,
+            kind: if self.exclusive { LockKind::Write } else { LockKind::Read },
+            owner: self.who.owner,
+            pid: self.pid,
+            flock,
+        }
+    }
+
+    const fn key(&self) -> (u64, LockOwner) {
+        (self.start, self.who)
+    }
+}
+
+wire_struct! {
+    /// The locks that are held on one file.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct LockRows {
+        /// Ranges of `fcntl(2)`.
+        pub posix: Vec<Held>,
+        /// Locks of `flock(2)`, each from 0 to `u64::MAX`.
+        pub flock: Vec<Held>,
+    }
+}
+
+/// The lock table of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Locks(LockRows);
+
+impl Locks {
+    /// Whether nothing is locked, so that nothing need be kept.
+    pub const fn is_empty(&self) -> bool {
+        self.0.posix.is_empty() && self.0.flock.is_empty()
+    }
+
+    /// How many locks are held.
+    pub const fn len(&self) -> usize {
+        self.0.posix.len() + self.0.flock.len()
+    }
+
+    /// Everything that is held.
+    pub fn held(&self) -> impl Iterator<Item = (LockOwner, LockRange)> + '_ {
+        let posix = self.0.posix.iter().map(|held| (held.who, held.show(false)));
+        posix.chain(self.0.flock.iter().map(|held| (held.who, held.show(true))))
+    }
+
+    /// The first lock of somebody else that `lock` of `who` would have to wait for.
+    pub fn conflicts(&self, lock: &LockRange, who: LockOwner) -> Option<LockRange> {
+        if lock.kind == LockKind::Unlock {
+            return None;
+        }
+        let exclusive = lock.kind == LockKind::Write;
+        let (table, start, end) = self.table(lock);
+        table
+            .iter()
+            .find(|held| held.who != who && held.overlaps(start, end) && (exclusive || held.exclusive))
+            .map(|held| held.show(lock.flock))
+    }
+
+    /// What `F_GETLK` answers: the first lock in the way, or `lock` as unlocked.
+    pub fn test(&self, session: SessionId, lock: &LockRange) -> LockRange {
+        let who = LockOwner { session, owner: lock.owner };
+        self.conflicts(lock, who).unwrap_or(LockRange { kind: LockKind::Unlock, ..*lock })
+    }
+
+    /// Takes `lock`, converting what its owner holds of the range; `LockKind::Unlock` gives it up.
+    /// Says whether anything was given up, so that those who wait may try again.
+    pub fn set(&mut self, session: SessionId, lock: &LockRange) -> Result<bool, NotLocked> {
+        if lock.start > lock.end && !lock.flock {
+            return Err(NotLocked::BadRange);
+        }
+        let who = LockOwner { session, owner: lock.owner };
+        if lock.flock { self.set_flock(who, lock) } else { self.set_posix(who, lock) }
+    }
+
+    /// Gives up all that `owner` of `session` holds: the last descriptor was closed. Says whether
+    /// there was anything.
+    pub fn drop_owner(&mut self, who: LockOwner) -> bool {
+        self.retain(|held| held.who != who)
+    }
+
+    /// Gives up all that `session` holds: the client is gone. Says whether there was anything.
+    pub fn drop_session(&mut self, session: SessionId) -> bool {
+        self.retain(|held| held.who.session != session)
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Held) -> bool) -> bool {
+        let before = self.len();
+        self.0.posix.retain(&keep);
+        self.0.flock.retain(&keep);
+        self.len() != before
+    }
+
+    fn table(&self, lock: &LockRange) -> (&[Held], u64, u64) {
+        if lock.flock { (&self.0.flock, 0, u64::MAX) } else { (&self.0.posix, lock.start, lock.end) }
+    }
+
+    fn set_flock(&mut self, who: LockOwner, lock: &LockRange) -> Result<bool, NotLocked> {
+        let exclusive = lock.kind == LockKind::Write;
+        let mine = self.0.flock.iter().position(|held| held.who == who);
+        if let Some(at) = mine {
+            if lock.kind != LockKind::Unlock && self.0.flock[at].exclusive == exclusive {
+                return Ok(false);
+            }
+            // Linux converts in two steps: whoever cannot get the new lock has lost the old one.
+            self.0.flock.remove(at);
+        }
+        let released = mine.is_some();
+        if lock.kind == LockKind::Unlock {
+            return Ok(released);
+        }
+        if let Some(by) = self.conflicts(lock, who) {
+            return Err(NotLocked::Blocked { by, released });
+        }
+        if self.len() >= HELD_MAX {
+            return Err(NotLocked::TooMany);
+        }
+        self.0.flock.push(Held { start: 0, end: u64::MAX, who, pid: lock.pid, exclusive });
+        Ok(released)
+    }
+
+    fn set_posix(&mut self, who: LockOwner, lock: &LockRange) -> Result<bool, NotLocked> {
+        if let Some(by) = self.conflicts(lock, who) {
+            return Err(NotLocked::Blocked { by, released: false });
+        }
+        let unlock = lock.kind == LockKind::Unlock;
+        let splits = |held: &Held| held.who == who && held.start < lock.start && held.end > lock.end;
+        let more = usize::from(self.0.posix.iter().any(splits)) + usize::from(!unlock);
+        if more > 0 && self.len() + more > HELD_MAX {
+            return Err(NotLocked::TooMany);
+        }
+        let mut new =
+            Held { start: lock.start, end: lock.end, who, pid: lock.pid, exclusive: lock.kind == LockKind::Write };
+        let mut released = false;
+        let mut cut = Vec::new();
+        self.0.posix.retain(|held| {
+            if held.who != who {
+                return true;
+            }
+            if !unlock && held.exclusive == new.exclusive && held.touches(lock.start, lock.end) {
+                new.start = new.start.min(held.start);
+                new.end = new.end.max(held.end);
+                return false;
+            }
+            if !held.overlaps(lock.start, lock.end) {
+                return true;
+            }
+            released |= unlock || held.exclusive;
+            if held.start < lock.start {
+                cut.push(Held { end: lock.start - 1, ..*held });
+            }
+            if held.end > lock.end {
+                cut.push(Held { start: lock.end + 1, ..*held });
+            }
+            false
+        });
+        if !unlock {
+            cut.push(new);
+        }
+        for held in cut {
+            let at = self.0.posix.partition_point(|other| other.key() < held.key());
+            self.0.posix.insert(at, held);
+        }
+        Ok(released)
+    }
+
+    /// Panics if an invariant of the table is broken.
+    pub fn check(&self) {
+        assert!(self.is_sound(), "lock table is unsound: {self:?}");
+    }
+
+    fn is_sound(&self) -> bool {
+        let LockRows { posix, flock } = &self.0;
+        let sorted = posix.windows(2).all(|pair| pair[0].key() < pair[1].key());
+        let whole = flock.iter().all(|held| held.start == 0 && held.end == u64::MAX);
+        sorted && whole && posix.iter().all(|held| held.start <= held.end) && ranges_fit(posix) && flocks_fit(flock)
+    }
+}
+
+/// Whether no two byte ranges of a table that is sorted by start contradict each other.
+fn ranges_fit(table: &[Held]) -> bool {
+    let fits = |a: &Held, b: &Held| {
+        if a.who == b.who {
+            !a.overlaps(b.start, b.end) && a.exclusive != b.exclusive
+        } else {
+            !(a.exclusive || b.exclusive) || !a.overlaps(b.start, b.end)
+        }
+    };
+    table.iter().enumerate().all(|(at, a)| {
+        let mut near = table[at + 1..].iter().take_while(|b| b.start <= a.end.saturating_add(1));
+        near.all(|b| fits(a, b))
+    })
+}
+
+/// Whether each owner has one flock, and an exclusive one is alone.
+fn flocks_fit(table: &[Held]) -> bool {
+    let owners: BTreeSet<LockOwner> = table.iter().map(|held| held.who).collect();
+    owners.len() == table.len() && (table.len() < 2 || table.iter().all(|held| !held.exclusive))
+}
+
+impl Encode for Locks {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl Decode for Locks {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let locks = Self(LockRows::decode(r)?);
+        if locks.len() <= HELD_MAX && locks.is_sound() { Ok(locks) } else { Err(Malformed::new("locks")) }
+    }
+}

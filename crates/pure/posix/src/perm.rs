@@ -1,0 +1,334 @@
+//! Who may do what to a file: Linux's permission rules for the last step of an operation, what a
+//! new file inherits, and what `chmod`, `chown`, `truncate` and `utimensat` leave behind. Decides
+//! from values; never looks anything up.
+//!
+//! Linux's capabilities are not known here: uid 0 has all of them, everybody else none. Group
+//! membership may be unknown (`Caller::groups` is `None`); wherever it could turn the verdict, the
+//! verdict is `Denied::NeedGroups`, and where it could not, nobody is asked.
+
+use crate::acl::Acl;
+use crate::attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
+use crate::errno::Errno;
+use atoll_core::Time;
+
+/// Largest length of a file in bytes: `loff_t` is signed.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Nanoseconds that a `Time` may hold, exclusive.
+const NANOS_PER_SEC: u32 = 1_000_000_000;
+
+/// Why an operation is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// Refused with this error, whatever groups the caller is in.
+    Errno(Errno),
+    /// The caller's supplementary groups decide, and they were not sent: ask again with them.
+    NeedGroups,
+}
+
+impl From<Errno> for Denied {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// A set of read, write and execute, with the values of the permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access(u8);
+
+impl Access {
+    /// List a directory, read a file.
+    pub const READ: Self = Self(4);
+    /// Change a directory's names, write a file.
+    pub const WRITE: Self = Self(2);
+    /// Walk through a directory, run a file.
+    pub const EXEC: Self = Self(1);
+    /// What adding or removing a name asks of a directory.
+    pub const CHANGE_NAMES: Self = Self(3);
+
+    /// The set of the low three bits of `bits`.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits & 7)
+    }
+
+    /// Whether `granted` (the low three bits) holds all of this set.
+    pub const fn within(self, granted: u32) -> bool {
+        self.0 as u32 & !granted == 0
+    }
+
+    const fn verdict(self, granted: u32) -> Result<(), Denied> {
+        if self.within(granted) { Ok(()) } else { Err(Denied::Errno(Errno::EACCES)) }
+    }
+}
+
+/// What permission rules need to know of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The twelve permission bits.
+    pub mode: u32,
+    /// Type.
+    pub kind: Kind,
+}
+
+impl From<&Attr> for Owned {
+    fn from(attr: &Attr) -> Self {
+        Self { uid: attr.uid, gid: attr.gid, mode: attr.mode, kind: attr.kind }
+    }
+}
+
+impl Caller {
+    /// Whether the caller is the superuser.
+    pub const fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether the caller is in `gid`; `None` if that depends on groups that were not sent.
+    pub fn is_member(&self, gid: u32) -> Option<bool> {
+        if self.gid == gid {
+            return Some(true);
+        }
+        Some(self.groups.as_ref()?.contains(&gid))
+    }
+
+    /// Whether the caller is the owner of `what`, or acts as one.
+    pub const fn acts_as_owner(&self, what: &Owned) -> bool {
+        self.uid == what.uid || self.is_root()
+    }
+
+    /// Linux's `in_group_or_capable`.
+    fn keeps_setgid(&self, gid: u32) -> Result<bool, Denied> {
+        if self.is_root() {
+            return Ok(true);
+        }
+        self.is_member(gid).ok_or(Denied::NeedGroups)
+    }
+}
+
+/// Whether `caller` has all of `want` on `what`, whose access ACL is `acl`. `EACCES` if not.
+pub fn check(caller: &Caller, what: Owned, want: Access, acl: Option<&Acl>) -> Result<(), Denied> {
+    if caller.is_root() {
+        // Somebody must be allowed to run it for root to be.
+        let runs = want.0 & Access::EXEC.0 != 0 && what.kind != Kind::Directory;
+        return if runs && what.mode & 0o111 == 0 { Err(Errno::EACCES.into()) } else { Ok(()) };
+    }
+    if caller.uid == what.uid {
+        return want.verdict(what.mode >> 6);
+    }
+    // An empty group class switches the ACL off: Linux then judges by the mode alone, so that even
+    // a named user gets what others get.
+    if let Some(acl) = acl
+        && what.mode & 0o070 != 0
+    {
+        return acl.check_not_owner(caller, what.gid, want);
+    }
+    let (group, other) = (what.mode >> 3, what.mode);
+    if want.within(group) == want.within(other) {
+        return want.verdict(other);
+    }
+    match caller.is_member(what.gid) {
+        Some(true) => want.verdict(group),
+        Some(false) => want.verdict(other),
+        None => Err(Denied::NeedGroups),
+    }
+}
+
+/// Whether `caller` may put a new name into `dir`. `EACCES` if not.
+pub fn may_create(caller: &Caller, dir: Owned, acl: Option<&Acl>) -> Result<(), Denied> {
+    check(caller, dir, Access::CHANGE_NAMES, acl)
+}
+
+/// Whether `caller` may take the name of `victim` out of `dir`, whose ACL is `acl`. `EACCES`
+/// without write and execute permission; `EPERM` if `dir` is sticky and `caller` owns neither.
+pub fn may_delete(caller: &Caller, dir: Owned, acl: Option<&Acl>, victim: Owned) -> Result<(), Denied> {
+    check(caller, dir, Access::CHANGE_NAMES, acl)?;
+    let sticky = dir.mode & mode::STICKY != 0;
+    if sticky && !caller.acts_as_owner(&victim) && caller.uid != dir.uid {
+        return Err(Errno::EPERM.into());
+    }
+    Ok(())
+}
+
+/// Whether `caller` may make a file of this kind at all: devices are root's (`EPERM`), but a
+/// character device 0:0, a whiteout, opens nothing and is anybody's.
+pub fn may_make(caller: &Caller, kind: Kind, rdev: u32) -> Result<(), Denied> {
+    let whiteout = kind == Kind::CharDevice && rdev == 0;
+    let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+    if device && !whiteout && !caller.is_root() { Err(Errno::EPERM.into()) } else { Ok(()) }
+}
+
+/// Who owns a new file, and its permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Born {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The twelve permission bits.
+    pub mode: u32,
+    /// Access ACL, if it says more than the mode.
+    pub acl: Option<Acl>,
+    /// Default ACL of a new directory.
+    pub default_acl: Option<Acl>,
+}
+
+/// What a new file of `kind` gets from its creator and from its directory `dir`, whose default
+/// ACL is `default_acl`. `mode` is what was asked for, before `umask`.
+pub fn born(
+    caller: &Caller,
+    dir: Owned,
+    default_acl: Option<&Acl>,
+    kind: Kind,
+    asked: u32,
+    umask: u32,
+) -> Result<Born, Denied> {
+    let inherits = dir.mode & mode::SETGID != 0;
+    let gid = if inherits { dir.gid } else { caller.gid };
+    // A symbolic link has no permissions of its own, and mkdir(2) takes no set-id bits.
+    let mut bits = match kind {
+        Kind::Symlink => return Ok(Born { uid: caller.uid, gid, mode: 0o777, acl: None, default_acl: None }),
+        Kind::Directory => asked & 0o1777,
+        _ => asked & mode::ALL,
+    };
+    // Else anybody could make a program of a group that he is not in. Linux judges before the umask.
+    let group_runs = mode::SETGID | mode::GROUP_EXEC;
+    if inherits && bits & group_runs == group_runs && !caller.keeps_setgid(dir.gid)? {
+        bits &= !mode::SETGID;
+    }
+    let (bits, acl) = match default_acl {
+        Some(default) => default.inherit(bits),
+        None => (bits & !(umask & 0o777), None),
+    };
+    let directory = kind == Kind::Directory;
+    Ok(Born {
+        uid: caller.uid,
+        gid,
+        mode: if directory && inherits { bits | mode::SETGID } else { bits },
+        acl,
+        default_acl: if directory { default_acl.cloned() } else { None },
+    })
+}
+
+/// The mode that is left when an unprivileged caller changes bytes: set-user-id always goes,
+/// set-group-id where it means that the group runs it.
+pub const fn kill_set_id(bits: u32) -> u32 {
+    let left = bits & !mode::SETUID;
+    if left & mode::GROUP_EXEC != 0 { left & !mode::SETGID } else { left }
+}
+
+/// Checks `set` and says what the attributes are afterwards. `acl` is the access ACL; when the mode
+/// changes, its caller also stores `Acl::chmod`.
+///
+/// `EPERM` for what needs the owner, `EACCES` for what needs write permission, `EISDIR` or `EINVAL`
+/// for the length of what has none, `EFBIG`, `EOPNOTSUPP` for the mode of a symbolic link. `blocks`
+/// stays as it was.
+pub fn apply_setattr(
+    attr: &Attr,
+    acl: Option<&Acl>,
+    set: &SetAttr,
+    caller: &Caller,
+    now: Time,
+) -> Result<Attr, Denied> {
+    check_values(attr, set)?;
+    let what = Owned::from(attr);
+    let owner = caller.acts_as_owner(&what);
+    let touch = set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
+    if touch && !owner {
+        check(caller, what, Access::WRITE, acl)?;
+    }
+    let mut after = *attr;
+    chown(caller, what, set, &mut after)?;
+    if let Some(asked) = set.mode {
+        if !owner {
+            return Err(Errno::EPERM.into());
+        }
+        let asked = asked & mode::ALL;
+        let strip = asked & mode::SETGID != 0 && !caller.keeps_setgid(after.gid)?;
+        after.mode = if strip { asked & !mode::SETGID } else { asked };
+    }
+    if (set.uid.is_some() || set.gid.is_some()) && attr.kind != Kind::Directory {
+        // For root too: the new owner did not write this program. Without group execute the bit
+        // once meant mandatory locking, and whoever is in the group keeps it.
+        after.mode = kill_set_id(after.mode);
+        if after.mode & mode::SETGID != 0 && !caller.keeps_setgid(attr.gid)? {
+            after.mode &= !mode::SETGID;
+        }
+    }
+    if set.kill_set_id && attr.kind != Kind::Directory {
+        after.mode = kill_set_id(after.mode);
+    }
+    // Only "both now" is a touch, which needs no more than write permission. A "now" that comes
+    // with a length is the truncate's own.
+    let implied = |time: Option<SetTime>| time == Some(SetTime::Now) && set.size.is_some();
+    let asks = |time: Option<SetTime>| time.is_some() && !implied(time);
+    if !touch && !owner && (asks(set.atime) || asks(set.mtime)) {
+        return Err(Errno::EPERM.into());
+    }
+    if let Some(size) = set.size {
+        if !set.opened {
+            check(caller, what, Access::WRITE, acl)?;
+        }
+        // Also when the length stays: ftruncate(2) and O_TRUNC do, and a frontend cannot always
+        // tell them from truncate(2), which on Linux does not.
+        after.size = size;
+        after.mtime = now;
+    }
+    after.atime = resolve(set.atime, after.atime, now);
+    after.mtime = resolve(set.mtime, after.mtime, now);
+    after.ctime = now;
+    Ok(after)
+}
+
+fn check_values(attr: &Attr, set: &SetAttr) -> Result<(), Errno> {
+    if let Some(size) = set.size {
+        match attr.kind {
+            Kind::Regular if size > FILE_BYTES_MAX => return Err(Errno::EFBIG),
+            Kind::Regular => {}
+            Kind::Directory => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    if set.mode.is_some() && attr.kind == Kind::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // -1 is "unchanged" to chown(2), so it can be nobody's id.
+    if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+        return Err(Errno::EINVAL);
+    }
+    let bad = |t: Option<SetTime>| matches!(t, Some(SetTime::To { time }) if time.nanos >= NANOS_PER_SEC);
+    if bad(set.atime) || bad(set.mtime) { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+fn chown(caller: &Caller, what: Owned, set: &SetAttr, after: &mut Attr) -> Result<(), Denied> {
+    let owner = caller.uid == what.uid;
+    if let Some(uid) = set.uid {
+        let unchanged = owner && uid == what.uid;
+        if !caller.is_root() && !unchanged {
+            return Err(Errno::EPERM.into());
+        }
+        after.uid = uid;
+    }
+    if let Some(gid) = set.gid {
+        if !caller.is_root() {
+            if !owner {
+                return Err(Errno::EPERM.into());
+            }
+            if gid != what.gid && !caller.is_member(gid).ok_or(Denied::NeedGroups)? {
+                return Err(Errno::EPERM.into());
+            }
+        }
+        after.gid = gid;
+    }
+    Ok(())
+}
+
+fn resolve(set: Option<SetTime>, old: Time, now: Time) -> Time {
+    match set {
+        None => old,
+        Some(SetTime::Now) => now,
+        Some(SetTime::To { time }) => time,
+    }
+}

@@ -1,0 +1,16 @@
+//! What goes over the wire, into the log and into the snapshot: messages, records, rows.
+//!
+//! Only shapes and their bytes; what they cause is the machines' business. `docs/FORMATS.md`
+//! lists the layouts, and golden files in the tests hold them still.
+
+pub mod message;
+pub mod record;
+pub mod row;
+pub mod volume;
+
+pub use message::{
+    Ancestor, ClientOp, JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote, Work,
+};
+pub use record::{BodyChange, Change, Record};
+pub use row::{Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs};
+pub use volume::{NodeConfig, VolumeConfig};

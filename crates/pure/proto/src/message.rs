@@ -1,0 +1,252 @@
+//! Messages between clients and islands and among islands.
+
+use atoll_core::{
+    Ino, IslandId, Key, Name, SessionId, Stamp, Table, TxnId, VolumePath, wire_enum, wire_struct,
+};
+use atoll_posix::{Answer, Caller, Errno, Found, Op};
+
+use crate::row::{Place, Static, Xattrs};
+
+wire_struct! {
+    /// What a client asks of an island. Bytes of a write travel beside it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Request {
+        /// Who asks.
+        pub session: SessionId,
+        /// Number of a request that changes something, so that a repeated one gets the first
+        /// result; 0 for one that only reads.
+        pub seq: u64,
+        /// The client has the results of all its requests to this island below this.
+        pub acked: u64,
+        /// Version of the sender's table.
+        pub table: u64,
+        /// What the sender has seen of the islands' journals, as far as it is news on this link.
+        pub vector: Vec<(IslandId, Stamp)>,
+        /// With whose credentials the last step is checked.
+        pub caller: Caller,
+        /// What.
+        pub op: ClientOp,
+    }
+}
+
+wire_enum! {
+    /// What a client can ask.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum ClientOp {
+        /// An operation of a file system.
+        1 => Fs { /// It.
+            op: Op },
+        /// Begin a session. `Outcome::Attached`.
+        2 => Attach { /// It is a mount.
+            mount: bool },
+        /// End the session: its locks and orphans go.
+        3 => Detach,
+        /// Walk a path from the root with permission checks, as far as this island's skeleton
+        /// goes. `Outcome::Resolved`.
+        4 => Resolve { /// The path.
+            path: VolumePath },
+        /// Is there a directory of this name, as far as this island's skeleton knows?
+        /// `Outcome::Ok` with `Answer::Found`, or `ESTALE`.
+        5 => Skeleton { /// The directory above.
+            parent: Ino, /// Its name.
+            name: Name },
+        /// Attributes of a directory from this island's skeleton or stub.
+        6 => SkeletonAttr { /// The directory.
+            ino: Ino },
+        /// The mount no longer holds these files open.
+        7 => Release { /// They.
+            inos: Vec<Ino> },
+        /// The lease goes on. `Outcome::Attached`.
+        8 => Renew,
+        /// End a request that waits, such as for a lock.
+        9 => Cancel { /// Its number on this link.
+            request: u64 },
+    }
+}
+
+wire_struct! {
+    /// How far a path was walked.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Resolved {
+        /// The deepest directory or file that was reached.
+        pub found: Found,
+        /// Its placement key, if it is a directory.
+        pub key: Option<Key>,
+        /// How many components of the path lead to it.
+        pub depth: u32,
+        /// This island owns the directory where the walk ended, so what is missing does not exist.
+        pub is_final: bool,
+    }
+}
+
+wire_struct! {
+    /// What an island answers. Bytes of a read travel beside it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Reply {
+        /// What the island has seen of the islands' journals, as far as it is news on this link.
+        pub vector: Vec<(IslandId, Stamp)>,
+        /// The outcome.
+        pub outcome: Outcome,
+    }
+}
+
+wire_enum! {
+    /// How a request ended.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Outcome {
+        /// Done.
+        1 => Ok { /// What it tells.
+            answer: Answer, /// Placement keys of the directories in the answer, in their order.
+            keys: Vec<Key> },
+        /// It has no effect.
+        2 => Failed { /// Why.
+            errno: Errno },
+        /// A supplementary group could allow it: ask again with the caller's groups.
+        3 => NeedGroups,
+        /// The sender's table is old: here is the one to use.
+        4 => StaleTable { /// It.
+            table: Table },
+        /// Not served now (the island starts); ask again in a moment.
+        5 => NotNow,
+        /// A walked path.
+        6 => Resolved { /// How far.
+            resolved: Resolved },
+        /// The session is known here. `sole`: no other mount is, and what is answered may be kept
+        /// until recalled.
+        7 => Attached { /// No other mount.
+            sole: bool, /// Incarnation of the island.
+            incarnation: u32 },
+        /// No such session (it expired): attach first.
+        8 => NoSession,
+    }
+}
+
+wire_enum! {
+    /// What an island tells a client unasked.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Notice {
+        /// Drop everything that was kept, then send `Renew`.
+        1 => Recall,
+        /// This file has lost its last name; release it when it is closed.
+        2 => Orphan { /// The file.
+            ino: Ino },
+        /// From now on what is answered may be kept.
+        3 => Sole,
+    }
+}
+
+wire_struct! {
+    /// One island to another.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct PeerMessage {
+        /// Sender.
+        pub from: IslandId,
+        /// The sender's incarnation.
+        pub incarnation: u32,
+        /// What the sender has seen of the islands' journals, as far as it is news on this link.
+        pub vector: Vec<(IslandId, Stamp)>,
+        /// What.
+        pub peer: Peer,
+    }
+}
+
+wire_struct! {
+    /// A directory as an ancestor: what a skeleton needs of it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Ancestor {
+        /// Its id.
+        pub ino: Ino,
+        /// Placement key.
+        pub key: Key,
+        /// Where it is.
+        pub place: Place,
+        /// Static attributes.
+        pub fixed: Static,
+        /// Extended attributes, ACLs among them.
+        pub xattrs: Xattrs,
+    }
+}
+
+wire_enum! {
+    /// What a transaction's participant is asked to do.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Work {
+        /// mkdir: own a new directory.
+        1 => Adopt { /// The directory.
+            dir: Ancestor, /// When it was made.
+            time: atoll_core::Time, /// Its ancestors, from the root down.
+            chain: Vec<Ancestor> },
+        /// rmdir: take no new names, and go if the transaction commits.
+        2 => Seal { /// The directory.
+            ino: Ino },
+    }
+}
+
+wire_enum! {
+    /// A participant's answer to a prepare.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Vote {
+        /// Prepared: the outcome will be carried out.
+        1 => Yes,
+        /// Not possible.
+        2 => No { /// Why.
+            errno: Errno },
+        /// Another transaction holds what this one needs: try again after a pause.
+        3 => Busy,
+        /// The participant has seen more than the chain of ancestors was made from: try again.
+        4 => Behind,
+    }
+}
+
+wire_enum! {
+    /// A change to a directory that every island with it applies, in its coordinator's order.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum JournalEntry {
+        /// It has moved.
+        1 => Place { /// The directory.
+            ino: Ino, /// Where it is.
+            place: Place },
+        /// Its static attributes have changed.
+        2 => Fixed { /// The directory.
+            ino: Ino, /// Where it is: whose stub follows.
+            parent: Ino, /// Attributes.
+            fixed: Static, /// Extended attributes, if they have changed.
+            xattrs: Option<Xattrs> },
+    }
+}
+
+wire_enum! {
+    /// What islands tell each other.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Peer {
+        /// The sender has started, and asks for what the receiver has for it.
+        1 => Hello,
+        /// The answer: everything that the receiver had for the sender was sent before this.
+        2 => HelloDone,
+        /// Coordinator to participant.
+        3 => Prepare { /// The transaction.
+            txn: TxnId, /// What to do.
+            work: Work },
+        /// Participant to coordinator.
+        4 => Voted { /// The transaction.
+            txn: TxnId, /// Its answer.
+            vote: Vote },
+        /// Coordinator to participant, repeated until `Stable`.
+        5 => Decided { /// The transaction.
+            txn: TxnId, /// It happens.
+            commit: bool },
+        /// Participant to coordinator: the outcome is carried out and synced here.
+        6 => Stable { /// The transactions.
+            txns: Vec<TxnId> },
+        /// Participant to coordinator: what became of it?
+        7 => Ask { /// The transaction.
+            txn: TxnId },
+        /// The coordinator's journal, in order and without a gap from what was applied.
+        8 => Journal { /// Stamp that the receiver must have applied before these.
+            after: Stamp, /// The entries.
+            entries: Vec<(Stamp, JournalEntry)> },
+        /// Applied, up to this stamp of the receiver's journal.
+        9 => Applied { /// Stamp.
+            upto: Stamp },
+    }
+}

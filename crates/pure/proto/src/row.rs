@@ -1,0 +1,234 @@
+//! The rows that an island's state is made of (`DESIGN` 4).
+
+use atoll_core::{
+    Decode, Encode, Ino, IslandId, Key, Malformed, Name, Reader, SessionId, Stamp, Time, TxnId, wire_enum,
+    wire_struct,
+};
+use atoll_posix::{Attr, Kind};
+use bytes::Bytes;
+
+use crate::message::Work;
+
+wire_struct! {
+    /// A file (anything but a directory), at its home.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Inode {
+        /// What `stat` shows.
+        pub attr: Attr,
+        /// Target of a symbolic link.
+        pub target: Option<Bytes>,
+        /// It has an `Xattrs` row.
+        pub has_xattrs: bool,
+        /// That row holds an access ACL, which permission checks must read.
+        pub has_acl: bool,
+        /// The mounts that may still have it open although it has no name. Empty while it has one.
+        pub orphan_of: Vec<SessionId>,
+    }
+}
+
+wire_struct! {
+    /// The static attributes of a directory: what walking through it needs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Static {
+        /// Version, given by the directory owner; a lower one is ignored.
+        pub version: Stamp,
+        /// Permission bits.
+        pub mode: u32,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+    }
+}
+
+wire_struct! {
+    /// Where a directory is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Place {
+        /// Version, given by the parent owner; a lower one is ignored.
+        pub version: Stamp,
+        /// The directory above; its own id for the root.
+        pub parent: Ino,
+        /// Its name there; none for the root.
+        pub name: Option<Name>,
+    }
+}
+
+wire_struct! {
+    /// What only the directory owner has: dynamic attributes, and what keeps it together.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Owned {
+        /// Names in it.
+        pub entries: u64,
+        /// Directories in it.
+        pub subdirs: u32,
+        /// Last access.
+        pub atime: Time,
+        /// Last change of its names.
+        pub mtime: Time,
+        /// Last change of anything.
+        pub ctime: Time,
+        /// When it was made.
+        pub btime: Time,
+        /// The transaction that will remove it if it commits: no new names until then.
+        pub sealed: Option<TxnId>,
+        /// The transaction that made it, until its outcome is known.
+        pub adopted: Option<TxnId>,
+    }
+}
+
+wire_struct! {
+    /// A directory of this island's skeleton, owned here or not.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Dir {
+        /// Placement key.
+        pub key: Key,
+        /// Where it is.
+        pub place: Place,
+        /// Static attributes.
+        pub fixed: Static,
+        /// It has an `Xattrs` row (static attributes too).
+        pub has_xattrs: bool,
+        /// That row holds an access or default ACL.
+        pub has_acl: bool,
+        /// Directories of this island's skeleton directly below. At 0 and not owned, it is pruned.
+        pub below: u32,
+        /// Present at its owner.
+        pub owned: Option<Owned>,
+    }
+}
+
+wire_struct! {
+    /// What the parent owner keeps of a child directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Stub {
+        /// Placement key: who owns it.
+        pub key: Key,
+        /// Version of its place.
+        pub place: Stamp,
+        /// Static attributes.
+        pub fixed: Static,
+        /// When it was made, and the best known time of its last change.
+        pub time: Time,
+    }
+}
+
+wire_struct! {
+    /// A name in a directory that is owned here.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Entry {
+        /// What it names.
+        pub ino: Ino,
+        /// Type of that.
+        pub kind: Kind,
+        /// Where a file's inode and body are.
+        pub home: IslandId,
+        /// For a directory.
+        pub stub: Option<Box<Stub>>,
+    }
+}
+
+/// Extended attributes of a file or directory, ACLs among them, in the order of their names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Xattrs(pub Vec<(Bytes, Bytes)>);
+
+impl Xattrs {
+    /// The value of `name`.
+    pub fn get(&self, name: &[u8]) -> Option<&Bytes> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v)
+    }
+
+    /// Sets or replaces.
+    pub fn set(&mut self, name: Bytes, value: Bytes) {
+        match self.0.binary_search_by(|(n, _)| n.cmp(&name)) {
+            Ok(i) => self.0[i].1 = value,
+            Err(i) => self.0.insert(i, (name, value)),
+        }
+    }
+
+    /// Removes; true if it was there.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(n, _)| n != name);
+        self.0.len() != before
+    }
+}
+
+impl Encode for Xattrs {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl Decode for Xattrs {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(Vec::decode(r)?))
+    }
+}
+
+wire_enum! {
+    /// The first result of a request, kept until the client says it has it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Remembered {
+        /// Nothing but that it is done.
+        1 => Done,
+        /// It made or found this id.
+        2 => Ino { /// The id.
+            ino: Ino },
+        /// It wrote.
+        3 => Wrote { /// Bytes.
+            len: u64, /// Where.
+            offset: u64 },
+        /// A name went, and perhaps left an orphan.
+        4 => Removed { /// The file without a name.
+            orphan: Option<Ino> },
+    }
+}
+
+wire_struct! {
+    /// A client, as long as it is attached.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Session {
+        /// It is a mount: it may hold files open without saying so, and takes part in caching.
+        pub mount: bool,
+        /// Results of the requests above `acked`, in ascending order.
+        pub results: Vec<(u64, Remembered)>,
+        /// The client has the results of all requests below this.
+        pub acked: u64,
+    }
+}
+
+wire_enum! {
+    /// How far a transaction is. Coordinator: Begun -> Committed | Aborted. Participant:
+    /// Prepared -> Committed | Aborted. The row goes when the other side is stable.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TxnState {
+        /// The coordinator asks.
+        1 => Begun,
+        /// The participant has said yes.
+        2 => Prepared,
+        /// Decided: it happens.
+        3 => Committed,
+        /// Decided: it has no effect.
+        4 => Aborted,
+    }
+}
+
+wire_struct! {
+    /// A transaction between two islands, at either of them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Txn {
+        /// How far it is.
+        pub state: TxnState,
+        /// The other side.
+        pub partner: IslandId,
+        /// The name that it changes and that is locked meanwhile (coordinator's side).
+        pub dir: Ino,
+        /// That name.
+        pub name: Name,
+        /// What the participant is asked to do.
+        pub work: Work,
+        /// The request that it serves: (session, seq).
+        pub request: (SessionId, u64),
+    }
+}

@@ -1,0 +1,348 @@
+//! Rows in memory: what is newer than the snapshot, and what was read from it lately.
+
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+use atoll_core::Name;
+use atoll_proto::Entry;
+
+/// How a row in memory relates to the snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// The snapshot has the same.
+    Clean,
+    /// Newer than the snapshot.
+    Dirty,
+    /// Part of the checkpoint that is being written.
+    Frozen,
+}
+
+/// A row in memory; `None` says that it does not exist.
+#[derive(Debug)]
+pub struct Slot<V> {
+    value: Option<V>,
+    /// Log position of its last change: who shows it waits until that is committed.
+    seq: u64,
+    age: Age,
+    /// Used since the last sweep.
+    hot: Cell<bool>,
+}
+
+impl<V> Slot<V> {
+    fn clean(value: Option<V>) -> Self {
+        Self { value, seq: 0, age: Age::Clean, hot: Cell::new(true) }
+    }
+
+    /// Changes the row; true if it was not dirty before.
+    fn set(&mut self, value: Option<V>, seq: u64) -> bool {
+        let news = self.age != Age::Dirty;
+        *self = Self { value, seq, age: Age::Dirty, hot: Cell::new(true) };
+        news
+    }
+
+    fn freeze(&mut self) {
+        self.age = Age::Frozen;
+    }
+
+    /// The checkpoint is written. True if the row may leave memory at once: it does not exist.
+    fn thaw(&mut self) -> bool {
+        if self.age == Age::Frozen {
+            self.age = Age::Clean;
+            return self.value.is_none();
+        }
+        false
+    }
+
+    /// A sweep passes: true if the row may leave memory.
+    fn cold(&self) -> bool {
+        !self.hot.replace(false) && self.age == Age::Clean
+    }
+
+    fn see(&self, seen: &Cell<u64>) -> Option<&V> {
+        self.hot.set(true);
+        seen.set(seen.get().max(self.seq));
+        self.value.as_ref()
+    }
+}
+
+/// Rows of one kind by key.
+#[derive(Debug)]
+pub struct Cached<K, V> {
+    rows: HashMap<K, Slot<V>>,
+    dirty: Vec<K>,
+    frozen: Vec<K>,
+}
+
+impl<K, V> Default for Cached<K, V> {
+    fn default() -> Self {
+        Self { rows: HashMap::new(), dirty: Vec::new(), frozen: Vec::new() }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Cached<K, V> {
+    /// The row: `None` if memory does not know, `Some(None)` if it does not exist. Notes in `seen`
+    /// the log position of its last change.
+    pub fn get(&self, key: K, seen: &Cell<u64>) -> Option<Option<&V>> {
+        self.rows.get(&key).map(|slot| slot.see(seen))
+    }
+
+    /// Sets or removes a row by the record at `seq`.
+    pub fn set(&mut self, key: K, value: Option<V>, seq: u64) {
+        let news = match self.rows.get_mut(&key) {
+            Some(slot) => slot.set(value, seq),
+            None => {
+                self.rows.insert(key, Slot { value, seq, age: Age::Dirty, hot: Cell::new(true) });
+                true
+            }
+        };
+        if news {
+            self.dirty.push(key);
+        }
+    }
+
+    /// Changes a row in place by the record at `seq`, if memory has it.
+    pub fn modify(&mut self, key: K, seq: u64, change: impl FnOnce(&mut V)) -> bool {
+        let Some(slot) = self.rows.get_mut(&key) else { return false };
+        let Some(value) = slot.value.as_mut() else { return false };
+        change(value);
+        slot.seq = seq;
+        slot.hot.set(true);
+        if slot.age != Age::Dirty {
+            slot.age = Age::Dirty;
+            self.dirty.push(key);
+        }
+        true
+    }
+
+    /// Takes in a row as the snapshot has it, unless memory knows better.
+    pub fn load(&mut self, key: K, value: Option<V>) {
+        self.rows.entry(key).or_insert_with(|| Slot::clean(value));
+    }
+
+    /// Hands every changed row to `write`, as part of the checkpoint that begins now.
+    pub fn freeze(&mut self, mut write: impl FnMut(K, Option<&V>)) {
+        assert!(self.frozen.is_empty(), "one checkpoint at a time");
+        self.frozen = std::mem::take(&mut self.dirty);
+        for &key in &self.frozen {
+            let slot = self.rows.get_mut(&key).expect("a dirty row is in memory");
+            slot.freeze();
+            write(key, slot.value.as_ref());
+        }
+    }
+
+    /// The checkpoint is written.
+    pub fn thaw(&mut self) {
+        for key in std::mem::take(&mut self.frozen) {
+            if self.rows.get_mut(&key).is_some_and(Slot::thaw) {
+                self.rows.remove(&key);
+            }
+        }
+    }
+
+    /// Lets go of clean rows that nobody used since the last sweep, if there are more than `max`.
+    pub fn sweep(&mut self, max: usize) {
+        if self.rows.len() > max {
+            self.rows.retain(|_, slot| !slot.cold());
+            self.rows.shrink_to(max);
+        }
+    }
+
+    /// Rows in memory.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// No row is in memory.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Rows that differ from the snapshot.
+    pub fn dirty_len(&self) -> usize {
+        self.dirty.len()
+    }
+}
+
+/// A name's place in its directory's order, borrowed or owned.
+trait Position {
+    fn position(&self) -> (u64, &[u8]);
+}
+
+impl Position for (u64, Name) {
+    fn position(&self) -> (u64, &[u8]) {
+        (self.0, self.1.as_bytes())
+    }
+}
+
+impl Position for (u64, &[u8]) {
+    fn position(&self) -> (u64, &[u8]) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Position + 'a> for (u64, Name) {
+    fn borrow(&self) -> &(dyn Position + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn Position + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.position() == other.position()
+    }
+}
+impl Eq for dyn Position + '_ {}
+impl PartialOrd for dyn Position + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for dyn Position + '_ {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.position().cmp(&other.position())
+    }
+}
+
+/// Names of one directory in the order of their cookies.
+#[derive(Debug)]
+pub struct Names {
+    rows: BTreeMap<(u64, Name), Slot<Entry>>,
+    dirty: Vec<(u64, Name)>,
+    frozen: Vec<(u64, Name)>,
+    /// Of the cookies from the first to below the second, every name is in memory.
+    known: (u64, u64),
+    hot: Cell<bool>,
+}
+
+impl Names {
+    /// Of a directory that is made now: all its names are known.
+    pub fn of_new() -> Self {
+        Self { known: (0, u64::MAX), ..Self::unknown() }
+    }
+
+    /// Of a directory that the snapshot may know more of.
+    pub fn unknown() -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            dirty: Vec::new(),
+            frozen: Vec::new(),
+            known: (0, 0),
+            hot: Cell::new(true),
+        }
+    }
+
+    /// True if every name with this cookie is in memory.
+    pub const fn knows(&self, cookie: u64) -> bool {
+        self.known.0 <= cookie && cookie < self.known.1
+    }
+
+    /// The row: `None` if memory does not know.
+    pub fn get(&self, cookie: u64, name: &[u8], seen: &Cell<u64>) -> Option<Option<&Entry>> {
+        self.hot.set(true);
+        match self.rows.get(&(cookie, name) as &dyn Position) {
+            Some(slot) => Some(slot.see(seen)),
+            None if self.knows(cookie) => Some(None),
+            None => None,
+        }
+    }
+
+    /// Sets or removes a name by the record at `seq`.
+    pub fn set(&mut self, cookie: u64, name: &Name, value: Option<Entry>, seq: u64) {
+        let news = match self.rows.get_mut(&(cookie, name.as_bytes()) as &dyn Position) {
+            Some(slot) => slot.set(value, seq),
+            None => {
+                let slot = Slot { value, seq, age: Age::Dirty, hot: Cell::new(true) };
+                self.rows.insert((cookie, name.clone()), slot);
+                true
+            }
+        };
+        if news {
+            self.dirty.push((cookie, name.clone()));
+        }
+    }
+
+    /// Takes in a name as the snapshot has it, unless memory knows better.
+    pub fn load(&mut self, cookie: u64, name: Name, value: Option<Entry>) {
+        self.rows.entry((cookie, name)).or_insert_with(|| Slot::clean(value));
+    }
+
+    /// A page was loaded: every name from cookie `from` to below `to` is in memory now. Extends
+    /// what was known before where the two touch.
+    pub fn loaded(&mut self, from: u64, to: u64) {
+        self.known = if from <= self.known.1 && self.known.0 <= to {
+            (from.min(self.known.0), to.max(self.known.1))
+        } else {
+            (from, to)
+        };
+    }
+
+    /// Names above cookie `after` in order, as far as all are in memory, with whether the list
+    /// ends there because the directory does. `None` if the next one may not be in memory.
+    pub fn after<'a>(
+        &'a self,
+        after: u64,
+        seen: &'a Cell<u64>,
+    ) -> Option<(impl Iterator<Item = (u64, &'a Name, &'a Entry)>, bool)> {
+        let from = after.checked_add(1)?;
+        if !self.knows(from) && self.known.1 != u64::MAX {
+            return None;
+        }
+        self.hot.set(true);
+        let to = self.known.1;
+        let rows = self
+            .rows
+            .range::<dyn Position, _>(&(from, &[][..]) as &dyn Position..)
+            .take_while(move |((cookie, _), _)| *cookie < to)
+            .filter_map(|((cookie, name), slot)| slot.see(seen).map(|entry| (*cookie, name, entry)));
+        Some((rows, to == u64::MAX))
+    }
+
+    /// See [`Cached::freeze`].
+    pub fn freeze(&mut self, mut write: impl FnMut(u64, &Name, Option<&Entry>)) {
+        assert!(self.frozen.is_empty(), "one checkpoint at a time");
+        self.frozen = std::mem::take(&mut self.dirty);
+        for key in &self.frozen {
+            let slot = self.rows.get_mut(key).expect("a dirty row is in memory");
+            slot.freeze();
+            write(key.0, &key.1, slot.value.as_ref());
+        }
+    }
+
+    /// See [`Cached::thaw`].
+    pub fn thaw(&mut self) {
+        for key in std::mem::take(&mut self.frozen) {
+            if self.rows.get_mut(&key).is_some_and(Slot::thaw) {
+                self.rows.remove(&key);
+            }
+        }
+    }
+
+    /// A sweep passes: lets go of what is clean and unused; true if nothing is left.
+    pub fn sweep(&mut self) -> bool {
+        if !self.hot.replace(false) {
+            let before = self.rows.len();
+            self.rows.retain(|_, slot| !slot.cold());
+            if self.rows.len() != before || self.rows.is_empty() {
+                self.known = (0, 0);
+            }
+        }
+        self.rows.is_empty() && self.known == (0, 0)
+    }
+
+    /// Names in memory.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// No name is in memory.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Names that differ from the snapshot.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+}

@@ -1,0 +1,221 @@
+//! Keys of rows, in the byte order in which a snapshot keeps them.
+
+use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, TxnId};
+
+/// Blocks of a file whose checksums share one row.
+pub const SUMS_PER_CHUNK: u64 = 1024;
+
+/// Which row. The bytes sort so that a directory's names lie together in the order of their
+/// cookies, and a file's checksums in the order of its blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RowKey {
+    /// A file.
+    Inode(Ino),
+    /// A directory.
+    Dir(Ino),
+    /// A name: directory, cookie, name.
+    Entry(Ino, u64, Name),
+    /// Extended attributes.
+    Xattrs(Ino),
+    /// Block checksums: file, chunk.
+    Sums(Ino, u64),
+    /// Locks.
+    Locks(Ino),
+    /// A transaction.
+    Txn(TxnId),
+    /// A client.
+    Session(SessionId),
+    /// A journal entry that an island has not applied yet.
+    Outbox(IslandId, Stamp),
+    /// How far an island's journal was applied.
+    Clock(IslandId),
+    /// Mint limit, incarnation and the position that the snapshot stands for.
+    Meta,
+    /// What the view has not laid out yet: an id.
+    View(Ino),
+    /// What the view has not laid out yet: a name.
+    ViewName(Ino, Name),
+}
+
+impl RowKey {
+    /// The key's bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        let ino = |out: &mut Vec<u8>, tag: u8, ino: &Ino| {
+            out.push(tag);
+            out.extend_from_slice(&ino.0.to_be_bytes());
+        };
+        match self {
+            Self::Inode(i) => ino(&mut out, b'i', i),
+            Self::Dir(i) => ino(&mut out, b'd', i),
+            Self::Entry(dir, cookie, name) => {
+                out = Self::entries_from(*dir, *cookie);
+                out.extend_from_slice(name.as_bytes());
+            }
+            Self::Xattrs(i) => ino(&mut out, b'x', i),
+            Self::Sums(i, chunk) => {
+                ino(&mut out, b's', i);
+                out.extend_from_slice(&chunk.to_be_bytes());
+            }
+            Self::Locks(i) => ino(&mut out, b'l', i),
+            Self::Txn(txn) => {
+                out.push(b't');
+                out.extend_from_slice(&txn.coordinator.0.to_be_bytes());
+                out.extend_from_slice(&txn.stamp.0.to_be_bytes());
+            }
+            Self::Session(s) => {
+                out.push(b'c');
+                out.extend_from_slice(&s.0.to_be_bytes());
+            }
+            Self::Outbox(island, stamp) => {
+                out.push(b'o');
+                out.extend_from_slice(&island.0.to_be_bytes());
+                out.extend_from_slice(&stamp.0.to_be_bytes());
+            }
+            Self::Clock(island) => {
+                out.push(b'k');
+                out.extend_from_slice(&island.0.to_be_bytes());
+            }
+            Self::Meta => out.push(b'm'),
+            Self::View(i) => ino(&mut out, b'v', i),
+            Self::ViewName(dir, name) => {
+                ino(&mut out, b'w', dir);
+                out.extend_from_slice(name.as_bytes());
+            }
+        }
+        out
+    }
+
+    /// The smallest key of a name in `dir` with this cookie or a greater one.
+    pub fn entries_from(dir: Ino, cookie: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.push(b'e');
+        out.extend_from_slice(&dir.0.to_be_bytes());
+        out.extend_from_slice(&cookie.to_be_bytes());
+        out
+    }
+
+    /// Reads a key's bytes; none if they are no key.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        fn int(bytes: &[u8]) -> Option<u64> {
+            Some(u64::from_be_bytes(bytes.try_into().ok()?))
+        }
+        fn island(bytes: &[u8]) -> Option<IslandId> {
+            Some(IslandId(u16::from_be_bytes(bytes.try_into().ok()?)))
+        }
+        let (&tag, rest) = bytes.split_first()?;
+        Some(match tag {
+            b'i' => Self::Inode(Ino(int(rest)?)),
+            b'd' => Self::Dir(Ino(int(rest)?)),
+            b'e' => Self::Entry(
+                Ino(int(rest.get(..8)?)?),
+                int(rest.get(8..16)?)?,
+                Name::new(rest.get(16..)?).ok()?,
+            ),
+            b'x' => Self::Xattrs(Ino(int(rest)?)),
+            b's' => Self::Sums(Ino(int(rest.get(..8)?)?), int(rest.get(8..)?)?),
+            b'l' => Self::Locks(Ino(int(rest)?)),
+            b't' => Self::Txn(TxnId {
+                coordinator: island(rest.get(..2)?)?,
+                stamp: Stamp(int(rest.get(2..)?)?),
+            }),
+            b'c' => Self::Session(SessionId(int(rest)?)),
+            b'o' => Self::Outbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
+            b'k' => Self::Clock(island(rest)?),
+            b'm' if rest.is_empty() => Self::Meta,
+            b'v' => Self::View(Ino(int(rest)?)),
+            b'w' => Self::ViewName(Ino(int(rest.get(..8)?)?), Name::new(rest.get(8..)?).ok()?),
+            _ => return None,
+        })
+    }
+}
+
+/// Smallest cookie of a name; frontends use the ones below for "." and "..".
+pub const COOKIE_MIN: u64 = 16;
+
+/// A name's place in listings: a hash keyed with the volume's seed, below 2^63.
+///
+/// It is a function of the name alone, so a listing goes on at the right place after restarts, on
+/// another mount, and however the directory has changed. Two names of one directory share a cookie
+/// with a probability of 2^-63 for each pair; a listing never ends between such names.
+pub fn cookie_of(seed: u64, name: &[u8]) -> u64 {
+    // SipHash-2-4 keyed by the seed, so that nobody can make names collide.
+    let h = siphash24(seed, seed.rotate_left(32) ^ 0x6174_6f6c_6c21, name) >> 1;
+    h.max(COOKIE_MIN)
+}
+
+fn siphash24(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    fn rounds(v: &mut [u64; 4], n: u32) {
+        for _ in 0..n {
+            v[0] = v[0].wrapping_add(v[1]);
+            v[1] = v[1].rotate_left(13) ^ v[0];
+            v[0] = v[0].rotate_left(32);
+            v[2] = v[2].wrapping_add(v[3]);
+            v[3] = v[3].rotate_left(16) ^ v[2];
+            v[0] = v[0].wrapping_add(v[3]);
+            v[3] = v[3].rotate_left(21) ^ v[0];
+            v[2] = v[2].wrapping_add(v[1]);
+            v[1] = v[1].rotate_left(17) ^ v[2];
+            v[2] = v[2].rotate_left(32);
+        }
+    }
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let m = u64::from_le_bytes(chunk.try_into().expect("chunks of 8"));
+        v[3] ^= m;
+        rounds(&mut v, 2);
+        v[0] ^= m;
+    }
+    let mut last = [0; 8];
+    last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    last[7] = bytes.len() as u8;
+    let m = u64::from_le_bytes(last);
+    v[3] ^= m;
+    rounds(&mut v, 2);
+    v[0] ^= m;
+    v[2] ^= 0xff;
+    rounds(&mut v, 4);
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_back_from_its_bytes() {
+        let name = Name::new(b"n").unwrap();
+        for key in [
+            RowKey::Inode(Ino(7)),
+            RowKey::Dir(Ino::ROOT),
+            RowKey::Entry(Ino(1), 99, name.clone()),
+            RowKey::Xattrs(Ino(2)),
+            RowKey::Sums(Ino(3), 4),
+            RowKey::Locks(Ino(5)),
+            RowKey::Txn(TxnId { coordinator: IslandId(1), stamp: Stamp::new(2, 3) }),
+            RowKey::Session(SessionId(9)),
+            RowKey::Outbox(IslandId(3), Stamp(8)),
+            RowKey::Clock(IslandId(4)),
+            RowKey::Meta,
+            RowKey::View(Ino(6)),
+            RowKey::ViewName(Ino(6), name),
+        ] {
+            assert_eq!(RowKey::from_bytes(&key.to_bytes()), Some(key));
+        }
+    }
+
+    #[test]
+    fn siphash_is_the_published_one() {
+        // The reference vector of SipHash-2-4: key 00..0f, message 00..0e.
+        let k0 = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7]);
+        let k1 = u64::from_le_bytes([8, 9, 10, 11, 12, 13, 14, 15]);
+        let message: Vec<u8> = (0..15).collect();
+        assert_eq!(siphash24(k0, k1, &message), 0xa129_ca61_49be_45e5);
+    }
+}

@@ -1,0 +1,13 @@
+//! An island's state (`DESIGN` 4): rows in memory over a snapshot, changed only by applying
+//! decided records in order.
+//!
+//! A row that is not in memory is a [`Miss`]: the machine lets the request go, has the row loaded
+//! and starts the request again. Nothing here waits, reads a file or looks at a clock.
+
+pub mod cache;
+pub mod key;
+pub mod state;
+
+pub use cache::{Cached, Slot};
+pub use key::{RowKey, cookie_of};
+pub use state::{Frozen, Load, Loaded, Miss, State};

@@ -1,0 +1,583 @@
+//! The state: typed access to rows, applying changes, freezing for a checkpoint, loading.
+//!
+//! Invariant: a row in memory that is not clean is newer than the snapshot; a clean one equals it.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use atoll_core::{
+    ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
+};
+use atoll_proto::{Change, Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
+use bytes::Bytes;
+
+use crate::cache::{Cached, Names};
+use crate::key::{RowKey, SUMS_PER_CHUNK, cookie_of};
+
+/// Names that one load of a listing brings.
+pub const NAMES_PER_PAGE: usize = 1024;
+
+/// Something that is not in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Miss(pub Load);
+
+/// What to read from the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// One row.
+    Row(RowKey),
+    /// Up to [`NAMES_PER_PAGE`] names of a directory from this cookie on.
+    Names {
+        /// The directory.
+        dir: Ino,
+        /// Smallest cookie.
+        from: u64,
+    },
+}
+
+/// What the snapshot has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// The row's bytes, if it exists.
+    Row(Option<Vec<u8>>),
+    /// Names with cookies and rows' bytes; all there are below `to` (`u64::MAX`: to the end).
+    Names {
+        /// They.
+        names: Vec<(u64, Name, Vec<u8>)>,
+        /// First cookie that is not covered.
+        to: u64,
+    },
+}
+
+wire_struct! {
+    /// What an island must not forget about itself.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Meta {
+        /// Log position that the snapshot stands for.
+        pub seq: u64,
+        /// Ids below this counter may have been minted.
+        pub mint_limit: u64,
+        /// Counts up with every unclean start.
+        pub incarnation: u32,
+        /// Stamps of this incarnation up to this were given.
+        pub stamp: Stamp,
+    }
+}
+
+/// A checkpoint's rows.
+#[derive(Debug)]
+pub struct Frozen {
+    /// Log position that they stand for.
+    pub seq: u64,
+    /// Rows to set or remove, as bytes.
+    pub rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// An island's state. See the module.
+#[derive(Debug, Default)]
+pub struct State {
+    seed: u64,
+    seq: u64,
+    meta: Meta,
+    meta_dirty: bool,
+    inodes: Cached<Ino, Inode>,
+    dirs: Cached<Ino, Dir>,
+    xattrs: Cached<Ino, Xattrs>,
+    locks: Cached<Ino, Bytes>,
+    sums: Cached<(Ino, u64), Vec<u32>>,
+    names: HashMap<Ino, Names>,
+    names_dirty: Vec<Ino>,
+    names_frozen: Vec<Ino>,
+    // What is small and always in memory.
+    txns: Cached<TxnId, Txn>,
+    txn_ids: BTreeSet<TxnId>,
+    sessions: Cached<SessionId, Session>,
+    session_ids: BTreeSet<SessionId>,
+    outbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
+    outbox_dirty: BTreeSet<(IslandId, Stamp)>,
+    clocks: ClockVector,
+    clocks_dirty: BTreeSet<IslandId>,
+    /// Bodies that may differ from their checksums.
+    dirty_bodies: HashSet<Ino>,
+    view: ViewPending,
+    seen: Cell<u64>,
+}
+
+/// What the view has not laid out yet.
+#[derive(Debug, Default)]
+struct ViewPending {
+    inos: HashSet<Ino>,
+    names: HashSet<(Ino, Name)>,
+    /// Keys that the snapshot holds.
+    persisted: HashSet<RowKey>,
+}
+
+impl State {
+    /// An empty state of an island of the volume with this seed.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// Position of the last record applied.
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// What the island knows of itself.
+    pub const fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The cookie of a name in this volume.
+    pub fn cookie(&self, name: &[u8]) -> u64 {
+        cookie_of(self.seed, name)
+    }
+
+    /// Forgets what was seen so far, before a request is decided.
+    pub fn look_away(&self) {
+        self.seen.set(0);
+    }
+
+    /// The latest change of anything that was read since [`State::look_away`]: who tells of it
+    /// must wait until that record is committed.
+    pub fn seen(&self) -> u64 {
+        self.seen.get()
+    }
+
+    // ------------------------------------------------------------------ reading
+
+    /// A file.
+    pub fn inode(&self, ino: Ino) -> Result<Option<&Inode>, Miss> {
+        self.inodes.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Inode(ino))))
+    }
+
+    /// A directory of the skeleton.
+    pub fn dir(&self, ino: Ino) -> Result<Option<&Dir>, Miss> {
+        self.dirs.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Dir(ino))))
+    }
+
+    /// A name. Asks for the whole of a small directory at once.
+    pub fn entry(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, Miss> {
+        let cookie = self.cookie(name.as_bytes());
+        let known = self.names.get(&dir).and_then(|n| n.get(cookie, name.as_bytes(), &self.seen));
+        if let Some(row) = known {
+            return Ok(row);
+        }
+        let small = self
+            .dirs
+            .get(dir, &self.seen)
+            .flatten()
+            .and_then(|d| d.owned.as_ref())
+            .is_some_and(|o| o.entries < NAMES_PER_PAGE as u64);
+        Err(Miss(if small {
+            Load::Names { dir, from: 0 }
+        } else {
+            Load::Row(RowKey::Entry(dir, cookie, name.clone()))
+        }))
+    }
+
+    /// Names after `after`, as far as memory has them, and whether they end there for good.
+    pub fn entries_after(
+        &self,
+        dir: Ino,
+        after: u64,
+    ) -> Result<(impl Iterator<Item = (u64, &Name, &Entry)>, bool), Miss> {
+        let miss = || Miss(Load::Names { dir, from: after.saturating_add(1) });
+        self.names.get(&dir).and_then(|n| n.after(after, &self.seen)).ok_or_else(miss)
+    }
+
+    /// Extended attributes of a file or directory that has some.
+    pub fn xattrs(&self, ino: Ino) -> Result<Option<&Xattrs>, Miss> {
+        self.xattrs.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Xattrs(ino))))
+    }
+
+    /// Locks on a file.
+    pub fn locks(&self, ino: Ino) -> Result<Option<&Bytes>, Miss> {
+        self.locks.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Locks(ino))))
+    }
+
+    /// Block checksums of a file from block `first`, `count` of them; absent ones are 0.
+    pub fn sums(&self, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>, Miss> {
+        let mut out = Vec::with_capacity(count as usize);
+        let mut block = first;
+        while block < first + count {
+            let chunk = block / SUMS_PER_CHUNK;
+            let row = self
+                .sums
+                .get((ino, chunk), &self.seen)
+                .ok_or(Miss(Load::Row(RowKey::Sums(ino, chunk))))?;
+            let end = ((chunk + 1) * SUMS_PER_CHUNK).min(first + count);
+            while block < end {
+                let i = (block % SUMS_PER_CHUNK) as usize;
+                out.push(row.and_then(|r| r.get(i)).copied().unwrap_or(0));
+                block += 1;
+            }
+        }
+        Ok(out)
+    }
+
+    /// A transaction under way.
+    pub fn txn(&self, txn: TxnId) -> Option<&Txn> {
+        self.txns.get(txn, &self.seen).flatten()
+    }
+
+    /// All transactions under way.
+    pub fn txn_ids(&self) -> impl Iterator<Item = TxnId> + '_ {
+        self.txn_ids.iter().copied()
+    }
+
+    /// A client.
+    pub fn session(&self, session: SessionId) -> Option<&Session> {
+        // A session's row changes with every request of its own: it is not "seen" by others.
+        self.sessions.get(session, &Cell::new(0)).flatten()
+    }
+
+    /// All clients.
+    pub fn session_ids(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.session_ids.iter().copied()
+    }
+
+    /// How far this island has applied every journal.
+    pub const fn clocks(&self) -> &ClockVector {
+        &self.clocks
+    }
+
+    /// What `island` has not applied of this island's journal, in order.
+    pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
+        self.outbox
+            .range((island, Stamp(0))..=(island, Stamp(u64::MAX)))
+            .map(|((_, stamp), entry)| (*stamp, entry))
+    }
+
+    /// Bodies that may differ from their checksums.
+    pub const fn dirty_bodies(&self) -> &HashSet<Ino> {
+        &self.dirty_bodies
+    }
+
+    // ----------------------------------------------------------------- applying
+
+    /// A row that must be in memory before `change` can be applied, if it is not.
+    pub fn needs(&self, change: &Change) -> Option<Load> {
+        let chunks = match change {
+            Change::Sums { ino, first, sums } => {
+                let last = first + sums.len().max(1) as u64 - 1;
+                (*ino, first / SUMS_PER_CHUNK, last / SUMS_PER_CHUNK)
+            }
+            Change::SumsCut { ino, first, .. } => (*ino, first / SUMS_PER_CHUNK, first / SUMS_PER_CHUNK),
+            _ => return None,
+        };
+        (chunks.1..=chunks.2)
+            .find(|&c| self.sums.get((chunks.0, c), &self.seen).is_none())
+            .map(|c| Load::Row(RowKey::Sums(chunks.0, c)))
+    }
+
+    /// Applies what the record at `seq` changes.
+    ///
+    /// # Panics
+    /// If a row that [`State::needs`] names is not in memory.
+    pub fn apply(&mut self, seq: u64, change: &Change) {
+        self.seq = seq;
+        match change {
+            Change::Inode { ino, row } => {
+                self.view.inos.insert(*ino);
+                self.inodes.set(*ino, row.as_deref().cloned(), seq);
+            }
+            Change::Dir { ino, row } => {
+                self.apply_dir(seq, *ino, row.as_deref());
+            }
+            Change::Entry { dir, name, row } => {
+                self.view.names.insert((*dir, name.clone()));
+                let cookie = self.cookie(name.as_bytes());
+                let names = self.names.entry(*dir).or_insert_with(Names::unknown);
+                if !names.is_dirty() {
+                    self.names_dirty.push(*dir);
+                }
+                names.set(cookie, name, row.clone(), seq);
+            }
+            Change::Xattrs { ino, row } => {
+                self.view.inos.insert(*ino);
+                self.xattrs.set(*ino, row.clone(), seq);
+            }
+            Change::Sums { ino, first, sums } => self.apply_sums(seq, *ino, *first, sums),
+            Change::SumsCut { ino, first, end } => self.cut_sums(seq, *ino, *first, *end),
+            Change::Locks { ino, row } => self.locks.set(*ino, row.clone(), seq),
+            Change::Txn { txn, row } => {
+                if row.is_some() { self.txn_ids.insert(*txn) } else { self.txn_ids.remove(txn) };
+                self.txns.set(*txn, row.as_deref().cloned(), seq);
+            }
+            Change::Session { session, row } => {
+                if row.is_some() {
+                    self.session_ids.insert(*session)
+                } else {
+                    self.session_ids.remove(session)
+                };
+                self.sessions.set(*session, row.clone(), seq);
+            }
+            Change::Result { session, seq: request, acked, result } => {
+                self.sessions.modify(*session, seq, |s| {
+                    s.acked = s.acked.max(*acked);
+                    let acked = s.acked;
+                    s.results.retain(|(n, _)| *n >= acked);
+                    let at = s.results.partition_point(|(n, _)| n < request);
+                    s.results.insert(at, (*request, result.clone()));
+                });
+            }
+            Change::Outbox { island, stamp, entry } => {
+                let key = (*island, *stamp);
+                self.outbox_dirty.insert(key);
+                match entry {
+                    Some(entry) => self.outbox.insert(key, entry.clone()),
+                    None => self.outbox.remove(&key),
+                };
+            }
+            Change::Clock { island, stamp } => {
+                if self.clocks.raise(*island, *stamp) {
+                    self.clocks_dirty.insert(*island);
+                }
+            }
+            Change::MintLimit { limit } => {
+                self.meta.mint_limit = self.meta.mint_limit.max(*limit);
+                self.meta_dirty = true;
+            }
+            Change::Incarnation { incarnation } => {
+                self.meta.incarnation = *incarnation;
+                self.meta_dirty = true;
+            }
+            Change::Stamp { stamp } => {
+                self.meta.stamp = self.meta.stamp.max(*stamp);
+                self.meta_dirty = true;
+            }
+            Change::Dirty { ino } => {
+                self.dirty_bodies.insert(*ino);
+            }
+        }
+    }
+
+    fn apply_dir(&mut self, seq: u64, ino: Ino, row: Option<&Dir>) {
+        self.view.inos.insert(ino);
+        match row {
+            // A directory that begins to be owned here without names has none in the snapshot.
+            Some(Dir { owned: Some(owned), .. }) if owned.entries == 0 && !self.names.contains_key(&ino) => {
+                self.names.insert(ino, Names::of_new());
+            }
+            Some(_) => {}
+            None => {
+                // Ids are never used again: what memory knows of its names is not needed.
+                if self.names.get(&ino).is_some_and(|n| !n.is_dirty()) && !self.names_frozen.contains(&ino) {
+                    self.names.remove(&ino);
+                }
+            }
+        }
+        self.dirs.set(ino, row.cloned(), seq);
+    }
+
+    fn apply_sums(&mut self, seq: u64, ino: Ino, first: u64, sums: &[u32]) {
+        let mut at = 0;
+        while at < sums.len() {
+            let block = first + at as u64;
+            let (chunk, i) = (block / SUMS_PER_CHUNK, (block % SUMS_PER_CHUNK) as usize);
+            let n = (SUMS_PER_CHUNK as usize - i).min(sums.len() - at);
+            let part = &sums[at..at + n];
+            let write = |row: &mut Vec<u32>| {
+                if row.len() < i + n {
+                    row.resize(i + n, 0);
+                }
+                row[i..i + n].copy_from_slice(part);
+            };
+            if !self.sums.modify((ino, chunk), seq, write) {
+                let known = self.sums.get((ino, chunk), &self.seen);
+                assert!(known.is_some(), "checksums of {ino} chunk {chunk} were not loaded");
+                let mut row = Vec::new();
+                write(&mut row);
+                self.sums.set((ino, chunk), Some(row), seq);
+            }
+            at += n;
+        }
+    }
+
+    fn cut_sums(&mut self, seq: u64, ino: Ino, first: u64, end: u64) {
+        let (chunk, i) = (first / SUMS_PER_CHUNK, (first % SUMS_PER_CHUNK) as usize);
+        if i > 0 {
+            self.sums.modify((ino, chunk), seq, |row| row.truncate(i));
+        }
+        for gone in first.div_ceil(SUMS_PER_CHUNK)..end.div_ceil(SUMS_PER_CHUNK) {
+            self.sums.set((ino, gone), None, seq);
+        }
+    }
+
+    /// Says that a new file's checksums are all known to be absent.
+    pub fn new_body(&mut self, ino: Ino) {
+        self.sums.load((ino, 0), None);
+    }
+
+    // --------------------------------------------------------------- checkpoint
+
+    /// Takes out every row that changed since the last checkpoint, as of now.
+    pub fn freeze(&mut self) -> Frozen {
+        let mut rows = Vec::new();
+        fn put<V: Encode>(rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>, key: &RowKey, row: Option<&V>) {
+            rows.push((key.to_bytes(), row.map(Encode::to_vec)));
+        }
+        self.inodes.freeze(|k, v| put(&mut rows, &RowKey::Inode(k), v));
+        self.dirs.freeze(|k, v| put(&mut rows, &RowKey::Dir(k), v));
+        self.xattrs.freeze(|k, v| put(&mut rows, &RowKey::Xattrs(k), v));
+        self.locks.freeze(|k, v| put(&mut rows, &RowKey::Locks(k), v));
+        self.sums.freeze(|(ino, chunk), v| put(&mut rows, &RowKey::Sums(ino, chunk), v));
+        self.txns.freeze(|k, v| put(&mut rows, &RowKey::Txn(k), v));
+        self.sessions.freeze(|k, v| put(&mut rows, &RowKey::Session(k), v));
+        self.names_frozen = std::mem::take(&mut self.names_dirty);
+        for dir in &self.names_frozen {
+            let names = self.names.get_mut(dir).expect("a dirty directory is in memory");
+            names.freeze(|cookie, name, v| put(&mut rows, &RowKey::Entry(*dir, cookie, name.clone()), v));
+        }
+        for key in std::mem::take(&mut self.outbox_dirty) {
+            put(&mut rows, &RowKey::Outbox(key.0, key.1), self.outbox.get(&key));
+        }
+        for island in std::mem::take(&mut self.clocks_dirty) {
+            put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
+        }
+        self.freeze_view(&mut rows);
+        self.meta.seq = self.seq;
+        self.meta_dirty = false;
+        put(&mut rows, &RowKey::Meta, Some(&self.meta));
+        // What is written to a body from here on is part of the next checkpoint.
+        self.dirty_bodies.clear();
+        Frozen { seq: self.seq, rows }
+    }
+
+    fn freeze_view(&mut self, rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        let inos = self.view.inos.iter().map(|ino| RowKey::View(*ino));
+        let names = self.view.names.iter().map(|(dir, name)| RowKey::ViewName(*dir, name.clone()));
+        let pending: HashSet<RowKey> = inos.chain(names).collect();
+        for key in self.view.persisted.difference(&pending) {
+            rows.push((key.to_bytes(), None));
+        }
+        for key in pending.difference(&self.view.persisted) {
+            rows.push((key.to_bytes(), Some(Vec::new())));
+        }
+        self.view.persisted = pending;
+    }
+
+    /// The checkpoint is in the snapshot. Afterwards clean rows may leave memory: about `max` of
+    /// each kind stay.
+    pub fn thaw(&mut self, max: usize) {
+        self.inodes.thaw();
+        self.dirs.thaw();
+        self.xattrs.thaw();
+        self.locks.thaw();
+        self.sums.thaw();
+        self.txns.thaw();
+        self.sessions.thaw();
+        for dir in std::mem::take(&mut self.names_frozen) {
+            if let Some(names) = self.names.get_mut(&dir) {
+                names.thaw();
+            }
+        }
+        self.inodes.sweep(max);
+        self.dirs.sweep(max);
+        self.xattrs.sweep(max / 8);
+        self.locks.sweep(max / 8);
+        self.sums.sweep(max);
+        if self.names.values().map(|n| n.len() + 1).sum::<usize>() > max {
+            self.names.retain(|_, names| !names.sweep());
+            self.names.shrink_to(max);
+        }
+    }
+
+    /// Rows that the next checkpoint would write, about.
+    pub fn dirty_len(&self) -> usize {
+        self.inodes.dirty_len() + self.dirs.dirty_len() + self.sums.dirty_len() + self.names_dirty.len()
+    }
+
+    // ------------------------------------------------------------------ loading
+
+    /// Takes in what the snapshot has.
+    pub fn load(&mut self, load: Load, loaded: Loaded) -> Result<(), Malformed> {
+        fn row<V: Decode>(bytes: Option<Vec<u8>>) -> Result<Option<V>, Malformed> {
+            bytes.map(|b| V::from_slice(&b)).transpose()
+        }
+        match (load, loaded) {
+            (Load::Row(key), Loaded::Row(bytes)) => match key {
+                RowKey::Inode(ino) => self.inodes.load(ino, row(bytes)?),
+                RowKey::Dir(ino) => self.dirs.load(ino, row(bytes)?),
+                RowKey::Xattrs(ino) => self.xattrs.load(ino, row(bytes)?),
+                RowKey::Locks(ino) => self.locks.load(ino, row(bytes)?),
+                RowKey::Sums(ino, chunk) => self.sums.load((ino, chunk), row(bytes)?),
+                RowKey::Entry(dir, cookie, name) => {
+                    let names = self.names.entry(dir).or_insert_with(Names::unknown);
+                    names.load(cookie, name, row(bytes)?);
+                }
+                _ => return Err(Malformed::new("load of a row that is always in memory")),
+            },
+            (Load::Names { dir, from }, Loaded::Names { names, to }) => {
+                let rows = names
+                    .into_iter()
+                    .map(|(cookie, name, bytes)| Ok((cookie, name, Entry::from_slice(&bytes)?)))
+                    .collect::<Result<Vec<_>, Malformed>>()?;
+                let names = self.names.entry(dir).or_insert_with(Names::unknown);
+                for (cookie, name, entry) in rows {
+                    names.load(cookie, name, Some(entry));
+                }
+                names.loaded(from, to);
+            }
+            _ => return Err(Malformed::new("load answered with something else")),
+        }
+        Ok(())
+    }
+
+    /// Takes in a row of a kind that is always in memory, when the snapshot is opened. Other kinds
+    /// are left where they are. True if it was taken.
+    pub fn open_row(&mut self, key: &RowKey, bytes: &[u8]) -> Result<bool, Malformed> {
+        match key {
+            RowKey::Txn(txn) => {
+                self.txn_ids.insert(*txn);
+                self.txns.load(*txn, Some(Txn::from_slice(bytes)?));
+            }
+            RowKey::Session(session) => {
+                self.session_ids.insert(*session);
+                self.sessions.load(*session, Some(Session::from_slice(bytes)?));
+            }
+            RowKey::Outbox(island, stamp) => {
+                self.outbox.insert((*island, *stamp), JournalEntry::from_slice(bytes)?);
+            }
+            RowKey::Clock(island) => {
+                self.clocks.raise(*island, Stamp::from_slice(bytes)?);
+            }
+            RowKey::Meta => {
+                self.meta = Meta::from_slice(bytes)?;
+                self.seq = self.meta.seq;
+            }
+            RowKey::View(ino) => {
+                self.view.inos.insert(*ino);
+                self.view.persisted.insert(key.clone());
+            }
+            RowKey::ViewName(dir, name) => {
+                self.view.names.insert((*dir, name.clone()));
+                self.view.persisted.insert(key.clone());
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Tags of the rows that [`State::open_row`] takes.
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcokmvw";
+
+    // --------------------------------------------------------------------- view
+
+    /// Takes what the view has to lay out: ids and names.
+    pub fn take_view(&mut self) -> (Vec<Ino>, Vec<(Ino, Name)>) {
+        (self.view.inos.drain().collect(), self.view.names.drain().collect())
+    }
+
+    /// Puts back what the view could not lay out yet.
+    pub fn put_back_view(&mut self, inos: Vec<Ino>, names: Vec<(Ino, Name)>) {
+        self.view.inos.extend(inos);
+        self.view.names.extend(names);
+    }
+
+    /// Nothing waits to be laid out.
+    pub fn view_is_drained(&self) -> bool {
+        self.view.inos.is_empty() && self.view.names.is_empty()
+    }
+}
