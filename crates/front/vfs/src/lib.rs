@@ -9,6 +9,8 @@ use atoll_core::Ino;
 use atoll_posix::{Answer, Caller, Errno, Op};
 use bytes::Bytes;
 
+pub use atoll_handover as handover;
+
 /// Called exactly once with the outcome. The bytes are those of `Answer::Data`, otherwise empty.
 pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, &[u8]) + Send>;
 

@@ -6,8 +6,10 @@ pub mod clock;
 pub mod codec;
 pub mod h3;
 pub mod id;
+pub mod map;
 pub mod name;
 pub mod rebalance;
+pub mod sum;
 pub mod table;
 pub mod time;
 
@@ -15,6 +17,7 @@ pub use clock::{ClockVector, Stamp};
 pub use codec::{Decode, Encode, Malformed, Reader};
 pub use h3::{H3, PathHash};
 pub use id::{Ino, IslandId, Key, NodeId, SessionId, TxnId, VolumeId};
+pub use map::{IdMap, IdSet};
 pub use name::{Name, NameError, VolumePath};
 pub use table::Table;
 pub use time::Time;

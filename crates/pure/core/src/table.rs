@@ -29,8 +29,16 @@ impl Table {
     /// # Panics
     /// If `islands` is 0.
     pub fn new(islands: u16) -> Self {
+        Self::with_buckets(islands, (usize::from(islands) * Self::BUCKETS_PER_ISLAND).next_power_of_two())
+    }
+
+    /// A first table of another size: islands `0..islands` own the buckets in turn.
+    ///
+    /// # Panics
+    /// If `islands` is 0, or `buckets` is no power of two up to [`Self::BUCKETS_MAX`].
+    pub fn with_buckets(islands: u16, buckets: usize) -> Self {
         assert!(islands > 0, "a volume has an island at least");
-        let buckets = (usize::from(islands) * Self::BUCKETS_PER_ISLAND).next_power_of_two();
+        assert!(buckets.is_power_of_two() && buckets <= Self::BUCKETS_MAX, "{buckets} buckets");
         let owners = (0..buckets).map(|i| IslandId((i % usize::from(islands)) as u16)).collect();
         Self { version: 1, owners }
     }

@@ -200,8 +200,13 @@ impl Locks {
         if more > 0 && self.len() + more > HELD_MAX {
             return Err(NotLocked::TooMany);
         }
-        let mut new =
-            Held { start: lock.start, end: lock.end, who, pid: lock.pid, exclusive: lock.kind == LockKind::Write };
+        let mut new = Held {
+            start: lock.start,
+            end: lock.end,
+            who,
+            pid: lock.pid,
+            exclusive: lock.kind == LockKind::Write,
+        };
         let mut released = false;
         let mut cut = Vec::new();
         self.0.posix.retain(|held| {
@@ -244,7 +249,11 @@ impl Locks {
         let LockRows { posix, flock } = &self.0;
         let sorted = posix.windows(2).all(|pair| pair[0].key() < pair[1].key());
         let whole = flock.iter().all(|held| held.start == 0 && held.end == u64::MAX);
-        sorted && whole && posix.iter().all(|held| held.start <= held.end) && ranges_fit(posix) && flocks_fit(flock)
+        sorted
+            && whole
+            && posix.iter().all(|held| held.start <= held.end)
+            && ranges_fit(posix)
+            && flocks_fit(flock)
     }
 }
 

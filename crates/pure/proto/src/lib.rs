@@ -9,7 +9,8 @@ pub mod row;
 pub mod volume;
 
 pub use message::{
-    Ancestor, ClientOp, JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote, Work,
+    Ancestor, ClientOp, JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote,
+    Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs};

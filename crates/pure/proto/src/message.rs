@@ -98,6 +98,9 @@ wire_enum! {
         1 => Ok { /// What it tells.
             answer: Answer, /// Placement keys of the directories in the answer, in their order.
             keys: Vec<Key> },
+        /// Done: these few bytes (a target, an attribute). Those of a read travel beside the reply.
+        9 => Data { /// They.
+            data: bytes::Bytes },
         /// It has no effect.
         2 => Failed { /// Why.
             errno: Errno },
@@ -130,8 +133,6 @@ wire_enum! {
         /// This file has lost its last name; release it when it is closed.
         2 => Orphan { /// The file.
             ino: Ino },
-        /// From now on what is answered may be kept.
-        3 => Sole,
     }
 }
 
@@ -208,8 +209,8 @@ wire_enum! {
             place: Place },
         /// Its static attributes have changed.
         2 => Fixed { /// The directory.
-            ino: Ino, /// Where it is: whose stub follows.
-            parent: Ino, /// Attributes.
+            ino: Ino, /// Where it is, as its owner knows: the stub there follows.
+            place: Place, /// Attributes.
             fixed: Static, /// Extended attributes, if they have changed.
             xattrs: Option<Xattrs> },
     }
@@ -234,8 +235,9 @@ wire_enum! {
         /// Coordinator to participant, repeated until `Stable`.
         5 => Decided { /// The transaction.
             txn: TxnId, /// It happens.
-            commit: bool },
-        /// Participant to coordinator: the outcome is carried out and synced here.
+            commit: bool, /// What it is, if the participant may have lost its prepare.
+            work: Option<Box<Work>> },
+        /// Either way: what became of these is synced here.
         6 => Stable { /// The transactions.
             txns: Vec<TxnId> },
         /// Participant to coordinator: what became of it?
@@ -247,6 +249,10 @@ wire_enum! {
             entries: Vec<(Stamp, JournalEntry)> },
         /// Applied, up to this stamp of the receiver's journal.
         9 => Applied { /// Stamp.
-            upto: Stamp },
+            upto: Stamp, /// This survives a power cut there: the sender may forget the entries.
+            synced: bool },
+        /// The receiver's journal is wanted from behind this stamp on.
+        10 => Resend { /// Stamp.
+            after: Stamp },
     }
 }

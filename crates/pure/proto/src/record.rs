@@ -4,6 +4,7 @@
 //! and every recovery ends with the same state whatever version of the rules decided it.
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, TxnId, wire_enum, wire_struct};
+use atoll_posix::locks::Locks;
 use bytes::Bytes;
 
 use crate::message::JournalEntry;
@@ -54,7 +55,7 @@ wire_enum! {
         /// Locks on a file.
         7 => Locks { /// Its id.
             ino: Ino, /// The row.
-            row: Option<Bytes> },
+            row: Option<Locks> },
         /// A transaction.
         8 => Txn { /// Its id.
             txn: TxnId, /// The row.
@@ -69,6 +70,11 @@ wire_enum! {
             seq: u64, /// The client has what is below this.
             acked: u64, /// The result.
             result: Remembered },
+        /// A client begins (`on`) or ends to hold locks on a file or to keep it alive.
+        17 => Held { /// The client.
+            session: SessionId, /// The file.
+            ino: Ino, /// Begins.
+            on: bool },
         /// A journal entry that `island` has not applied yet (`Some`), or has now (`None`).
         11 => Outbox { /// For whom.
             island: IslandId, /// The coordinator's clock: this island's.

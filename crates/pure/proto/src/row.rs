@@ -179,6 +179,9 @@ wire_enum! {
         3 => Wrote { /// Bytes.
             len: u64, /// Where.
             offset: u64 },
+        /// It changed the attributes of this id.
+        5 => Attr { /// The id.
+            ino: Ino },
         /// A name went, and perhaps left an orphan.
         4 => Removed { /// The file without a name.
             orphan: Option<Ino> },
@@ -195,22 +198,21 @@ wire_struct! {
         pub results: Vec<(u64, Remembered)>,
         /// The client has the results of all requests below this.
         pub acked: u64,
+        /// Files that it holds locks on or keeps alive, in ascending order.
+        pub held: Vec<Ino>,
     }
 }
 
 wire_enum! {
-    /// How far a transaction is. Coordinator: Begun -> Committed | Aborted. Participant:
-    /// Prepared -> Committed | Aborted. The row goes when the other side is stable.
+    /// How far a transaction is. Participant: Prepared -> Committed. Coordinator: Committed. What
+    /// is aborted, or only begun, has no row (presumed abort). The row goes when the other side
+    /// has reported that its part survives a power cut.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TxnState {
-        /// The coordinator asks.
-        1 => Begun,
         /// The participant has said yes.
-        2 => Prepared,
+        1 => Prepared,
         /// Decided: it happens.
-        3 => Committed,
-        /// Decided: it has no effect.
-        4 => Aborted,
+        2 => Committed,
     }
 }
 
@@ -222,13 +224,7 @@ wire_struct! {
         pub state: TxnState,
         /// The other side.
         pub partner: IslandId,
-        /// The name that it changes and that is locked meanwhile (coordinator's side).
-        pub dir: Ino,
-        /// That name.
-        pub name: Name,
         /// What the participant is asked to do.
         pub work: Work,
-        /// The request that it serves: (session, seq).
-        pub request: (SessionId, u64),
     }
 }

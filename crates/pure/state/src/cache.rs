@@ -1,9 +1,11 @@
 //! Rows in memory: what is newer than the snapshot, and what was read from it lately.
 
+use atoll_core::map::IdMap;
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::ops::Bound;
 
 use atoll_core::Name;
 use atoll_proto::Entry;
@@ -70,14 +72,14 @@ impl<V> Slot<V> {
 /// Rows of one kind by key.
 #[derive(Debug)]
 pub struct Cached<K, V> {
-    rows: HashMap<K, Slot<V>>,
+    rows: IdMap<K, Slot<V>>,
     dirty: Vec<K>,
     frozen: Vec<K>,
 }
 
 impl<K, V> Default for Cached<K, V> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), dirty: Vec::new(), frozen: Vec::new() }
+        Self { rows: IdMap::default(), dirty: Vec::new(), frozen: Vec::new() }
     }
 }
 
@@ -238,6 +240,11 @@ impl Names {
         self.known.0 <= cookie && cookie < self.known.1
     }
 
+    /// The first cookie above those of which every name is in memory.
+    pub const fn known_to(&self) -> u64 {
+        self.known.1
+    }
+
     /// The row: `None` if memory does not know.
     pub fn get(&self, cookie: u64, name: &[u8], seen: &Cell<u64>) -> Option<Option<&Entry>> {
         self.hot.set(true);
@@ -293,7 +300,7 @@ impl Names {
         let to = self.known.1;
         let rows = self
             .rows
-            .range::<dyn Position, _>(&(from, &[][..]) as &dyn Position..)
+            .range::<dyn Position, _>((Bound::Included(&(from, &[][..]) as &dyn Position), Bound::Unbounded))
             .take_while(move |((cookie, _), _)| *cookie < to)
             .filter_map(|((cookie, name), slot)| slot.see(seen).map(|entry| (*cookie, name, entry)));
         Some((rows, to == u64::MAX))

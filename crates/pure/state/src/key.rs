@@ -115,10 +115,9 @@ impl RowKey {
             b'x' => Self::Xattrs(Ino(int(rest)?)),
             b's' => Self::Sums(Ino(int(rest.get(..8)?)?), int(rest.get(8..)?)?),
             b'l' => Self::Locks(Ino(int(rest)?)),
-            b't' => Self::Txn(TxnId {
-                coordinator: island(rest.get(..2)?)?,
-                stamp: Stamp(int(rest.get(2..)?)?),
-            }),
+            b't' => {
+                Self::Txn(TxnId { coordinator: island(rest.get(..2)?)?, stamp: Stamp(int(rest.get(2..)?)?) })
+            }
             b'c' => Self::Session(SessionId(int(rest)?)),
             b'o' => Self::Outbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
             b'k' => Self::Clock(island(rest)?),

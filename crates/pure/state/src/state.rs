@@ -2,14 +2,15 @@
 //!
 //! Invariant: a row in memory that is not clean is newer than the snapshot; a clean one equals it.
 
+use atoll_core::map::{IdMap, IdSet};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
 };
+use atoll_posix::locks::Locks;
 use atoll_proto::{Change, Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
-use bytes::Bytes;
 
 use crate::cache::{Cached, Names};
 use crate::key::{RowKey, SUMS_PER_CHUNK, cookie_of};
@@ -83,9 +84,9 @@ pub struct State {
     inodes: Cached<Ino, Inode>,
     dirs: Cached<Ino, Dir>,
     xattrs: Cached<Ino, Xattrs>,
-    locks: Cached<Ino, Bytes>,
+    locks: Cached<Ino, Locks>,
     sums: Cached<(Ino, u64), Vec<u32>>,
-    names: HashMap<Ino, Names>,
+    names: IdMap<Ino, Names>,
     names_dirty: Vec<Ino>,
     names_frozen: Vec<Ino>,
     // What is small and always in memory.
@@ -98,7 +99,7 @@ pub struct State {
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
     /// Bodies that may differ from their checksums.
-    dirty_bodies: HashSet<Ino>,
+    dirty_bodies: IdSet<Ino>,
     view: ViewPending,
     seen: Cell<u64>,
 }
@@ -106,10 +107,10 @@ pub struct State {
 /// What the view has not laid out yet.
 #[derive(Debug, Default)]
 struct ViewPending {
-    inos: HashSet<Ino>,
-    names: HashSet<(Ino, Name)>,
+    inos: IdSet<Ino>,
+    names: BTreeSet<(Ino, Name)>,
     /// Keys that the snapshot holds.
-    persisted: HashSet<RowKey>,
+    persisted: BTreeSet<RowKey>,
 }
 
 impl State {
@@ -192,7 +193,7 @@ impl State {
     }
 
     /// Locks on a file.
-    pub fn locks(&self, ino: Ino) -> Result<Option<&Bytes>, Miss> {
+    pub fn locks(&self, ino: Ino) -> Result<Option<&Locks>, Miss> {
         self.locks.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Locks(ino))))
     }
 
@@ -202,10 +203,8 @@ impl State {
         let mut block = first;
         while block < first + count {
             let chunk = block / SUMS_PER_CHUNK;
-            let row = self
-                .sums
-                .get((ino, chunk), &self.seen)
-                .ok_or(Miss(Load::Row(RowKey::Sums(ino, chunk))))?;
+            let row =
+                self.sums.get((ino, chunk), &self.seen).ok_or(Miss(Load::Row(RowKey::Sums(ino, chunk))))?;
             let end = ((chunk + 1) * SUMS_PER_CHUNK).min(first + count);
             while block < end {
                 let i = (block % SUMS_PER_CHUNK) as usize;
@@ -250,7 +249,7 @@ impl State {
     }
 
     /// Bodies that may differ from their checksums.
-    pub const fn dirty_bodies(&self) -> &HashSet<Ino> {
+    pub const fn dirty_bodies(&self) -> &IdSet<Ino> {
         &self.dirty_bodies
     }
 
@@ -302,7 +301,11 @@ impl State {
             Change::SumsCut { ino, first, end } => self.cut_sums(seq, *ino, *first, *end),
             Change::Locks { ino, row } => self.locks.set(*ino, row.clone(), seq),
             Change::Txn { txn, row } => {
-                if row.is_some() { self.txn_ids.insert(*txn) } else { self.txn_ids.remove(txn) };
+                if row.is_some() {
+                    self.txn_ids.insert(*txn)
+                } else {
+                    self.txn_ids.remove(txn)
+                };
                 self.txns.set(*txn, row.as_deref().cloned(), seq);
             }
             Change::Session { session, row } => {
@@ -320,6 +323,15 @@ impl State {
                     s.results.retain(|(n, _)| *n >= acked);
                     let at = s.results.partition_point(|(n, _)| n < request);
                     s.results.insert(at, (*request, result.clone()));
+                });
+            }
+            Change::Held { session, ino, on } => {
+                self.sessions.modify(*session, seq, |s| match (s.held.binary_search(ino), on) {
+                    (Err(at), true) => s.held.insert(at, *ino),
+                    (Ok(at), false) => {
+                        s.held.remove(at);
+                    }
+                    _ => {}
                 });
             }
             Change::Outbox { island, stamp, entry } => {
@@ -405,9 +417,16 @@ impl State {
         }
     }
 
-    /// Says that a new file's checksums are all known to be absent.
-    pub fn new_body(&mut self, ino: Ino) {
+    /// Says of an id that was minted now that the snapshot has no row of it.
+    pub fn new_file(&mut self, ino: Ino) {
         self.sums.load((ino, 0), None);
+        self.locks.load(ino, None);
+        self.xattrs.load(ino, None);
+    }
+
+    /// The first cookie above those of which memory has every name.
+    pub fn known_to(&self, dir: Ino) -> u64 {
+        self.names.get(&dir).map_or(0, Names::known_to)
     }
 
     // --------------------------------------------------------------- checkpoint
@@ -448,7 +467,7 @@ impl State {
     fn freeze_view(&mut self, rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
         let inos = self.view.inos.iter().map(|ino| RowKey::View(*ino));
         let names = self.view.names.iter().map(|(dir, name)| RowKey::ViewName(*dir, name.clone()));
-        let pending: HashSet<RowKey> = inos.chain(names).collect();
+        let pending: BTreeSet<RowKey> = inos.chain(names).collect();
         for key in self.view.persisted.difference(&pending) {
             rows.push((key.to_bytes(), None));
         }
@@ -567,7 +586,7 @@ impl State {
 
     /// Takes what the view has to lay out: ids and names.
     pub fn take_view(&mut self) -> (Vec<Ino>, Vec<(Ino, Name)>) {
-        (self.view.inos.drain().collect(), self.view.names.drain().collect())
+        (self.view.inos.drain().collect(), std::mem::take(&mut self.view.names).into_iter().collect())
     }
 
     /// Puts back what the view could not lay out yet.

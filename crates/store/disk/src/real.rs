@@ -80,7 +80,8 @@ impl RealDisk {
         let mut piece: Option<OwnedFd> = None;
         while rest.len() > CALL_PATH_BYTES_MAX {
             // A component without a slash in so many bytes is longer than any file system takes.
-            let at = rest[..CALL_PATH_BYTES_MAX].iter().rposition(|b| *b == b'/').ok_or(Errno::NAMETOOLONG)?;
+            let at =
+                rest[..CALL_PATH_BYTES_MAX].iter().rposition(|b| *b == b'/').ok_or(Errno::NAMETOOLONG)?;
             let from = piece.as_ref().map_or(self.root.as_fd(), |fd| fd.as_fd());
             let next = rustix::fs::openat2(from, &rest[..at], DIRECTORY, Mode::empty(), BENEATH)?;
             piece = Some(next);
@@ -175,11 +176,13 @@ fn proc_path(parent: &Parent<'_>, name: &[u8]) -> Vec<u8> {
 }
 
 /// Asks for the size, then for the bytes, until they fit.
-fn sized(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+fn sized(
+    size: impl Fn() -> Result<usize, Errno>,
+    call: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<u8>, Errno> {
     loop {
-        let size = call(&mut [])?;
-        let mut buf = vec![0; size];
-        if size == 0 {
+        let mut buf = vec![0; size()?];
+        if buf.is_empty() {
             return Ok(buf);
         }
         match call(&mut buf) {
@@ -323,13 +326,16 @@ impl Disk for RealDisk {
     fn xattrs(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let (parent, name) = self.parent(path)?;
         let at = proc_path(&parent, name);
-        let names = match sized(|buf| rustix::fs::llistxattr(&at[..], buf)) {
-            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-            names => names?,
-        };
+        let names =
+            match sized(|| rustix::fs::llistxattr_query(&at[..]), |buf| rustix::fs::llistxattr(&at[..], buf))
+            {
+                Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+                names => names?,
+            };
         let mut list = Vec::new();
         for name in names.split(|b| *b == 0).filter(|name| !name.is_empty()) {
-            match sized(|buf| rustix::fs::lgetxattr(&at[..], name, buf)) {
+            let size = || rustix::fs::lgetxattr_query(&at[..], name);
+            match sized(size, |buf| rustix::fs::lgetxattr(&at[..], name, buf)) {
                 Ok(value) => list.push((name.to_vec(), value)),
                 // Not ours to read, or removed since it was listed.
                 Err(Errno::ACCESS | Errno::PERM | Errno::NODATA | Errno::OPNOTSUPP) => {}
@@ -394,8 +400,8 @@ fn stat_of(stat: &rustix::fs::Stat) -> Stat {
         rdev: stat.st_rdev as u32,
         size: stat.st_size as u64,
         blocks: stat.st_blocks as u64,
-        atime: (stat.st_atime as i64, stat.st_atime_nsec as u32),
-        mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-        ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+        atime: (stat.st_atime, stat.st_atime_nsec as u32),
+        mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        ctime: (stat.st_ctime, stat.st_ctime_nsec as u32),
     }
 }

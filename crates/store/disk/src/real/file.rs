@@ -155,7 +155,8 @@ impl DiskFile for RealFile {
         let len = len.min(i64::MAX as u64 - offset.max(to_offset));
         let (mut from_at, mut to_at) = (offset, to_offset);
         let n = usize::try_from(len).unwrap_or(usize::MAX);
-        match again(|| rustix::fs::copy_file_range(&self.fd, Some(&mut from_at), &to.fd, Some(&mut to_at), n)) {
+        match again(|| rustix::fs::copy_file_range(&self.fd, Some(&mut from_at), &to.fd, Some(&mut to_at), n))
+        {
             Ok(n) => Ok(n as u64),
             Err(error) if is_unknown(&error) || Errno::from_io_error(&error) == Some(Errno::XDEV) => {
                 self.copy_piece(offset, to, to_offset, len)

@@ -1,0 +1,60 @@
+# Atoll: `make up` to use it, `make test` before a change is handed in.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# Where `make up` keeps its islands and shows its volume.
+DATA ?= .atoll
+MOUNT ?= mnt
+ISLANDS ?= 4
+
+# rustup's default place counts even if the shell has not been started anew since.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: tools fuse build ## Build Atoll and mount a volume of 4 islands at ./mnt (DATA=, MOUNT=, ISLANDS=)
+# A daemon that was killed leaves a dead mount, in whose place no folder can be made.
+	@mkdir -p "$(MOUNT)" 2>/dev/null || { \
+	  fusermount3 -uz "$(MOUNT)" 2>/dev/null || umount -l "$(MOUNT)" 2>/dev/null || :; mkdir -p "$(MOUNT)"; }
+# Ctrl-C is for atoll, which unmounts and stops; the shell only waits for it. A handler, not
+# "ignore", because that would be inherited.
+	@trap : INT TERM; \
+	"$(BIN)/atoll" up --data "$(DATA)" --islands "$(ISLANDS)" --mount "$(MOUNT)"; code=$$?; \
+	case $$code in 130|143) code=0;; esac; exit $$code
+
+.PHONY: build
+build: tools ## Build the release binary
+	cargo build --release --locked --package atoll-cli
+
+.PHONY: test
+test: tools ## Everything that CI checks: formatting, rules, licences, lints, docs, tests
+	@cargo xtask ci
+
+# Where cargo puts release binaries.
+BIN = $(or $(CARGO_TARGET_DIR),target)/release
+
+.PHONY: tools
+tools:
+	@command -v cargo >/dev/null || { \
+	  echo "Atoll is built with Rust, and cargo was not found. Install it from https://rustup.rs"; exit 1; }
+	@command -v cc >/dev/null || { \
+	  echo "A linker is needed and cc was not found. Install gcc or clang."; exit 1; }
+
+.PHONY: fuse
+fuse:
+	@[ -e /dev/fuse ] || { \
+	  echo "There is no /dev/fuse: load the kernel module (modprobe fuse), or give it to the container."; exit 1; }
+	@if command -v fusermount3 >/dev/null || [ "$$(id -u)" = 0 ]; then exit 0; fi; \
+	sudo=$$(command -v sudo) || sudo=; \
+	if   command -v apt-get >/dev/null; then how="apt-get install -y fuse3"; \
+	elif command -v dnf     >/dev/null; then how="dnf install -y fuse3"; \
+	elif command -v pacman  >/dev/null; then how="pacman -S --noconfirm fuse3"; \
+	elif command -v apk     >/dev/null; then how="apk add fuse3"; \
+	else echo "Mounting needs fusermount3: install your system's fuse3 package."; exit 1; fi; \
+	if [ -z "$$sudo" ]; then echo "Mounting needs fusermount3. As root, run: $$how"; exit 1; fi; \
+	echo "Mounting needs fusermount3; installing it: sudo $$how"; \
+	$$sudo $$how || { echo "That failed. Install your system's fuse3 package and try again."; exit 1; }

@@ -1,0 +1,581 @@
+//! Turns each request into an operation of the volume, and each outcome into an answer. Never waits
+//! for one: the answer goes out from whichever thread completes the operation.
+//!
+//! Opens are answered here, without the volume. A zero-message open would be cheaper still, but
+//! then the kernel sends no RELEASE, and nobody would hear that a `flock` is over: only a mount
+//! whose locks are its own can have that.
+
+use crate::abi::{self, MINOR_INC_EPOCH, Out, fattr, fopen, init, opcode, open};
+use crate::counters::Counters;
+use crate::device::{Device, IO_BYTES_MAX};
+use crate::gate::Gate;
+use crate::held::{Held, Holder};
+use crate::listing::Listing;
+use crate::nodes::Nodes;
+use crate::pending::Pending;
+use crate::request::{Header, LockIn, Request, SetAttrIn};
+use crate::session::{Config, Flush, Locks, Readers};
+use atoll_core::{Ino, Time};
+use atoll_posix::{
+    Allocation, Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime, Whence,
+    XattrMode, mode,
+};
+use atoll_vfs::{Caching, Files};
+use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// For how long the kernel may keep what nobody else can change. It is recalled before that.
+const KEEP_SECS: u64 = 3600;
+/// What INIT settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    pub(crate) minor: u32,
+    pub(crate) flags: u64,
+}
+
+/// What all threads of one mount share.
+pub(crate) struct Core {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) device: Arc<Device>,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) agreed: Arc<OnceLock<Agreed>>,
+    pub(crate) pending: Pending,
+    pub(crate) held: Held,
+    pub(crate) counters: Counters,
+    pub(crate) readers: Readers,
+    pub(crate) config: Config,
+    pub(crate) handles: AtomicU64,
+}
+
+/// How an outcome becomes an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Nothing but success.
+    Unit,
+    /// A name's answer.
+    Entry,
+    /// The same for LOOKUP, where the absence of a name may be kept.
+    Looked,
+    /// A name's answer and an open file's. `exclusive`: the caller asked for O_EXCL.
+    Created {
+        flags: u32,
+        exclusive: bool,
+    },
+    /// An open file's answer, after O_TRUNC.
+    Truncated {
+        flags: u32,
+    },
+    Attr,
+    Statx,
+    /// Bytes, at most so many.
+    Data {
+        max: usize,
+    },
+    /// Bytes, their length alone if `size` is 0; `ERANGE` if they do not fit.
+    Value {
+        size: usize,
+    },
+    Written,
+    /// In 64 bits.
+    WrittenWide,
+    Statfs,
+    Lock,
+    Granted {
+        ino: Ino,
+        holder: Holder,
+    },
+    Offset,
+    Listing(Listing),
+}
+
+impl Core {
+    /// Whether the kernel may keep what it is told now. Older kernels cannot be made to drop all
+    /// names, so they keep none.
+    fn keep(&self) -> bool {
+        self.config.keep_caches
+            && self.agreed.get().is_some_and(|agreed| agreed.minor >= MINOR_INC_EPOCH)
+            && self.files.caching() == Caching::UntilRecalled
+    }
+
+    fn ok(&self, header: &Header, body: &[u8]) -> bool {
+        self.device.reply(header.unique, [body, &[]])
+    }
+
+    fn fail(&self, header: &Header, why: Errno) {
+        self.counters.failed(header.opcode, why);
+        self.device.fail(header.unique, why);
+    }
+
+    /// The kernel forgets an id.
+    fn forget(&self, gone: &mut Vec<Ino>, ino: u64, count: u64) {
+        if self.nodes.lower(Ino(ino), count) {
+            gone.push(Ino(ino));
+        }
+    }
+
+    /// How a file is opened now.
+    fn open_flags(&self, flags: u32) -> u32 {
+        let agreed = self.agreed.get().map_or(0, |agreed| agreed.flags);
+        let cached = if self.keep() {
+            fopen::KEEP_CACHE
+        } else if agreed & init::DIRECT_IO_ALLOW_MMAP != 0 {
+            // Each read asks, as it would have to ask for attributes first if pages were kept.
+            fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES
+        } else {
+            0
+        };
+        let reader = flags & open::ACCESS_MODE == 0;
+        let quiet = self.config.flush == Flush::Writers && reader;
+        cached | if quiet { fopen::NOFLUSH } else { 0 }
+    }
+}
+
+/// Serves one request. `payload` are the bytes of a write.
+pub(crate) fn serve(core: &Arc<Core>, header: Header, request: Result<Request<'_>, Errno>, payload: Bytes) {
+    core.counters.came(header.opcode);
+    let request = match request {
+        Ok(request) => request,
+        Err(_) if matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) => {
+            return;
+        }
+        Err(why) => return core.fail(&header, why),
+    };
+    match translate(core, &header, request, payload) {
+        Ok(Some((op, data, shape))) => {
+            let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+            submit(core, header, caller, op, data, shape);
+        }
+        Ok(None) => {}
+        Err(why) => core.fail(&header, why),
+    }
+}
+
+type Job = (Op, Bytes, Shape);
+
+/// The operation that a request asks for; none if it was served right here.
+fn translate(
+    core: &Arc<Core>,
+    header: &Header,
+    request: Request<'_>,
+    payload: Bytes,
+) -> Result<Option<Job>, Errno> {
+    let ino = Ino(header.node);
+    let dir = ino;
+    let job = |op, shape| Ok(Some((op, Bytes::new(), shape)));
+    let answered = |body: &[u8]| {
+        core.ok(header, body);
+        Ok(None)
+    };
+    match request {
+        // Once and for all: the kernel has no locks to tell of.
+        Request::Open { .. } | Request::Flush { .. } if core.config.locks == Locks::Local => {
+            Err(Errno::ENOSYS)
+        }
+        Request::Lookup { name } => job(Op::Lookup { dir, name }, Shape::Looked),
+        Request::Forget { count } => {
+            let mut gone = Vec::new();
+            core.forget(&mut gone, header.node, count);
+            if !gone.is_empty() {
+                core.files.forget(&gone);
+            }
+            Ok(None)
+        }
+        Request::BatchForget { list } => {
+            let mut gone = Vec::new();
+            for pair in list.chunks_exact(16) {
+                let (node, count) = pair.split_at(8);
+                let number = |b: &[u8]| u64::from_ne_bytes(b.try_into().expect("half of sixteen bytes"));
+                core.forget(&mut gone, number(node), number(count));
+            }
+            if !gone.is_empty() {
+                core.files.forget(&gone);
+            }
+            Ok(None)
+        }
+        Request::GetAttr => job(Op::GetAttr { ino }, Shape::Attr),
+        Request::Statx if core.config.birth_times => job(Op::GetAttr { ino }, Shape::Statx),
+        Request::SetAttr(fields) => job(Op::SetAttr { ino, set: set_attr(&fields)? }, Shape::Attr),
+        Request::Readlink => job(Op::Readlink { ino }, Shape::Data { max: IO_BYTES_MAX }),
+        Request::Symlink { name, target } => {
+            let target = Bytes::copy_from_slice(target);
+            let kind = Kind::Symlink;
+            let op = Op::Create { dir, name, kind, mode: 0o777, umask: 0, rdev: 0, exclusive: true, target };
+            job(op, Shape::Entry)
+        }
+        Request::Mknod { mode: st_mode, rdev, umask, name } => {
+            // No type at all means a regular file.
+            let format = if st_mode & !mode::ALL == 0 { Kind::Regular.format_bits() } else { st_mode };
+            let kind =
+                Kind::from_format_bits(format).filter(|k| *k != Kind::Directory).ok_or(Errno::EINVAL)?;
+            let (mode, target) = (st_mode & mode::ALL, Bytes::new());
+            job(Op::Create { dir, name, kind, mode, umask, rdev, exclusive: true, target }, Shape::Entry)
+        }
+        Request::Mkdir { mode, umask, name } => {
+            job(Op::Mkdir { dir, name, mode: mode & mode::ALL, umask }, Shape::Entry)
+        }
+        Request::Unlink { name } => job(Op::Unlink { dir, name }, Shape::Unit),
+        Request::Rmdir { name } => job(Op::Rmdir { dir, name }, Shape::Unit),
+        Request::Rename { new_dir, flags, name, new_name } => {
+            let mode = match flags {
+                0 => RenameMode::Replace,
+                1 => RenameMode::NoReplace,
+                2 => RenameMode::Exchange,
+                _ => return Err(Errno::EINVAL),
+            };
+            job(Op::Rename { dir, name, new_dir: Ino(new_dir), new_name, mode }, Shape::Unit)
+        }
+        Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
+        Request::Open { flags, open_flags } => {
+            let shape = Shape::Truncated { flags };
+            if flags & open::TRUNCATE == 0 {
+                core.answer_open(header, flags);
+                return Ok(None);
+            }
+            let kill_set_id = open_flags & open::KILL_SUIDGID != 0;
+            let set = SetAttr { size: Some(0), opened: true, kill_set_id, ..SetAttr::default() };
+            job(Op::SetAttr { ino, set }, shape)
+        }
+        Request::Create { flags, mode, umask, name } => {
+            let (kind, mode, target) = (Kind::Regular, mode & mode::ALL, Bytes::new());
+            // Always exclusive: only the kernel can judge whether a file that is there may be
+            // opened and truncated. ESTALE, below, makes it look again and do so.
+            let op = Op::Create { dir, name, kind, mode, umask, rdev: 0, exclusive: true, target };
+            job(op, Shape::Created { flags, exclusive: flags & open::EXCLUSIVE != 0 })
+        }
+        Request::Read { offset, size } => {
+            let max = size as usize;
+            job(Op::Read { ino, offset, len: size }, Shape::Data { max })
+        }
+        Request::Write { offset, write_flags, flags, .. } => {
+            // Pages that the kernel writes back have their place already.
+            let append = flags & open::APPEND != 0 && write_flags & abi::WRITE_CACHE == 0;
+            let kill_set_id = write_flags & abi::WRITE_KILL_SUIDGID != 0;
+            let op = Op::Write { ino, offset, append, kill_set_id };
+            Ok(Some((op, payload, Shape::Written)))
+        }
+        Request::Statfs => job(Op::Statfs, Shape::Statfs),
+        Request::Release { fh } => {
+            for holder in core.held.released(ino, fh) {
+                unlock(core, ino, holder);
+            }
+            answered(&[])
+        }
+        Request::Flush { lock_owner } => {
+            if !core.held.closed(ino, lock_owner) {
+                return answered(&[]);
+            }
+            // Before the answer: whoever waits for this close may take the lock.
+            let lock = everything(Holder { owner: lock_owner, fh: 0, flock: false });
+            job(Op::SetLock { ino, lock, wait: false }, Shape::Unit)
+        }
+        Request::ReleaseDir => answered(&[]),
+        Request::Fsync => job(Op::Fsync { ino }, Shape::Unit),
+        Request::FsyncDir => job(Op::FsyncDir { dir }, Shape::Unit),
+        Request::SetXattr { flags, setxattr_flags, name, value } => {
+            let mode = match flags {
+                0 => XattrMode::Any,
+                1 => XattrMode::Create,
+                2 => XattrMode::Replace,
+                _ => return Err(Errno::EINVAL),
+            };
+            let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
+            let kill_sgid = setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
+            job(Op::SetXattr { ino, name, value, mode, kill_sgid }, Shape::Unit)
+        }
+        Request::GetXattr { size, name } => {
+            let size = size as usize;
+            job(Op::GetXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Value { size })
+        }
+        Request::ListXattr { size } => job(Op::ListXattr { ino }, Shape::Value { size: size as usize }),
+        Request::RemoveXattr { name } => {
+            job(Op::RemoveXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Unit)
+        }
+        Request::ReadDir { offset, size, plus } => {
+            let listing = Listing { dir, offset, size: (size as usize).min(IO_BYTES_MAX), plus };
+            let after = listing.after();
+            job(Op::ReadDir { dir, after, bytes: size, plus }, Shape::Listing(listing))
+        }
+        Request::GetLock(lock) => job(Op::GetLock { ino, lock: lock_range(&lock)? }, Shape::Lock),
+        Request::SetLock { lock: asked, wait } => {
+            let lock = lock_range(&asked)?;
+            let holder = Holder { owner: asked.owner, fh: asked.fh, flock: lock.flock };
+            let unlocks = lock.kind == LockKind::Unlock;
+            let shape = if unlocks { Shape::Unit } else { Shape::Granted { ino, holder } };
+            job(Op::SetLock { ino, lock, wait }, shape)
+        }
+        Request::Interrupt { unique } => {
+            core.pending.interrupt(&*core.files, unique);
+            Ok(None)
+        }
+        Request::Fallocate { offset, length, mode } => {
+            let what = match mode {
+                0 => Allocation::Allocate { keep_size: false },
+                0x01 => Allocation::Allocate { keep_size: true },
+                0x03 => Allocation::PunchHole,
+                0x10 => Allocation::ZeroRange { keep_size: false },
+                0x11 => Allocation::ZeroRange { keep_size: true },
+                _ => return Err(Errno::EOPNOTSUPP),
+            };
+            job(Op::Fallocate { ino, offset, len: length, what }, Shape::Unit)
+        }
+        Request::Seek { offset, whence } => {
+            let whence = match whence {
+                3 => Whence::Data,
+                4 => Whence::Hole,
+                _ => return Err(Errno::EINVAL),
+            };
+            job(Op::Seek { ino, offset, whence }, Shape::Offset)
+        }
+        Request::CopyRange { offset, to, to_offset, len, flags, wide } => {
+            if flags != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let shape = if wide { Shape::WrittenWide } else { Shape::Written };
+            // The short answer has 32 bits.
+            let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
+            job(Op::CopyRange { from: ino, from_offset: offset, to: Ino(to), to_offset, len }, shape)
+        }
+        Request::Init { major, minor, max_readahead, flags } => {
+            core.answer_init(header, major, minor, max_readahead, flags);
+            Ok(None)
+        }
+        Request::Destroy => answered(&[]),
+        Request::Ioctl => Err(Errno(25)), // ENOTTY
+        // Once and for all: listings need no open, and what is not known here is not asked again.
+        Request::OpenDir | Request::Statx | Request::Other => Err(Errno::ENOSYS),
+    }
+}
+
+impl Core {
+    fn answer_open(&self, header: &Header, flags: u32) {
+        let mut out = Out::with_capacity(16);
+        out.open_out(self.handles.fetch_add(1, Relaxed), self.open_flags(flags));
+        self.ok(header, &out.0);
+    }
+
+    fn answer_init(&self, header: &Header, major: u32, minor: u32, max_readahead: u32, offered: u64) {
+        let mut out = Out::with_capacity(64);
+        if major > abi::MAJOR {
+            // It asks again with our version.
+            out.u32(abi::MAJOR).u32(abi::MINOR).zeros(56);
+            self.ok(header, &out.0);
+            return;
+        }
+        if major < abi::MAJOR || minor < abi::MINOR_MIN {
+            self.readers.refuse(major, minor);
+            return self.fail(header, Errno::EPROTO);
+        }
+        let wanted = init::ASYNC_READ
+            | init::BIG_WRITES
+            | init::DONT_MASK
+            | init::AUTO_INVAL_DATA
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::ASYNC_DIO
+            | init::PARALLEL_DIROPS
+            | init::POSIX_ACL
+            | init::MAX_PAGES
+            // The target of a symbolic link never changes while its id lives.
+            | init::CACHE_SYMLINKS
+            | init::NO_OPENDIR_SUPPORT
+            | init::HANDLE_KILLPRIV_V2
+            | init::SETXATTR_EXT
+            | init::DIRECT_IO_ALLOW_MMAP
+            // Ids that were forgotten cannot be opened by handle.
+            | init::NO_EXPORT_SUPPORT;
+        let by_locks = match self.config.locks {
+            Locks::Shared => init::POSIX_LOCKS | init::FLOCK_LOCKS | init::ATOMIC_O_TRUNC,
+            // Without opens, a truncation comes by itself.
+            Locks::Local => init::NO_OPEN_SUPPORT,
+        };
+        let mut flags = offered & (wanted | by_locks);
+        if offered & init::INIT_EXT != 0 {
+            flags |= init::INIT_EXT;
+        } else {
+            flags &= u64::from(u32::MAX);
+        }
+        let minor = minor.min(abi::MINOR);
+        let halves =
+            [flags & u64::from(u32::MAX), flags >> 32].map(|half| u32::try_from(half).expect("32 bits"));
+        let pages = u16::try_from(IO_BYTES_MAX / 4096).expect("1 MiB has 256 pages");
+        out.u32(abi::MAJOR).u32(minor).u32(max_readahead).u32(halves[0]);
+        // Background requests (read-ahead, releases), and how many of them slow writers down.
+        out.u16(64).u16(48);
+        let max_write = u32::try_from(IO_BYTES_MAX).expect("1 MiB");
+        out.u32(max_write).u32(1).u16(pages).u16(0).u32(halves[1]).zeros(28);
+        // A second INIT would be the same kernel, with the same offer.
+        let _ = self.agreed.set(Agreed { minor, flags });
+        self.ok(header, &out.0);
+        self.readers.started();
+    }
+}
+
+/// Takes away every lock of a holder; nobody waits for it.
+pub(crate) fn unlock(core: &Arc<Core>, ino: Ino, holder: Holder) {
+    let op = Op::SetLock { ino, lock: everything(holder), wait: false };
+    core.files.submit(&Caller::ROOT, op, Bytes::new(), Box::new(|_, _| {}));
+}
+
+fn everything(holder: Holder) -> LockRange {
+    let Holder { owner, flock, .. } = holder;
+    LockRange { start: 0, end: u64::MAX, kind: LockKind::Unlock, owner, pid: 0, flock }
+}
+
+fn lock_range(lock: &LockIn) -> Result<LockRange, Errno> {
+    let kind = match lock.kind {
+        0 => LockKind::Read,
+        1 => LockKind::Write,
+        2 => LockKind::Unlock,
+        _ => return Err(Errno::EINVAL),
+    };
+    if lock.start > lock.end {
+        return Err(Errno::EINVAL);
+    }
+    let end = if lock.end >= abi::LOCK_END { u64::MAX } else { lock.end };
+    let (start, owner, pid) = (lock.start, lock.owner, lock.pid);
+    Ok(LockRange { start, end, kind, owner, pid, flock: lock.flags & abi::LK_FLOCK != 0 })
+}
+
+fn set_attr(fields: &SetAttrIn) -> Result<SetAttr, Errno> {
+    let has = |flag| fields.valid & flag != 0;
+    let time = |set: bool, now: bool, (secs, nanos): (i64, u32)| match (set, now) {
+        (false, _) => Ok(None),
+        (true, true) => Ok(Some(SetTime::Now)),
+        (true, false) if nanos < 1_000_000_000 => Ok(Some(SetTime::To { time: Time { secs, nanos } })),
+        (true, false) => Err(Errno::EINVAL),
+    };
+    Ok(SetAttr {
+        mode: has(fattr::MODE).then_some(fields.mode & mode::ALL),
+        uid: has(fattr::UID).then_some(fields.uid),
+        gid: has(fattr::GID).then_some(fields.gid),
+        size: has(fattr::SIZE).then_some(fields.size),
+        atime: time(has(fattr::ATIME), has(fattr::ATIME_NOW), fields.atime)?,
+        mtime: time(has(fattr::MTIME), has(fattr::MTIME_NOW), fields.mtime)?,
+        opened: has(fattr::FH),
+        kill_set_id: has(fattr::KILL_SUIDGID),
+    })
+}
+
+/// Starts an operation whose outcome answers the request.
+fn submit(core: &Arc<Core>, header: Header, caller: Caller, op: Op, data: Bytes, shape: Shape) {
+    let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
+    let done = {
+        let core = Arc::clone(core);
+        move |outcome: Result<Answer, Errno>, bytes: &[u8]| {
+            core.pending.completed(header.unique);
+            if outcome == Err(Errno::EACCES)
+                && let Some((op, data)) = with_groups
+                && let Some(groups) = supplementary_groups(&header)
+            {
+                let caller = Caller { uid: header.uid, gid: header.gid, groups: Some(groups) };
+                return submit(&core, header, caller, op, data, shape);
+            }
+            finish(&core, &header, shape, outcome, bytes);
+        }
+    };
+    let start = || core.files.submit(&caller, op, data, Box::new(done));
+    core.pending.submit(&*core.files, header.unique, start);
+}
+
+/// The groups of the thread that asks, if it has any beyond its own. It waits for this request, so
+/// its number still means it.
+fn supplementary_groups(header: &Header) -> Option<Vec<u32>> {
+    if header.pid == 0 {
+        return None;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    let groups: Vec<u32> = line.split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect();
+    groups.iter().any(|&g| g != header.gid).then_some(groups)
+}
+
+/// Answers a request with the outcome of its operation.
+fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Errno>, bytes: &[u8]) {
+    // Held until the answer is written: a recall waits for answers that may be kept.
+    let _answering = core.gate.answer();
+    let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
+    let answer = match (outcome, shape) {
+        (Ok(answer), _) => answer,
+        (Err(Errno::ENOENT), Shape::Looked) if keep_secs > 0 => {
+            let mut out = Out::with_capacity(abi::ENTRY_OUT);
+            core.ok(header, &out.absent(keep_secs).0);
+            return;
+        }
+        (Err(Errno::EEXIST), Shape::Created { exclusive: false, .. }) => {
+            return core.fail(header, Errno::ESTALE);
+        }
+        // ENOSYS would make the kernel do without the operation for ever.
+        (Err(Errno::ENOSYS), _) => return core.fail(header, Errno::EOPNOTSUPP),
+        (Err(why), _) => return core.fail(header, why),
+    };
+    let mut out = Out::with_capacity(160);
+    match (shape, answer) {
+        (Shape::Unit, _) => _ = core.ok(header, &[]),
+        (Shape::Entry | Shape::Looked | Shape::Created { .. }, Answer::Found { found }) => {
+            let ino = found.attr.ino;
+            out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
+            if let Shape::Created { flags, .. } = shape {
+                out.open_out(core.handles.fetch_add(1, Relaxed), core.open_flags(flags));
+            }
+            core.nodes.raise(ino);
+            if !core.ok(header, &out.0) {
+                untold(core, &[ino]);
+            }
+        }
+        (Shape::Truncated { flags }, Answer::Attr { .. }) => core.answer_open(header, flags),
+        (Shape::Attr, Answer::Attr { attr }) => _ = core.ok(header, &out.attr_out(&attr, keep_secs).0),
+        (Shape::Statx, Answer::Attr { attr }) => _ = core.ok(header, &out.statx_out(&attr, keep_secs).0),
+        (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
+        (Shape::Value { size: 0 }, Answer::Data) => {
+            let len = u32::try_from(bytes.len()).expect("values are far below 4 GiB");
+            core.ok(header, &out.u32(len).u32(0).0);
+        }
+        (Shape::Value { size }, Answer::Data) if bytes.len() > size => core.fail(header, Errno::ERANGE),
+        (Shape::Value { .. }, Answer::Data) => _ = core.ok(header, bytes),
+        (Shape::Written, Answer::Wrote { len, .. }) => {
+            let len = u32::try_from(len).expect("one request writes less than 4 GiB");
+            core.ok(header, &out.u32(len).u32(0).0);
+        }
+        (Shape::WrittenWide, Answer::Wrote { len, .. }) => _ = core.ok(header, &out.u64(len).0),
+        (Shape::Statfs, Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free }) => {
+            out.statfs(bytes, bytes_free, bytes_available, inodes, inodes_free);
+            core.ok(header, &out.0);
+        }
+        (Shape::Lock, Answer::Lock { lock }) => {
+            let kind = match lock.kind {
+                LockKind::Read => 0,
+                LockKind::Write => 1,
+                LockKind::Unlock => 2,
+            };
+            let end = lock.end.min(abi::LOCK_END);
+            core.ok(header, &out.u64(lock.start).u64(end).u32(kind).u32(lock.pid).0);
+        }
+        (Shape::Granted { ino, holder }, _) => {
+            core.held.granted(ino, holder);
+            core.ok(header, &[]);
+        }
+        (Shape::Offset, Answer::Offset { offset }) => _ = core.ok(header, &out.u64(offset).0),
+        (Shape::Listing(listing), Answer::Entries { entries, eof }) => {
+            match listing.pack(&entries, eof, keep_secs, &core.nodes) {
+                Ok((out, learned)) => {
+                    if !core.ok(header, &out.0) {
+                        untold(core, &learned);
+                    }
+                }
+                Err(why) => core.fail(header, why),
+            }
+        }
+        // The volume answered something else than was asked.
+        _ => core.fail(header, Errno::EIO),
+    }
+}
+
+/// The kernel did not take the answer that told it of these ids.
+fn untold(core: &Core, inos: &[Ino]) {
+    let gone: Vec<Ino> = inos.iter().copied().filter(|&ino| core.nodes.lower(ino, 1)).collect();
+    if !gone.is_empty() {
+        core.files.forget(&gone);
+    }
+}

@@ -1,0 +1,115 @@
+//! The open /dev/fuse: receives whole requests into a reader's own buffer, sends whole answers.
+//! Never looks into either.
+
+use crate::abi::{OUT_HEADER, WRITE_HEADER};
+use atoll_posix::Errno;
+use bytes::{Bytes, BytesMut};
+use rustix::io::Errno as Os;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+/// Most bytes of one write request, and of one read.
+pub(crate) const IO_BYTES_MAX: usize = 1 << 20;
+/// Payloads up to here are copied out of the reader's buffer. They may be kept for long (a log
+/// carries them and writes them to their body later), and would pin a buffer of 1 MiB each.
+const COPY_BYTES_MAX: usize = 32 << 10;
+/// The kernel refuses to fill a buffer that could not hold the largest request.
+const INBOX_BYTES: usize = IO_BYTES_MAX + 4096;
+
+/// The connection to the kernel.
+#[derive(Debug)]
+pub(crate) struct Device {
+    fd: OwnedFd,
+}
+
+/// Nothing more comes: the file system was unmounted or the connection aborted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+impl Device {
+    pub(crate) const fn new(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Answers a request. False if the kernel no longer waits for it.
+    pub(crate) fn reply(&self, unique: u64, parts: [&[u8]; 2]) -> bool {
+        self.send(unique, 0, parts)
+    }
+
+    /// Fails a request.
+    pub(crate) fn fail(&self, unique: u64, why: Errno) -> bool {
+        // Whatever a volume says: the kernel takes no other numbers.
+        let errno = if (1..512).contains(&why.0) { why.0 } else { Errno::EIO.0 };
+        self.send(unique, -errno, [&[], &[]])
+    }
+
+    /// Tells the kernel something that it did not ask for. False if it did not take it, which is
+    /// so too when it does not know the id.
+    pub(crate) fn notify(&self, code: i32, body: &[u8]) -> bool {
+        self.send(0, code, [body, &[]])
+    }
+
+    fn send(&self, unique: u64, error: i32, parts: [&[u8]; 2]) -> bool {
+        let len = OUT_HEADER + parts[0].len() + parts[1].len();
+        let mut header = [0; OUT_HEADER];
+        header[..4].copy_from_slice(&u32::try_from(len).expect("answers are far below 4 GiB").to_ne_bytes());
+        header[4..8].copy_from_slice(&error.to_ne_bytes());
+        header[8..].copy_from_slice(&unique.to_ne_bytes());
+        let slices = [IoSlice::new(&header), IoSlice::new(parts[0]), IoSlice::new(parts[1])];
+        // One call: the kernel takes an answer whole or not at all.
+        loop {
+            match rustix::io::writev(&self.fd, &slices) {
+                Err(Os::INTR) => {}
+                outcome => return outcome.is_ok(),
+            }
+        }
+    }
+}
+
+/// A reader's buffer.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    buffer: BytesMut,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self { buffer: BytesMut::with_capacity(INBOX_BYTES) }
+    }
+
+    /// Waits for a request. It is in `message` until the next call.
+    pub(crate) fn receive(&mut self, device: &Device) -> Result<(), Gone> {
+        self.buffer.clear();
+        // The last payload may still be held by whoever writes it: then it keeps that buffer.
+        if !self.buffer.try_reclaim(INBOX_BYTES) {
+            self.buffer = BytesMut::with_capacity(INBOX_BYTES);
+        }
+        loop {
+            match rustix::io::read(&device.fd, self.buffer.spare_capacity_mut()) {
+                Ok((filled, _)) => {
+                    let n = filled.len();
+                    // SAFETY: the buffer was empty and read(2) filled the first `n` bytes of its
+                    // spare capacity.
+                    unsafe { self.buffer.set_len(n) };
+                    return Ok(());
+                }
+                // ENOENT: the request was given up before it was read.
+                Err(Os::INTR | Os::AGAIN | Os::NOENT) => {}
+                Err(_) => return Err(Gone),
+            }
+        }
+    }
+
+    /// The request that was received.
+    pub(crate) fn message(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The payload of the write request that was received; `parse` has seen that it is there.
+    pub(crate) fn payload(&mut self, bytes: usize) -> Bytes {
+        if bytes <= COPY_BYTES_MAX {
+            return Bytes::copy_from_slice(&self.buffer[WRITE_HEADER..WRITE_HEADER + bytes]);
+        }
+        self.buffer.split().freeze().slice(WRITE_HEADER..WRITE_HEADER + bytes)
+    }
+}

@@ -1,0 +1,123 @@
+//! Serves a volume to the kernel over /dev/fuse: our own transport (protocol 7.31 to 7.45) and the
+//! adapter from requests to `Files`.
+//!
+//! Decides nothing about files: whatever an operation means is the volume's matter. What is decided
+//! here is what the kernel may keep, and when locks and ids are over. `KERNEL.md` beside this crate has
+//! the facts about the kernel that the design rests on.
+
+mod abi;
+mod adapter;
+mod counters;
+mod device;
+mod gate;
+mod held;
+mod listing;
+mod mount;
+mod nodes;
+mod pending;
+mod recall;
+mod request;
+mod session;
+
+pub use counters::Count;
+pub use mount::{MountError, MountOptions};
+pub use session::{Config, Flush, Locks};
+
+use atoll_vfs::Files;
+use session::{NotStarted, Session};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an unmount waits for requests under way before it leaves their threads behind.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A mounted volume. It is unmounted when this is dropped.
+pub struct Mounted {
+    mount: mount::Mount,
+    session: Session,
+}
+
+impl Mounted {
+    /// Mounts `files` on the directory `point` and serves it. When this returns, the volume can be
+    /// used there.
+    pub fn new(
+        files: Arc<dyn Files>,
+        point: &Path,
+        options: &MountOptions,
+        config: Config,
+    ) -> Result<Self, MountError> {
+        let (fd, mount) = mount::mount(point, options)?;
+        Self::serve(fd, mount, files, config)
+    }
+
+    /// The same through `fusermount3`, as for users who are not root.
+    pub fn by_helper(
+        files: Arc<dyn Files>,
+        point: &Path,
+        options: &MountOptions,
+        config: Config,
+    ) -> Result<Self, MountError> {
+        let (fd, mount) = mount::mount_with(point, options, true)?;
+        Self::serve(fd, mount, files, config)
+    }
+
+    fn serve(
+        fd: std::os::fd::OwnedFd,
+        mount: mount::Mount,
+        files: Arc<dyn Files>,
+        config: Config,
+    ) -> Result<Self, MountError> {
+        let session = Session::start(fd, files, config).map_err(|why| {
+            mount.unmount();
+            MountError::Os { what: "start threads", why }
+        })?;
+        let mounted = Self { mount, session };
+        match mounted.session.wait_started() {
+            Ok(()) => {}
+            Err(NotStarted::TooOld(major, minor)) => return Err(MountError::TooOld { major, minor }),
+            Err(NotStarted::Ended) => return Err(MountError::Removed),
+        }
+        // INIT caps it, so not before.
+        mounted.mount.raise_read_ahead();
+        Ok(mounted)
+    }
+
+    /// The directory on which the volume is mounted.
+    pub fn path(&self) -> &Path {
+        self.mount.path()
+    }
+
+    /// Takes the mount away. As root, requests under way fail; otherwise files that are open can
+    /// be used until they are closed. Does nothing if it is gone already.
+    pub fn unmount(&self) {
+        self.mount.unmount();
+    }
+
+    /// Returns when the mount has ended, whoever unmounted it.
+    pub fn wait(&self) {
+        self.session.wait_ended(None);
+    }
+
+    /// The operations that were asked for so far.
+    pub fn counters(&self) -> Vec<Count> {
+        self.session.counters()
+    }
+
+    /// How many ids the kernel knows, the root not counted.
+    pub fn nodes_known(&self) -> usize {
+        self.session.nodes_known()
+    }
+
+    /// The minor version of the protocol that is spoken with the kernel.
+    pub fn protocol_minor(&self) -> u32 {
+        self.session.minor()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.mount.unmount();
+        self.session.wait_ended(Some(GRACE));
+    }
+}

@@ -1,0 +1,152 @@
+//! Packs names into the room that the kernel gives for a listing. Adds "." and "..", which no
+//! volume stores.
+
+use crate::abi::{DIRENT, ENTRY_OUT, Out, UNKNOWN_INO, padded};
+use crate::nodes::Nodes;
+use atoll_core::Ino;
+use atoll_posix::{DirEntry, Errno, Kind};
+
+/// Cookie of ".".
+const DOT: u64 = 1;
+/// Cookie of "..".
+const DOT_DOT: u64 = 2;
+
+/// One request for names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listing {
+    pub(crate) dir: Ino,
+    /// 0, or the cookie of the last name that the caller has seen.
+    pub(crate) offset: u64,
+    /// Room for the answer, in bytes.
+    pub(crate) size: usize,
+    /// With attributes, which makes each entry a lookup.
+    pub(crate) plus: bool,
+}
+
+impl Listing {
+    /// Where the volume goes on.
+    pub(crate) const fn after(&self) -> u64 {
+        if self.offset <= DOT_DOT { 0 } else { self.offset }
+    }
+
+    /// The answer, and the ids that the kernel learns from it, already counted in `nodes`. What
+    /// does not fit is asked for again, and is not counted.
+    pub(crate) fn pack(
+        &self,
+        entries: &[DirEntry],
+        eof: bool,
+        keep_secs: u64,
+        nodes: &Nodes,
+    ) -> Result<(Out, Vec<Ino>), Errno> {
+        // To the kernel no bytes are the end of the directory. Less than all must not look so.
+        if entries.is_empty() && !eof {
+            return Err(Errno::EIO);
+        }
+        let mut out = Out::with_capacity(self.size.min(128 * (entries.len() + 2)));
+        let mut learned = Vec::new();
+        let parent = if self.dir == Ino::ROOT { Ino::ROOT.0 } else { UNKNOWN_INO };
+        for (cookie, ino, name) in [(DOT, self.dir.0, &b"."[..]), (DOT_DOT, parent, b"..")] {
+            if self.offset < cookie {
+                self.room(&out, name)?;
+                if self.plus {
+                    out.absent(0);
+                }
+                out.dirent(ino, cookie, Kind::Directory.format_bits(), name);
+            }
+        }
+        for entry in entries {
+            assert!(entry.cookie > DOT_DOT, "cookie {} belongs to '.' and '..'", entry.cookie);
+            let name = entry.name.as_bytes();
+            if let Err(too_small) = self.room(&out, name) {
+                if out.0.is_empty() {
+                    return Err(too_small);
+                }
+                break;
+            }
+            match &entry.found {
+                Some(found) if self.plus => {
+                    nodes.raise(found.attr.ino);
+                    learned.push(found.attr.ino);
+                    out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
+                }
+                // Without attributes the kernel looks the name up when it needs it.
+                None if self.plus => _ = out.absent(0),
+                _ => {}
+            }
+            out.dirent(entry.ino.0, entry.cookie, entry.kind.format_bits(), name);
+        }
+        Ok((out, learned))
+    }
+
+    fn room(&self, out: &Out, name: &[u8]) -> Result<(), Errno> {
+        let entry = if self.plus { ENTRY_OUT } else { 0 } + padded(DIRENT + name.len());
+        if out.0.len() + entry <= self.size { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::{Name, Time};
+    use atoll_posix::{Attr, Found};
+
+    fn entry(id: u64) -> DirEntry {
+        let time = Time::default();
+        let attr = Attr {
+            ino: Ino(id),
+            kind: Kind::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        };
+        DirEntry {
+            name: Name::new(format!("file{id}").as_bytes()).unwrap(),
+            ino: Ino(id),
+            kind: Kind::Regular,
+            cookie: id,
+            found: Some(Found { attr, attr_current: true }),
+        }
+    }
+
+    #[test]
+    fn an_entry_that_does_not_fit_is_no_lookup() {
+        let nodes = Nodes::default();
+        let entries = [entry(20), entry(21), entry(22)];
+        let one = ENTRY_OUT + padded(DIRENT + 6);
+        let listing = Listing { dir: Ino(9), offset: 2, size: 2 * one + 10, plus: true };
+        let (out, learned) = listing.pack(&entries, true, 0, &nodes).unwrap();
+        assert_eq!((out.0.len(), learned), (2 * one, vec![Ino(20), Ino(21)]));
+        assert!(nodes.knows(Ino(21)) && !nodes.knows(Ino(22)));
+    }
+
+    #[test]
+    fn dot_and_dot_dot_come_first_and_each_can_be_gone_on_from() {
+        let nodes = Nodes::default();
+        let len = |offset| {
+            let listing = Listing { dir: Ino(9), offset, size: 4096, plus: false };
+            listing.pack(&[entry(20)], true, 0, &nodes).unwrap().0.0.len()
+        };
+        assert_eq!([len(0), len(1), len(2)], [32 * 3, 32 * 2, 32]);
+        assert_eq!(nodes.count(), 0, "a listing without attributes tells no ids");
+        let at = |offset| Listing { dir: Ino(9), offset, size: 4096, plus: false }.after();
+        assert_eq!([at(0), at(1), at(2), at(3)], [0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn incomplete_never_looks_like_the_end() {
+        let nodes = Nodes::default();
+        let listing = Listing { dir: Ino(9), offset: 5, size: 4096, plus: false };
+        assert_eq!(listing.pack(&[], false, 0, &nodes).err(), Some(Errno::EIO));
+        assert!(listing.pack(&[], true, 0, &nodes).unwrap().0.0.is_empty());
+        let small = Listing { size: 24, ..listing };
+        assert_eq!(small.pack(&[entry(20)], true, 0, &nodes).err(), Some(Errno::EINVAL));
+    }
+}

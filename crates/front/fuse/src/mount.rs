@@ -1,0 +1,324 @@
+//! Makes and removes mounts: with mount(2) as root, otherwise through `fusermount3`. Never reads a
+//! request.
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::io::Errno as Os;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+use std::ffi::CString;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::device::IO_BYTES_MAX;
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+const HELPER_CONFIG: &str = "/etc/fuse.conf";
+const TYPE: &str = "fuse.atoll";
+/// How far ahead of a sequential reader the kernel asks. The kernel's own 128 KiB are too little.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// What a mount looks like from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Name of the volume; `mount` and `df` show `atoll:NAME`.
+    pub name: String,
+    /// Let other users than the one that mounts in. Others than root may only if `/etc/fuse.conf`
+    /// says `user_allow_other`.
+    pub allow_other: bool,
+    /// No changes through this mount.
+    pub read_only: bool,
+    /// Honour set-user-id and set-group-id bits of programs. Root only.
+    pub set_id: bool,
+    /// Honour device files. Root only.
+    pub devices: bool,
+}
+
+impl MountOptions {
+    /// A writable mount for everyone if root mounts it, otherwise for the user alone.
+    pub fn new(name: &str) -> Self {
+        let allow_other = rustix::process::geteuid().is_root();
+        Self { name: name.to_owned(), allow_other, read_only: false, set_id: false, devices: false }
+    }
+}
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says what the variant means")]
+pub enum MountError {
+    #[error("mount point {} does not exist: make it with mkdir", .0.display())]
+    Missing(PathBuf),
+    #[error("mount point {} is not a directory", .0.display())]
+    NotDirectory(PathBuf),
+    #[error("mount point {} is not empty: what is in it would be hidden", .0.display())]
+    NotEmpty(PathBuf),
+    #[error("mount point {} is a dead mount: remove it with `umount -l {}`", .0.display(), .0.display())]
+    Dead(PathBuf),
+    #[error("the name of a volume or mount point must not contain ',', '\\' or NUL: {0:?}")]
+    BadName(String),
+    #[error(
+        "{DEVICE} is missing: load the module with `modprobe fuse`, or run the container with `--device {DEVICE}`"
+    )]
+    NoDevice,
+    #[error(
+        "{HELPER} is missing: install package fuse3 (`apt install fuse3`, `dnf install fuse3`), or mount as root"
+    )]
+    NoHelper,
+    #[error("other users can be let in only by root, or when {HELPER_CONFIG} has a line `user_allow_other`")]
+    AllowOther,
+    #[error("{HELPER} refused to mount: {0}")]
+    Helper(String),
+    #[error("the kernel speaks FUSE {major}.{minor}; Atoll needs 7.31 or later (Linux 5.4)")]
+    TooOld { major: u32, minor: u32 },
+    #[error("not permitted to {what}: a container needs CAP_SYS_ADMIN")]
+    NotPermitted { what: &'static str },
+    #[error("cannot {what}: {why}")]
+    Os { what: &'static str, why: std::io::Error },
+    #[error("the mount was removed before it was ready")]
+    Removed,
+}
+
+fn os(what: &'static str) -> impl FnOnce(Os) -> MountError {
+    move |why| match why {
+        Os::PERM | Os::ACCESS => MountError::NotPermitted { what },
+        why => MountError::Os { what, why: why.into() },
+    }
+}
+
+/// A place where a volume is mounted.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    path: PathBuf,
+    helper: bool,
+    /// Device number of what is mounted, to tell it from what someone else mounts there later.
+    device: Option<(u32, u32)>,
+}
+
+/// Mounts on `point`. The kernel then waits for its first request to be answered.
+pub(crate) fn mount(point: &Path, options: &MountOptions) -> Result<(OwnedFd, Mount), MountError> {
+    let root = rustix::process::geteuid().is_root();
+    mount_with(point, options, !root)
+}
+
+pub(crate) fn mount_with(
+    point: &Path,
+    options: &MountOptions,
+    helper: bool,
+) -> Result<(OwnedFd, Mount), MountError> {
+    if options.name.contains([',', '\\', '\0']) {
+        return Err(MountError::BadName(options.name.clone()));
+    }
+    let path = check(point)?;
+    let fd = if helper { mount_by_helper(&path, options)? } else { mount_by_root(&path, options)? };
+    let device = mounted_device(&path);
+    Ok((fd, Mount { path, helper, device }))
+}
+
+/// The mount point's absolute path, if something can be mounted there.
+fn check(point: &Path) -> Result<PathBuf, MountError> {
+    let strange = |why| MountError::Os { what: "look at the mount point", why };
+    let absolute = std::path::absolute(point).map_err(strange)?;
+    let is_dead = |why: &std::io::Error| Os::from_io_error(why) == Some(Os::NOTCONN);
+    if std::fs::metadata(&absolute).is_err_and(|why| is_dead(&why)) {
+        // Left by a daemon that was killed. Only ours is removed.
+        let path = std::fs::canonicalize(&absolute).unwrap_or_else(|_| absolute.clone());
+        if mounted_type(&path).as_deref() != Some(TYPE) {
+            return Err(MountError::Dead(path));
+        }
+        detach(&path, !rustix::process::geteuid().is_root());
+    }
+    let metadata = std::fs::metadata(&absolute).map_err(|why| match why.kind() {
+        std::io::ErrorKind::NotFound => MountError::Missing(absolute.clone()),
+        std::io::ErrorKind::NotADirectory => MountError::NotDirectory(absolute.clone()),
+        _ if is_dead(&why) => MountError::Dead(absolute.clone()),
+        _ => strange(why),
+    })?;
+    let path = std::fs::canonicalize(&absolute).map_err(strange)?;
+    if !metadata.is_dir() {
+        return Err(MountError::NotDirectory(path));
+    }
+    let mut entries = std::fs::read_dir(&path).map_err(strange)?;
+    if entries.next().is_some() { Err(MountError::NotEmpty(path)) } else { Ok(path) }
+}
+
+fn mount_by_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    use std::os::fd::AsRawFd;
+    let fd =
+        rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|why| match why {
+            Os::NOENT | Os::NODEV | Os::NXIO => MountError::NoDevice,
+            why => os("open /dev/fuse")(why),
+        })?;
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,max_read={IO_BYTES_MAX}",
+        fd.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).expect("numbers and words have no NUL");
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, !options.set_id);
+    flags.set(MountFlags::NODEV, !options.devices);
+    let source = format!("atoll:{}", options.name);
+    rustix::mount::mount(source, path, TYPE, flags, Some(data.as_c_str())).map_err(|why| match why {
+        Os::NODEV => MountError::NoDevice,
+        why => os("mount")(why),
+    })?;
+    Ok(fd)
+}
+
+/// `fusermount3` mounts for a user and sends the open device over a socket.
+fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let root = rustix::process::getuid().is_root();
+    if options.allow_other && !root && !others_allowed() {
+        return Err(MountError::AllowOther);
+    }
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(os("make a socket"))?;
+    let mut list =
+        format!("fsname=atoll:{},subtype=atoll,default_permissions,max_read={IO_BYTES_MAX}", options.name);
+    for (on, word) in [(options.allow_other, ",allow_other"), (options.read_only, ",ro")] {
+        if on {
+            list.push_str(word);
+        }
+    }
+    let child = Command::new(HELPER)
+        .arg("-o")
+        .arg(list)
+        .arg("--")
+        .arg(path)
+        // It takes the socket as its standard input, which needs no inheritance games.
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|why| match why.kind() {
+            std::io::ErrorKind::NotFound => MountError::NoHelper,
+            _ => MountError::Os { what: "run fusermount3", why },
+        })?;
+    // Its end of the socket closes when it exits, so this ends whatever it does.
+    let received = receive_fd(&ours);
+    let output =
+        child.wait_with_output().map_err(|why| MountError::Os { what: "wait for fusermount3", why })?;
+    received.map_err(os("receive from fusermount3"))?.ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        MountError::Helper(if said.is_empty() { output.status.to_string() } else { said })
+    })
+}
+
+fn receive_fd(socket: &OwnedFd) -> Result<Option<OwnedFd>, Os> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        match rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Os::INTR) => {}
+            Err(why) => return Err(why),
+            Ok(_) => break,
+        }
+    }
+    Ok(ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    }))
+}
+
+/// Whether `/etc/fuse.conf` lets users let others in.
+fn others_allowed() -> bool {
+    let config = std::fs::read_to_string(HELPER_CONFIG).unwrap_or_default();
+    config.lines().any(|line| line.trim() == "user_allow_other")
+}
+
+/// Device number of the file system at `path`, without asking whoever serves it.
+fn mounted_device(path: &Path) -> Option<(u32, u32)> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::empty()).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Type of the topmost file system mounted at `path`.
+fn mounted_type(path: &Path) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let path = path.to_str()?.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011");
+    table.lines().rev().find_map(|line| {
+        let at = line.split(' ').nth(4)?;
+        let (_, kind) = line.split_once(" - ")?;
+        (at == path).then(|| kind.split(' ').next().map(str::to_owned))?
+    })
+}
+
+fn detach(path: &Path, helper: bool) -> bool {
+    if helper {
+        let mut command = Command::new(HELPER);
+        command.args(["-u", "-z", "-q", "--"]).arg(path).stdout(Stdio::null()).stderr(Stdio::null());
+        return command.status().is_ok_and(|status| status.success());
+    }
+    // By force: requests under way fail, so that nobody waits for a daemon that is leaving.
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    rustix::mount::unmount(path, flags | UnmountFlags::FORCE).is_ok()
+}
+
+impl Mount {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is still there, and not something else.
+    pub(crate) fn is_there(&self) -> bool {
+        self.device.is_some() && mounted_device(&self.path) == self.device
+    }
+
+    /// Has the kernel read further ahead. Only root may; others read as the kernel likes.
+    pub(crate) fn raise_read_ahead(&self) {
+        if let Some((major, minor)) = self.device {
+            let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+            let _ = std::fs::write(knob, READ_AHEAD_KIB.to_string());
+        }
+    }
+
+    /// Takes it away from the tree; harmless when it is gone.
+    pub(crate) fn unmount(&self) {
+        if self.is_there() && !detach(&self.path, self.helper) && self.helper {
+            // A user's mount may have been made by root's helper in a container without it now.
+            let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_not_to_mount_has_its_own_error() {
+        let dir = std::env::temp_dir().join(format!("atoll-mount-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("full/thing")).unwrap();
+        std::fs::write(dir.join("file"), b"").unwrap();
+        assert!(matches!(check(&dir.join("absent")), Err(MountError::Missing(_))));
+        assert!(matches!(check(&dir.join("file")), Err(MountError::NotDirectory(_))));
+        assert!(matches!(check(&dir.join("file/below")), Err(MountError::NotDirectory(_))));
+        assert!(matches!(check(&dir.join("full")), Err(MountError::NotEmpty(_))));
+        assert!(check(&dir.join("full/thing")).is_ok());
+        let bad = MountOptions::new("a,suid");
+        assert!(matches!(mount(&dir, &bad), Err(MountError::BadName(_))));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn the_type_of_a_mount_is_found_by_its_path() {
+        assert_eq!(mounted_type(Path::new("/proc")).as_deref(), Some("proc"));
+        assert_eq!(mounted_type(Path::new("/proc/self")), None);
+    }
+}

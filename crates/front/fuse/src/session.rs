@@ -1,0 +1,339 @@
+//! The threads that read requests, from INIT to the end of the mount. Knows nothing of what they
+//! ask for.
+//!
+//! A reader carries a request as far as it goes, which may include reading a disk. Before it enters
+//! something that may be slow it sees to it that another one reads on.
+
+use crate::abi::init;
+use crate::adapter::{Agreed, Core, serve, unlock};
+use crate::counters::{Count, Counters};
+use crate::device::{Device, Inbox};
+use crate::gate::Gate;
+use crate::held::Held;
+use crate::nodes::Nodes;
+use crate::pending::Pending;
+use crate::recall::Recall;
+use crate::request::parse;
+use atoll_core::Ino;
+use atoll_vfs::{Files, handover};
+use bytes::Bytes;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Most threads of one mount.
+const READERS_MAX: usize = 32;
+/// Ids that are told to a volume at once when a mount ends.
+const FORGET_BATCH: usize = 1024;
+
+/// Which closes of a file tell the file system (FLUSH), at the cost of one round trip each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flush {
+    /// All: POSIX record locks go when POSIX says so.
+    #[default]
+    Always,
+    /// Those of files that are open for writing. A POSIX read lock that was taken through a file
+    /// opened for reading only goes when nobody has that open file any more, so a child that
+    /// inherited it keeps its parent's lock alive.
+    Writers,
+}
+
+/// Who keeps file locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Locks {
+    /// The volume: they hold across all its mounts. The kernel must then tell of every open and
+    /// close.
+    #[default]
+    Shared,
+    /// The kernel, for this mount alone; other mounts do not see them. In exchange opens and closes
+    /// cost no round trip at all.
+    Local,
+}
+
+/// How a mount is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Threads that wait for requests. Two serve one busy client best; more are added, up to 32,
+    /// while operations are slow.
+    pub readers: usize,
+    /// Let the kernel keep what the volume allows. Off, it asks for everything every time.
+    pub keep_caches: bool,
+    /// Who keeps file locks.
+    pub locks: Locks,
+    /// Which closes are heard of, if locks are shared.
+    pub flush: Flush,
+    /// Show when files were made (`stat`'s "Birth"). Programs that ask for it, such as all that are
+    /// written in Rust, then pay a round trip for each file that they look at first.
+    pub birth_times: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { readers: 2, keep_caches: true, locks: Locks::Shared, flush: Flush::Always, birth_times: false }
+    }
+}
+
+/// The readers of a mount: how many wait for requests, and how far the mount has come.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    wanted: usize,
+    /// Those in read(2), or on their way there.
+    idle: AtomicUsize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    threads: usize,
+    parked: usize,
+    /// Parked threads that were called but have not come yet.
+    called: usize,
+    phase: Phase,
+}
+
+/// Starting -> Serving -> Ended, or Starting -> Refused -> Ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    #[default]
+    Starting,
+    Serving,
+    /// The kernel speaks this version, which is too old.
+    Refused(u32, u32),
+    Ended,
+}
+
+/// The mount ended before it began.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotStarted {
+    TooOld(u32, u32),
+    Ended,
+}
+
+impl Readers {
+    fn new(wanted: usize) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self { wanted: wanted.clamp(1, READERS_MAX), idle: 0.into(), state, changed }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    /// To be called by a reader that is about to be busy for long.
+    pub(crate) fn keep_one_reading(core: &Arc<Core>) {
+        let readers = &core.readers;
+        if readers.idle.load(SeqCst) > 0 {
+            return;
+        }
+        let mut state = readers.lock();
+        if state.phase == Phase::Ended {
+            return;
+        }
+        if state.parked > state.called {
+            state.called += 1;
+            readers.idle.fetch_add(1, SeqCst);
+            drop(state);
+            readers.changed.notify_all();
+        } else if state.threads < READERS_MAX {
+            // Without it, requests wait until this one is done: no reason to fail.
+            let _ = spawn(core, &mut state);
+        }
+    }
+
+    /// Waits while enough others read. False when the mount has ended.
+    fn park(&self) -> bool {
+        if self.idle.load(SeqCst) < self.wanted {
+            self.idle.fetch_add(1, SeqCst);
+            return true;
+        }
+        let mut state = self.lock();
+        // Whoever went busy meanwhile has not seen this thread among the parked ones.
+        if self.idle.load(SeqCst) < self.wanted {
+            self.idle.fetch_add(1, SeqCst);
+            return true;
+        }
+        state.parked += 1;
+        while state.called == 0 && state.phase != Phase::Ended {
+            state = self.changed.wait(state).expect("no holder of this lock panics");
+        }
+        state.parked -= 1;
+        state.called = state.called.saturating_sub(1);
+        state.phase != Phase::Ended
+    }
+
+    /// INIT was answered.
+    pub(crate) fn started(&self) {
+        self.lock().phase = Phase::Serving;
+        self.changed.notify_all();
+    }
+
+    /// The kernel speaks too old a version.
+    pub(crate) fn refuse(&self, major: u32, minor: u32) {
+        self.lock().phase = Phase::Refused(major, minor);
+        self.changed.notify_all();
+    }
+}
+
+/// One more reader, which counts as idle from now on.
+fn spawn(core: &Arc<Core>, state: &mut State) -> std::io::Result<()> {
+    let mine = Arc::clone(core);
+    core.readers.idle.fetch_add(1, SeqCst);
+    let name = format!("fuse-{}", state.threads);
+    match std::thread::Builder::new().name(name).spawn(move || read_requests(&mine)) {
+        Ok(_) => {
+            state.threads += 1;
+            Ok(())
+        }
+        Err(why) => {
+            core.readers.idle.fetch_sub(1, SeqCst);
+            Err(why)
+        }
+    }
+}
+
+fn read_requests(core: &Arc<Core>) {
+    let mut inbox = Inbox::new();
+    let mine = Arc::clone(core);
+    handover::before_slow(move || Readers::keep_one_reading(&mine));
+    loop {
+        let received = inbox.receive(&core.device);
+        core.readers.idle.fetch_sub(1, SeqCst);
+        if received.is_err() {
+            break;
+        }
+        let extended = core.agreed.get().is_some_and(|agreed| agreed.flags & init::SETXATTR_EXT != 0);
+        if let Some((header, request)) = parse(inbox.message(), extended) {
+            // A write's payload leaves the buffer whole, so nothing may point into it any more.
+            match request {
+                Ok(crate::request::Request::Write { offset, size, write_flags, flags }) => {
+                    let payload = inbox.payload(size as usize);
+                    let request = crate::request::Request::Write { offset, size, write_flags, flags };
+                    serve(core, header, Ok(request), payload);
+                }
+                request => serve(core, header, request, Bytes::new()),
+            }
+        }
+        if !core.readers.park() {
+            break;
+        }
+    }
+    let last = {
+        let mut state = core.readers.lock();
+        state.phase = Phase::Ended;
+        state.threads -= 1;
+        state.threads == 0
+    };
+    if last {
+        end(core);
+    }
+    core.readers.changed.notify_all();
+}
+
+/// The kernel knows nothing any more: what it would have said at an orderly end is said for it.
+fn end(core: &Arc<Core>) {
+    core.pending.cancel_all(&*core.files);
+    for (ino, holder) in core.held.drain() {
+        unlock(core, ino, holder);
+    }
+    let mut known = Vec::new();
+    core.nodes.each(|ino| known.push(ino));
+    let gone: Vec<Ino> = known.into_iter().filter(|&ino| core.nodes.lower(ino, u64::MAX)).collect();
+    gone.chunks(FORGET_BATCH).for_each(|batch| core.files.forget(batch));
+}
+
+/// A connection that is being served.
+pub(crate) struct Session {
+    core: Arc<Core>,
+}
+
+impl Session {
+    /// Starts to serve, and returns when the kernel has been told how.
+    pub(crate) fn start(fd: OwnedFd, files: Arc<dyn Files>, config: Config) -> std::io::Result<Self> {
+        let (device, nodes, gate) =
+            (Arc::new(Device::new(fd)), Arc::new(Nodes::default()), Arc::new(Gate::default()));
+        let agreed: Arc<OnceLock<Agreed>> = Arc::default();
+        let recall = Recall {
+            nodes: Arc::clone(&nodes),
+            device: Arc::clone(&device),
+            gate: Arc::clone(&gate),
+            agreed: Arc::clone(&agreed),
+            one: Mutex::new(()),
+        };
+        files.set_watcher(Arc::new(recall));
+        let core = Arc::new(Core {
+            files,
+            device,
+            nodes,
+            gate,
+            agreed,
+            pending: Pending::default(),
+            held: Held::default(),
+            counters: Counters::default(),
+            readers: Readers::new(config.readers),
+            config,
+            handles: AtomicU64::new(1),
+        });
+        {
+            let mut state = core.readers.lock();
+            for at in 0..core.readers.wanted {
+                match spawn(&core, &mut state) {
+                    Err(why) if at == 0 => return Err(why),
+                    _ => {}
+                }
+            }
+        }
+        Ok(Self { core })
+    }
+
+    /// Returns when the kernel has been told how it is served.
+    pub(crate) fn wait_started(&self) -> Result<(), NotStarted> {
+        let mut state = self.core.readers.lock();
+        loop {
+            match state.phase {
+                Phase::Starting => {}
+                Phase::Serving => return Ok(()),
+                Phase::Refused(major, minor) => return Err(NotStarted::TooOld(major, minor)),
+                Phase::Ended => return Err(NotStarted::Ended),
+            }
+            state = self.core.readers.changed.wait(state).expect("no holder of this lock panics");
+        }
+    }
+
+    /// Waits until the kernel has closed the connection and every reader has gone; true if so.
+    pub(crate) fn wait_ended(&self, at_most: Option<Duration>) -> bool {
+        let deadline = at_most.map(|limit| Instant::now() + limit);
+        let mut state = self.core.readers.lock();
+        while state.threads > 0 {
+            state = match deadline {
+                None => self.core.readers.changed.wait(state).expect("no holder of this lock panics"),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return false;
+                    }
+                    self.core
+                        .readers
+                        .changed
+                        .wait_timeout(state, left)
+                        .expect("no holder of this lock panics")
+                        .0
+                }
+            };
+        }
+        true
+    }
+
+    pub(crate) fn counters(&self) -> Vec<Count> {
+        self.core.counters.snapshot()
+    }
+
+    pub(crate) fn nodes_known(&self) -> usize {
+        self.core.nodes.count()
+    }
+
+    pub(crate) fn minor(&self) -> u32 {
+        self.core.agreed.get().map_or(0, |agreed| agreed.minor)
+    }
+}

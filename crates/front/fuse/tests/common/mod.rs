@@ -1,0 +1,531 @@
+//! A small volume in memory to mount in tests, which can be changed behind the kernel's back. It
+//! checks no permissions (the kernel does) but one that tells whether groups were looked up.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
+
+use atoll_core::{Ino, Name, Time};
+use atoll_fuse::{Config, MountOptions, Mounted};
+use atoll_posix::{
+    Answer, Attr, Caller, DirEntry, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
+};
+use atoll_vfs::{Caching, Done, Files, Ticket, Watcher};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+struct Node {
+    attr: Attr,
+    data: Vec<u8>,
+    /// Names by cookie.
+    entries: BTreeMap<u64, (Name, Ino)>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Node {
+    fn find(&self, name: &Name) -> Option<(u64, Ino)> {
+        self.entries.iter().find(|(_, (n, _))| n == name).map(|(cookie, (_, ino))| (*cookie, *ino))
+    }
+}
+
+struct Waiter {
+    ticket: Ticket,
+    ino: Ino,
+    lock: LockRange,
+    done: Done,
+}
+
+struct State {
+    nodes: HashMap<Ino, Node>,
+    /// Names by directory and name, to find one in a large directory at once.
+    names: HashMap<(Ino, Name), u64>,
+    next: u64,
+    locks: Vec<(Ino, LockRange)>,
+    waiters: Vec<Waiter>,
+}
+
+/// The volume.
+pub struct Memory {
+    state: Mutex<State>,
+    pub caching: Mutex<Caching>,
+    pub watcher: OnceLock<Arc<dyn Watcher>>,
+    pub forgotten: Mutex<Vec<Ino>>,
+    pub cancelled: AtomicU64,
+    /// If not 0, changes in directories of this group need it among the caller's groups.
+    pub guarded_group: AtomicU32,
+    /// How long each read takes.
+    pub read_delay_ms: AtomicU64,
+    /// Claim to have no operations at all.
+    pub broken: AtomicBool,
+}
+
+fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Time::from_nanos(u64::try_from(since.as_nanos()).unwrap())
+}
+
+fn attr(ino: Ino, kind: Kind, mode: u32, caller: &Caller, rdev: u32) -> Attr {
+    let time = now();
+    let nlink = if kind == Kind::Directory { 2 } else { 1 };
+    let (uid, gid) = (caller.uid, caller.gid);
+    let (atime, mtime, ctime, btime) = (time, time, time, time);
+    Attr { ino, kind, mode, nlink, uid, gid, rdev, size: 0, blocks: 0, atime, mtime, ctime, btime }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let root = attr(Ino::ROOT, Kind::Directory, 0o755, &Caller::ROOT, 0);
+        let root = Node { attr: root, data: Vec::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() };
+        let nodes = HashMap::from([(Ino::ROOT, root)]);
+        let state = State { nodes, names: HashMap::new(), next: 100, locks: Vec::new(), waiters: Vec::new() };
+        Self {
+            state: Mutex::new(state),
+            caching: Mutex::new(Caching::UntilRecalled),
+            watcher: OnceLock::new(),
+            forgotten: Mutex::default(),
+            cancelled: 0.into(),
+            guarded_group: 0.into(),
+            read_delay_ms: 0.into(),
+            broken: false.into(),
+        }
+    }
+}
+
+impl State {
+    fn node(&mut self, ino: Ino) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&ino).ok_or(Errno::ESTALE)
+    }
+
+    fn find(&self, dir: Ino, name: &Name) -> Option<Ino> {
+        let cookie = self.names.get(&(dir, name.clone()))?;
+        self.nodes.get(&dir)?.entries.get(cookie).map(|(_, ino)| *ino)
+    }
+
+    fn add(&mut self, dir: Ino, name: Name, ino: Ino) -> Result<(), Errno> {
+        self.next += 1;
+        let cookie = self.next;
+        let node = self.node(dir)?;
+        node.attr.mtime = now();
+        node.attr.ctime = node.attr.mtime;
+        node.entries.insert(cookie, (name.clone(), ino));
+        self.names.insert((dir, name), cookie);
+        Ok(())
+    }
+
+    fn remove(&mut self, dir: Ino, name: &Name) -> Result<Ino, Errno> {
+        let cookie = self.names.remove(&(dir, name.clone())).ok_or(Errno::ENOENT)?;
+        let node = self.node(dir)?;
+        node.attr.mtime = now();
+        let (_, ino) = node.entries.remove(&cookie).expect("both maps agree");
+        Ok(ino)
+    }
+
+    fn unlink(&mut self, dir: Ino, name: &Name) -> Result<Answer, Errno> {
+        let ino = self.remove(dir, name)?;
+        let node = self.node(ino)?;
+        node.attr.nlink -= 1;
+        Ok(Answer::Removed { orphan: (node.attr.nlink == 0).then_some(ino) })
+    }
+
+    fn make(&mut self, dir: Ino, name: Name, mut attr: Attr, data: &[u8]) -> Result<Answer, Errno> {
+        if self.find(dir, &name).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        self.next += 1;
+        attr.ino = Ino(self.next);
+        attr.size = data.len() as u64;
+        let data = data.to_vec();
+        let node = Node { attr, data, entries: BTreeMap::new(), xattrs: BTreeMap::new() };
+        self.nodes.insert(attr.ino, node);
+        self.add(dir, name, attr.ino)?;
+        Ok(Answer::Found { found: Found { attr, attr_current: true } })
+    }
+
+    fn conflict(&self, ino: Ino, lock: &LockRange) -> Option<LockRange> {
+        let meets = |held: &LockRange| {
+            held.flock == lock.flock
+                && held.owner != lock.owner
+                && held.start <= lock.end
+                && lock.start <= held.end
+                && lock.kind != LockKind::Unlock
+                && (held.kind == LockKind::Write || lock.kind == LockKind::Write)
+        };
+        self.locks.iter().find(|(at, held)| *at == ino && meets(held)).map(|(_, held)| *held)
+    }
+
+    fn set_lock(&mut self, ino: Ino, lock: LockRange) {
+        let mut kept = Vec::new();
+        for (at, held) in self.locks.drain(..) {
+            let same = at == ino && held.owner == lock.owner && held.flock == lock.flock;
+            if !same || held.start > lock.end || lock.start > held.end {
+                kept.push((at, held));
+                continue;
+            }
+            if held.start < lock.start {
+                kept.push((at, LockRange { end: lock.start - 1, ..held }));
+            }
+            if held.end > lock.end {
+                kept.push((at, LockRange { start: lock.end + 1, ..held }));
+            }
+        }
+        if lock.kind != LockKind::Unlock {
+            kept.push((ino, lock));
+        }
+        self.locks = kept;
+    }
+
+    /// Waiters whose lock is granted now.
+    fn granted(&mut self) -> Vec<Waiter> {
+        let mut granted = Vec::new();
+        while let Some(at) = self.waiters.iter().position(|w| self.conflict(w.ino, &w.lock).is_none()) {
+            let waiter = self.waiters.remove(at);
+            self.set_lock(waiter.ino, waiter.lock);
+            granted.push(waiter);
+        }
+        granted
+    }
+
+    fn set_attr(node: &mut Node, set: &SetAttr) {
+        let time = |t: SetTime| match t {
+            SetTime::Now => now(),
+            SetTime::To { time } => time,
+        };
+        let a = &mut node.attr;
+        a.mode = set.mode.unwrap_or(a.mode);
+        a.uid = set.uid.unwrap_or(a.uid);
+        a.gid = set.gid.unwrap_or(a.gid);
+        if let Some(size) = set.size {
+            node.data.resize(usize::try_from(size).unwrap(), 0);
+            a.size = size;
+            a.mtime = now();
+        }
+        a.atime = set.atime.map_or(a.atime, time);
+        a.mtime = set.mtime.map_or(a.mtime, time);
+        if set.kill_set_id {
+            a.mode &= 0o1777;
+        }
+        a.ctime = now();
+    }
+
+    fn run(&mut self, caller: &Caller, op: Op, data: &Bytes) -> Result<(Answer, Vec<u8>), Errno> {
+        let plain = |answer| Ok((answer, Vec::new()));
+        match op {
+            Op::Lookup { dir, name } => {
+                let ino = self.find(dir, &name).ok_or(Errno::ENOENT)?;
+                let attr = self.node(ino)?.attr;
+                plain(Answer::Found { found: Found { attr, attr_current: true } })
+            }
+            Op::GetAttr { ino } => plain(Answer::Attr { attr: self.node(ino)?.attr }),
+            Op::SetAttr { ino, set } => {
+                let node = self.node(ino)?;
+                Self::set_attr(node, &set);
+                plain(Answer::Attr { attr: node.attr })
+            }
+            Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target } => {
+                assert!(exclusive, "only the kernel may open a file that is there");
+                let attr = attr(Ino(0), kind, mode & !umask, caller, rdev);
+                plain(self.make(dir, name, attr, &target)?)
+            }
+            Op::Mkdir { dir, name, mode, umask } => {
+                let attr = attr(Ino(0), Kind::Directory, mode & !umask, caller, 0);
+                let made = self.make(dir, name, attr, &[])?;
+                self.node(dir)?.attr.nlink += 1;
+                plain(made)
+            }
+            Op::Unlink { dir, name } => plain(self.unlink(dir, &name)?),
+            Op::Rmdir { dir, name } => {
+                let ino = self.find(dir, &name).ok_or(Errno::ENOENT)?;
+                if !self.node(ino)?.entries.is_empty() {
+                    return Err(Errno::ENOTEMPTY);
+                }
+                self.remove(dir, &name)?;
+                self.node(dir)?.attr.nlink -= 1;
+                plain(Answer::Done)
+            }
+            Op::Rename { dir, name, new_dir, new_name, mode } => {
+                let taken = self.find(new_dir, &new_name).is_some();
+                let mut removed = Answer::Removed { orphan: None };
+                match mode {
+                    RenameMode::NoReplace if taken => return Err(Errno::EEXIST),
+                    RenameMode::Exchange => {
+                        let old = self.remove(new_dir, &new_name)?;
+                        let ino = self.remove(dir, &name)?;
+                        self.add(dir, name, old)?;
+                        self.add(new_dir, new_name, ino)?;
+                        return plain(removed);
+                    }
+                    _ if taken => removed = self.unlink(new_dir, &new_name)?,
+                    _ => {}
+                }
+                let ino = self.remove(dir, &name)?;
+                self.add(new_dir, new_name, ino)?;
+                plain(removed)
+            }
+            Op::Link { ino, dir, name } => {
+                self.add(dir, name, ino)?;
+                let node = self.node(ino)?;
+                node.attr.nlink += 1;
+                plain(Answer::Found { found: Found { attr: node.attr, attr_current: true } })
+            }
+            Op::Readlink { ino } => Ok((Answer::Data, self.node(ino)?.data.clone())),
+            Op::Read { ino, offset, len } => {
+                let data = &self.node(ino)?.data;
+                let start = (offset as usize).min(data.len());
+                let end = (start + len as usize).min(data.len());
+                Ok((Answer::Data, data[start..end].to_vec()))
+            }
+            Op::Write { ino, offset, append, kill_set_id } => {
+                let node = self.node(ino)?;
+                let offset = if append { node.data.len() } else { offset as usize };
+                let end = offset + data.len();
+                if node.data.len() < end {
+                    node.data.resize(end, 0);
+                }
+                node.data[offset..end].copy_from_slice(data);
+                node.attr.size = node.data.len() as u64;
+                node.attr.blocks = node.attr.size.div_ceil(512);
+                node.attr.mtime = now();
+                node.attr.ctime = node.attr.mtime;
+                if kill_set_id {
+                    node.attr.mode &= 0o1777;
+                }
+                plain(Answer::Wrote { len: data.len() as u64, offset: offset as u64 })
+            }
+            Op::ReadDir { dir, after, bytes, plus } => {
+                let list: Vec<_> = {
+                    let room = (bytes as usize / if plus { 160 } else { 32 }).max(1);
+                    let entries = &self.node(dir)?.entries;
+                    entries.range(after + 1..).take(room + 1).map(|(c, (n, i))| (*c, n.clone(), *i)).collect()
+                };
+                let room = (bytes as usize / if plus { 160 } else { 32 }).max(1);
+                let eof = list.len() <= room;
+                let mut entries = Vec::new();
+                for (cookie, name, ino) in list.into_iter().take(room) {
+                    let attr = self.node(ino)?.attr;
+                    let found = plus.then_some(Found { attr, attr_current: true });
+                    entries.push(DirEntry { name, ino, kind: attr.kind, cookie, found });
+                }
+                plain(Answer::Entries { entries, eof })
+            }
+            Op::GetXattr { ino, name } => {
+                let value = self.node(ino)?.xattrs.get(&name[..]).cloned().ok_or(Errno::ENODATA)?;
+                Ok((Answer::Data, value))
+            }
+            Op::SetXattr { ino, name, value, .. } => {
+                self.node(ino)?.xattrs.insert(name.to_vec(), value.to_vec());
+                plain(Answer::Done)
+            }
+            Op::ListXattr { ino } => {
+                let names = self.node(ino)?.xattrs.keys().flat_map(|k| [&k[..], b"\0"].concat()).collect();
+                Ok((Answer::Data, names))
+            }
+            Op::RemoveXattr { ino, name } => {
+                self.node(ino)?.xattrs.remove(&name[..]).ok_or(Errno::ENODATA)?;
+                plain(Answer::Done)
+            }
+            Op::Statfs => plain(Answer::Statfs {
+                bytes: 1 << 40,
+                bytes_free: 1 << 39,
+                bytes_available: 1 << 38,
+                inodes: 1000,
+                inodes_free: 900,
+            }),
+            Op::GetLock { ino, lock } => {
+                let free = LockRange { kind: LockKind::Unlock, ..lock };
+                plain(Answer::Lock { lock: self.conflict(ino, &lock).unwrap_or(free) })
+            }
+            Op::Fsync { .. } | Op::FsyncDir { .. } => plain(Answer::Done),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+impl Memory {
+    /// Changes the volume without the kernel.
+    pub fn behind(&self, op: Op, data: &[u8]) -> Answer {
+        let outcome = self.state.lock().unwrap().run(&Caller::ROOT, op, &Bytes::copy_from_slice(data));
+        outcome.unwrap().0
+    }
+
+    /// The file of this name in the root directory.
+    pub fn id(&self, name: &str) -> Ino {
+        self.state.lock().unwrap().find(Ino::ROOT, &Name::new(name.as_bytes()).unwrap()).unwrap()
+    }
+
+    pub fn locks(&self) -> usize {
+        self.state.lock().unwrap().locks.len()
+    }
+
+    pub fn waiters(&self) -> usize {
+        self.state.lock().unwrap().waiters.len()
+    }
+
+    /// Nobody may keep anything from here on, and nothing that was kept is used any more.
+    pub fn recall(&self) {
+        *self.caching.lock().unwrap() = Caching::Never;
+        let watcher = Arc::clone(self.watcher.get().unwrap());
+        std::thread::spawn(move || watcher.recall()).join().unwrap();
+    }
+}
+
+impl Files for Memory {
+    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
+        if self.broken.load(SeqCst) {
+            done(Err(Errno::ENOSYS), &[]);
+            return Ticket(0);
+        }
+        if let Op::Read { .. } = op {
+            atoll_vfs::handover::slow();
+            std::thread::sleep(Duration::from_millis(self.read_delay_ms.load(SeqCst)));
+        }
+        let mut state = self.state.lock().unwrap();
+        if let (Op::Mkdir { dir, .. }, guarded @ 1..) = (&op, self.guarded_group.load(SeqCst)) {
+            let may = caller.groups.as_ref().is_some_and(|groups| groups.contains(&guarded));
+            if state.node(*dir).is_ok_and(|node| node.attr.gid == guarded) && !may {
+                drop(state);
+                done(Err(Errno::EACCES), &[]);
+                return Ticket(0);
+            }
+        }
+        if let Op::SetLock { ino, lock, wait } = op {
+            if state.conflict(ino, &lock).is_some() {
+                if wait {
+                    state.next += 1;
+                    let ticket = Ticket(state.next);
+                    state.waiters.push(Waiter { ticket, ino, lock, done });
+                    return ticket;
+                }
+                drop(state);
+                done(Err(Errno::EAGAIN), &[]);
+                return Ticket(0);
+            }
+            state.set_lock(ino, lock);
+            let granted = state.granted();
+            drop(state);
+            done(Ok(Answer::Done), &[]);
+            granted.into_iter().for_each(|w| (w.done)(Ok(Answer::Done), &[]));
+            return Ticket(0);
+        }
+        let outcome = state.run(caller, op, &data);
+        drop(state);
+        match outcome {
+            Ok((answer, bytes)) => done(Ok(answer), &bytes),
+            Err(why) => done(Err(why), &[]),
+        }
+        Ticket(0)
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.cancelled.fetch_add(1, SeqCst);
+        let waiter = {
+            let mut state = self.state.lock().unwrap();
+            let at = state.waiters.iter().position(|w| w.ticket == ticket);
+            at.map(|at| state.waiters.remove(at))
+        };
+        if let Some(waiter) = waiter {
+            (waiter.done)(Err(Errno::EINTR), &[]);
+        }
+    }
+
+    fn forget(&self, inos: &[Ino]) {
+        self.forgotten.lock().unwrap().extend_from_slice(inos);
+    }
+
+    fn caching(&self) -> Caching {
+        *self.caching.lock().unwrap()
+    }
+
+    fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
+        let _ = self.watcher.set(watcher);
+    }
+}
+
+/// Mounts need root and the device. Where they are absent nothing can be tested, which is said.
+pub fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("skipped: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+/// A new empty directory, removed with the mount.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    pub fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("atoll-fuse-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
+        let path = std::env::temp_dir().join(unique);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A mounted volume in memory.
+pub struct World {
+    pub mounted: Option<Mounted>,
+    pub files: Arc<Memory>,
+    pub place: Place,
+}
+
+impl World {
+    pub fn new(name: &str) -> Self {
+        Self::with(name, Arc::new(Memory::default()), Config::default())
+    }
+
+    pub fn with(name: &str, files: Arc<Memory>, config: Config) -> Self {
+        let place = Place::new(name);
+        let options = MountOptions::new(name);
+        let mounted = Mounted::new(files.clone(), &place.0, &options, config).unwrap();
+        Self { mounted: Some(mounted), files, place }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.place.0.join(name)
+    }
+
+    pub fn mounted(&self) -> &Mounted {
+        self.mounted.as_ref().unwrap()
+    }
+
+    /// Requests of this kind so far.
+    pub fn requests(&self, operation: &str) -> u64 {
+        let counts = self.mounted().counters();
+        counts.iter().find(|c| c.operation == operation).map_or(0, |c| c.requests)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Before the directory is removed.
+        self.mounted.take();
+    }
+}
+
+/// Waits until `what` holds; fails after five seconds.
+pub fn eventually(what: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it did not happen in five seconds");
+}
+
+/// Runs a Python program with `dir` as its only argument, and returns what it printed.
+pub fn python(program: &str, dir: &Path) -> String {
+    let output = std::process::Command::new("python3").arg("-c").arg(program).arg(dir).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "python failed: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -1,0 +1,1 @@
+//! What a cluster knows of itself.

@@ -1,0 +1,323 @@
+//! How two sides come to speak with each other: `Hello`, then `HelloOk` or `Goodbye`.
+//!
+//! Bounded in time and bytes, since nothing is known yet of the other side. Decides nothing about
+//! who is let in. Runs on any stream, so that it can run inside TLS.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use atoll_core::{Decode, Encode, IslandId};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::address::Address;
+use crate::frame::{Frame, FrameError, FrameReader};
+use crate::header::{Kind, VERSION_HIGHEST, encode_head};
+use crate::hello::{ClusterId, Goodbye, Hello, HelloOk, Reason, Versions, versions_of};
+use crate::listener::Acceptor;
+use crate::stream::Stream;
+
+/// Why an address could not be reached, or does not want to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The host's name means nothing here.
+    #[error(
+        "{address} cannot be reached: the name is unknown ({why}).\nCheck the spelling, DNS, or /etc/hosts."
+    )]
+    UnknownHost {
+        /// Where to.
+        address: Address,
+        /// What the resolver said.
+        why: String,
+    },
+    /// The connection could not be made.
+    #[error(
+        "{address} cannot be reached: {why}.\nIs the daemon running there, and may this machine reach the port?"
+    )]
+    Unreachable {
+        /// Where to.
+        address: Address,
+        /// What the system said.
+        why: String,
+    },
+    /// Nothing came in time.
+    #[error(
+        "{address} did not answer within {ms} ms.\nIs the machine up, and may this machine reach the port?"
+    )]
+    TimedOut {
+        /// Where to.
+        address: Address,
+        /// How long was waited, in milliseconds.
+        ms: u128,
+    },
+    /// Something else listens there.
+    #[error("{address} is no Atoll daemon: {why}.\nCheck the port.")]
+    NotAtoll {
+        /// Where to.
+        address: Address,
+        /// What was wrong with its answer.
+        why: FrameError,
+    },
+    /// No protocol version in common.
+    #[error(
+        "{address} speaks protocol versions {theirs}, this program speaks {ours}.\nUpdate the older one of the two."
+    )]
+    Version {
+        /// Where to.
+        address: Address,
+        /// What this side speaks.
+        ours: Versions,
+        /// What the other side speaks.
+        theirs: Versions,
+    },
+    /// Another cluster's daemon listens there.
+    #[error("{address} belongs to cluster {theirs}, not to {expected}.\nCheck the address.")]
+    WrongCluster {
+        /// Where to.
+        address: Address,
+        /// The cluster that was expected.
+        expected: ClusterId,
+        /// The cluster that was found.
+        theirs: ClusterId,
+    },
+    /// The daemon answered and refused.
+    #[error("{address} refused the connection: {goodbye}.")]
+    Refused {
+        /// Where to.
+        address: Address,
+        /// What it said.
+        goodbye: Goodbye,
+    },
+    /// It was asked to stop meanwhile.
+    #[error("connecting to {address} was given up.")]
+    GivenUp {
+        /// Where to.
+        address: Address,
+    },
+}
+
+impl ConnectError {
+    /// Trying again soon cannot help: somebody has to change something first.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::NotAtoll { .. } | Self::Version { .. } | Self::WrongCluster { .. } => true,
+            Self::Refused { goodbye, .. } => !matches!(goodbye.reason, Reason::Full | Reason::Stopping),
+            _ => false,
+        }
+    }
+}
+
+/// Why the greeting failed, before it is known who to blame it on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GreetError {
+    #[error("nothing came in time")]
+    TimedOut,
+    #[error("the connection was closed")]
+    Ended,
+    #[error("{0}")]
+    Io(Errno),
+    #[error("{0}")]
+    Lied(FrameError),
+    #[error("it was refused: {0}")]
+    Refused(Goodbye),
+}
+
+impl From<Errno> for GreetError {
+    fn from(e: Errno) -> Self {
+        match e {
+            Errno::CONNRESET | Errno::PIPE => Self::Ended,
+            e => Self::Io(e),
+        }
+    }
+}
+
+/// A greeted stream.
+pub(crate) struct Greeted<T> {
+    pub(crate) remote: T,
+    pub(crate) version: u16,
+    pub(crate) reader: FrameReader,
+}
+
+/// Connects and greets.
+pub(crate) fn connect(
+    address: &Address,
+    hello: &Hello,
+    time_max: Duration,
+) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
+    let stream = connect_stream(address, time_max)?;
+    let address = address.clone();
+    let greeted = greet(&stream, hello, Instant::now() + time_max).map_err(|e| match e {
+        GreetError::TimedOut => ConnectError::TimedOut { address: address.clone(), ms: time_max.as_millis() },
+        GreetError::Ended | GreetError::Io(_) => {
+            ConnectError::Unreachable { address: address.clone(), why: e.to_string() }
+        }
+        GreetError::Lied(why) => ConnectError::NotAtoll { address: address.clone(), why },
+        GreetError::Refused(goodbye) => match goodbye.reason {
+            Reason::Version { ours: theirs } => {
+                ConnectError::Version { address: address.clone(), ours: hello.versions, theirs }
+            }
+            Reason::WrongCluster { cluster: theirs } => ConnectError::WrongCluster {
+                address: address.clone(),
+                expected: hello.cluster.unwrap_or_default(),
+                theirs,
+            },
+            _ => ConnectError::Refused { address: address.clone(), goodbye },
+        },
+    })?;
+    match hello.cluster {
+        Some(expected) if expected != greeted.remote.cluster => {
+            Err(ConnectError::WrongCluster { address, expected, theirs: greeted.remote.cluster })
+        }
+        _ => Ok((stream, greeted)),
+    }
+}
+
+fn connect_stream(address: &Address, time_max: Duration) -> Result<Stream, ConnectError> {
+    let unreachable = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
+            ConnectError::TimedOut { address: address.clone(), ms: time_max.as_millis() }
+        }
+        _ => ConnectError::Unreachable { address: address.clone(), why: plain(&e) },
+    };
+    let (host, port) = match address {
+        Address::Tcp { host, port } => (host.as_str(), *port),
+        Address::Unix { path } => {
+            return connect_unix(path, time_max).map_err(|e| unreachable(e.into()));
+        }
+    };
+    let unknown = |why: String| ConnectError::UnknownHost { address: address.clone(), why };
+    let mut last = unknown("it has no address".to_owned());
+    for found in (host, port).to_socket_addrs().map_err(|e| unknown(plain(&e)))? {
+        match TcpStream::connect_timeout(&found, time_max) {
+            Ok(stream) => return Stream::tcp(OwnedFd::from(stream)).map_err(|e| unreachable(e.into())),
+            Err(e) => last = unreachable(e),
+        }
+    }
+    Err(last)
+}
+
+fn connect_unix(path: &std::path::Path, time_max: Duration) -> Result<Stream, Errno> {
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // A listener whose queue is full makes connect wait.
+    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(time_max))?;
+    rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, None)?;
+    Ok(Stream::unix(fd))
+}
+
+/// An error of the system without its number behind it.
+pub(crate) fn plain(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    match text.split_once(" (os error") {
+        Some((front, _)) => front.to_owned(),
+        None => text,
+    }
+}
+
+/// Greets as the side that connected.
+fn greet(stream: &Stream, hello: &Hello, deadline: Instant) -> Result<Greeted<HelloOk>, GreetError> {
+    write(stream, Kind::Hello, hello, deadline)?;
+    let mut reader = FrameReader::new(!stream.is_unix());
+    let frame = read(stream, &mut reader, deadline)?;
+    match frame.kind {
+        Kind::HelloOk => {}
+        Kind::Goodbye => return Err(GreetError::Refused(decode(&frame)?)),
+        kind => return Err(GreetError::Lied(FrameError::Unexpected { kind })),
+    }
+    let ok: HelloOk = decode(&frame)?;
+    if hello.versions.common(Versions { lowest: ok.version, highest: ok.version }).is_none() {
+        return Err(GreetError::Lied(FrameError::Version { theirs: ok.version }));
+    }
+    reader.agree(ok.version);
+    Ok(Greeted { version: ok.version, remote: ok, reader })
+}
+
+/// Greets as the side that accepted.
+pub(crate) fn welcome(
+    stream: &Stream,
+    acceptor: &dyn Acceptor,
+    deadline: Instant,
+) -> Result<Greeted<Hello>, GreetError> {
+    let result = welcome_silently(stream, acceptor, deadline);
+    let goodbye = match &result {
+        Ok(_) | Err(GreetError::Ended | GreetError::Io(_)) => return result,
+        Err(GreetError::Refused(goodbye)) => goodbye.clone(),
+        Err(GreetError::TimedOut) => Goodbye::new(Reason::TooSlow, ""),
+        // Something that is not Atoll would not understand.
+        Err(GreetError::Lied(FrameError::NotAtoll)) => return result,
+        Err(GreetError::Lied(e)) => Goodbye::new(Reason::Malformed, e.to_string()),
+    };
+    refuse(stream, &goodbye);
+    result
+}
+
+fn welcome_silently(
+    stream: &Stream,
+    acceptor: &dyn Acceptor,
+    deadline: Instant,
+) -> Result<Greeted<Hello>, GreetError> {
+    let mut reader = FrameReader::new(!stream.is_unix());
+    let frame = read(stream, &mut reader, deadline)?;
+    if frame.kind != Kind::Hello {
+        return Err(GreetError::Lied(FrameError::Unexpected { kind: frame.kind }));
+    }
+    // Before anything else: a newer greeting may not be readable.
+    let theirs = versions_of(&frame.meta).map_err(|e| GreetError::Lied(e.into()))?;
+    let Some(version) = Versions::OURS.common(theirs) else {
+        return Err(GreetError::Refused(Goodbye::new(Reason::Version { ours: Versions::OURS }, "")));
+    };
+    let hello: Hello = decode(&frame)?;
+    let mut ok = acceptor.welcome(&hello).map_err(GreetError::Refused)?;
+    if let Some(expected) = hello.cluster
+        && expected != ok.cluster
+    {
+        let reason = Reason::WrongCluster { cluster: ok.cluster };
+        return Err(GreetError::Refused(Goodbye::new(reason, "")));
+    }
+    ok.version = version;
+    write(stream, Kind::HelloOk, &ok, deadline)?;
+    reader.agree(version);
+    Ok(Greeted { remote: hello, version, reader })
+}
+
+/// Says goodbye to somebody who is not let in, if that is possible at once.
+pub(crate) fn refuse(stream: &Stream, goodbye: &Goodbye) {
+    let _ = write(stream, Kind::Goodbye, goodbye, Instant::now());
+    stream.shutdown();
+    stream.drain();
+}
+
+fn decode<T: Decode>(frame: &Frame) -> Result<T, GreetError> {
+    frame.decode().map_err(|e| GreetError::Lied(e.into()))
+}
+
+fn write(stream: &Stream, kind: Kind, meta: &impl Encode, deadline: Instant) -> Result<(), GreetError> {
+    let mut bytes = Vec::with_capacity(256);
+    encode_head(VERSION_HIGHEST, kind, IslandId(0), 0, meta, &[], false, &mut bytes)
+        .map_err(GreetError::Lied)?;
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        match stream.send_some(rest, &[]) {
+            Ok(n) => rest = &rest[n..],
+            Err(Errno::AGAIN) if stream.wait_writable(deadline)? => {}
+            Err(Errno::AGAIN) => return Err(GreetError::TimedOut),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+fn read(stream: &Stream, reader: &mut FrameReader, deadline: Instant) -> Result<Frame, GreetError> {
+    loop {
+        if let Some(frame) = reader.next_frame().map_err(GreetError::Lied)? {
+            return Ok(frame);
+        }
+        if !stream.wait_readable(deadline)? {
+            return Err(GreetError::TimedOut);
+        }
+        if stream.recv(reader.target())? == 0 {
+            return Err(GreetError::Ended);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The fixed header in front of every frame, and the limits on what it may announce.
+//!
+//! Only bytes: never touches a socket. What a header says is checked here, before anything is
+//! allocated for it.
+
+use atoll_core::{Encode, IslandId};
+
+use crate::frame::FrameError;
+
+/// The first bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"ATOL";
+
+/// Length of a header.
+pub const HEADER_BYTES: usize = 36;
+
+/// Oldest protocol version that this code speaks.
+pub const VERSION_LOWEST: u16 = 1;
+
+/// Newest protocol version that this code speaks.
+pub const VERSION_HIGHEST: u16 = 1;
+
+/// Longest meta part of a frame that takes part in a handshake. Small, since it comes from
+/// somebody of whom nothing is known.
+pub const HANDSHAKE_META_BYTES_MAX: usize = 16 * 1024;
+
+/// Longest meta part of any other frame: a listing with attributes, a table, or a request with
+/// 65,536 groups (256 KiB) and the value of an extended attribute (64 KiB).
+pub const META_BYTES_MAX: usize = 1024 * 1024;
+
+/// Longest payload: a write of 1 MiB, and room for one that is not aligned to it.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
+
+/// Longest frame.
+pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + META_BYTES_MAX + PAYLOAD_BYTES_MAX;
+
+/// Flag: the payload has a checksum. Left out only on Unix sockets, where no wire can change it.
+pub const FLAG_PAYLOAD_CHECKED: u8 = 1;
+
+const HEAD_CRC_AT: usize = 32;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// First frame of whoever connects.
+    Hello = 1,
+    /// First frame of whoever accepts.
+    HelloOk = 2,
+    /// A client asks an island.
+    Request = 3,
+    /// An island answers; the id is the request's.
+    Reply = 4,
+    /// An island tells a client something unasked.
+    Notice = 5,
+    /// One island to another.
+    Peer = 6,
+    /// A question about volumes and nodes, or an order of an administrator.
+    Control = 7,
+    /// Its answer; the id is the question's.
+    ControlReply = 8,
+    /// The last frame of a link, with the reason why it ends.
+    Goodbye = 9,
+}
+
+impl Kind {
+    const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Hello,
+            2 => Self::HelloOk,
+            3 => Self::Request,
+            4 => Self::Reply,
+            5 => Self::Notice,
+            6 => Self::Peer,
+            7 => Self::Control,
+            8 => Self::ControlReply,
+            9 => Self::Goodbye,
+            _ => return None,
+        })
+    }
+
+    /// It makes or ends a link. Its layout is the same in every protocol version, so that two
+    /// sides that share none can still say so.
+    pub const fn is_handshake(self) -> bool {
+        matches!(self, Self::Hello | Self::HelloOk | Self::Goodbye)
+    }
+
+    /// Longest meta part, in bytes.
+    pub const fn meta_bytes_max(self) -> usize {
+        if self.is_handshake() { HANDSHAKE_META_BYTES_MAX } else { META_BYTES_MAX }
+    }
+
+    /// Longest payload, in bytes.
+    pub const fn payload_bytes_max(self) -> usize {
+        if self.is_handshake() { 0 } else { PAYLOAD_BYTES_MAX }
+    }
+}
+
+/// A header, as far as it can be checked without what follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Protocol version that the frame is written in.
+    pub version: u16,
+    /// What the frame is.
+    pub kind: Kind,
+    /// [`FLAG_PAYLOAD_CHECKED`] or nothing.
+    pub flags: u8,
+    /// Which request, answer or message; the sender's choice.
+    pub id: u64,
+    /// Length of the meta part.
+    pub meta_bytes: u32,
+    /// Length of the payload.
+    pub payload_bytes: u32,
+    /// The island that is meant or that speaks.
+    pub island: IslandId,
+    /// CRC-32C of the payload, or 0.
+    pub payload_crc: u32,
+    /// CRC-32C of the header up to here, and the meta part.
+    pub head_crc: u32,
+}
+
+impl Header {
+    /// Length of the whole frame.
+    pub const fn frame_bytes(&self) -> usize {
+        HEADER_BYTES + self.meta_bytes as usize + self.payload_bytes as usize
+    }
+
+    /// Whether the payload has a checksum.
+    pub const fn payload_checked(&self) -> bool {
+        self.flags & FLAG_PAYLOAD_CHECKED != 0
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("a header's fields lie inside it")
+}
+
+/// Reads a header, and refuses one that announces more than its kind may have.
+pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
+    if field(bytes, 0) != MAGIC {
+        return Err(FrameError::NotAtoll);
+    }
+    let version = u16::from_le_bytes(field(bytes, 4));
+    let Some(kind) = Kind::from_byte(bytes[6]) else {
+        // A newer protocol may have more kinds; that is the thing to say then.
+        return Err(match version {
+            VERSION_LOWEST..=VERSION_HIGHEST => FrameError::UnknownKind { kind: bytes[6] },
+            _ => FrameError::Version { theirs: version },
+        });
+    };
+    if !kind.is_handshake() && !(VERSION_LOWEST..=VERSION_HIGHEST).contains(&version) {
+        return Err(FrameError::Version { theirs: version });
+    }
+    let flags = bytes[7];
+    if flags & !FLAG_PAYLOAD_CHECKED != 0 || field::<2>(bytes, 26) != [0, 0] {
+        return Err(FrameError::UnknownFlags);
+    }
+    let header = Header {
+        version,
+        kind,
+        flags,
+        id: u64::from_le_bytes(field(bytes, 8)),
+        meta_bytes: u32::from_le_bytes(field(bytes, 16)),
+        payload_bytes: u32::from_le_bytes(field(bytes, 20)),
+        island: IslandId(u16::from_le_bytes(field(bytes, 24))),
+        payload_crc: u32::from_le_bytes(field(bytes, 28)),
+        head_crc: u32::from_le_bytes(field(bytes, HEAD_CRC_AT)),
+    };
+    check_lengths(kind, header.meta_bytes as usize, header.payload_bytes as usize)?;
+    Ok(header)
+}
+
+/// Refuses lengths that no frame of this kind may have.
+fn check_lengths(kind: Kind, meta: usize, payload: usize) -> Result<(), FrameError> {
+    for (part, bytes, max) in
+        [("meta", meta, kind.meta_bytes_max()), ("payload", payload, kind.payload_bytes_max())]
+    {
+        if bytes > max {
+            return Err(FrameError::TooLong { part, bytes, max });
+        }
+    }
+    Ok(())
+}
+
+/// The checksum over a header and the meta part behind it.
+pub(crate) fn head_crc(header: &[u8; HEADER_BYTES], meta: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header[..HEAD_CRC_AT]), meta)
+}
+
+/// Appends header and meta part of a frame to `out`; the payload is to follow them. Fails, with
+/// `out` as it was, if meta or payload is longer than the kind allows.
+pub fn encode_head(
+    version: u16,
+    kind: Kind,
+    island: IslandId,
+    id: u64,
+    meta: &impl Encode,
+    payload: &[u8],
+    check_payload: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), FrameError> {
+    let start = out.len();
+    out.resize(start + HEADER_BYTES, 0);
+    meta.encode(out);
+    let meta_bytes = out.len() - start - HEADER_BYTES;
+    if let Err(too_long) = check_lengths(kind, meta_bytes, payload.len()) {
+        out.truncate(start);
+        return Err(too_long);
+    }
+    let checked = check_payload && !payload.is_empty();
+    let mut header = [0; HEADER_BYTES];
+    header[0..4].copy_from_slice(&MAGIC);
+    header[4..6].copy_from_slice(&version.to_le_bytes());
+    header[6] = kind as u8;
+    header[7] = if checked { FLAG_PAYLOAD_CHECKED } else { 0 };
+    header[8..16].copy_from_slice(&id.to_le_bytes());
+    // Both lengths were checked against limits far below 4 GiB.
+    header[16..20].copy_from_slice(&(meta_bytes as u32).to_le_bytes());
+    header[20..24].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    header[24..26].copy_from_slice(&island.0.to_le_bytes());
+    if checked {
+        header[28..32].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    }
+    let crc = head_crc(&header, &out[start + HEADER_BYTES..]);
+    header[HEAD_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    out[start..start + HEADER_BYTES].copy_from_slice(&header);
+    Ok(())
+}

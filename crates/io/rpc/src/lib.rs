@@ -1,0 +1,36 @@
+//! Frames and links between daemons, mounts and tools, over TCP and Unix sockets.
+//!
+//! A [`Link`] carries [`Frame`]s both ways; [`Listener`] takes connections, [`Outgoing`] makes and
+//! remakes them. Nothing here knows what a message means, sends one twice or waits for a reply:
+//! the machines do that. What is lost with a link is sent again by whoever needs it.
+//!
+//! Links are served by blocking threads and not by an async runtime. A link belongs to a process
+//! and not to a request, so there are few, and each has one thread that reads: it wakes when bytes
+//! arrive and runs the handler itself. A runtime would wake its poller first, and then the task;
+//! on a machine where a wake-up costs more than the rest of a request that is the larger half of
+//! it. Before a handler does something slow, the thread hands its reading role to another
+//! ([`atoll_handover`]), so that no frame waits behind a slow one.
+//!
+//! The layout of frames is in `docs/formats/rpc.md`.
+
+pub mod address;
+pub mod frame;
+mod handshake;
+pub mod header;
+pub mod hello;
+pub mod link;
+pub mod listener;
+mod outbox;
+pub mod outgoing;
+mod pool;
+mod roles;
+mod stream;
+
+pub use address::{Address, AddressError};
+pub use frame::{Frame, FrameError, FrameReader};
+pub use handshake::ConnectError;
+pub use header::{Header, Kind};
+pub use hello::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Reason, Role, Versions};
+pub use link::{Closed, Handler, Link, Options, Remote, SendError};
+pub use listener::{Acceptor, ListenError, Listener};
+pub use outgoing::Outgoing;

@@ -1,0 +1,394 @@
+//! One connection: frames out from any thread, frames in to a handler.
+//!
+//! Never connects, greets or reconnects; keeps nothing for a peer that is gone. A peer that breaks
+//! the protocol is disconnected, with a reason in the log.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use atoll_core::{Encode, IslandId, Malformed};
+use rustix::io::Errno;
+
+use crate::address::Address;
+use crate::frame::{Frame, FrameError, FrameReader};
+use crate::handshake::ConnectError;
+use crate::header::{Kind, encode_head};
+use crate::hello::{Goodbye, Hello, HelloOk, Reason};
+use crate::outbox::{Outbox, Stuck};
+use crate::roles::{Next, Roles};
+use crate::stream::Stream;
+
+/// Capacity that a thread's buffer for encoding keeps between frames.
+const SCRATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// Time-outs and bounds of links.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long one frame may take to get into the socket's buffer. A peer that does not read for
+    /// so long is disconnected.
+    pub send_time_max: Duration,
+    /// How long connecting and greeting may take, each.
+    pub handshake_time_max: Duration,
+    /// Most threads of one link: one that reads, and others that are in a slow handler. When all
+    /// are busy, reading waits.
+    pub threads_max: usize,
+    /// How long a thread that has nothing to do stays.
+    pub spare_idle_max: Duration,
+    /// Most connections of a listener.
+    pub connections_max: usize,
+    /// Permission bits of a listener's Unix socket: who may connect.
+    pub unix_mode: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            send_time_max: Duration::from_secs(10),
+            handshake_time_max: Duration::from_secs(5),
+            threads_max: 16,
+            spare_idle_max: Duration::from_secs(5),
+            connections_max: 1024,
+            unix_mode: 0o600,
+        }
+    }
+}
+
+/// What a link does with what it gets.
+///
+/// `frame` runs on the thread that read it, and later frames wait unless it calls
+/// [`atoll_handover::slow`] first; they may then be handled by other threads at the same time.
+pub trait Handler: Send + Sync + 'static {
+    /// The link is up. Runs before its first frame is read.
+    fn opened(&self, _link: &Arc<Link>) {}
+
+    /// A frame has come; never one of the handshake.
+    fn frame(&self, link: &Arc<Link>, frame: Frame);
+
+    /// The link is down. Runs exactly once, and no frame follows; earlier ones may still be in
+    /// their handlers.
+    fn closed(&self, link: &Arc<Link>, why: &Closed);
+
+    /// An [`Outgoing`](crate::Outgoing) could not connect; it goes on trying while it is wanted.
+    fn unreachable(&self, _address: &Address, _why: &ConnectError) {}
+}
+
+/// Why a link is down.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Closed {
+    /// The other side closed the connection without a word.
+    #[error("the other side closed the connection")]
+    Ended,
+    /// The other side closed the connection amid a frame: it was probably killed.
+    #[error("the other side closed the connection amid a frame")]
+    CutShort,
+    /// The other side said why.
+    #[error("the other side ended the link: {0}")]
+    Theirs(Goodbye),
+    /// This side ended it.
+    #[error("ended by this side: {}", .0.text)]
+    Ours(Goodbye),
+    /// The other side broke the protocol.
+    #[error("the other side broke the protocol: {0}")]
+    Lied(FrameError),
+    /// The other side did not read what it was sent.
+    #[error("the other side did not read in time")]
+    NotReading,
+    /// The connection failed, such as `ETIMEDOUT` when the other machine has vanished.
+    #[error("the connection failed: {0}")]
+    Io(Errno),
+}
+
+/// Why a frame was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The link is down. What was sent before may or may not have arrived.
+    #[error("not connected")]
+    NotConnected,
+    /// The message is longer than frames may be. The link goes on.
+    #[error("cannot be sent: {0}")]
+    TooLong(FrameError),
+}
+
+/// What the other side said of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remote {
+    /// It connected here.
+    Accepted(Hello),
+    /// This side connected to it.
+    Connected(HelloOk),
+}
+
+/// One connection.
+pub struct Link {
+    me: Weak<Link>,
+    id: u64,
+    name: String,
+    remote: Remote,
+    version: u16,
+    stream: Stream,
+    outbox: Outbox,
+    reader: Mutex<FrameReader>,
+    roles: Roles,
+    handler: Arc<dyn Handler>,
+    closed: OnceLock<Closed>,
+    context: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({} {})", self.id, self.name)
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Link {
+    /// A link over a stream on which the handshake is done. [`Self::start`] or [`Self::serve`]
+    /// must follow.
+    pub(crate) fn new(
+        name: String,
+        remote: Remote,
+        version: u16,
+        stream: Stream,
+        reader: FrameReader,
+        handler: Arc<dyn Handler>,
+        options: &Options,
+    ) -> Arc<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            name,
+            remote,
+            version,
+            stream,
+            outbox: Outbox::new(options.send_time_max),
+            reader: Mutex::new(reader),
+            roles: Roles::new(options.threads_max, options.spare_idle_max),
+            handler,
+            closed: OnceLock::new(),
+            context: OnceLock::new(),
+        })
+    }
+
+    /// A number that no other link of this process has or had.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Address of the other side, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the other side said of itself.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Why the link is down, if it is.
+    pub fn closed(&self) -> Option<&Closed> {
+        self.closed.get()
+    }
+
+    /// Attaches what the handler wants to find again with every frame of this link. Only once:
+    /// false if there was something.
+    pub fn set_context(&self, context: impl Any + Send + Sync) -> bool {
+        self.context.set(Box::new(context)).is_ok()
+    }
+
+    /// What was attached, if it is a `T`.
+    pub fn context<T: Any>(&self) -> Option<&T> {
+        self.context.get()?.downcast_ref()
+    }
+
+    /// Sends a frame: header and meta part from a buffer that is used again, the payload from where
+    /// it lies. Frames of one thread arrive in order. Returns when the frame is in the socket's
+    /// buffer, or is with a thread that will put it there next; blocks at most for the time-out
+    /// of each frame before it.
+    pub fn send(
+        &self,
+        kind: Kind,
+        island: IslandId,
+        id: u64,
+        meta: &impl Encode,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if self.closed.get().is_some() {
+            return Err(SendError::NotConnected);
+        }
+        // Taken out rather than borrowed: `slow` may run anything while it is in use.
+        let mut head = SCRATCH.take();
+        head.clear();
+        let check = !self.stream.is_unix();
+        let result = match encode_head(self.version, kind, island, id, meta, payload, check, &mut head) {
+            Ok(()) => self.outbox.send(&self.stream, &head, payload).map_err(|stuck| {
+                match stuck {
+                    Stuck::Closed => {}
+                    Stuck::NotReading => self.end(Closed::NotReading),
+                    Stuck::Io(e) => self.end(broken(e)),
+                }
+                SendError::NotConnected
+            }),
+            Err(too_long) => Err(SendError::TooLong(too_long)),
+        };
+        head.clear();
+        head.shrink_to(SCRATCH_BYTES_MAX);
+        SCRATCH.set(head);
+        result
+    }
+
+    /// Ends the link and tells the other side why, if that is possible at once. The handler's
+    /// `closed` runs soon, on another thread. Of several reasons the first counts.
+    pub fn close(&self, goodbye: Goodbye) {
+        self.end(Closed::Ours(goodbye));
+    }
+
+    /// Ends the link because a frame's content was malformed.
+    pub fn malformed(&self, what: Malformed) {
+        self.end(Closed::Lied(FrameError::Malformed(what)));
+    }
+
+    fn end(&self, why: Closed) {
+        let goodbye = match &why {
+            Closed::Ours(goodbye) => Some(goodbye.clone()),
+            Closed::Lied(e) => Some(Goodbye::new(Reason::Malformed, e.to_string())),
+            _ => None,
+        };
+        if self.closed.set(why).is_err() {
+            return;
+        }
+        let mut last = Vec::new();
+        if let Some(goodbye) = goodbye {
+            encode_head(self.version, Kind::Goodbye, IslandId(0), 0, &goodbye, &[], false, &mut last)
+                .expect("a goodbye is short");
+        }
+        self.outbox.close_with(&self.stream, &last);
+        self.stream.shutdown();
+        self.see_closed();
+    }
+
+    /// Serves the link, on a thread of its own.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let link = Arc::clone(self);
+        if let Err(e) = thread::Builder::new().name("atoll-link".into()).spawn(move || link.serve()) {
+            self.end(Closed::Io(Errno::from_io_error(&e).unwrap_or(Errno::AGAIN)));
+            self.finish();
+        }
+    }
+
+    /// Reads and handles frames on this thread, which holds the reading role, as long as it is
+    /// needed for that.
+    pub(crate) fn serve(self: Arc<Self>) {
+        let leads = Rc::new(Cell::new(true));
+        let hook = {
+            let (link, leads) = (Arc::clone(&self), Rc::clone(&leads));
+            move || {
+                if leads.replace(false) {
+                    link.hand_over();
+                }
+            }
+        };
+        atoll_handover::before_slow(hook);
+        loop {
+            match self.read() {
+                Some(frame) => self.handler.frame(&self, frame),
+                None => return self.finish(),
+            }
+            if !leads.get() {
+                if !self.roles.take() {
+                    return;
+                }
+                leads.set(true);
+            }
+        }
+    }
+
+    /// Gives the reading role up, to a thread that is there or is started now.
+    fn hand_over(&self) {
+        match self.roles.give_up() {
+            Next::Start => self.spawn(),
+            Next::Nothing => self.see_closed(),
+        }
+    }
+
+    /// Makes sure that somebody sees that the link is closed, when its threads are all busy: they
+    /// may be waiting for what only `Handler::closed` brings about.
+    fn see_closed(&self) {
+        if self.closed.get().is_some() && self.roles.take_for_closing() {
+            self.spawn();
+        }
+    }
+
+    /// Starts a thread that holds the reading role.
+    fn spawn(&self) {
+        let link = self.me.upgrade().expect("whoever calls this has the link");
+        let started = thread::Builder::new().name("atoll-link".into()).spawn(move || link.serve());
+        if let Err(e) = started {
+            tracing::warn!(link = %self.name, "no thread could be started, reading waits: {e}");
+            self.roles.start_failed();
+        }
+    }
+
+    /// The next frame for the handler; none when the link is down.
+    fn read(&self) -> Option<Frame> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.closed.get().is_none() {
+            match reader.next_frame() {
+                Ok(Some(frame)) => match self.sort(frame) {
+                    Ok(frame) => return Some(frame),
+                    Err(why) => self.end(why),
+                },
+                Ok(None) => match self.stream.recv(reader.target()) {
+                    Ok(0) if reader.is_between_frames() => self.end(Closed::Ended),
+                    Ok(0) => self.end(Closed::CutShort),
+                    Ok(_) => {}
+                    Err(e) => self.end(broken(e)),
+                },
+                Err(e) => self.end(Closed::Lied(e)),
+            }
+        }
+        None
+    }
+
+    /// Tells frames for the handler from those that end the link.
+    fn sort(&self, frame: Frame) -> Result<Frame, Closed> {
+        match frame.kind {
+            Kind::Goodbye => Err(match frame.decode() {
+                Ok(goodbye) => Closed::Theirs(goodbye),
+                Err(e) => Closed::Lied(e.into()),
+            }),
+            Kind::Hello | Kind::HelloOk => Err(Closed::Lied(FrameError::Unexpected { kind: frame.kind })),
+            _ => Ok(frame),
+        }
+    }
+
+    /// The thread with the reading role ends it.
+    fn finish(self: &Arc<Self>) {
+        let why = self.closed.get().expect("only a link that is down is finished");
+        match why {
+            Closed::Lied(_) | Closed::NotReading | Closed::Io(_) => {
+                tracing::warn!(link = %self.name, "disconnected: {why}");
+            }
+            _ => tracing::debug!(link = %self.name, "disconnected: {why}"),
+        }
+        self.stream.drain();
+        self.roles.end();
+        self.handler.closed(self, why);
+    }
+}
+
+/// A connection that the other side's machine reset is one that was closed.
+fn broken(e: Errno) -> Closed {
+    match e {
+        Errno::CONNRESET | Errno::PIPE => Closed::Ended,
+        e => Closed::Io(e),
+    }
+}

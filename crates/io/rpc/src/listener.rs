@@ -1,0 +1,365 @@
+//! Takes connections on an address, greets them, and keeps account of their links.
+//!
+//! Never decides who is let in ([`Acceptor`] does) and never handles a frame. Whoever connects and
+//! says nothing costs a thread until the handshake's time-out, and counts towards the limit.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::address::Address;
+use crate::frame::Frame;
+use crate::handshake::{self, plain, welcome};
+use crate::hello::{Goodbye, Hello, HelloOk, Reason};
+use crate::link::{Closed, Handler, Link, Options, Remote};
+use crate::stream::Stream;
+
+/// Pause after a connection could not be accepted, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long stopping waits for the links to end.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// A handler that decides who may connect to it.
+pub trait Acceptor: Handler {
+    /// Answers a greeting. The cluster in it is compared with that of the answer afterwards.
+    fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye>;
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// Another program listens there.
+    #[error(
+        "cannot listen on {address}: port {port} is in use by another program.\nStop that program (see \"ss -ltnp sport = :{port}\"), or choose another port."
+    )]
+    PortInUse {
+        /// Where.
+        address: Address,
+        /// The port.
+        port: u16,
+    },
+    /// A living process listens on that socket.
+    #[error("cannot listen on {address}: another daemon listens there.\nStop it, or choose another path.")]
+    SocketInUse {
+        /// Where.
+        address: Address,
+    },
+    /// Something else than a socket has the path.
+    #[error(
+        "cannot listen on {address}: the path is taken by something that is no socket.\nChoose another path."
+    )]
+    PathTaken {
+        /// Where.
+        address: Address,
+    },
+    /// The host is not this machine.
+    #[error(
+        "cannot listen on {address}: this machine has no such address.\nUse one that \"ip addr\" shows, or 0.0.0.0 for all of them."
+    )]
+    NotHere {
+        /// Where.
+        address: Address,
+    },
+    /// The name of the host means nothing here.
+    #[error(
+        "cannot listen on {address}: the name is unknown ({why}).\nCheck the spelling, or write the IP address."
+    )]
+    UnknownHost {
+        /// Where.
+        address: Address,
+        /// What the resolver said.
+        why: String,
+    },
+    /// Only root may.
+    #[error(
+        "cannot listen on {address}: permission denied.\nChoose a port from 1024 on or a folder that you may write to, or run as root."
+    )]
+    NotAllowed {
+        /// Where.
+        address: Address,
+    },
+    /// Anything else.
+    #[error("cannot listen on {address}: {why}.")]
+    Failed {
+        /// Where.
+        address: Address,
+        /// What the system said.
+        why: String,
+    },
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Socket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(l) => l.as_fd(),
+            Self::Unix(l, _) => l.as_fd(),
+        }
+    }
+
+    /// A connection and where it comes from; `WouldBlock` if there is none.
+    fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Self::Tcp(l) => {
+                let (stream, from) = l.accept()?;
+                Ok((Stream::tcp(OwnedFd::from(stream))?, from.to_string()))
+            }
+            Self::Unix(l, path) => {
+                let (stream, _) = l.accept()?;
+                Ok((Stream::unix(OwnedFd::from(stream)), format!("unix:{}", path.display())))
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Account {
+    stopping: bool,
+    /// Connections that have not been greeted yet.
+    greeting: usize,
+    links: HashMap<u64, Arc<Link>>,
+}
+
+struct Shared {
+    acceptor: Arc<dyn Acceptor>,
+    options: Options,
+    account: Mutex<Account>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes connections until it is stopped or dropped.
+pub struct Listener {
+    address: Address,
+    shared: Arc<Shared>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Starts to listen. Port 0 takes any free one; [`Self::address`] tells which.
+    pub fn start(
+        address: &Address,
+        acceptor: Arc<dyn Acceptor>,
+        options: Options,
+    ) -> Result<Self, ListenError> {
+        let failed = |e: io::Error| ListenError::Failed { address: address.clone(), why: plain(&e) };
+        let (socket, bound) = match address {
+            Address::Tcp { host, port } => bind_tcp(address, host, *port)?,
+            Address::Unix { path } => (bind_unix(address, path, options.unix_mode)?, address.clone()),
+        };
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?);
+        let shared =
+            Arc::new(Shared { acceptor, options, account: Mutex::default(), changed: Condvar::new() });
+        let accepting = {
+            let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
+            move || accept_all(&socket, &shared, &wake)
+        };
+        let thread = thread::Builder::new().name("atoll-accept".into()).spawn(accepting).map_err(failed)?;
+        Ok(Self { address: bound, shared, wake, thread: Some(thread) })
+    }
+
+    /// Where it listens, with the port that was chosen.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The links that are up.
+    pub fn links(&self) -> Vec<Arc<Link>> {
+        self.shared.lock().links.values().cloned().collect()
+    }
+
+    /// Takes no more connections, ends all links, and waits, within bounds, until their handlers
+    /// have seen that. Must not be called from a handler.
+    pub fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        self.shared.lock().stopping = true;
+        // An eventfd takes more writes than there will ever be.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        let _ = thread.join();
+        for link in self.links() {
+            link.close(Goodbye::new(Reason::Stopping, "the daemon stops"));
+        }
+        let until = Instant::now() + STOP_TIME_MAX;
+        let mut account = self.shared.lock();
+        while !account.links.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!("{} links did not end in time", account.links.len());
+                return;
+            }
+            account =
+                self.shared.changed.wait_timeout(account, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn bind_tcp(address: &Address, host: &str, port: u16) -> Result<(Socket, Address), ListenError> {
+    let unknown = |why: String| ListenError::UnknownHost { address: address.clone(), why };
+    let found: Vec<_> = (host, port).to_socket_addrs().map_err(|e| unknown(plain(&e)))?.collect();
+    if found.is_empty() {
+        return Err(unknown("it has no address".to_owned()));
+    }
+    let bind = || {
+        let listener = TcpListener::bind(&found[..])?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        Ok((Socket::Tcp(listener), Address::Tcp { host: host.to_owned(), port }))
+    };
+    bind().map_err(|e: io::Error| match e.kind() {
+        ErrorKind::AddrInUse => ListenError::PortInUse { address: address.clone(), port },
+        ErrorKind::AddrNotAvailable => ListenError::NotHere { address: address.clone() },
+        ErrorKind::PermissionDenied => ListenError::NotAllowed { address: address.clone() },
+        _ => ListenError::Failed { address: address.clone(), why: plain(&e) },
+    })
+}
+
+fn bind_unix(address: &Address, path: &Path, mode: u32) -> Result<Socket, ListenError> {
+    let failed = |e: io::Error| match e.kind() {
+        ErrorKind::PermissionDenied => ListenError::NotAllowed { address: address.clone() },
+        _ => ListenError::Failed { address: address.clone(), why: plain(&e) },
+    };
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(ListenError::PathTaken { address: address.clone() });
+        }
+        // A daemon that was killed leaves its socket behind; only one that lives accepts.
+        Ok(_) => match UnixStream::connect(path) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(failed)?
+            }
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => return Err(failed(e)),
+            _ => return Err(ListenError::SocketInUse { address: address.clone() }),
+        },
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let bind = || {
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    let listener = bind().map_err(|e: io::Error| match e.kind() {
+        ErrorKind::AddrInUse => ListenError::SocketInUse { address: address.clone() },
+        _ => failed(e),
+    })?;
+    Ok(Socket::Unix(listener, path.to_owned()))
+}
+
+fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
+    loop {
+        let mut fds =
+            [PollFd::from_borrowed_fd(socket.fd(), PollFlags::IN), PollFd::new(wake, PollFlags::IN)];
+        // Only a signal ends it early, and then there is nothing to accept.
+        let _ = poll(&mut fds, None);
+        if shared.lock().stopping {
+            break;
+        }
+        match socket.accept() {
+            Ok((stream, from)) => admit(stream, from, shared),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                _ => {
+                    tracing::warn!("a connection cannot be accepted: {}", plain(&e));
+                    thread::sleep(ACCEPT_PAUSE);
+                }
+            },
+        }
+    }
+    if let Socket::Unix(_, path) = socket {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Gives a new connection a thread of its own, if there is room.
+fn admit(stream: Stream, from: String, shared: &Arc<Shared>) {
+    let mut account = shared.lock();
+    let full = account.greeting + account.links.len() >= shared.options.connections_max;
+    if full {
+        drop(account);
+        tracing::warn!(%from, "refused: {} connections are open already", shared.options.connections_max);
+        handshake::refuse(&stream, &Goodbye::new(Reason::Full, ""));
+        return;
+    }
+    account.greeting += 1;
+    drop(account);
+    let greeting = {
+        let shared = Arc::clone(shared);
+        move || greet(stream, from, &shared)
+    };
+    if let Err(e) = thread::Builder::new().name("atoll-link".into()).spawn(greeting) {
+        tracing::warn!("no thread for a connection: {}", plain(&e));
+        shared.lock().greeting -= 1;
+    }
+}
+
+/// Greets a new connection, and serves it as its first thread.
+fn greet(stream: Stream, from: String, shared: &Arc<Shared>) {
+    let deadline = Instant::now() + shared.options.handshake_time_max;
+    let greeted = welcome(&stream, &*shared.acceptor, deadline);
+    let mut account = shared.lock();
+    account.greeting -= 1;
+    let greeted = match greeted {
+        Ok(greeted) => greeted,
+        Err(why) => {
+            drop(account);
+            tracing::warn!(%from, "not let in: {why}");
+            return;
+        }
+    };
+    if account.stopping {
+        drop(account);
+        handshake::refuse(&stream, &Goodbye::new(Reason::Stopping, "the daemon stops"));
+        return;
+    }
+    let remote = Remote::Accepted(greeted.remote);
+    let counted = Arc::new(Counted(Arc::clone(shared)));
+    let link = Link::new(from, remote, greeted.version, stream, greeted.reader, counted, &shared.options);
+    account.links.insert(link.id(), Arc::clone(&link));
+    drop(account);
+    shared.acceptor.opened(&link);
+    link.serve();
+}
+
+/// The acceptor, for a link that is to be taken off the account when it is down.
+struct Counted(Arc<Shared>);
+
+impl Handler for Counted {
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        self.0.acceptor.frame(link, frame);
+    }
+
+    fn closed(&self, link: &Arc<Link>, why: &Closed) {
+        self.0.acceptor.closed(link, why);
+        self.0.lock().links.remove(&link.id());
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,201 @@
+//! Who reads: one leader, and followers that are busy or idle.
+//!
+//! Only bookkeeping and parking; never touches a socket or a frame. There is one reading role. It
+//! is held by one thread, or vacant: then the next thread that becomes free takes it.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+#[derive(Debug)]
+struct State {
+    vacant: bool,
+    idle: usize,
+    threads: usize,
+    over: bool,
+}
+
+/// What must be done for a role that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A parked thread takes it, or a busy one will.
+    Nothing,
+    /// Start a thread that holds it.
+    Start,
+}
+
+/// The reading role of one link and the threads that may hold it.
+#[derive(Debug)]
+pub(crate) struct Roles {
+    state: Mutex<State>,
+    changed: Condvar,
+    threads_max: usize,
+    idle_max: Duration,
+}
+
+impl Roles {
+    /// One thread is there and holds the role.
+    pub(crate) fn new(threads_max: usize, idle_max: Duration) -> Self {
+        assert!(threads_max > 0, "a link without a thread");
+        let state = State { vacant: false, idle: 0, threads: 1, over: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), threads_max, idle_max }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread that holds the role gives it up.
+    pub(crate) fn give_up(&self) -> Next {
+        let mut state = self.lock();
+        assert!(!state.vacant, "the reading role was given up twice");
+        if state.over {
+            return Next::Nothing;
+        }
+        if state.idle == 0 && state.threads < self.threads_max {
+            state.threads += 1;
+            return Next::Start;
+        }
+        state.vacant = true;
+        if state.idle > 0 {
+            drop(state);
+            self.changed.notify_one();
+        }
+        Next::Nothing
+    }
+
+    /// The thread that was to be started could not be: whoever becomes free takes the role.
+    pub(crate) fn start_failed(&self) {
+        let mut state = self.lock();
+        state.threads -= 1;
+        state.vacant = true;
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// A thread without the role has nothing to do. True when it holds the role; false when it is
+    /// to end, because nobody needed it for long or because all is over.
+    pub(crate) fn take(&self) -> bool {
+        let mut state = self.lock();
+        let until = Instant::now() + self.idle_max;
+        loop {
+            if state.over {
+                state.threads -= 1;
+                return false;
+            }
+            if state.vacant {
+                state.vacant = false;
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.threads -= 1;
+                return false;
+            }
+            state.idle += 1;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
+        }
+    }
+
+    /// Somebody has to see that the link is closed, even if all its threads are busy and wait for
+    /// just that. True if the caller must start a thread that holds the role, beyond the bound.
+    pub(crate) fn take_for_closing(&self) -> bool {
+        let mut state = self.lock();
+        let vacant = state.vacant && !state.over;
+        if vacant {
+            state.vacant = false;
+            state.threads += 1;
+        }
+        vacant
+    }
+
+    /// The thread that holds the role ends it for good, and itself.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.over = true;
+        state.threads -= 1;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// How many threads there are.
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.lock().threads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn threads_are_started_up_to_the_bound_and_then_the_role_waits() {
+        let roles = Roles::new(3, LONG);
+        assert_eq!(roles.give_up(), Next::Start);
+        assert_eq!(roles.give_up(), Next::Start);
+        assert_eq!(roles.give_up(), Next::Nothing);
+        assert_eq!(roles.threads(), 3);
+        assert!(roles.take(), "the first thread that is free takes the role");
+    }
+
+    #[test]
+    fn a_parked_thread_takes_the_role_before_one_is_started() {
+        let roles = Arc::new(Roles::new(3, LONG));
+        assert_eq!(roles.give_up(), Next::Start);
+        let (send, receive) = channel();
+        let parked = Arc::clone(&roles);
+        let thread = thread::spawn(move || send.send(parked.take()).unwrap());
+        while roles.lock().idle == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(roles.give_up(), Next::Nothing);
+        assert_eq!(receive.recv(), Ok(true));
+        thread.join().unwrap();
+        assert_eq!(roles.threads(), 2);
+    }
+
+    #[test]
+    fn a_thread_that_nobody_needs_ends() {
+        let roles = Roles::new(2, Duration::from_millis(1));
+        assert_eq!(roles.give_up(), Next::Start);
+        assert!(!roles.take());
+        assert_eq!(roles.threads(), 1);
+    }
+
+    #[test]
+    fn when_all_is_over_parked_threads_end_and_none_is_started() {
+        let roles = Arc::new(Roles::new(3, LONG));
+        assert_eq!(roles.give_up(), Next::Start);
+        let parked = Arc::clone(&roles);
+        let thread = thread::spawn(move || parked.take());
+        roles.end();
+        assert!(!thread.join().unwrap());
+        assert_eq!(roles.give_up(), Next::Nothing);
+        assert!(!roles.take_for_closing());
+    }
+
+    #[test]
+    fn a_vacant_role_is_taken_for_closing_beyond_the_bound() {
+        let roles = Roles::new(1, LONG);
+        assert!(!roles.take_for_closing(), "somebody reads and will see it");
+        assert_eq!(roles.give_up(), Next::Nothing);
+        assert!(roles.take_for_closing());
+        assert_eq!(roles.threads(), 2);
+    }
+
+    #[test]
+    fn a_role_whose_thread_could_not_be_started_is_not_lost() {
+        let roles = Roles::new(2, LONG);
+        assert_eq!(roles.give_up(), Next::Start);
+        roles.start_failed();
+        assert!(roles.take());
+        assert_eq!(roles.threads(), 1);
+    }
+}

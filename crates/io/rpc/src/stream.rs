@@ -1,0 +1,152 @@
+//! A connected socket: bytes in, bytes out, each call one system call where it can be.
+//!
+//! The one place that knows what carries a link. Never knows frames. TLS goes in here: another
+//! carrier behind the same five calls, under the handshake of this protocol, which then runs
+//! inside it.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+
+use crate::frame::{READ_AHEAD_BYTES, Target};
+
+/// Silence on a TCP connection after which the kernel asks whether the other machine is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// Pause between such questions.
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(2);
+/// Questions without an answer after which the connection is given up.
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long sent bytes may stay unacknowledged before the connection is given up.
+const TCP_UNACKNOWLEDGED_MS_MAX: u32 = 10_000;
+
+/// Most bytes that are thrown away when a link ends, so that closing it does not destroy the last
+/// words on their way to the other side.
+const DRAIN_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    fd: OwnedFd,
+    unix: bool,
+}
+
+impl Stream {
+    /// Takes a connected TCP socket and sets what a link needs of it.
+    pub(crate) fn tcp(fd: OwnedFd) -> Result<Self, Errno> {
+        // A request is one write, and nothing follows that could share a packet with it.
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        // A machine that vanished sends no farewell: idle links notice by probes, busy ones by the
+        // age of what is unacknowledged.
+        sockopt::set_socket_keepalive(&fd, true)?;
+        sockopt::set_tcp_keepidle(&fd, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(&fd, KEEPALIVE_PAUSE)?;
+        sockopt::set_tcp_keepcnt(&fd, KEEPALIVE_PROBES)?;
+        sockopt::set_tcp_user_timeout(&fd, TCP_UNACKNOWLEDGED_MS_MAX)?;
+        Ok(Self { fd, unix: false })
+    }
+
+    /// Takes a connected Unix socket.
+    pub(crate) fn unix(fd: OwnedFd) -> Self {
+        Self { fd, unix: true }
+    }
+
+    /// Nothing can change bytes on the way: payloads need no checksum.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.unix
+    }
+
+    /// Reads what is there, waiting for the first byte of it; 0 at the end.
+    pub(crate) fn recv(&self, target: Target<'_>) -> Result<usize, Errno> {
+        match target {
+            Target::Small { buffer } => {
+                let spare = buffer.spare_capacity_mut();
+                let room = spare.len().min(READ_AHEAD_BYTES);
+                let n = recv_into(&self.fd, &mut spare[..room], RecvFlags::empty())?;
+                // SAFETY: the first `n` bytes of the spare capacity were written by the kernel.
+                unsafe { buffer.set_len(buffer.len() + n) };
+                Ok(n)
+            }
+            Target::Large { buffer, bytes } => {
+                // Never more than this frame, so the buffer's capacity alone is no bound to go by.
+                let spare = buffer.spare_capacity_mut();
+                let n = recv_into(&self.fd, &mut spare[..bytes], RecvFlags::WAITALL)?;
+                // SAFETY: as above.
+                unsafe { buffer.set_len(buffer.len() + n) };
+                Ok(n)
+            }
+        }
+    }
+
+    /// Writes what fits into the socket's buffer, of two parts in order. `AGAIN` if nothing fits.
+    pub(crate) fn send_some(&self, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
+        let both = [IoSlice::new(first), IoSlice::new(second)];
+        let parts = if second.is_empty() { &both[..1] } else { &both };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        retry(|| rustix::net::sendmsg(&self.fd, parts, &mut SendAncillaryBuffer::default(), flags))
+    }
+
+    /// Waits until something can be written; false at the deadline.
+    pub(crate) fn wait_writable(&self, deadline: Instant) -> Result<bool, Errno> {
+        wait(self.fd.as_fd(), PollFlags::OUT, deadline)
+    }
+
+    /// Waits until something can be read; false at the deadline.
+    pub(crate) fn wait_readable(&self, deadline: Instant) -> Result<bool, Errno> {
+        wait(self.fd.as_fd(), PollFlags::IN, deadline)
+    }
+
+    /// Ends both directions: whoever waits in a call on the socket wakes.
+    pub(crate) fn shutdown(&self) {
+        // Fails only if the other side was faster.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+    }
+
+    /// Throws away what has arrived. A socket that is closed over unread bytes resets the
+    /// connection, and the other side then loses the goodbye that it has not read yet.
+    pub(crate) fn drain(&self) {
+        let mut scrap = [0; READ_AHEAD_BYTES];
+        let mut drained = 0;
+        while drained < DRAIN_BYTES_MAX {
+            match retry(|| rustix::net::recv(&self.fd, &mut scrap, RecvFlags::DONTWAIT)) {
+                Ok((n, _)) if n > 0 => drained += n,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Waits for an event on a descriptor; false at the deadline.
+pub(crate) fn wait(fd: BorrowedFd<'_>, event: PollFlags, deadline: Instant) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // What is left never exceeds a named time-out, far below what a timespec can say.
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::from_borrowed_fd(fd, event)], Some(&left)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Receives into memory that holds nothing yet; how many bytes of its front were written.
+fn recv_into(fd: &OwnedFd, spare: &mut [MaybeUninit<u8>], flags: RecvFlags) -> Result<usize, Errno> {
+    retry(|| rustix::net::recv(fd, &mut *spare, flags).map(|((filled, _), _)| filled.len()))
+}
+
+/// Repeats a call that a signal has interrupted.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}

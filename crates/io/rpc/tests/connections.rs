@@ -1,0 +1,262 @@
+//! Listening, greeting, connecting and connecting again, and what each says when it cannot.
+
+mod common;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use atoll_core::{Encode, IslandId, SessionId, VolumeId};
+use atoll_rpc::{
+    Address, Closed, ClusterId, ConnectError, Goodbye, Hello, Kind, Listener, Options, Reason, Remote, Role,
+    SendError, Versions,
+};
+use common::*;
+
+fn listen_error(address: &Address) -> String {
+    let (events, _keep) = std::sync::mpsc::channel();
+    let server = Arc::new(Server::new(events));
+    let error =
+        Listener::start(address, server, Options::default()).err().expect("it must not listen").to_string();
+    assert!(error.lines().count() <= 3, "{error}");
+    error
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let error = listen_error(&format!("127.0.0.1:{port}").parse().unwrap());
+    assert!(error.contains(&format!("port {port} is in use")), "{error}");
+}
+
+#[test]
+fn an_address_of_another_machine_and_a_name_of_none_are_told_apart() {
+    let elsewhere = listen_error(&"192.0.2.1:7100".parse().unwrap());
+    assert!(elsewhere.contains("this machine has no such address"), "{elsewhere}");
+    let nowhere = listen_error(&"no-such-host.invalid:7100".parse().unwrap());
+    assert!(nowhere.contains("the name is unknown"), "{nowhere}");
+}
+
+#[test]
+fn a_unix_socket_replaces_a_dead_one_and_no_living_one_and_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let address = Address::Unix { path: path.clone() };
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a dead socket stays behind");
+    let (mut listener, _server) = serve_at(&address, Options::default(), echo);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(listen_error(&address).contains("another daemon listens there"));
+    outgoing(&address).0.connect(PATIENCE).unwrap();
+    listener.stop();
+    assert!(!path.exists(), "it takes its socket away");
+    std::fs::write(&path, "precious").unwrap();
+    assert!(listen_error(&address).contains("taken by something that is no socket"));
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn both_sides_learn_who_the_other_is() {
+    let (listener, server) = serve(echo);
+    let role = Role::Client { volume: VolumeId(1), session: SessionId(2) };
+    let hello = Hello::new(role.clone(), Some(CLUSTER));
+    let (client, _events) = outgoing_with(listener.address(), Options::default(), move || hello.clone());
+    let link = client.connect(PATIENCE).unwrap();
+    assert!(matches!(link.remote(), Remote::Connected(ok) if ok.cluster == CLUSTER && ok.version == 1));
+    let Event::Opened(accepted) = server.recv_timeout(PATIENCE).unwrap() else { panic!("not opened first") };
+    assert!(matches!(accepted.remote(), Remote::Accepted(h) if h.role == role));
+}
+
+#[test]
+fn who_is_refused_is_told_why_and_does_not_try_again() {
+    let (listener, _server) = serve(echo);
+    let address = listener.address().clone();
+    let refused = |hello: Hello| {
+        let (client, events) = outgoing_with(&address, Options::default(), move || hello.clone());
+        let started = Instant::now();
+        let error = client.connect(PATIENCE).unwrap_err();
+        assert!(started.elapsed() < PATIENCE / 2, "it waited although nothing could change");
+        assert!(matches!(events.recv().unwrap(), Event::Unreachable(e) if e == error));
+        assert!(error.to_string().lines().count() <= 3, "{error}");
+        error
+    };
+
+    let other = refused(Hello::new(Role::Tool, Some(ClusterId(8))));
+    let wrong =
+        ConnectError::WrongCluster { address: address.clone(), expected: ClusterId(8), theirs: CLUSTER };
+    assert_eq!(other, wrong);
+
+    let role = Role::Client { volume: VolumeId(404), session: SessionId(1) };
+    let unknown = refused(Hello::new(role, None)).to_string();
+    assert!(unknown.contains("it has no such volume: only \\\"vol\\\" is here"), "{unknown}");
+
+    let ours = Versions { lowest: 7, highest: 9 };
+    let newer = refused(Hello { versions: ours, ..Hello::new(Role::Tool, None) });
+    assert_eq!(newer, ConnectError::Version { address: address.clone(), ours, theirs: Versions::OURS });
+    assert!(newer.to_string().contains("speaks protocol versions 1, this program speaks 7 to 9"), "{newer}");
+}
+
+#[test]
+fn a_greeting_that_only_a_newer_version_can_read_is_still_answered_with_versions() {
+    let (listener, _server) = serve(echo);
+    let mut stranger = Stranger::connect(listener.address());
+    let mut meta = Versions { lowest: 7, highest: 9 }.to_vec();
+    meta.extend_from_slice(b"nobody knows this layout");
+    let mut bytes = frame(Kind::Hello, 0, &meta, &[]);
+    bytes[4] = 9;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..32]), &meta);
+    bytes[32..36].copy_from_slice(&crc.to_le_bytes());
+    stranger.write(&bytes);
+    let answer = stranger.read_to_end();
+    let expected = Goodbye::new(Reason::Version { ours: Versions::OURS }, "").to_vec();
+    assert_eq!((answer[6], &answer[36..]), (Kind::Goodbye as u8, &expected[..]));
+}
+
+#[test]
+fn a_port_of_another_service_is_no_daemon() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = other.local_addr().unwrap().to_string().parse().unwrap();
+    let service = thread::spawn(move || {
+        use std::io::Write;
+        let (mut stream, _) = other.accept().unwrap();
+        stream.write_all(b"SSH-2.0-OpenSSH_10.0\r\n").unwrap();
+        stream
+    });
+    let error = outgoing(&address).0.connect(PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectError::NotAtoll { .. }), "{error}");
+    drop(service.join());
+}
+
+#[test]
+fn nobody_listens_and_nobody_answers_are_told_apart() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error =
+        outgoing(&free.to_string().parse().unwrap()).0.connect(Duration::from_millis(50)).unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::Unreachable { why, .. } if why == "Connection refused"),
+        "{error}"
+    );
+
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = silent.local_addr().unwrap().to_string().parse().unwrap();
+    let options = Options { handshake_time_max: Duration::from_millis(50), ..Options::default() };
+    let (client, _events) = outgoing_with(&address, options, || Hello::new(Role::Tool, None));
+    let error = client.connect(Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
+    let unknown = outgoing(&"no-such-host.invalid:1".parse().unwrap()).0.connect(Duration::from_millis(200));
+    assert!(matches!(unknown, Err(ConnectError::UnknownHost { .. } | ConnectError::TimedOut { .. })));
+}
+
+#[test]
+fn who_connects_and_says_nothing_is_dropped() {
+    let options = Options { handshake_time_max: Duration::from_millis(100), ..Options::default() };
+    let (listener, _server) = serve_at(&any_port(), options, echo);
+    let mut silent = Stranger::connect(listener.address());
+    let mut slow = Stranger::connect(listener.address());
+    slow.write(&frame(Kind::Hello, 0, &[], &[])[..10]);
+    for stranger in [&mut silent, &mut slow] {
+        let answer = stranger.read_to_end();
+        assert_eq!(answer[6], Kind::Goodbye as u8);
+        assert_eq!(answer[36], 8, "too slow");
+    }
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_and_room_is_made_when_one_ends() {
+    let options = Options { connections_max: 2, ..Options::default() };
+    let (listener, server) = serve_at(&any_port(), options, echo);
+    let first = Stranger::greeted(listener.address());
+    let _second = Stranger::greeted(listener.address());
+    let mut third = Stranger::connect(listener.address());
+    assert_eq!(third.read_to_end()[36], 4, "full");
+    drop(first);
+    assert_eq!(next_closed(&server), Closed::Ended);
+    // Its place is free once the handler has heard of the end.
+    outgoing(listener.address()).0.connect(PATIENCE).unwrap();
+}
+
+#[test]
+fn sending_while_down_fails_at_once_and_brings_the_link_up() {
+    let (listener, _server) = serve(echo);
+    let (client, events) = outgoing(listener.address());
+    let ask = || client.send(Kind::Request, IslandId(0), 1, &Raw(vec![]), &[]);
+    assert_eq!(ask(), Err(SendError::NotConnected));
+    let until = Instant::now() + PATIENCE;
+    while ask().is_err() {
+        assert!(Instant::now() < until, "nobody connected");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(next_frame(&events).id, 1);
+}
+
+#[test]
+fn a_kept_connection_comes_back_when_its_daemon_does() {
+    let (mut listener, server) = serve(echo);
+    let address = listener.address().clone();
+    let (client, events) = outgoing(&address);
+    client.keep(true);
+    let first = client.connect(PATIENCE).unwrap();
+    listener.stop();
+    assert!(matches!(next_closed(&events), Closed::Theirs(Goodbye { reason: Reason::Stopping, .. })));
+    assert!(matches!(next_closed(&server), Closed::Ours(_)));
+    assert!(matches!(
+        events.recv_timeout(PATIENCE).unwrap(),
+        Event::Unreachable(ConnectError::Unreachable { .. })
+    ));
+    let (_listener, _server) = serve_at(&address, Options::default(), echo);
+    let second = client.connect(PATIENCE).unwrap();
+    assert_ne!(first.id(), second.id());
+    assert_eq!(first.send(Kind::Request, IslandId(0), 1, &Raw(vec![]), &[]), Err(SendError::NotConnected));
+    send(&second, 2, &[], &[]);
+    assert_eq!(next_frame(&events).id, 2);
+}
+
+#[test]
+fn a_link_that_nobody_wants_stays_down() {
+    let (listener, server) = serve(echo);
+    let (client, events) = outgoing(listener.address());
+    client.connect(Duration::from_millis(300)).unwrap();
+    let Event::Opened(link) = server.recv_timeout(PATIENCE).unwrap() else { panic!("not opened first") };
+    thread::sleep(Duration::from_millis(350));
+    link.close(Goodbye::new(Reason::Stopping, ""));
+    next_closed(&events);
+    thread::sleep(Duration::from_millis(200));
+    assert!(client.link().is_none());
+    assert!(!server.try_iter().any(|e| matches!(e, Event::Opened(_))));
+}
+
+#[test]
+fn attempts_become_rarer() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (client, events) = outgoing(&free.to_string().parse().unwrap());
+    client.keep(true);
+    thread::sleep(Duration::from_millis(700));
+    client.stop();
+    let attempts = events.try_iter().count();
+    // 10 + 20 + 40 + 80 + 160 + 320 ms, each give or take a quarter.
+    assert!((3..=9).contains(&attempts), "{attempts} attempts");
+}
+
+#[test]
+fn each_end_is_told_exactly_once() {
+    let (mut listener, server) = serve(echo);
+    let (client, events) = outgoing(listener.address());
+    let link = client.connect(PATIENCE).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| link.close(Goodbye::new(Reason::Stopping, "enough")));
+        }
+        scope.spawn(|| while link.send(Kind::Request, IslandId(0), 1, &Raw(vec![]), &[]).is_ok() {});
+    });
+    client.stop();
+    next_closed(&events);
+    next_closed(&server);
+    listener.stop();
+    drop(client);
+    thread::sleep(Duration::from_millis(50));
+    assert!(!events.try_iter().chain(server.try_iter()).any(|e| matches!(e, Event::Closed(..))));
+}

@@ -1,0 +1,264 @@
+//! Attributes: stat, chmod, chown, utimens, extended attributes and ACLs, of files at their home
+//! and of directories at their owner, whose static ones go through the journal.
+
+use atoll_core::{Ino, Stamp};
+use atoll_posix::perm::{self, Owned};
+use atoll_posix::xattr::{self, Namespace};
+use atoll_posix::{Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
+use atoll_proto::{Dir, Inode, JournalEntry, Outcome, Remembered, Static, Xattrs};
+use bytes::Bytes;
+
+use crate::decision::Decision;
+use crate::journal::set_xattrs;
+use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::path::{dir_attr, done, ok};
+
+/// Bytes of all extended attributes of one file or directory together.
+const XATTRS_BYTES_MAX: usize = 256 * 1024;
+
+/// A file or a directory that is decided on here.
+enum Node {
+    File(Inode),
+    Dir(Dir),
+}
+
+impl Island {
+    /// A file homed here or a directory owned here.
+    fn node(&self, ino: Ino) -> Result<Node, Stop> {
+        if let Some(row) = self.state.inode(ino)? {
+            return Ok(Node::File(row.clone()));
+        }
+        Ok(Node::Dir(self.owned(ino)?.clone()))
+    }
+
+    pub(crate) fn get_attr(&self, ino: Ino) -> Result<Step, Stop> {
+        if let Some(row) = self.state.inode(ino)? {
+            return Ok(Step::Looked(ok(Answer::Attr { attr: row.attr }, None)));
+        }
+        let dir = self.owned(ino)?;
+        Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
+    }
+
+    pub(crate) fn set_attr(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        set: &SetAttr,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        match self.node(ino)? {
+            Node::Dir(dir) => self.set_dir_attr(call, ino, dir, set),
+            Node::File(row) => {
+                let (after, xattrs) = self.changed_attr(call, ino, set)?;
+                if set.size.is_some() {
+                    return self.set_size(call, ino, set, &after.attr, turn);
+                }
+                let attr = after.attr;
+                let mut decision = Decision::new();
+                debug_assert_eq!(row.attr.ino, ino);
+                decision.inode(after);
+                if let Some(xattrs) = xattrs {
+                    decision.xattrs(ino, Some(xattrs));
+                }
+                self.remember(&mut decision, call, Remembered::Attr { ino });
+                self.decide(decision);
+                Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
+            }
+        }
+    }
+
+    /// A file's row, and its extended attributes if they change too, after `set`.
+    pub(crate) fn changed_attr(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        set: &SetAttr,
+    ) -> Result<(Inode, Option<Xattrs>), Stop> {
+        let mut row = self.file(ino)?.clone();
+        let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
+        let now = self.time();
+        row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
+        let xattrs = match acl {
+            Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
+            _ => None,
+        };
+        Ok((row, xattrs))
+    }
+
+    /// Extended attributes with the access ACL following a chmod.
+    fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Stop> {
+        access.chmod(bits);
+        let mut xattrs = self.state.xattrs(ino)?.cloned().unwrap_or_default();
+        xattrs.set(Bytes::from_static(acl::ACCESS_XATTR), access.to_xattr().into());
+        Ok(xattrs)
+    }
+
+    fn set_dir_attr(&mut self, call: &Call, ino: Ino, mut dir: Dir, set: &SetAttr) -> Result<Step, Stop> {
+        let before = dir_attr(ino, &dir);
+        let access = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        let now = self.time();
+        let after = perm::apply_setattr(&before, access.as_ref(), set, call.caller(), now)?;
+        let xattrs = match access {
+            Some(access) if set.mode.is_some() => Some(self.with_mode(ino, access, after.mode)?),
+            _ => None,
+        };
+        let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
+        let owned = dir.owned.as_mut().expect("owned");
+        owned.atime = after.atime;
+        owned.mtime = after.mtime;
+        owned.ctime = after.ctime;
+        if !is_static && xattrs.is_none() {
+            let mut decision = Decision::new();
+            decision.dir(ino, dir);
+            self.remember(&mut decision, call, Remembered::Attr { ino });
+            self.decide(decision);
+            return Ok(Step::Decided(ok(Answer::Attr { attr: after }, None)));
+        }
+        let bits = (after.mode, after.uid, after.gid);
+        let mut decision = Decision::new();
+        let stamp = self.fix(&mut decision, ino, dir, bits, xattrs)?;
+        self.remember(&mut decision, call, Remembered::Attr { ino });
+        self.decide(decision);
+        Ok(Step::Later(Later::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
+    }
+
+    /// Changes a directory's static attributes, here and through the journal.
+    fn fix(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        mut dir: Dir,
+        (mode, uid, gid): (u32, u32, u32),
+        xattrs: Option<Xattrs>,
+    ) -> Result<Stamp, Stop> {
+        if let Some(name) = &dir.place.name
+            && self.state.dir(dir.place.parent)?.is_some_and(|parent| parent.owned.is_some())
+        {
+            self.state.entry(dir.place.parent, name)?;
+        }
+        let stamp = self.stamp();
+        decision.stamp(stamp);
+        dir.fixed = Static { version: stamp, mode, uid, gid };
+        if let Some(xattrs) = &xattrs {
+            set_xattrs(decision, ino, &mut dir, xattrs.clone());
+        }
+        let (place, fixed) = (dir.place.clone(), dir.fixed);
+        decision.dir(ino, dir);
+        self.apply_to_stub(decision, ino, &place, &fixed);
+        self.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs });
+        Ok(stamp)
+    }
+
+    // ------------------------------------------------------ extended attributes
+
+    fn node_xattrs(&self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Stop> {
+        let (owned, has_acl, has_xattrs) = match self.node(ino)? {
+            Node::File(row) => (Owned::from(&row.attr), row.has_acl, row.has_xattrs),
+            Node::Dir(dir) => (crate::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
+        };
+        let acl = self.acl(ino, has_acl, acl::ACCESS_XATTR)?;
+        let xattrs = if has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
+        Ok((owned, acl, xattrs.unwrap_or_default()))
+    }
+
+    pub(crate) fn get_xattr(&self, caller: &Caller, ino: Ino, name: &Bytes) -> Result<Step, Stop> {
+        let (owned, acl, xattrs) = self.node_xattrs(ino)?;
+        xattr::may_read(caller, owned, acl.as_ref(), name)?;
+        let value = xattrs.get(name).ok_or(Stop::Fail(Errno::ENODATA))?;
+        Ok(Step::Looked(Outcome::Data { data: value.clone() }))
+    }
+
+    pub(crate) fn list_xattr(&self, caller: &Caller, ino: Ino) -> Result<Step, Stop> {
+        let (_, _, xattrs) = self.node_xattrs(ino)?;
+        let mut data = Vec::new();
+        for (name, _) in xattrs.0.iter().filter(|(name, _)| xattr::is_listed(caller, name)) {
+            data.extend_from_slice(name);
+            data.push(0);
+        }
+        if data.len() > xattr::LIST_BYTES_MAX {
+            return Err(Errno(7).into());
+        }
+        Ok(Step::Looked(Outcome::Data { data: data.into() }))
+    }
+
+    /// Sets (`Some`) or removes an extended attribute. An access ACL is kept in the mode as far as
+    /// the mode can say it.
+    pub(crate) fn set_xattr(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        name: &Bytes,
+        value: Option<(&Bytes, XattrMode)>,
+        kill_sgid: bool,
+    ) -> Result<Step, Stop> {
+        let (owned, access, mut xattrs) = self.node_xattrs(ino)?;
+        let change = if value.is_some() { xattr::Change::Set } else { xattr::Change::Remove };
+        let namespace = xattr::may_write(call.caller(), owned, access.as_ref(), name, change)?;
+        let mut bits = owned.mode;
+        let there = xattrs.get(name).is_some();
+        match (value, namespace) {
+            (Some((_, XattrMode::Create)), _) if there => return Err(Errno::EEXIST.into()),
+            (Some((_, XattrMode::Replace)), _) if !there => return Err(Errno::ENODATA.into()),
+            (Some((value, _)), Namespace::AccessAcl) => {
+                let parsed = acl::Acl::parse(value)?;
+                let (acl, new_bits) = acl::set_access(call.caller(), owned, parsed, kill_sgid)?;
+                bits = new_bits;
+                match acl {
+                    Some(acl) => xattrs.set(name.clone(), acl.to_xattr().into()),
+                    None => {
+                        xattrs.remove(name);
+                    }
+                }
+            }
+            (Some((value, _)), Namespace::DefaultAcl) => match acl::Acl::parse(value)? {
+                Some(acl) => xattrs.set(name.clone(), acl.to_xattr().into()),
+                None => {
+                    xattrs.remove(name);
+                }
+            },
+            (Some((value, _)), _) => {
+                xattr::check_value(value.len())?;
+                self.space()?;
+                xattrs.set(name.clone(), value.clone());
+            }
+            // Taking away an ACL that is not there is fine, as Linux has it.
+            (None, Namespace::AccessAcl | Namespace::DefaultAcl) => {
+                xattrs.remove(name);
+            }
+            (None, _) => {
+                if !xattrs.remove(name) {
+                    return Err(Errno::ENODATA.into());
+                }
+            }
+        }
+        if xattrs.0.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>() > XATTRS_BYTES_MAX {
+            return Err(Errno::ENOSPC.into());
+        }
+        match self.node(ino)? {
+            Node::File(mut row) => {
+                let now = self.time();
+                row.attr.mode = bits & mode::ALL;
+                row.attr.ctime = now;
+                row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some();
+                row.has_xattrs = !xattrs.0.is_empty();
+                let mut decision = Decision::new();
+                decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
+                decision.inode(row);
+                self.remember(&mut decision, call, Remembered::Done);
+                self.decide(decision);
+                Ok(Step::Decided(done()))
+            }
+            Node::Dir(mut dir) => {
+                let now = self.time();
+                dir.owned.as_mut().expect("owned").ctime = now;
+                let (uid, gid) = (dir.fixed.uid, dir.fixed.gid);
+                let mut decision = Decision::new();
+                let bits = (bits & mode::ALL, uid, gid);
+                let stamp = self.fix(&mut decision, ino, dir, bits, Some(xattrs))?;
+                self.remember(&mut decision, call, Remembered::Done);
+                self.decide(decision);
+                Ok(Step::Later(Later::Applied(stamp, done())))
+            }
+        }
+    }
+}

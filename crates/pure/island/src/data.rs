@@ -1,0 +1,728 @@
+//! Bytes of files: read, write, truncate, allocate, punch, copy, seek, fsync (`DESIGN` 4, Bodies).
+//!
+//! A small write is decided first and carried by its record; a large one is put in place first.
+//! Invariants: a body loses synced bytes only when the record that says so is synced; the first
+//! overwrite of synced bytes since a checkpoint follows a synced `Dirty` record.
+
+use atoll_core::Ino;
+use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
+use atoll_posix::{Allocation, Answer, Attr, Errno, Kind, Op, SetAttr, Whence, perm};
+use atoll_proto::{BodyChange, Change, ClientOp, Outcome, Remembered, Reply};
+use bytes::Bytes;
+
+use crate::decision::Decision;
+use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
+use crate::gate::Use;
+use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::path::{done, ok};
+
+/// Largest write that its record carries.
+const CARRY_BYTES_MAX: usize = 32 * 1024;
+/// Most bytes that one copy moves; the caller asks again for the rest.
+const COPY_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Blocks of a file of so many bytes.
+pub(crate) const fn blocks(size: u64) -> u64 {
+    size.div_ceil(BLOCK_BYTES)
+}
+
+/// A body operation under way, and what follows.
+#[derive(Debug)]
+pub(crate) enum InBody {
+    /// Bytes are read and sent; then the body is free.
+    Reading { ino: Ino },
+    /// Decided work is done in the body; then the body is free.
+    Changing { ino: Ino },
+    /// Nobody waits: bodies that go.
+    Dropping,
+    /// A request goes on with what the body tells.
+    Asked { ino: Ino, how: Use, call: Option<Call>, then: Then },
+    /// A request goes on when the body is synced.
+    Syncing { ino: Ino, call: Option<Call> },
+}
+
+/// How a request goes on when its body operation is done.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// Checksums are known: decide the write, bytes carried.
+    Carry { offset: u64, size: u64 },
+    /// Bytes are in place: decide the write.
+    InPlace { to: Ino, offset: u64, len: u64, size: u64 },
+    /// Checksum is known: decide the cut.
+    Cut { size: u64 },
+    /// Checksums are known: decide the zeroing.
+    Zero { offset: u64, len: u64, size: u64 },
+    /// Space is reserved: decide the length.
+    Allocated { offset: u64, len: u64, keep_size: bool, size: u64 },
+    /// Tell where.
+    Found,
+}
+
+impl InBody {
+    pub(crate) fn keep(&mut self, kept: Call) {
+        match self {
+            Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),
+            _ => unreachable!("nobody waits for this"),
+        }
+    }
+}
+
+const fn body_attr(attr: &Attr) -> BodyAttr {
+    BodyAttr { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+}
+
+impl Island {
+    fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
+        match self.state.inode(ino)? {
+            Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
+            Some(_) => Err(Errno::EINVAL.into()),
+            None if self.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
+            None => Err(Errno::ESTALE.into()),
+        }
+    }
+
+    fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
+        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
+    }
+
+    /// Asks the body for something that the request needs to go on.
+    fn ask(&mut self, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
+        let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
+        self.out.push(Effect::Body(ticket, op));
+        Step::Later(Later::Body(ticket))
+    }
+
+    // ------------------------------------------------------------------ reading
+
+    pub(crate) fn read(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        len: u32,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let size = self.regular(ino)?.size;
+        let len = size.saturating_sub(offset).min(u64::from(len));
+        if len == 0 {
+            return Ok(Step::Looked(Outcome::Data { data: Bytes::new() }));
+        }
+        let (first, count) = sum::blocks_of(offset, len);
+        let sums = self.state.sums(ino, first, count)?;
+        self.enter(ino, Use::Shared, turn)?;
+        let seen = self.state.seen();
+        let ticket = self.ticket(InBody::Reading { ino });
+        let (link, id) = self.address(call);
+        let vector = self.sessions.news(call.session(), self.state.clocks());
+        let reply = Reply { vector, outcome: ok(Answer::Data, None) };
+        let len = u32::try_from(len).expect("as asked for at most");
+        let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
+        self.when_committed(seen, Effect::Body(ticket, op));
+        Ok(Step::Answered)
+    }
+
+    pub(crate) fn seek(&mut self, ino: Ino, offset: u64, whence: Whence, turn: bool) -> Result<Step, Stop> {
+        let size = self.regular(ino)?.size;
+        if offset >= size {
+            return Err(Errno::ENXIO.into());
+        }
+        self.enter(ino, Use::Shared, turn)?;
+        Ok(self.ask(ino, Use::Shared, BodyOp::Seek { ino, offset, whence, size }, Then::Found))
+    }
+
+    // ------------------------------------------------------------------ writing
+
+    pub(crate) fn write(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        append: bool,
+        kill_set_id: bool,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let attr = self.regular(ino)?;
+        let size = attr.size;
+        let offset = if append { size } else { offset };
+        let len = call.data.len() as u64;
+        if len == 0 {
+            return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset }, None)));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
+            return Err(Errno::EFBIG.into());
+        }
+        self.space()?;
+        let old = self.old_sums(ino, offset, len, size)?;
+        self.enter(ino, Use::Exclusive, turn)?;
+        let overwrites = offset < size;
+        if call.data.len() <= CARRY_BYTES_MAX {
+            return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
+                Some(new) => self.carry(call, ino, offset, size, &old, &new, kill_set_id),
+                None => {
+                    let op = BodyOp::SumsAfter { ino, offset, data: call.data.clone(), size, old };
+                    self.ask(ino, Use::Exclusive, op, Then::Carry { offset, size })
+                }
+            });
+        }
+        let after = self.before_overwriting(ino, overwrites);
+        let data = call.data.clone();
+        let op = BodyOp::Write { ino, offset, data, size, attr: body_attr(&attr), old: Some(old) };
+        let then = Then::InPlace { to: ino, offset, len, size };
+        let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
+        self.body_after(ticket, op, after);
+        Ok(Step::Later(Later::Body(ticket)))
+    }
+
+    fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
+        let touched = sum::touched(offset, len, size);
+        let tail = match touched.tail {
+            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
+            None => None,
+        };
+        let sums = self.state.sums(ino, touched.first, touched.count)?;
+        Ok(BlockSums { tail, first: touched.first, sums })
+    }
+
+    /// Decides a write whose bytes the record carries.
+    fn carry(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        size: u64,
+        old: &BlockSums,
+        new: &BlockSums,
+        kill_set_id: bool,
+    ) -> Step {
+        let bytes = call.data.clone();
+        let mut decision = Decision::new();
+        let overwrites = offset < size && !self.fresh.contains(&ino);
+        let dirty = overwrites && !self.state.dirty_bodies().contains(&ino);
+        if dirty {
+            decision.push(Change::Dirty { ino });
+        }
+        let Some(attr) = self.wrote(&mut decision, ino, offset, bytes.len() as u64, old, new, kill_set_id)
+        else {
+            self.gates.leave(ino, Use::Exclusive);
+            return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
+        };
+        decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
+        let len = bytes.len() as u64;
+        self.remember(&mut decision, call, Remembered::Wrote { len, offset });
+        let seq = self.decide(decision);
+        let op = BodyOp::Write { ino, offset, data: bytes, size, attr: body_attr(&attr), old: None };
+        let ticket = self.ticket(InBody::Changing { ino });
+        self.body_after(ticket, op, if dirty { After::Synced(seq) } else { After::Committed(seq) });
+        Step::Decided(ok(Answer::Wrote { len, offset }, None))
+    }
+
+    /// Rows of a file after a write. `None` if the file is gone.
+    fn wrote(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        old: &BlockSums,
+        new: &BlockSums,
+        kill_set_id: bool,
+    ) -> Option<Attr> {
+        let mut row = self.state.inode(ino).ok().flatten()?.clone();
+        let now = self.time();
+        let attr = &mut row.attr;
+        attr.size = attr.size.max(offset + len);
+        attr.mtime = now;
+        attr.ctime = now;
+        if kill_set_id {
+            attr.mode = perm::kill_set_id(attr.mode);
+        }
+        let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
+        attr.blocks = (attr.blocks + used(&new.sums) * 8).saturating_sub(used(&old.sums) * 8);
+        let attr = *attr;
+        decision.inode(row);
+        if let Some((block, sum)) = new.tail {
+            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
+        }
+        decision.push(Change::Sums { ino, first: new.first, sums: new.sums.clone() });
+        self.touched.insert(ino);
+        Some(attr)
+    }
+
+    /// What must be logged before bytes in place are overwritten.
+    fn before_overwriting(&mut self, ino: Ino, overwrites: bool) -> After {
+        if !overwrites || self.state.dirty_bodies().contains(&ino) {
+            return After::Committed(0);
+        }
+        let mut decision = Decision::new();
+        decision.push(Change::Dirty { ino });
+        let seq = self.decide(decision);
+        self.touched.insert(ino);
+        // Bytes that were never synced may be lost in a power cut anyway.
+        if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) }
+    }
+
+    /// Has a body operation begin when its record is as safe as it must be.
+    fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
+        match after {
+            After::Synced(seq) if seq > self.synced => {
+                self.after_sync.push_back((seq, ticket, op));
+                self.want_sync();
+            }
+            After::Synced(_) => self.out.push(Effect::Body(ticket, op)),
+            After::Committed(seq) => self.when_committed(seq, Effect::Body(ticket, op)),
+        }
+    }
+
+    /// A body goes, when the record that says so is synced.
+    pub(crate) fn drop_body(&mut self, ino: Ino, seq: u64) {
+        self.fresh.remove(&ino);
+        self.touched.remove(&ino);
+        self.unsynced_bodies.remove(&ino);
+        let ticket = self.ticket(InBody::Dropping);
+        self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
+    }
+
+    // ------------------------------------------------------------------- length
+
+    /// `truncate` and its kin, together with the other attributes that come along.
+    pub(crate) fn set_size(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        set: &SetAttr,
+        after: &Attr,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let attr = self.regular(ino)?;
+        let (size, len) = (attr.size, after.size);
+        if len > size {
+            self.space()?;
+        }
+        let old = match sum::block_of_cut(len, size) {
+            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
+            None => None,
+        };
+        if len < size {
+            // The row of which a part goes.
+            self.state.sums(ino, len / BLOCK_BYTES, 1)?;
+        }
+        self.enter(ino, Use::Exclusive, turn)?;
+        match old {
+            Some((_, sum)) if len < size && sum != 0 => {
+                let op = BodyOp::SumAfterCut { ino, len, size, old: sum };
+                Ok(self.ask(ino, Use::Exclusive, op, Then::Cut { size }))
+            }
+            Some(last) if len > size => {
+                let edge = sum::sum_after_growing(size, len, last);
+                self.decide_cut(call, ino, set, size, Some(edge))
+            }
+            _ => self.decide_cut(call, ino, set, size, None),
+        }
+    }
+
+    fn decide_cut(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        set: &SetAttr,
+        size: u64,
+        edge: Option<(u64, u32)>,
+    ) -> Result<Step, Stop> {
+        let mut decision = Decision::new();
+        let changed = self.changed_attr(call, ino, set);
+        let (mut row, xattrs) = match changed {
+            Ok(changed) => changed,
+            Err(stop) => {
+                self.gates.leave(ino, Use::Exclusive);
+                return Err(stop);
+            }
+        };
+        let len = row.attr.size;
+        if len < size {
+            let first = blocks(len);
+            decision.push(Change::SumsCut { ino, first, end: blocks(size) });
+            row.attr.blocks = row.attr.blocks.min(first * 8);
+        }
+        if let Some((block, sum)) = edge {
+            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
+        }
+        let attr = row.attr;
+        decision.inode(row);
+        if let Some(xattrs) = xattrs {
+            decision.xattrs(ino, Some(xattrs));
+        }
+        self.remember(&mut decision, call, Remembered::Attr { ino });
+        self.touched.insert(ino);
+        if len == size {
+            self.decide(decision);
+            self.gates.leave(ino, Use::Exclusive);
+        } else {
+            decision.body(BodyChange::Cut { ino, len });
+            let seq = self.decide(decision);
+            let ticket = self.ticket(InBody::Changing { ino });
+            let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
+            let loses = len < size && !self.fresh.contains(&ino);
+            self.body_after(ticket, op, if loses { After::Synced(seq) } else { After::Committed(seq) });
+        }
+        Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
+    }
+
+    pub(crate) fn fallocate(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        what: Allocation,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let attr = self.regular(ino)?;
+        let size = attr.size;
+        if len == 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
+            return Err(Errno::EFBIG.into());
+        }
+        if !matches!(what, Allocation::PunchHole) {
+            self.space()?;
+        }
+        // The last block may grow.
+        if size % BLOCK_BYTES != 0 {
+            self.state.sums(ino, size / BLOCK_BYTES, 1)?;
+        }
+        if let Allocation::Allocate { keep_size } = what {
+            self.enter(ino, Use::Exclusive, turn)?;
+            let op = BodyOp::Allocate { ino, offset, len, keep_size, size, attr: body_attr(&attr) };
+            return Ok(self.ask(ino, Use::Exclusive, op, Then::Allocated { offset, len, keep_size, size }));
+        }
+        let edges = sum::edges_of_zero(offset, len, size);
+        let mut old = Vec::with_capacity(edges.len());
+        for block in edges {
+            old.push(self.state.sums(ino, block, 1)?[0]);
+        }
+        // Every checksum in the range is written, so the rows must be there.
+        let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
+        if count > 0 {
+            self.state.sums(ino, first, count)?;
+        }
+        self.enter(ino, Use::Exclusive, turn)?;
+        let op = BodyOp::SumsAfterZero { ino, offset, len, size, old };
+        Ok(self.ask(ino, Use::Exclusive, op, Then::Zero { offset, len, size }))
+    }
+
+    /// The rows of a file that grows to `len` with a hole, as far as its last block is concerned.
+    fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64) {
+        if let Some(block) = sum::growing_block(size, len)
+            && let Ok(sums) = self.state.sums(ino, block, 1)
+        {
+            let (block, sum) = sum::sum_after_growing(size, len, (block, sums[0]));
+            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
+        }
+    }
+
+    fn decide_zero(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        (offset, len, size): (u64, u64, u64),
+        edges: &[(u64, u32)],
+    ) -> Step {
+        let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else {
+            return self.lost(ino);
+        };
+        let ClientOp::Fs { op: Op::Fallocate { what, .. } } = &call.request.op else {
+            unreachable!("zeroing serves fallocate")
+        };
+        let mut decision = Decision::new();
+        let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
+        if count > 0 {
+            let old = self.state.sums(ino, first, count).expect("loaded before");
+            let new: Vec<u32> = (first..first + count)
+                .map(|block| edges.iter().find(|(b, _)| *b == block).map_or(0, |(_, sum)| *sum))
+                .collect();
+            let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
+            row.attr.blocks = (row.attr.blocks + used(&new) * 8).saturating_sub(used(&old) * 8);
+            decision.push(Change::Sums { ino, first, sums: new });
+        }
+        let now = self.time();
+        row.attr.mtime = now;
+        row.attr.ctime = now;
+        let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
+        if grows {
+            self.grow(&mut decision, ino, size, offset + len);
+            row.attr.size = offset + len;
+        }
+        let attr = row.attr;
+        decision.inode(row);
+        decision.body(BodyChange::Zero { ino, offset, len });
+        if grows {
+            decision.body(BodyChange::Cut { ino, len: offset + len });
+        }
+        self.remember(&mut decision, call, Remembered::Done);
+        let seq = self.decide(decision);
+        self.touched.insert(ino);
+        let after = if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) };
+        if grows {
+            // Order within one body: the hole first, then the length, then the body is free.
+            let ticket = self.ticket(InBody::Dropping);
+            self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
+            let ticket = self.ticket(InBody::Changing { ino });
+            let op = BodyOp::Cut { ino, len: offset + len, size, attr: body_attr(&attr) };
+            self.body_after(ticket, op, after);
+        } else {
+            let ticket = self.ticket(InBody::Changing { ino });
+            self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
+        }
+        Step::Decided(done())
+    }
+
+    fn decide_allocated(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        (offset, len, size): (u64, u64, u64),
+        keep_size: bool,
+    ) -> Step {
+        let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else {
+            return self.lost(ino);
+        };
+        let mut decision = Decision::new();
+        let now = self.time();
+        row.attr.mtime = now;
+        row.attr.ctime = now;
+        let end = offset + len;
+        if !keep_size && end > size {
+            self.grow(&mut decision, ino, size, end);
+            row.attr.size = end;
+        }
+        row.attr.blocks = row.attr.blocks.max(blocks(end) * 8);
+        decision.inode(row);
+        decision.body(BodyChange::Allocate { ino, offset, len });
+        self.remember(&mut decision, call, Remembered::Done);
+        self.decide(decision);
+        self.touched.insert(ino);
+        self.gates.leave(ino, Use::Exclusive);
+        Step::Decided(done())
+    }
+
+    // --------------------------------------------------------------------- copy
+
+    pub(crate) fn copy_range(
+        &mut self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let me = self.config.id;
+        let homed = |ino: Ino| -> Result<bool, Stop> { Ok(self.state.inode(ino)?.is_some()) };
+        if (from.minted_by() != me && !homed(from)?) || (to.minted_by() != me && !homed(to)?) {
+            return Err(Errno::EXDEV.into());
+        }
+        let source = self.regular(from)?;
+        let target = self.regular(to)?;
+        let len = len.min(COPY_BYTES_MAX).min(source.size.saturating_sub(from_offset));
+        if len == 0 {
+            return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset: to_offset }, None)));
+        }
+        if to_offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
+            return Err(Errno::EFBIG.into());
+        }
+        if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
+            return Err(Errno::EINVAL.into());
+        }
+        self.space()?;
+        let (first, count) = sum::blocks_of(from_offset, len);
+        let from_sums = self.state.sums(from, first, count)?;
+        let old = self.old_sums(to, to_offset, len, target.size)?;
+        self.enter(to, Use::Exclusive, turn)?;
+        if from != to && !self.gates.enter(from, Use::Shared, false) {
+            // Nobody waits at one gate inside another.
+            self.gates.leave(to, Use::Exclusive);
+            return Err(Stop::Gate(from));
+        }
+        let after = self.before_overwriting(to, to_offset < target.size);
+        let op = BodyOp::Copy {
+            from: (from, from_offset, source.size, from_sums),
+            to: (to, to_offset, target.size, old),
+            len,
+            attr: body_attr(&target),
+        };
+        let then = Then::InPlace { to, offset: to_offset, len, size: target.size };
+        let ticket = self.ticket(InBody::Asked { ino: from, how: Use::Shared, call: None, then });
+        self.body_after(ticket, op, after);
+        Ok(Step::Later(Later::Body(ticket)))
+    }
+
+    // -------------------------------------------------------------------- fsync
+
+    pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
+        if self.unsynced_bodies.contains(&ino) {
+            let ticket = self.ticket(InBody::Syncing { ino, call: None });
+            // Only what was acknowledged before counts, and that is in place.
+            self.out.push(Effect::Body(ticket, BodyOp::Sync { ino }));
+            // A write that comes while the sync runs needs another one.
+            self.unsynced_bodies.remove(&ino);
+            return Ok(Step::Later(Later::Body(ticket)));
+        }
+        Ok(Step::Later(Later::Synced(self.state.seq())))
+    }
+
+    // ---------------------------------------------------------- when it is done
+
+    pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
+        let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
+        match in_body {
+            InBody::Dropping => {}
+            InBody::Reading { ino } => self.leave(ino, Use::Shared),
+            InBody::Changing { ino } => {
+                // The record is committed: bytes that do not get in place are a broken disk, and
+                // whoever performs effects stops the island for it.
+                self.leave(ino, Use::Exclusive);
+            }
+            InBody::Syncing { ino, call } => {
+                let call = call.expect("kept when it was begun");
+                match result {
+                    Ok(_) => {
+                        let seq = self.state.seq();
+                        self.await_synced(seq, call);
+                    }
+                    Err(BodyFault(errno)) => {
+                        self.unsynced_bodies.insert(ino);
+                        self.answer(&call, 0, Outcome::Failed { errno });
+                    }
+                }
+            }
+            InBody::Asked { ino, how, call, then } => {
+                let call = call.expect("kept when it was begun");
+                self.go_on(ino, how, call, then, result);
+            }
+        }
+        self.continue_checkpoint();
+    }
+
+    fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
+        self.state.look_away();
+        let found = match result {
+            Ok(found) => found,
+            Err(BodyFault(errno)) => {
+                if let Then::InPlace { to, .. } = then
+                    && to != ino
+                {
+                    self.leave(to, Use::Exclusive);
+                }
+                self.leave(ino, how);
+                return self.answer(&call, 0, Outcome::Failed { errno });
+            }
+        };
+        let step = match (then, found) {
+            (Then::Found, BodyDone::Offset(at)) => {
+                self.leave(ino, how);
+                match at {
+                    Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
+                    None => Err(Stop::Fail(Errno::ENXIO)),
+                }
+            }
+            (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
+                let kill =
+                    matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
+                match self.old_sums(ino, offset, call.data.len() as u64, size) {
+                    Ok(old) => Ok(self.carry(&call, ino, offset, size, &old, &new, kill)),
+                    Err(stop) => {
+                        // Let go of by a sweep meanwhile: begin again with the rows in memory.
+                        self.gates.leave(ino, how);
+                        Err(stop)
+                    }
+                }
+            }
+            (Then::InPlace { to, offset, len, size }, BodyDone::Sums(new)) => {
+                let step = self.decide_in_place(&call, to, offset, len, size, &new);
+                if to != ino {
+                    self.leave(to, Use::Exclusive);
+                }
+                self.leave(ino, how);
+                step
+            }
+            (Then::Cut { size }, BodyDone::Edges(edges)) => {
+                let ClientOp::Fs { op: Op::SetAttr { set, .. } } = &call.request.op else {
+                    unreachable!("cutting serves setattr")
+                };
+                let set = *set;
+                self.decide_cut(&call, ino, &set, size, edges.first().copied())
+            }
+            (Then::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
+                Ok(self.decide_zero(&call, ino, (offset, len, size), &edges))
+            }
+            (Then::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
+                Ok(self.decide_allocated(&call, ino, (offset, len, size), keep_size))
+            }
+            (then, found) => unreachable!("{then:?} was answered with {found:?}"),
+        };
+        match step {
+            Ok(Step::Looked(outcome)) => self.answer(&call, self.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => self.answer(&call, self.state.seq(), outcome),
+            Ok(Step::Later(_) | Step::Answered) => unreachable!("nothing is asked twice"),
+            Err(stop) => self.park(call, stop, false),
+        }
+        self.wake(ino);
+    }
+
+    fn decide_in_place(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        size: u64,
+        new: &BlockSums,
+    ) -> Result<Step, Stop> {
+        let kill = matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
+        // Only the count of used blocks depends on the old ones.
+        let old = self.old_sums(ino, offset, len, size).unwrap_or_else(|_| new.clone());
+        let missing = [Change::Sums { ino, first: new.first, sums: new.sums.clone() }]
+            .iter()
+            .find_map(|change| self.state.needs(change));
+        if let Some(load) = missing {
+            return Err(Stop::Load(vec![load]));
+        }
+        let mut decision = Decision::new();
+        if self.wrote(&mut decision, ino, offset, len, &old, new, kill).is_none() {
+            return Err(Errno::ESTALE.into());
+        }
+        decision.body(BodyChange::Extent { ino, offset, len });
+        self.remember(&mut decision, call, Remembered::Wrote { len, offset });
+        self.decide(decision);
+        self.unsynced_bodies.insert(ino);
+        Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
+    }
+
+    fn lost(&mut self, ino: Ino) -> Step {
+        self.gates.leave(ino, Use::Exclusive);
+        Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
+    }
+
+    fn leave(&mut self, ino: Ino, how: Use) {
+        self.gates.leave(ino, how);
+        self.wake(ino);
+    }
+
+    /// Lets in who waits for a body, as many as can be inside together.
+    fn wake(&mut self, ino: Ino) {
+        loop {
+            let waiting = self.gates.waiting(ino);
+            let Some(call) = self.gates.next(ino) else { break };
+            self.start(call, true);
+            if self.gates.waiting(ino) >= waiting {
+                // Back at the front of the queue: it is not its turn yet.
+                break;
+            }
+        }
+    }
+}
+
+/// How safe a record must be before its work is done in the body.
+#[derive(Debug, Clone, Copy)]
+enum After {
+    Committed(u64),
+    Synced(u64),
+}

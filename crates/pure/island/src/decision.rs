@@ -1,0 +1,89 @@
+//! A decision under construction: the rows that it changes, from which its record is made.
+
+use atoll_core::{Ino, Name, Stamp, Time, TxnId};
+use atoll_posix::locks::Locks;
+use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Txn, Xattrs};
+
+/// What one record will hold.
+#[derive(Debug, Default)]
+pub(crate) struct Decision {
+    pub(crate) record: Record,
+}
+
+impl Decision {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn push(&mut self, change: Change) {
+        self.record.changes.push(change);
+    }
+
+    pub(crate) fn body(&mut self, change: BodyChange) {
+        self.record.bodies.push(change);
+    }
+
+    pub(crate) fn inode(&mut self, row: Inode) {
+        self.push(Change::Inode { ino: row.attr.ino, row: Some(Box::new(row)) });
+    }
+
+    pub(crate) fn no_inode(&mut self, ino: Ino) {
+        self.push(Change::Inode { ino, row: None });
+    }
+
+    pub(crate) fn dir(&mut self, ino: Ino, row: Dir) {
+        self.push(Change::Dir { ino, row: Some(Box::new(row)) });
+    }
+
+    pub(crate) fn no_dir(&mut self, ino: Ino) {
+        self.push(Change::Dir { ino, row: None });
+    }
+
+    pub(crate) fn entry(&mut self, dir: Ino, name: &Name, row: Option<Entry>) {
+        self.push(Change::Entry { dir, name: name.clone(), row });
+    }
+
+    pub(crate) fn xattrs(&mut self, ino: Ino, row: Option<Xattrs>) {
+        self.push(Change::Xattrs { ino, row });
+    }
+
+    pub(crate) fn locks(&mut self, ino: Ino, locks: Locks) {
+        let row = if locks.is_empty() { None } else { Some(locks) };
+        self.push(Change::Locks { ino, row });
+    }
+
+    pub(crate) fn txn(&mut self, txn: TxnId, row: Option<Txn>) {
+        self.push(Change::Txn { txn, row: row.map(Box::new) });
+    }
+
+    pub(crate) fn session(&mut self, session: atoll_core::SessionId, row: Option<Session>) {
+        self.push(Change::Session { session, row });
+    }
+
+    pub(crate) fn stamp(&mut self, stamp: Stamp) {
+        self.push(Change::Stamp { stamp });
+    }
+
+    pub(crate) fn remember(
+        &mut self,
+        session: atoll_core::SessionId,
+        seq: u64,
+        acked: u64,
+        result: Remembered,
+    ) {
+        if seq != 0 {
+            self.push(Change::Result { session, seq, acked, result });
+        }
+    }
+
+    /// The directory after its names have changed: counts, and the times that POSIX asks for.
+    pub(crate) fn names_changed(&mut self, ino: Ino, dir: &Dir, entries: i64, subdirs: i32, now: Time) {
+        let mut row = dir.clone();
+        let owned = row.owned.as_mut().expect("names change at the owner only");
+        owned.entries = owned.entries.checked_add_signed(entries).expect("a count of names below 0");
+        owned.subdirs = owned.subdirs.checked_add_signed(subdirs).expect("a count of directories below 0");
+        owned.mtime = now;
+        owned.ctime = now;
+        self.dir(ino, row);
+    }
+}

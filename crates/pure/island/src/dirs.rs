@@ -1,0 +1,406 @@
+//! Directories as names: mkdir, rmdir, renames of directories within one directory. The parent
+//! owner judges the name; where the directory's own owner is another island, a transaction.
+
+use atoll_core::{Ino, Key, Name, Stamp, Time, TxnId};
+use atoll_posix::perm;
+use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
+use atoll_proto::{
+    Ancestor, Change, ClientOp, Dir, Entry, JournalEntry, Owned, Place, Remembered, Static, Stub, Vote, Work,
+    Xattrs,
+};
+use bytes::Bytes;
+
+use crate::decision::Decision;
+use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::path::{done, ok, owned_by};
+
+impl Island {
+    pub(crate) fn mkdir(
+        &mut self,
+        call: &Call,
+        dir: Ino,
+        name: &Name,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Step, Stop> {
+        let parent = self.open_for_names(dir)?;
+        if self.state.entry(dir, name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        self.name_is_free(dir, name)?;
+        self.may_change_names(call.caller(), dir, parent)?;
+        let default = self.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
+        let of = owned_by(&parent.fixed);
+        let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
+        self.space()?;
+        let key = self.key_of_child(dir, name)?;
+        let owner = self.config.table.owner(key);
+        let chain = if owner == self.config.id { Vec::new() } else { self.chain(dir)? };
+        let mut xattrs = Xattrs::default();
+        for (which, acl) in [(acl::ACCESS_XATTR, &born.acl), (acl::DEFAULT_XATTR, &born.default_acl)] {
+            if let Some(acl) = acl {
+                xattrs.set(Bytes::from_static(which), acl.to_xattr().into());
+            }
+        }
+        let ino = self.mint()?;
+        let stamp = self.stamp();
+        let time = self.time();
+        let new = Ancestor {
+            ino,
+            key,
+            place: Place { version: stamp, parent: dir, name: Some(name.clone()) },
+            fixed: Static { version: stamp, mode: born.mode, uid: born.uid, gid: born.gid },
+            xattrs,
+        };
+        if owner == self.config.id {
+            let mut decision = Decision::new();
+            decision.stamp(stamp);
+            self.adopt(&mut decision, &new, &[], time, None);
+            return Ok(self.name_new_dir(call, decision, &new, time));
+        }
+        let work = Work::Adopt { dir: new, time, chain };
+        self.begin_txn(
+            call,
+            TxnId { coordinator: self.config.id, stamp },
+            owner,
+            dir,
+            vec![name.clone()],
+            work,
+        )
+    }
+
+    /// The parent owner's part of a mkdir: the name, and the answer.
+    pub(crate) fn name_new_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        new: &Ancestor,
+        time: Time,
+    ) -> Step {
+        let (dir, name) = (new.place.parent, new.place.name.as_ref().expect("only the root has no name"));
+        let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
+        let entry =
+            Entry { ino: new.ino, kind: Kind::Directory, home: self.config.id, stub: Some(Box::new(stub)) };
+        decision.entry(dir, name, Some(entry));
+        // Its row may have changed in this same decision: the count of directories below.
+        let parent = staged_dir(&decision, dir).or_else(|| self.in_memory(dir)).expect("locked by the name");
+        decision.names_changed(dir, &parent, 1, 1, time);
+        self.remember(&mut decision, call, Remembered::Ino { ino: new.ino });
+        self.decide(decision);
+        let owned = new_owned(time, None);
+        let row = Dir {
+            key: new.key,
+            place: new.place.clone(),
+            fixed: new.fixed,
+            has_xattrs: false,
+            has_acl: false,
+            below: 0,
+            owned: Some(owned),
+        };
+        let found = Found { attr: crate::path::dir_attr(new.ino, &row), attr_current: true };
+        Step::Decided(ok(Answer::Found { found }, Some(new.key)))
+    }
+
+    pub(crate) fn in_memory(&self, dir: Ino) -> Option<Dir> {
+        self.state.dir(dir).ok().flatten().cloned()
+    }
+
+    /// Becomes a directory's owner, with its ancestors as skeleton.
+    pub(crate) fn adopt(
+        &mut self,
+        decision: &mut Decision,
+        new: &Ancestor,
+        chain: &[Ancestor],
+        time: Time,
+        txn: Option<TxnId>,
+    ) {
+        for above in chain {
+            self.add_skeleton(decision, above, None);
+        }
+        self.add_skeleton(decision, new, Some(new_owned(time, txn)));
+    }
+
+    // -------------------------------------------------------------------- rmdir
+
+    pub(crate) fn rmdir(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
+        let parent = self.owned(dir)?;
+        self.name_is_free(dir, name)?;
+        let entry = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        self.may_delete(call.caller(), dir, parent, self.owner_of(entry)?)?;
+        let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
+        let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
+        let owner = self.config.table.owner(key);
+        if owner == self.config.id {
+            self.may_seal(ino)?;
+            let mut decision = Decision::new();
+            self.remove_dir(&mut decision, ino);
+            let parent = staged_dir(&decision, dir).unwrap_or(parent);
+            return Ok(self.unname_dir(call, decision, dir, &parent, name));
+        }
+        let stamp = self.stamp();
+        let txn = TxnId { coordinator: self.config.id, stamp };
+        self.begin_txn(call, txn, owner, dir, vec![name.clone()], Work::Seal { ino })
+    }
+
+    /// The parent owner's part of an rmdir: the name goes, and the answer.
+    fn unname_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        dir: Ino,
+        parent: &Dir,
+        name: &Name,
+    ) -> Step {
+        let now = self.time();
+        decision.entry(dir, name, None);
+        decision.names_changed(dir, parent, -1, -1, now);
+        self.remember(&mut decision, call, Remembered::Done);
+        self.decide(decision);
+        Step::Decided(done())
+    }
+
+    /// Whether a directory that is owned here may go.
+    pub(crate) fn may_seal(&self, ino: Ino) -> Result<(), Stop> {
+        let dir = self.owned(ino)?;
+        let owned = dir.owned.as_ref().expect("owned");
+        if let Some(txn) = owned.sealed.or(owned.adopted).or_else(|| self.txns.in_dir(ino)) {
+            return Err(Stop::Txn(txn));
+        }
+        if owned.entries > 0 { Err(Errno::ENOTEMPTY.into()) } else { Ok(()) }
+    }
+
+    // ------------------------------------------------------------------ renames
+
+    /// A directory gets another name in the same directory.
+    pub(crate) fn move_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        dir: Ino,
+        parent: &Dir,
+        (name, old): (&Name, Entry),
+        new_name: &Name,
+    ) -> Result<Step, Stop> {
+        self.need_places(dir, &[old.ino])?;
+        let now = self.time();
+        decision.entry(dir, name, None);
+        let parent = staged_dir(&decision, dir).unwrap_or_else(|| parent.clone());
+        decision.names_changed(dir, &parent, 0, 0, now);
+        let stamp = self.place(&mut decision, dir, &old, new_name, now);
+        self.remember(&mut decision, call, Remembered::Removed { orphan: None });
+        self.decide(decision);
+        let outcome = ok(Answer::Removed { orphan: None }, None);
+        Ok(Step::Later(Later::Applied(stamp, outcome)))
+    }
+
+    /// A directory takes the name of an empty one.
+    pub(crate) fn replace_dir(
+        &mut self,
+        call: &Call,
+        dir: Ino,
+        parent: &Dir,
+        (name, old): (&Name, Entry),
+        (new_name, new): (&Name, Entry),
+    ) -> Result<Step, Stop> {
+        let stub = new.stub.as_ref().expect("a directory has a stub");
+        let owner = self.config.table.owner(stub.key);
+        if owner == self.config.id {
+            self.may_seal(new.ino)?;
+            self.need_places(dir, &[old.ino])?;
+            let mut decision = Decision::new();
+            self.remove_dir(&mut decision, new.ino);
+            let parent = staged_dir(&decision, dir).unwrap_or_else(|| parent.clone());
+            let now = self.time();
+            decision.names_changed(dir, &parent, -1, -1, now);
+            let parent = staged_dir(&decision, dir).expect("just staged");
+            return self.move_dir(call, decision, dir, &parent, (name, old), new_name);
+        }
+        let stamp = self.stamp();
+        let txn = TxnId { coordinator: self.config.id, stamp };
+        let names = vec![name.clone(), new_name.clone()];
+        self.begin_txn(call, txn, owner, dir, names, Work::Seal { ino: new.ino })
+    }
+
+    /// Two names of one directory swap what they name; one of it at least is a directory, or not.
+    pub(crate) fn exchange(
+        &mut self,
+        call: &Call,
+        dir: Ino,
+        parent: &Dir,
+        (name, old): (&Name, Entry),
+        (new_name, new): (&Name, Entry),
+    ) -> Result<Step, Stop> {
+        let moved: Vec<Ino> = [&old, &new].iter().filter(|e| e.stub.is_some()).map(|e| e.ino).collect();
+        self.need_places(dir, &moved)?;
+        let rows = [&old, &new]
+            .map(|e| if e.stub.is_none() { self.file(e.ino).cloned().map(Some) } else { Ok(None) });
+        let now = self.time();
+        let mut decision = Decision::new();
+        decision.names_changed(dir, parent, 0, 0, now);
+        let mut stamp = None;
+        for ((entry, to), row) in [(&old, new_name), (&new, name)].into_iter().zip(rows) {
+            match row? {
+                Some(mut row) => {
+                    row.attr.ctime = now;
+                    decision.inode(row);
+                    decision.entry(dir, to, Some(entry.clone()));
+                }
+                None => stamp = Some(self.place(&mut decision, dir, entry, to, now)),
+            }
+        }
+        self.remember(&mut decision, call, Remembered::Removed { orphan: None });
+        self.decide(decision);
+        let outcome = ok(Answer::Removed { orphan: None }, None);
+        Ok(match stamp {
+            Some(stamp) => Step::Later(Later::Applied(stamp, outcome)),
+            None => Step::Decided(outcome),
+        })
+    }
+
+    /// What [`Island::place`] reads must be in memory before anything is decided.
+    fn need_places(&self, _dir: Ino, moved: &[Ino]) -> Result<(), Stop> {
+        for ino in moved {
+            self.state.dir(*ino)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a directory under a new name, here and through the journal.
+    fn place(&mut self, decision: &mut Decision, dir: Ino, entry: &Entry, to: &Name, now: Time) -> Stamp {
+        let stamp = self.stamp();
+        decision.stamp(stamp);
+        let mut entry = entry.clone();
+        let stub = entry.stub.as_mut().expect("a directory has a stub");
+        stub.place = stamp;
+        stub.time = now;
+        let ino = entry.ino;
+        decision.entry(dir, to, Some(entry));
+        let place = Place { version: stamp, parent: dir, name: Some(to.clone()) };
+        if let Some(mut row) = staged_dir(decision, ino).or_else(|| self.in_memory(ino)) {
+            row.place = place.clone();
+            decision.dir(ino, row);
+        }
+        self.post(decision, stamp, &JournalEntry::Place { ino, place });
+        stamp
+    }
+
+    // ------------------------------------------- the coordinator's commit record
+
+    /// All participants said yes: decides the record that makes it happen.
+    pub(crate) fn commit_work(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        work: &Work,
+    ) -> Result<Step, Stop> {
+        let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
+        match (op, work) {
+            (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
+                self.state.dir(dir.place.parent)?;
+                Ok(self.name_new_dir(call, decision, dir, *time))
+            }
+            (Op::Rmdir { dir, name }, Work::Seal { .. }) => {
+                let parent = self.owned(*dir)?.clone();
+                Ok(self.unname_dir(call, decision, *dir, &parent, name))
+            }
+            (Op::Rename { dir, name, new_name, .. }, Work::Seal { .. }) => {
+                let parent = self.owned(*dir)?.clone();
+                let old = self.state.entry(*dir, name)?.expect("locked by the transaction").clone();
+                self.need_places(*dir, &[old.ino])?;
+                let now = self.time();
+                decision.names_changed(*dir, &parent, -1, -1, now);
+                let parent = staged_dir(&decision, *dir).expect("just staged");
+                self.move_dir(call, decision, *dir, &parent, (name, old), new_name)
+            }
+            _ => unreachable!("{op:?} has no such transaction"),
+        }
+    }
+
+    // ------------------------------------------------------ the participant's part
+
+    /// Whether this island can carry out `work`, and if so, the record that prepares it.
+    pub(crate) fn prepare_work(
+        &mut self,
+        decision: &mut Decision,
+        txn: TxnId,
+        work: &Work,
+    ) -> Result<Result<(), Vote>, Stop> {
+        match work {
+            Work::Adopt { dir, time, chain } => {
+                for above in chain {
+                    self.state.dir(above.ino)?;
+                    if above.place.name.is_some() {
+                        self.state.entry(above.place.parent, above.place.name.as_ref().expect("checked"))?;
+                    }
+                }
+                if self.config.table.owner(dir.key) != self.config.id {
+                    return Ok(Err(Vote::Busy));
+                }
+                self.adopt(decision, dir, chain, *time, Some(txn));
+                Ok(Ok(()))
+            }
+            Work::Seal { ino } => match self.may_seal(*ino) {
+                Ok(()) => {
+                    let mut row = self.owned(*ino)?.clone();
+                    row.owned.as_mut().expect("owned").sealed = Some(txn);
+                    decision.dir(*ino, row);
+                    Ok(Ok(()))
+                }
+                Err(Stop::Fail(errno)) => Ok(Err(Vote::No { errno })),
+                Err(Stop::Txn(_)) => Ok(Err(Vote::Busy)),
+                Err(stop) => Err(stop),
+            },
+        }
+    }
+
+    /// Carries out, or takes back, what was prepared.
+    pub(crate) fn finish_work(
+        &mut self,
+        decision: &mut Decision,
+        work: &Work,
+        commit: bool,
+    ) -> Result<(), Stop> {
+        let ino = match work {
+            Work::Adopt { dir, .. } => dir.ino,
+            Work::Seal { ino } => *ino,
+        };
+        let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
+        let adopted = matches!(work, Work::Adopt { .. });
+        if adopted == commit {
+            let owned = row.owned.as_mut().expect("prepared at the owner");
+            owned.sealed = None;
+            owned.adopted = None;
+            decision.dir(ino, row);
+        } else {
+            self.need_skeleton(ino)?;
+            self.remove_dir(decision, ino);
+        }
+        Ok(())
+    }
+}
+
+fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
+    Owned {
+        entries: 0,
+        subdirs: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        sealed: None,
+        adopted,
+    }
+}
+
+/// A directory's row as a decision under construction leaves it.
+pub(crate) fn staged_dir(decision: &Decision, ino: Ino) -> Option<Dir> {
+    decision.record.changes.iter().rev().find_map(|change| match change {
+        Change::Dir { ino: at, row: Some(row) } if *at == ino => Some((**row).clone()),
+        _ => None,
+    })
+}
+
+/// The key under which a directory's requests are routed, if an entry is one.
+pub(crate) fn key_of(entry: &Entry) -> Option<Key> {
+    entry.stub.as_ref().map(|stub| stub.key)
+}

@@ -1,0 +1,290 @@
+//! What goes into the machine and what comes out of it.
+
+use atoll_core::sum::BlockSums;
+use atoll_core::{Ino, IslandId, Time};
+use atoll_posix::{Errno, Whence};
+use atoll_proto::{Notice, PeerMessage, Record, Reply, Request};
+use atoll_state::{Frozen, Load, Loaded};
+use bytes::Bytes;
+
+/// Where a request came from and its reply goes: a connection, or a frontend of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// A body operation under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// The time of an event, as its bringer read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// For files' times.
+    pub wall: Time,
+    /// For waiting: milliseconds that never go back.
+    pub ms: u64,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A client asks.
+    Request {
+        /// From here.
+        link: LinkId,
+        /// Its number on that link.
+        id: u64,
+        /// What.
+        request: Request,
+        /// Bytes of a write.
+        data: Bytes,
+    },
+    /// An island tells.
+    Peer(PeerMessage),
+    /// An island can be reached, or not.
+    PeerReachable {
+        /// It.
+        island: IslandId,
+        /// Can be.
+        up: bool,
+    },
+    /// A link ended.
+    LinkClosed(LinkId),
+    /// Records up to this are written to the log.
+    Written(u64),
+    /// Records up to this survive a power cut.
+    Synced(u64),
+    /// Something was read from the snapshot.
+    Loaded {
+        /// What was asked.
+        load: Load,
+        /// Of which snapshot: as in `Effect::Load`.
+        generation: u64,
+        /// What it has.
+        loaded: Loaded,
+    },
+    /// A body operation ended.
+    BodyDone(Ticket, Result<BodyDone, BodyFault>),
+    /// The checkpoint is in the snapshot.
+    CheckpointDone,
+    /// Time has passed; space is as told.
+    Tick {
+        /// Bytes free to Atoll on the disk.
+        bytes_available: u64,
+    },
+    /// Make a checkpoint now.
+    CheckpointWanted,
+}
+
+/// What a body operation found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BodyDone {
+    /// Nothing to tell.
+    Done,
+    /// Checksums after a write or copy.
+    Sums(BlockSums),
+    /// Checksums of single blocks.
+    Edges(Vec<(u64, u32)>),
+    /// `lseek`; none past the end.
+    Offset(Option<u64>),
+}
+
+/// Why a body operation failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyFault(pub Errno);
+
+/// Something to be done by whoever brought the event, in order.
+#[derive(Debug)]
+pub enum Effect {
+    /// Put a record into the log's buffer; its position is this one.
+    Append(u64, Record),
+    /// Sync the log as far as it is written.
+    Sync,
+    /// Answer a request.
+    Reply {
+        /// To here.
+        link: LinkId,
+        /// The request's number there.
+        id: u64,
+        /// The answer.
+        reply: Reply,
+        /// Bytes of `Answer::Data`.
+        data: Bytes,
+    },
+    /// Tell a client unasked.
+    Notice(LinkId, Notice),
+    /// Tell an island.
+    Send(IslandId, PeerMessage),
+    /// Read from the snapshot.
+    Load {
+        /// What.
+        load: Load,
+        /// Counts checkpoints, so that an answer from before one is known as old.
+        generation: u64,
+    },
+    /// Work on a body; ends with `Event::BodyDone`.
+    Body(Ticket, BodyOp),
+    /// Sync these bodies, then put the rows into the snapshot; ends with `Event::CheckpointDone`.
+    Checkpoint {
+        /// The rows.
+        frozen: Frozen,
+        /// Bodies that the rows speak of.
+        bodies: Vec<Ino>,
+    },
+}
+
+/// Work on a body. `size` is always the file's length by the state before the work; checksums are
+/// as `atoll_core::sum` defines for each kind of work.
+#[derive(Debug)]
+pub enum BodyOp {
+    /// Read, verify and answer the request with the bytes.
+    Read {
+        /// The request's link.
+        link: LinkId,
+        /// Its number there.
+        id: u64,
+        /// The answer, but for the bytes.
+        reply: Reply,
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// How many; within the file.
+        len: u32,
+        /// Length of the file.
+        size: u64,
+        /// Checksums of the blocks read.
+        sums: Vec<u32>,
+    },
+    /// What will the checksums be after this write? `BodyDone::Sums`.
+    SumsAfter {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+        /// Length of the file.
+        size: u64,
+        /// Present checksums.
+        old: BlockSums,
+    },
+    /// Put bytes in place. With `old`, also tell the checksums afterwards: `BodyDone::Sums`.
+    Write {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+        /// Length of the file.
+        size: u64,
+        /// Attributes to make it with.
+        attr: BodyAttr,
+        /// Present checksums.
+        old: Option<BlockSums>,
+    },
+    /// What will the checksum of the block be in which the file is cut? `BodyDone::Edges`.
+    SumAfterCut {
+        /// The file.
+        ino: Ino,
+        /// New length.
+        len: u64,
+        /// Length of the file.
+        size: u64,
+        /// Present checksum of that block.
+        old: u32,
+    },
+    /// Cut the file, or extend it with a hole.
+    Cut {
+        /// The file.
+        ino: Ino,
+        /// New length.
+        len: u64,
+        /// Length of the file.
+        size: u64,
+        /// Attributes to make it with.
+        attr: BodyAttr,
+    },
+    /// What will the checksums of partly zeroed blocks be? `BodyDone::Edges`.
+    SumsAfterZero {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// Length of the file.
+        size: u64,
+        /// Present checksums of those blocks.
+        old: Vec<u32>,
+    },
+    /// Make a range read as zeros.
+    Zero {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// Length of the file.
+        size: u64,
+    },
+    /// Reserve space.
+    Allocate {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// The file does not grow.
+        keep_size: bool,
+        /// Length of the file.
+        size: u64,
+        /// Attributes to make it with.
+        attr: BodyAttr,
+    },
+    /// Copy bytes between bodies, and tell the target's checksums: `BodyDone::Sums`.
+    Copy {
+        /// From: file, first byte, length of the file, checksums of the blocks read.
+        from: (Ino, u64, u64, Vec<u32>),
+        /// To: file, first byte, length of the file, present checksums.
+        to: (Ino, u64, u64, BlockSums),
+        /// How many; within the source.
+        len: u64,
+        /// Attributes to make the target with.
+        attr: BodyAttr,
+    },
+    /// Find data or a hole: `BodyDone::Offset`.
+    Seek {
+        /// The file.
+        ino: Ino,
+        /// From here.
+        offset: u64,
+        /// What.
+        whence: Whence,
+        /// Length of the file.
+        size: u64,
+    },
+    /// Make what was put in place survive a power cut.
+    Sync {
+        /// The file.
+        ino: Ino,
+    },
+    /// Remove the body.
+    Drop {
+        /// The file.
+        ino: Ino,
+    },
+}
+
+/// Attributes that a native file is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyAttr {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}

@@ -1,0 +1,130 @@
+//! Order among operations on one body: many readers or one writer, first come first served.
+//!
+//! A gate is held from the decision to the end of the native work, so a read never sees bytes whose
+//! checksum is not decided yet, and a write's bytes are in place before the next read.
+
+use atoll_core::map::IdMap;
+use std::collections::VecDeque;
+
+use atoll_core::Ino;
+
+/// How a body is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Shared,
+    Exclusive,
+}
+
+#[derive(Debug)]
+struct Gate<W> {
+    readers: u32,
+    writer: bool,
+    waiting: VecDeque<W>,
+}
+
+/// The gates of all bodies in use; a waiter is whatever the machine wants back.
+#[derive(Debug)]
+pub(crate) struct Gates<W> {
+    gates: IdMap<Ino, Gate<W>>,
+}
+
+impl<W> Default for Gates<W> {
+    fn default() -> Self {
+        Self { gates: IdMap::default() }
+    }
+}
+
+impl<W> Gates<W> {
+    /// Enters, unless somebody is inside or waits who must go first. `turn`: the caller was the
+    /// first of those who waited.
+    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> bool {
+        let gate = self.gates.entry(ino).or_insert_with(|| Gate {
+            readers: 0,
+            writer: false,
+            waiting: VecDeque::new(),
+        });
+        if gate.writer || (!turn && !gate.waiting.is_empty()) || (how == Use::Exclusive && gate.readers > 0) {
+            return false;
+        }
+        match how {
+            Use::Shared => gate.readers += 1,
+            Use::Exclusive => gate.writer = true,
+        }
+        true
+    }
+
+    /// Waits behind those who wait already, or, if it was its `turn`, before them.
+    pub(crate) fn wait(&mut self, ino: Ino, who: W, turn: bool) {
+        let gate = self.gates.get_mut(&ino).expect("nobody waits at a gate that is not there");
+        if turn { gate.waiting.push_front(who) } else { gate.waiting.push_back(who) }
+    }
+
+    /// Leaves.
+    pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
+        let gate = self.gates.get_mut(&ino).expect("who leaves has entered");
+        match how {
+            Use::Shared => gate.readers -= 1,
+            Use::Exclusive => {
+                assert!(gate.writer, "an exclusive use was left twice");
+                gate.writer = false;
+            }
+        }
+        self.tidy(ino);
+    }
+
+    /// The next one who waits, if there is a chance that it can enter now.
+    pub(crate) fn next(&mut self, ino: Ino) -> Option<W> {
+        let gate = self.gates.get_mut(&ino)?;
+        let who = if gate.writer { None } else { gate.waiting.pop_front() };
+        self.tidy(ino);
+        who
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self, ino: Ino) -> usize {
+        self.gates.get(&ino).map_or(0, |gate| gate.waiting.len())
+    }
+
+    /// Takes out those who wait and of whom `gone` says so.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&W) -> bool) {
+        self.gates.retain(|_, gate| {
+            gate.waiting.retain(&mut keep);
+            gate.readers > 0 || gate.writer || !gate.waiting.is_empty()
+        });
+    }
+
+    fn tidy(&mut self, ino: Ino) {
+        if let Some(gate) = self.gates.get(&ino)
+            && gate.readers == 0
+            && !gate.writer
+            && gate.waiting.is_empty()
+        {
+            self.gates.remove(&ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_waits_for_readers_and_later_readers_wait_behind_it() {
+        let mut gates = Gates::default();
+        let ino = Ino(5);
+        assert!(gates.enter(ino, Use::Shared, false));
+        assert!(!gates.enter(ino, Use::Exclusive, false));
+        gates.wait(ino, "writer", false);
+        assert!(!gates.enter(ino, Use::Shared, false));
+        gates.wait(ino, "reader", false);
+        gates.leave(ino, Use::Shared);
+        assert_eq!(gates.next(ino), Some("writer"));
+        assert!(gates.enter(ino, Use::Exclusive, true));
+        assert_eq!(gates.next(ino), None);
+        gates.leave(ino, Use::Exclusive);
+        assert_eq!(gates.next(ino), Some("reader"));
+        assert!(gates.enter(ino, Use::Shared, true));
+        gates.leave(ino, Use::Shared);
+        assert!(gates.gates.is_empty());
+    }
+}

@@ -1,0 +1,450 @@
+//! The journal (`DESIGN` 5; Archipelago 8): changes to places and static attributes of directories,
+//! in their coordinator's order to every island; skeletons and stubs that follow them; vectors.
+//!
+//! Invariant: a journal is applied without gaps, and the clock moves in the same record.
+
+use atoll_core::map::IdSet;
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, IslandId, Name, Stamp};
+use atoll_posix::{Kind, acl};
+use atoll_proto::{
+    Ancestor, Change, Dir, Entry, JournalEntry, Outcome, Owned, Peer, PeerMessage, Place, Static, Xattrs,
+};
+
+use crate::decision::Decision;
+use crate::dirs::staged_dir;
+use crate::event::Effect;
+use crate::machine::{Call, Island, PATIENCE_MS, Parked, Stop};
+
+/// Requests and messages that may wait for this island to catch up.
+const BEHIND_MAX: usize = 4096;
+
+/// What is known of the others, and who waits for them.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    reachable: IdSet<IslandId>,
+    /// How far each island has said that it has applied this island's journal.
+    applied: BTreeMap<IslandId, Stamp>,
+    waiting: Vec<Waiting>,
+    behind: Vec<Parked>,
+    /// Journals applied here whose coordinators do not know yet that this is synced.
+    to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
+    /// The last stamp that this island has put into the journal.
+    last: Stamp,
+}
+
+/// A request whose answer waits until all reachable islands have applied its entry.
+#[derive(Debug)]
+struct Waiting {
+    stamp: Stamp,
+    missing: IdSet<IslandId>,
+    seq: u64,
+    call: Call,
+    outcome: Outcome,
+}
+
+impl Island {
+    pub(crate) fn others(&self) -> impl Iterator<Item = IslandId> + use<> {
+        let me = self.config.id;
+        self.config.islands.clone().into_iter().filter(move |i| *i != me)
+    }
+
+    pub(crate) fn is_reachable(&self, island: IslandId) -> bool {
+        self.journal.reachable.contains(&island)
+    }
+
+    pub(crate) fn set_reachable(&mut self, island: IslandId, up: bool) {
+        if up {
+            self.journal.reachable.insert(island);
+        } else {
+            self.journal.reachable.remove(&island);
+            self.nobody_waits_for(island);
+        }
+    }
+
+    pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: Peer) {
+        let vector = match &peer {
+            // Only a chain of ancestors is judged by what its sender has seen.
+            Peer::Prepare { .. } => self.state.clocks().iter().collect(),
+            _ => Vec::new(),
+        };
+        let incarnation = self.state.meta().incarnation;
+        let message = PeerMessage { from: self.config.id, incarnation, vector, peer };
+        self.when_committed(need, Effect::Send(to, message));
+    }
+
+    // ------------------------------------------------------------- coordinating
+
+    /// Puts an entry into the journal, as part of the decision that is decided next.
+    pub(crate) fn post(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry) {
+        let after = std::mem::replace(&mut self.journal.last, stamp);
+        let me = self.config.id;
+        decision.push(Change::Clock { island: me, stamp });
+        let need = self.state.seq() + 1;
+        for island in self.others() {
+            decision.push(Change::Outbox { island, stamp, entry: Some(entry.clone()) });
+            let entries = vec![(stamp, entry.clone())];
+            self.send(need, island, Peer::Journal { after, entries });
+        }
+    }
+
+    /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
+    pub(crate) fn await_applied(&mut self, call: Call, stamp: Stamp, outcome: Outcome) {
+        let seq = self.state.seq();
+        let behind = |island: &IslandId| self.journal.applied.get(island).is_none_or(|s| *s < stamp);
+        let missing: IdSet<_> = self.others().filter(|i| self.is_reachable(*i)).filter(behind).collect();
+        if missing.is_empty() {
+            return self.answer(&call, seq, outcome);
+        }
+        self.journal.waiting.push(Waiting { stamp, missing, seq, call, outcome });
+    }
+
+    fn nobody_waits_for(&mut self, island: IslandId) {
+        for waiting in &mut self.journal.waiting {
+            waiting.missing.remove(&island);
+        }
+        self.answer_applied();
+    }
+
+    fn answer_applied(&mut self) {
+        let (ready, waiting) =
+            std::mem::take(&mut self.journal.waiting).into_iter().partition(|w| w.missing.is_empty());
+        self.journal.waiting = waiting;
+        let ready: Vec<Waiting> = ready;
+        for w in ready {
+            self.answer(&w.call, w.seq, w.outcome);
+        }
+    }
+
+    pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
+        let known = self.journal.applied.entry(from).or_default();
+        *known = upto.max(*known);
+        for waiting in &mut self.journal.waiting {
+            if waiting.stamp <= upto {
+                waiting.missing.remove(&from);
+            }
+        }
+        self.answer_applied();
+        if synced {
+            let done: Vec<Stamp> =
+                self.state.outbox(from).map(|(stamp, _)| stamp).take_while(|s| *s <= upto).collect();
+            if !done.is_empty() {
+                let mut decision = Decision::new();
+                for stamp in done {
+                    decision.push(Change::Outbox { island: from, stamp, entry: None });
+                }
+                self.decide(decision);
+            }
+        }
+    }
+
+    /// Sends an island everything that it may not have. Before the first entry of the outbox lies
+    /// only what it has applied and synced.
+    pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
+        let entries: Vec<_> =
+            self.state.outbox(to).filter(|(s, _)| *s > after).map(|(s, e)| (s, e.clone())).collect();
+        if !entries.is_empty() {
+            self.send(self.state.seq(), to, Peer::Journal { after: Stamp::default(), entries });
+        }
+    }
+
+    // ----------------------------------------------------------------- applying
+
+    pub(crate) fn on_journal(
+        &mut self,
+        from: IslandId,
+        after: Stamp,
+        entries: &[(Stamp, JournalEntry)],
+    ) -> Result<(), Stop> {
+        let seen = self.state.clocks().get(from);
+        if seen < after {
+            self.send(0, from, Peer::Resend { after: seen });
+            return Ok(());
+        }
+        let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
+        for (_, entry) in &fresh {
+            self.need_entry(entry)?;
+        }
+        let Some((last, _)) = fresh.last() else {
+            // A repetition, or nothing to do: the sender may have missed the answer.
+            self.send(self.state.seq(), from, Peer::Applied { upto: seen, synced: false });
+            return Ok(());
+        };
+        let mut decision = Decision::new();
+        for (_, entry) in &fresh {
+            self.apply_entry(&mut decision, entry);
+        }
+        decision.push(Change::Clock { island: from, stamp: *last });
+        let seq = self.decide(decision);
+        self.journal.to_confirm.insert(from, (seq, *last));
+        self.send(seq, from, Peer::Applied { upto: *last, synced: false });
+        self.caught_up();
+        Ok(())
+    }
+
+    /// What applying an entry reads must be in memory.
+    fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
+        match entry {
+            JournalEntry::Place { ino, place } => {
+                if let Some(dir) = self.state.dir(*ino)? {
+                    for p in [&dir.place, place] {
+                        self.need_name(p)?;
+                    }
+                }
+            }
+            JournalEntry::Fixed { ino, place, .. } => {
+                self.state.dir(*ino)?;
+                self.need_name(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn need_name(&self, place: &Place) -> Result<(), Stop> {
+        if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
+            self.state.entry(place.parent, name)?;
+        }
+        Ok(())
+    }
+
+    fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
+        match entry {
+            JournalEntry::Place { ino, place } => {
+                let Some(mut row) = staged_dir(decision, *ino).or_else(|| self.in_memory(*ino)) else {
+                    return;
+                };
+                if row.place.version < place.version {
+                    self.skeleton_name(decision, &row.place, *ino, false);
+                    self.skeleton_name(decision, place, *ino, true);
+                    row.place = place.clone();
+                    decision.dir(*ino, row);
+                }
+            }
+            JournalEntry::Fixed { ino, place, fixed, xattrs } => {
+                if let Some(mut row) = staged_dir(decision, *ino).or_else(|| self.in_memory(*ino))
+                    && row.fixed.version < fixed.version
+                {
+                    row.fixed = *fixed;
+                    if let Some(xattrs) = xattrs {
+                        set_xattrs(decision, *ino, &mut row, xattrs.clone());
+                    }
+                    decision.dir(*ino, row);
+                }
+                self.apply_to_stub(decision, *ino, place, fixed);
+            }
+        }
+    }
+
+    /// The stub of a child directory follows its static attributes, where its parent is owned.
+    pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
+        let owned = self.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
+        let Some(name) = place.name.as_ref().filter(|_| owned) else { return };
+        let found = match self.state.entry(place.parent, name) {
+            Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
+            // Its owner did not know its latest name: look through all of them.
+            _ => self.child_by_ino(place.parent, ino),
+        };
+        let Some((name, mut entry)) = found else { return };
+        if let Some(stub) = entry.stub.as_mut()
+            && stub.fixed.version < fixed.version
+        {
+            stub.fixed = *fixed;
+            decision.entry(place.parent, &name, Some(entry));
+        }
+    }
+
+    fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
+        let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
+        rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
+    }
+
+    // ----------------------------------------------------------------- skeleton
+
+    /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
+    /// above it must be there.
+    pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
+        if let Some(mut row) = staged_dir(decision, new.ino).or_else(|| self.in_memory(new.ino)) {
+            let mut changed = owned.is_some();
+            if row.fixed.version < new.fixed.version {
+                row.fixed = new.fixed;
+                set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
+                changed = true;
+            }
+            if row.place.version < new.place.version {
+                self.skeleton_name(decision, &row.place, new.ino, false);
+                self.skeleton_name(decision, &new.place, new.ino, true);
+                row.place = new.place.clone();
+                changed = true;
+            }
+            row.owned = owned.or(row.owned);
+            if changed {
+                decision.dir(new.ino, row);
+            }
+            return;
+        }
+        let mut row = Dir {
+            key: new.key,
+            place: new.place.clone(),
+            fixed: new.fixed,
+            has_xattrs: false,
+            has_acl: false,
+            below: 0,
+            owned,
+        };
+        if !new.xattrs.0.is_empty() {
+            set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
+        }
+        decision.dir(new.ino, row);
+        self.skeleton_name(decision, &new.place, new.ino, true);
+        let parent = new.place.parent;
+        let mut above =
+            staged_dir(decision, parent).or_else(|| self.in_memory(parent)).expect("a chain has no gaps");
+        above.below += 1;
+        decision.dir(parent, above);
+    }
+
+    /// Everything that [`Island::remove_dir`] reads must be in memory.
+    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
+        for (_, dir) in self.ancestors(ino)? {
+            self.need_name(&dir.place)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
+    pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
+        let mut at = ino;
+        loop {
+            let row = staged_dir(decision, at).or_else(|| self.in_memory(at)).expect("known by the caller");
+            decision.no_dir(at);
+            if row.has_xattrs {
+                decision.xattrs(at, None);
+            }
+            self.skeleton_name(decision, &row.place, at, false);
+            let parent = row.place.parent;
+            let mut above =
+                staged_dir(decision, parent).or_else(|| self.in_memory(parent)).expect("a chain has no gaps");
+            above.below = above.below.checked_sub(1).expect("a count of directories below 0");
+            let prune = above.below == 0 && above.owned.is_none() && parent != Ino::ROOT;
+            decision.dir(parent, above);
+            if !prune {
+                break;
+            }
+            at = parent;
+        }
+    }
+
+    /// In a directory that is not owned here, the names of skeleton directories are kept so that
+    /// paths can be walked. (At the owner the entry is there anyway.)
+    fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
+        let Some(name) = &place.name else { return };
+        let parent = staged_dir(decision, place.parent).or_else(|| self.in_memory(place.parent));
+        if parent.is_none_or(|dir| dir.owned.is_some()) {
+            return;
+        }
+        if there {
+            let home = self.config.id;
+            let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
+            decision.entry(place.parent, name, Some(entry));
+            return;
+        }
+        // Another directory may have taken the name in the same journal.
+        let staged = decision.record.changes.iter().rev().find_map(|change| match change {
+            Change::Entry { dir, name: n, row } if *dir == place.parent && n == name => Some(row.clone()),
+            _ => None,
+        });
+        let now = staged.unwrap_or_else(|| self.state.entry(place.parent, name).ok().flatten().cloned());
+        if now.is_none_or(|entry| entry.ino == ino) {
+            decision.entry(place.parent, name, None);
+        }
+    }
+
+    // ------------------------------------------------------------------ vectors
+
+    /// Lets a request through if this island has seen all that the client has; otherwise it waits.
+    pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
+        let missing: Vec<IslandId> = call
+            .request
+            .vector
+            .iter()
+            .filter(|(i, s)| *i != self.config.id && self.state.clocks().get(*i) < *s)
+            .map(|(i, _)| *i)
+            .collect();
+        if missing.is_empty() {
+            return Some(call);
+        }
+        self.fall_behind(&missing, Parked::Call(call));
+        None
+    }
+
+    pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Parked) {
+        for island in missing {
+            let after = self.state.clocks().get(*island);
+            self.send(0, *island, Peer::Resend { after });
+        }
+        if self.journal.behind.len() < BEHIND_MAX {
+            self.journal.behind.push(parked);
+        } else if let Parked::Call(call) = parked {
+            self.answer(&call, 0, Outcome::NotNow);
+        }
+    }
+
+    fn caught_up(&mut self) {
+        for parked in std::mem::take(&mut self.journal.behind) {
+            match parked {
+                Parked::Call(call) => {
+                    if let Some(call) = self.catch_up(call) {
+                        self.start(call, false);
+                    }
+                }
+                Parked::Peer(message) => self.peer(message),
+                Parked::Nobody => {}
+            }
+        }
+    }
+
+    // --------------------------------------------------------------------- time
+
+    pub(crate) fn confirm_applied(&mut self) {
+        let synced = self.synced;
+        let ready: Vec<(IslandId, Stamp)> = self
+            .journal
+            .to_confirm
+            .iter()
+            .filter(|(_, (seq, _))| *seq <= synced)
+            .map(|(island, (_, stamp))| (*island, *stamp))
+            .collect();
+        for (island, upto) in ready {
+            self.journal.to_confirm.remove(&island);
+            self.send(0, island, Peer::Applied { upto, synced: true });
+        }
+    }
+
+    pub(crate) fn tick_journal(&mut self) {
+        let late = self.now.ms.saturating_sub(PATIENCE_MS);
+        // An island that does not answer is alerted: it gets the journal before it serves again.
+        for waiting in &mut self.journal.waiting {
+            if waiting.call.since_ms < late {
+                waiting.missing.clear();
+            }
+        }
+        self.answer_applied();
+        let (gone, stay): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut self.journal.behind)
+            .into_iter()
+            .partition(|p| matches!(p, Parked::Call(call) if call.since_ms < late));
+        self.journal.behind = stay;
+        for parked in gone {
+            if let Parked::Call(call) = parked {
+                self.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
+            }
+        }
+    }
+}
+
+/// Sets all extended attributes of a directory, with the flags in its row that tell of them.
+pub(crate) fn set_xattrs(decision: &mut Decision, ino: Ino, row: &mut Dir, xattrs: Xattrs) {
+    row.has_xattrs = !xattrs.0.is_empty();
+    row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some() || xattrs.get(acl::DEFAULT_XATTR).is_some();
+    decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
+}

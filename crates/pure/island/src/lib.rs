@@ -1,0 +1,26 @@
+//! The island machine (`DESIGN` 4 and 5): events in, effects out. Decides every operation on the
+//! directories that its island owns and the files that it homes.
+//!
+//! Never touches a clock, a socket, a file, a thread or a random source. The daemon and the
+//! simulator run this same code.
+//!
+//! A decided record changes the state in memory at once, and later operations are decided on top
+//! of it; but no answer that shows it leaves before the record is committed.
+
+mod attrs;
+mod data;
+mod decision;
+mod dirs;
+pub mod event;
+mod gate;
+mod journal;
+mod locks;
+mod machine;
+mod names;
+mod path;
+mod recovery;
+mod sessions;
+mod txn;
+
+pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};
+pub use machine::{Config, Counters, Island, Phase};

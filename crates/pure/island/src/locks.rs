@@ -1,0 +1,90 @@
+//! POSIX and flock locks at a file's home. Grants are rows, so that they survive a restart; those
+//! who wait are kept in memory and ask again when something was given up.
+
+use atoll_core::{Ino, SessionId};
+use atoll_posix::locks::{Locks, NotLocked};
+use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
+use atoll_proto::{Change, Remembered};
+
+use crate::decision::Decision;
+use crate::machine::{Call, Island, Step, Stop};
+use crate::path::{done, ok};
+
+impl Island {
+    fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
+        // Directories can be locked with flock(2); what the lock is on plays no part here.
+        let kind = match self.state.inode(ino)? {
+            Some(row) => row.attr.kind,
+            None => match self.state.dir(ino)? {
+                Some(_) => Kind::Directory,
+                None => return Err(Errno::ESTALE.into()),
+            },
+        };
+        if matches!(kind, Kind::Symlink) {
+            return Err(Errno::EBADF.into());
+        }
+        Ok(self.state.locks(ino)?.cloned().unwrap_or_default())
+    }
+
+    pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Stop> {
+        let lock = self.lockable(ino)?.test(session, lock);
+        Ok(Step::Looked(ok(Answer::Lock { lock }, None)))
+    }
+
+    pub(crate) fn set_lock(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        lock: &LockRange,
+        wait: bool,
+    ) -> Result<Step, Stop> {
+        let mut locks = self.lockable(ino)?;
+        let before = locks.clone();
+        let given_up = match locks.set(call.session(), lock) {
+            Ok(given_up) => given_up,
+            Err(NotLocked::Blocked { released, .. }) => {
+                if released {
+                    // The old kind of lock went before the new one was had: others may go on.
+                    let mut decision = Decision::new();
+                    decision.locks(ino, locks);
+                    self.decide(decision);
+                    self.lock_given_up(ino);
+                }
+                return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
+            }
+            Err(NotLocked::BadRange) => return Err(Errno::EINVAL.into()),
+            Err(NotLocked::TooMany) => return Err(Errno::ENOLCK.into()),
+        };
+        if locks == before && lock.kind == LockKind::Unlock {
+            return Ok(Step::Looked(done()));
+        }
+        let session = call.session();
+        let holds = locks.held().any(|(who, _)| who.session == session);
+        let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
+        let mut decision = Decision::new();
+        decision.locks(ino, locks);
+        decision.push(Change::Held { session, ino, on: holds || orphan });
+        self.remember(&mut decision, call, Remembered::Done);
+        self.decide(decision);
+        if given_up {
+            self.lock_given_up(ino);
+        }
+        Ok(Step::Decided(done()))
+    }
+
+    /// Whoever waits for a lock on this file asks again, in the order in which they came.
+    pub(crate) fn lock_given_up(&mut self, ino: Ino) {
+        for call in self.lock_waiting.remove(&ino).unwrap_or_default() {
+            self.start(call, false);
+        }
+    }
+
+    pub(crate) fn drop_session_locks(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
+        if let Ok(Some(locks)) = self.state.locks(ino) {
+            let mut locks = locks.clone();
+            if locks.drop_session(session) {
+                decision.locks(ino, locks);
+            }
+        }
+    }
+}

@@ -1,0 +1,790 @@
+//! The machine itself: takes events, runs requests, holds answers back until what they show is
+//! committed, and knows where every request waits.
+
+use atoll_core::map::{IdMap, IdSet};
+use std::collections::{BTreeMap, VecDeque};
+
+use atoll_core::{H3, Ino, IslandId, Name, SessionId, Stamp, Table, Time, TxnId};
+use atoll_posix::perm::Denied;
+use atoll_posix::{Answer, Caller, Errno, Op};
+use atoll_proto::{ClientOp, Outcome, Reply, Request};
+use atoll_state::{Load, Loaded, Miss, State};
+use bytes::Bytes;
+
+use crate::data::InBody;
+use crate::decision::Decision;
+use crate::event::{Effect, Event, LinkId, Now, Ticket};
+use crate::gate::Gates;
+use crate::journal::Journal;
+use crate::recovery::Recovery;
+use crate::sessions::Sessions;
+use crate::txn::Txns;
+
+/// Requests that may wait for the island to start.
+const HIDDEN_QUEUE_MAX: usize = 4096;
+/// Milliseconds after which what waits for another island fails with `EIO`.
+pub(crate) const PATIENCE_MS: u64 = 10_000;
+/// Milliseconds that a starting island waits for the others' answers.
+pub(crate) const HELLO_MS: u64 = 2_000;
+/// Records between two checkpoints, in changed rows.
+const CHECKPOINT_ROWS: usize = 40_000;
+/// Milliseconds between two checkpoints, if anything has changed.
+const CHECKPOINT_MS: u64 = 10_000;
+/// Milliseconds after which what nobody has synced is synced.
+const SYNC_MS: u64 = 1_000;
+
+/// What an island needs to know of itself and of its volume.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This island.
+    pub id: IslandId,
+    /// The volume's seed.
+    pub seed: u64,
+    /// Who owns what.
+    pub table: Table,
+    /// All islands of the volume, this one too.
+    pub islands: Vec<IslandId>,
+    /// Permission bits, owner and group of the root directory when the volume is made.
+    pub root_mode: u32,
+    /// See `root_mode`.
+    pub root_uid: u32,
+    /// See `root_mode`.
+    pub root_gid: u32,
+    /// Rows of each kind that may stay in memory although the snapshot has them.
+    pub rows_max: usize,
+    /// Bytes that must stay free on the disk, so that deletes and checkpoints still work.
+    pub reserve_bytes: u64,
+}
+
+/// What an island lets in (Archipelago 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Reading its log and exchanging journals with the others; requests wait.
+    Hidden,
+    /// Everything.
+    Normal,
+}
+
+/// What an island has done since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests of clients.
+    pub requests: u64,
+    /// Messages of other islands.
+    pub peer_messages: u64,
+    /// Records decided.
+    pub records: u64,
+    /// Rows read from the snapshot.
+    pub loads: u64,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) link: LinkId,
+    pub(crate) id: u64,
+    pub(crate) request: Request,
+    pub(crate) data: Bytes,
+    pub(crate) since_ms: u64,
+    /// How often it was begun again because of others.
+    pub(crate) attempts: u32,
+}
+
+impl Call {
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.request.caller
+    }
+
+    pub(crate) const fn session(&self) -> SessionId {
+        self.request.session
+    }
+}
+
+/// How far a request got.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It only looked: the answer waits until what it saw is committed.
+    Looked(Outcome),
+    /// It decided a record: the answer waits for that.
+    Decided(Outcome),
+    /// It goes on when something else has happened.
+    Later(Later),
+    /// Its answer is on the way.
+    Answered,
+}
+
+/// What a request waits for, that goes on from where it is.
+#[derive(Debug)]
+pub(crate) enum Later {
+    /// The outcome of its transaction.
+    Txn(TxnId),
+    /// A body operation.
+    Body(Ticket),
+    /// All reachable islands to apply this much of the journal; then the answer.
+    Applied(Stamp, Outcome),
+    /// The log to be synced up to here.
+    Synced(u64),
+}
+
+/// Why a request did not get through.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Fail(Errno),
+    NeedGroups,
+    /// Begin again when these are in memory.
+    Load(Vec<Load>),
+    /// Begin again when the body is free.
+    Gate(Ino),
+    /// Begin again when the transaction has ended.
+    Txn(TxnId),
+    /// Begin again when a lock on the file was given up.
+    Locked(Ino),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Fail(errno)
+    }
+}
+
+impl From<Miss> for Stop {
+    fn from(Miss(load): Miss) -> Self {
+        Self::Load(vec![load])
+    }
+}
+
+impl From<Denied> for Stop {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Errno(errno) => Self::Fail(errno),
+            Denied::NeedGroups => Self::NeedGroups,
+        }
+    }
+}
+
+/// Something that waits for rows.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    /// Something that looks again by itself.
+    Nobody,
+    Call(Call),
+    Peer(atoll_proto::PeerMessage),
+}
+
+/// An island. See the crate.
+#[derive(Debug)]
+pub struct Island {
+    pub(crate) config: Config,
+    pub(crate) h3: H3,
+    pub(crate) state: State,
+    pub(crate) phase: Phase,
+    pub(crate) now: Now,
+    last_time: Time,
+    pub(crate) committed: u64,
+    pub(crate) synced: u64,
+    sync_wanted: u64,
+    unsynced_since_ms: Option<u64>,
+    last_stamp: Stamp,
+    mint_next: u64,
+    mint_limit: u64,
+    full: bool,
+    pub(crate) out: Vec<Effect>,
+    /// Effects that wait until a record is committed, in the order of the records.
+    gated: VecDeque<(u64, Effect)>,
+    loading: IdMap<Load, Vec<Parked>>,
+    generation: u64,
+    /// Where the answer to a request that changes something goes: its latest repetition.
+    active: IdMap<(SessionId, u64), (LinkId, u64)>,
+    pub(crate) gates: Gates<Call>,
+    pub(crate) in_body: BTreeMap<Ticket, InBody>,
+    next_ticket: u64,
+    /// Body operations that wait until a record is synced.
+    pub(crate) after_sync: VecDeque<(u64, Ticket, crate::event::BodyOp)>,
+    pub(crate) sync_waiting: Vec<(u64, Call)>,
+    pub(crate) lock_waiting: IdMap<Ino, VecDeque<Call>>,
+    pub(crate) txn_waiting: IdMap<TxnId, Vec<Call>>,
+    pub(crate) retry_at: Vec<(u64, Call)>,
+    pub(crate) txns: Txns,
+    pub(crate) journal: Journal,
+    pub(crate) sessions: Sessions,
+    /// Files made since the last checkpoint began and never synced: their bytes may be lost.
+    pub(crate) fresh: IdSet<Ino>,
+    /// Files whose bodies changed since the last checkpoint began.
+    pub(crate) touched: IdSet<Ino>,
+    /// Files with bytes in place that no body sync has covered.
+    pub(crate) unsynced_bodies: IdSet<Ino>,
+    pub(crate) recovery: Recovery,
+    /// The incarnation in which each island was last heard of.
+    pub(crate) incarnations: IdMap<IslandId, u32>,
+    checkpoint: Option<Checkpointing>,
+    checkpoint_ms: u64,
+    hidden: VecDeque<Call>,
+    counters: Counters,
+}
+
+/// A checkpoint that has begun.
+#[derive(Debug)]
+enum Checkpointing {
+    /// Body operations up to this ticket must end first.
+    Waiting { ticket: Ticket, frozen: atoll_state::Frozen, bodies: Vec<Ino> },
+    /// It is being written.
+    Writing,
+}
+
+impl Island {
+    /// An island with a state recovered from its disk. `clean`: it was stopped in order, so that
+    /// nothing of its log can have been lost.
+    pub fn new(config: Config, state: State, clean: bool, now: Now) -> Self {
+        let h3 = H3::new(config.seed);
+        let meta = *state.meta();
+        let seq = state.seq();
+        let mut island = Self {
+            h3,
+            phase: Phase::Hidden,
+            now,
+            last_time: now.wall,
+            committed: seq,
+            synced: seq,
+            sync_wanted: 0,
+            unsynced_since_ms: None,
+            last_stamp: meta.stamp,
+            mint_next: meta.mint_limit.max(Ino::FIRST_COUNTER),
+            mint_limit: meta.mint_limit,
+            full: false,
+            out: Vec::new(),
+            gated: VecDeque::new(),
+            loading: IdMap::default(),
+            generation: 0,
+            active: IdMap::default(),
+            gates: Gates::default(),
+            in_body: BTreeMap::new(),
+            next_ticket: 1,
+            after_sync: VecDeque::new(),
+            sync_waiting: Vec::new(),
+            lock_waiting: IdMap::default(),
+            txn_waiting: IdMap::default(),
+            retry_at: Vec::new(),
+            txns: Txns::default(),
+            journal: Journal::default(),
+            sessions: Sessions::default(),
+            fresh: IdSet::default(),
+            touched: IdSet::default(),
+            unsynced_bodies: IdSet::default(),
+            recovery: Recovery::default(),
+            incarnations: IdMap::default(),
+            checkpoint: None,
+            checkpoint_ms: now.ms,
+            hidden: VecDeque::new(),
+            counters: Counters::default(),
+            config,
+            state,
+        };
+        island.begin(clean);
+        island
+    }
+
+    /// Takes an event; what is to be done for it is added to `out`, in order.
+    pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        self.now = now;
+        std::mem::swap(&mut self.out, out);
+        match event {
+            Event::Request { link, id, request, data } => {
+                self.counters.requests += 1;
+                let since_ms = now.ms;
+                self.arrive(Call { link, id, request, data, since_ms, attempts: 0 });
+            }
+            Event::Peer(message) => {
+                self.counters.peer_messages += 1;
+                self.peer(message);
+            }
+            Event::PeerReachable { island, up } => self.peer_reachable(island, up),
+            Event::LinkClosed(link) => self.link_closed(link),
+            Event::Written(upto) => self.written(upto),
+            Event::Synced(upto) => self.synced(upto),
+            Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
+            Event::BodyDone(ticket, result) => self.body_done(ticket, result),
+            Event::CheckpointDone => self.checkpoint_done(),
+            Event::Tick { bytes_available } => {
+                self.full = bytes_available < self.config.reserve_bytes;
+                self.tick();
+            }
+            Event::CheckpointWanted => self.begin_checkpoint(),
+        }
+        std::mem::swap(&mut self.out, out);
+    }
+
+    // --------------------------------------------------------------- inspection
+
+    /// This island's id.
+    pub const fn id(&self) -> IslandId {
+        self.config.id
+    }
+
+    /// Its state, to be read.
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Its state, for the view's lists.
+    pub const fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// What it lets in.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What it has done.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What it knows of its volume.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// True if nothing is under way: no record unwritten, no request waiting for a body.
+    pub fn is_idle(&self) -> bool {
+        self.committed == self.state.seq() && self.in_body.is_empty() && self.checkpoint.is_none()
+    }
+
+    // ----------------------------------------------------------------- requests
+
+    fn arrive(&mut self, call: Call) {
+        if self.phase == Phase::Hidden {
+            if self.hidden.len() < HIDDEN_QUEUE_MAX {
+                self.hidden.push_back(call);
+            } else {
+                self.answer(&call, 0, Outcome::NotNow);
+            }
+            return;
+        }
+        if call.request.table < self.config.table.version() {
+            let table = self.config.table.clone();
+            return self.answer(&call, 0, Outcome::StaleTable { table });
+        }
+        let Some(call) = self.session_request(call) else { return };
+        let Some(call) = self.repeated(call) else { return };
+        if let Some(call) = self.catch_up(call) {
+            self.start(call, false);
+        }
+    }
+
+    /// Lets in those who waited for the island to start.
+    pub(crate) fn come_out(&mut self) {
+        self.phase = Phase::Normal;
+        for call in std::mem::take(&mut self.hidden) {
+            self.arrive(call);
+        }
+    }
+
+    /// Answers a request that was seen before with its first result; notes where a new one's
+    /// answer goes.
+    fn repeated(&mut self, call: Call) -> Option<Call> {
+        let seq = call.request.seq;
+        if seq == 0 {
+            return Some(call);
+        }
+        let session = self.state.session(call.session()).expect("checked by the caller");
+        if seq < session.acked {
+            // The client has this result already: nobody waits for another.
+            self.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+            return None;
+        }
+        if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
+            let result = session.results[i].1.clone();
+            self.state.look_away();
+            match self.again(&result) {
+                // What was committed before is shown only when committed: wait for all there is.
+                Ok(outcome) => self.answer(&call, self.state.seq(), outcome),
+                Err(stop) => self.park(call, stop, false),
+            }
+            return None;
+        }
+        if self.active.insert((call.session(), seq), (call.link, call.id)).is_some() {
+            // The first one is still under way; its answer goes to where this one came from.
+            return None;
+        }
+        Some(call)
+    }
+
+    /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
+    pub(crate) fn start(&mut self, call: Call, turn: bool) {
+        self.state.look_away();
+        match self.run(&call, turn) {
+            Ok(Step::Looked(outcome)) => self.answer(&call, self.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => self.answer(&call, self.state.seq(), outcome),
+            Ok(Step::Later(later)) => self.keep(call, later),
+            Ok(Step::Answered) => {}
+            Err(stop) => self.park(call, stop, turn),
+        }
+    }
+
+    fn keep(&mut self, call: Call, later: Later) {
+        match later {
+            Later::Txn(txn) => self.txns.keep(txn, call),
+            Later::Body(ticket) => self.in_body.get_mut(&ticket).expect("just begun").keep(call),
+            Later::Applied(stamp, outcome) => self.await_applied(call, stamp, outcome),
+            Later::Synced(seq) => self.await_synced(seq, call),
+        }
+    }
+
+    pub(crate) fn park(&mut self, mut call: Call, stop: Stop, turn: bool) {
+        match stop {
+            Stop::Fail(errno) => self.answer(&call, self.state.seen(), Outcome::Failed { errno }),
+            Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
+            Stop::Load(loads) => self.load(loads, Parked::Call(call)),
+            Stop::Gate(ino) => self.gates.wait(ino, call, turn),
+            Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
+            Stop::Locked(ino) => {
+                call.attempts += 1;
+                self.lock_waiting.entry(ino).or_default().push_back(call);
+            }
+        }
+    }
+
+    fn run(&mut self, call: &Call, turn: bool) -> Result<Step, Stop> {
+        match &call.request.op {
+            ClientOp::Fs { op } => self.run_fs(call, op, turn),
+            ClientOp::Resolve { path } => self.resolve(call.caller(), path),
+            ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
+            ClientOp::SkeletonAttr { ino } => self.skeleton_attr(*ino),
+            ClientOp::Release { inos } => self.release(call, inos),
+            ClientOp::Attach { .. } | ClientOp::Detach | ClientOp::Renew | ClientOp::Cancel { .. } => {
+                unreachable!("answered when it arrived")
+            }
+        }
+    }
+
+    fn run_fs(&mut self, call: &Call, op: &Op, turn: bool) -> Result<Step, Stop> {
+        match op {
+            Op::Lookup { dir, name } => self.lookup(*dir, name),
+            Op::GetAttr { ino } => self.get_attr(*ino),
+            Op::SetAttr { ino, set } => self.set_attr(call, *ino, set, turn),
+            Op::Create { dir, name, .. } => self.create(call, *dir, name, op),
+            Op::Mkdir { dir, name, mode, umask } => self.mkdir(call, *dir, name, *mode, *umask),
+            Op::Unlink { dir, name } => self.unlink(call, *dir, name),
+            Op::Rmdir { dir, name } => self.rmdir(call, *dir, name),
+            Op::Rename { dir, name, new_dir, new_name, mode } => {
+                self.rename(call, *dir, name, *new_dir, new_name, *mode)
+            }
+            Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
+            Op::Readlink { ino } => self.readlink(*ino),
+            Op::Read { ino, offset, len } => self.read(call, *ino, *offset, *len, turn),
+            Op::Write { ino, offset, append, kill_set_id } => {
+                self.write(call, *ino, *offset, *append, *kill_set_id, turn)
+            }
+            Op::Fallocate { ino, offset, len, what } => self.fallocate(*ino, *offset, *len, *what, turn),
+            Op::Seek { ino, offset, whence } => self.seek(*ino, *offset, *whence, turn),
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
+            }
+            Op::Fsync { ino } => self.fsync(*ino),
+            Op::FsyncDir { .. } => Ok(Step::Later(Later::Synced(self.state.seq()))),
+            Op::ReadDir { dir, after, bytes, plus } => self.read_dir(*dir, *after, *bytes, *plus),
+            Op::GetXattr { ino, name } => self.get_xattr(call.caller(), *ino, name),
+            Op::SetXattr { ino, name, value, mode, kill_sgid } => {
+                self.set_xattr(call, *ino, name, Some((value, *mode)), *kill_sgid)
+            }
+            Op::ListXattr { ino } => self.list_xattr(call.caller(), *ino),
+            Op::RemoveXattr { ino, name } => self.set_xattr(call, *ino, name, None, false),
+            // Space is the node's to tell, without the machine.
+            Op::Statfs => Err(Errno::ENOSYS.into()),
+            Op::GetLock { ino, lock } => self.get_lock(call.session(), *ino, lock),
+            Op::SetLock { ino, lock, wait } => self.set_lock(call, *ino, lock, *wait),
+        }
+    }
+
+    // ------------------------------------------------------------------ answers
+
+    /// Answers a request when the record at `need` is committed.
+    pub(crate) fn answer(&mut self, call: &Call, need: u64, outcome: Outcome) {
+        self.answer_data(call, need, outcome, Bytes::new());
+    }
+
+    /// As [`Island::answer`], with the bytes of `Answer::Data`.
+    pub(crate) fn answer_data(&mut self, call: &Call, need: u64, outcome: Outcome, data: Bytes) {
+        let (link, id) = self.address(call);
+        let vector = self.sessions.news(call.session(), self.state.clocks());
+        self.when_committed(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
+    }
+
+    /// Where the answer to `call` goes; from here on a repetition is answered from memory.
+    pub(crate) fn address(&mut self, call: &Call) -> (LinkId, u64) {
+        match call.request.seq {
+            0 => (call.link, call.id),
+            seq => self.active.remove(&(call.session(), seq)).unwrap_or((call.link, call.id)),
+        }
+    }
+
+    /// Has `effect` happen when the record at `need` is committed.
+    pub(crate) fn when_committed(&mut self, need: u64, effect: Effect) {
+        if need <= self.committed {
+            self.out.push(effect);
+            return;
+        }
+        let at = self.gated.partition_point(|(n, _)| *n <= need);
+        self.gated.insert(at, (need, effect));
+    }
+
+    // ---------------------------------------------------------------- decisions
+
+    /// Decides: the state changes now, the record goes to the log. Its position.
+    pub(crate) fn decide(&mut self, decision: Decision) -> u64 {
+        let seq = self.state.seq() + 1;
+        for change in &decision.record.changes {
+            self.state.apply(seq, change);
+        }
+        self.counters.records += 1;
+        self.unsynced_since_ms.get_or_insert(self.now.ms);
+        self.out.push(Effect::Append(seq, decision.record));
+        seq
+    }
+
+    /// Remembers the first result of `call` in the record that decides it.
+    pub(crate) fn remember(&self, decision: &mut Decision, call: &Call, result: atoll_proto::Remembered) {
+        decision.remember(call.session(), call.request.seq, call.request.acked, result);
+    }
+
+    /// The time of a change: later than every one before it, so that a changed file always shows.
+    pub(crate) fn time(&mut self) -> Time {
+        self.last_time = self.now.wall.max(self.last_time.next());
+        self.last_time
+    }
+
+    /// The next stamp of this island's clock; goes into the record that uses it.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        let incarnation = self.state.meta().incarnation;
+        self.last_stamp = if self.last_stamp.incarnation() == incarnation {
+            Stamp::new(incarnation, self.last_stamp.n() + 1)
+        } else {
+            Stamp::new(incarnation, 1)
+        };
+        self.last_stamp
+    }
+
+    /// A new id.
+    pub(crate) fn mint(&mut self) -> Result<Ino, Stop> {
+        if self.mint_next >= self.mint_limit {
+            // Ranges are asked for long before they are needed: the log cannot be synced.
+            return Err(Errno::EAGAIN.into());
+        }
+        self.mint_next += 1;
+        self.reserve_ids();
+        Ok(Ino::mint(self.config.id, self.mint_next - 1))
+    }
+
+    /// Reserves the next range of ids while half of the last one is left.
+    pub(crate) fn reserve_ids(&mut self) {
+        const RANGE: u64 = 1 << 20;
+        let reserved = self.state.meta().mint_limit;
+        if reserved.saturating_sub(self.mint_next) < RANGE / 2 {
+            let mut decision = Decision::new();
+            let limit = reserved.max(self.mint_next) + RANGE;
+            decision.push(atoll_proto::Change::MintLimit { limit });
+            self.decide(decision);
+            self.want_sync();
+        }
+    }
+
+    /// `ENOSPC` if only what frees space is let through.
+    pub(crate) fn space(&self) -> Result<(), Stop> {
+        if self.full { Err(Errno::ENOSPC.into()) } else { Ok(()) }
+    }
+
+    // -------------------------------------------------------------- log and sync
+
+    fn written(&mut self, upto: u64) {
+        // One replica: what is written here is committed.
+        self.committed = self.committed.max(upto);
+        while self.gated.front().is_some_and(|(need, _)| *need <= self.committed) {
+            let (_, effect) = self.gated.pop_front().expect("looked at");
+            self.out.push(effect);
+        }
+    }
+
+    /// Asks for a sync of everything decided so far.
+    pub(crate) fn want_sync(&mut self) {
+        let seq = self.state.seq();
+        if self.sync_wanted < seq {
+            self.sync_wanted = seq;
+            self.when_committed(seq, Effect::Sync);
+        }
+    }
+
+    pub(crate) fn await_synced(&mut self, seq: u64, call: Call) {
+        if seq <= self.synced {
+            return self.finish_sync(call);
+        }
+        self.sync_waiting.push((seq, call));
+        if self.sync_wanted < seq {
+            self.sync_wanted = seq;
+            self.when_committed(seq, Effect::Sync);
+        }
+    }
+
+    fn finish_sync(&mut self, call: Call) {
+        if let ClientOp::Fs { op: Op::Fsync { ino } } = call.request.op {
+            self.fresh.remove(&ino);
+        }
+        self.answer(&call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
+    }
+
+    fn synced(&mut self, upto: u64) {
+        self.synced = self.synced.max(upto);
+        if self.synced >= self.state.seq() {
+            self.unsynced_since_ms = None;
+        }
+        if self.state.meta().mint_limit != self.mint_limit && self.synced >= self.sync_wanted {
+            self.mint_limit = self.state.meta().mint_limit;
+        }
+        let (ready, waiting) =
+            std::mem::take(&mut self.sync_waiting).into_iter().partition(|(seq, _)| *seq <= self.synced);
+        self.sync_waiting = waiting;
+        let ready: Vec<(u64, Call)> = ready;
+        for (_, call) in ready {
+            self.finish_sync(call);
+        }
+        while self.after_sync.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
+            let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
+            self.out.push(Effect::Body(ticket, op));
+        }
+        self.stable();
+    }
+
+    /// A ticket for a body operation, with what is to be done when it ends.
+    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.in_body.insert(ticket, in_body);
+        ticket
+    }
+
+    // ------------------------------------------------------------------ loading
+
+    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Parked) {
+        let mut parked = Some(parked);
+        for load in loads.into_iter().rev() {
+            let first = !self.loading.contains_key(&load);
+            let waiting = self.loading.entry(load.clone()).or_default();
+            // It goes on with the last one: the others are in memory by then, or asked for again.
+            waiting.extend(parked.take());
+            if first {
+                self.counters.loads += 1;
+                self.out.push(Effect::Load { load, generation: self.generation });
+            }
+        }
+    }
+
+    fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
+        if generation != self.generation {
+            // A checkpoint came between: this may be older than what memory has let go of.
+            self.out.push(Effect::Load { load, generation: self.generation });
+            return;
+        }
+        let waiting = self.loading.remove(&load).unwrap_or_default();
+        let damaged = self.state.load(load, loaded).is_err();
+        for parked in waiting {
+            match parked {
+                Parked::Call(call) if damaged => {
+                    self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+                }
+                Parked::Call(call) => self.start(call, false),
+                Parked::Peer(_) if damaged => {}
+                Parked::Nobody => {}
+                Parked::Peer(message) => self.peer(message),
+            }
+        }
+    }
+
+    // -------------------------------------------------------------- checkpoints
+
+    fn begin_checkpoint(&mut self) {
+        if self.checkpoint.is_some() {
+            return;
+        }
+        self.checkpoint_ms = self.now.ms;
+        let frozen = self.state.freeze();
+        let bodies = self.touched.drain().collect();
+        self.fresh.clear();
+        let ticket = Ticket(self.next_ticket - 1);
+        self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
+        self.want_sync();
+        self.continue_checkpoint();
+    }
+
+    /// Begins to write the checkpoint when the bodies hold what its rows say.
+    pub(crate) fn continue_checkpoint(&mut self) {
+        let first = self.in_body.first_key_value().map(|(t, _)| *t);
+        match self.checkpoint.take() {
+            Some(Checkpointing::Waiting { ticket, frozen, bodies })
+                if first.is_none_or(|t| t > ticket) && self.committed >= frozen.seq =>
+            {
+                self.checkpoint = Some(Checkpointing::Writing);
+                self.out.push(Effect::Checkpoint { frozen, bodies });
+            }
+            other => self.checkpoint = other,
+        }
+    }
+
+    fn checkpoint_done(&mut self) {
+        assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
+        self.checkpoint = None;
+        self.generation += 1;
+        self.counters.checkpoints += 1;
+        self.state.thaw(self.config.rows_max);
+    }
+
+    // --------------------------------------------------------------------- time
+
+    fn tick(&mut self) {
+        if self.unsynced_since_ms.is_some_and(|since| self.now.ms >= since + SYNC_MS) {
+            self.want_sync();
+        }
+        let dirty = self.state.dirty_len();
+        let due =
+            self.now.ms >= self.checkpoint_ms + CHECKPOINT_MS && self.state.seq() > self.state.meta().seq;
+        if dirty >= CHECKPOINT_ROWS || due {
+            self.begin_checkpoint();
+        }
+        self.continue_checkpoint();
+        let now = self.now.ms;
+        let (ready, waiting) = std::mem::take(&mut self.retry_at).into_iter().partition(|(at, _)| *at <= now);
+        self.retry_at = waiting;
+        let ready: Vec<(u64, Call)> = ready;
+        for (_, call) in ready {
+            self.start(call, false);
+        }
+        self.tick_txns();
+        self.tick_journal();
+        self.tick_sessions();
+        self.tick_recovery();
+    }
+
+    fn link_closed(&mut self, link: LinkId) {
+        self.sessions.link_closed(link);
+        // Whoever waits for a lock will ask again on a new link.
+        for waiting in self.lock_waiting.values_mut() {
+            let (gone, stay) = std::mem::take(waiting).into_iter().partition(|call| call.link == link);
+            *waiting = stay;
+            let gone: VecDeque<Call> = gone;
+            for call in gone {
+                self.active.remove(&(call.session(), call.request.seq));
+            }
+        }
+        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+        self.gates.retain(|call| call.request.seq != 0 || call.link != link);
+    }
+
+    /// The transaction that holds a name locked.
+    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        match self.txns.holder(dir, name) {
+            Some(txn) => Err(Stop::Txn(txn)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Where directories are: ancestors, path hashes, walking a path through the skeleton.
+
+use atoll_core::{Ino, Key, Name, PathHash, VolumePath};
+use atoll_posix::perm::{self, Access, Owned};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
+use atoll_proto::{Ancestor, Dir, Entry, Outcome, Resolved, Static, Stub};
+
+use crate::machine::{Island, Step, Stop};
+
+/// What a directory's size is shown as: names have no bytes that anyone counts.
+const DIR_SIZE: u64 = 4096;
+
+/// A successful outcome with the placement keys of the directories in it.
+pub(crate) fn ok(answer: Answer, key: Option<Key>) -> Outcome {
+    Outcome::Ok { answer, keys: key.into_iter().collect() }
+}
+
+/// A successful outcome that only says so.
+pub(crate) fn done() -> Outcome {
+    ok(Answer::Done, None)
+}
+
+impl Island {
+    /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
+    pub(crate) fn owned(&self, ino: Ino) -> Result<&Dir, Stop> {
+        match self.state.dir(ino)? {
+            Some(dir) if dir.owned.is_some() => Ok(dir),
+            _ => Err(Errno::ESTALE.into()),
+        }
+    }
+
+    /// A directory that is owned here and may get new names.
+    pub(crate) fn open_for_names(&self, ino: Ino) -> Result<&Dir, Stop> {
+        let dir = self.owned(ino)?;
+        match dir.owned.as_ref().and_then(|o| o.sealed) {
+            Some(txn) => Err(Stop::Txn(txn)),
+            None => Ok(dir),
+        }
+    }
+
+    pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Stop> {
+        if !has_acl {
+            return Ok(None);
+        }
+        let Some(xattrs) = self.state.xattrs(ino)? else { return Ok(None) };
+        match xattrs.get(which) {
+            Some(value) => Ok(acl::Acl::parse(value)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether `caller` may add or remove names.
+    pub(crate) fn may_change_names(&self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
+    }
+
+    /// Whether `caller` may take away the name of something with these owners.
+    pub(crate) fn may_delete(&self, caller: &Caller, ino: Ino, dir: &Dir, victim: Owned) -> Result<(), Stop> {
+        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
+    }
+
+    /// Who owns what an entry names.
+    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Stop> {
+        match &entry.stub {
+            Some(stub) => Ok(owned_by(&stub.fixed)),
+            None => Ok(Owned::from(&self.file(entry.ino)?.attr)),
+        }
+    }
+
+    /// A file that is homed here.
+    pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Stop> {
+        self.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
+    }
+
+    /// What a name leads to, as it is answered.
+    pub(crate) fn found(&self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
+        let Some(stub) = &entry.stub else {
+            return Ok((Found { attr: self.file(entry.ino)?.attr, attr_current: true }, None));
+        };
+        let found = match self.local_dir(entry.ino, stub)? {
+            Some(dir) => Found { attr: dir_attr(entry.ino, dir), attr_current: true },
+            None => Found { attr: stub_attr(entry.ino, &stub.fixed, stub.time), attr_current: false },
+        };
+        Ok((found, Some(stub.key)))
+    }
+
+    fn local_dir(&self, ino: Ino, stub: &Stub) -> Result<Option<&Dir>, Stop> {
+        if self.config.table.owner(stub.key) != self.config.id {
+            return Ok(None);
+        }
+        Ok(self.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
+    }
+
+    /// The directory and everything above it, from the root down.
+    pub(crate) fn ancestors(&self, ino: Ino) -> Result<Vec<(Ino, &Dir)>, Stop> {
+        let mut chain = Vec::new();
+        let mut at = ino;
+        loop {
+            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            chain.push((at, dir));
+            if at == Ino::ROOT {
+                break;
+            }
+            at = dir.place.parent;
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    /// What another island needs to build its skeleton down to `ino`.
+    pub(crate) fn chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
+        self.ancestors(ino)?.into_iter().map(|(ino, dir)| self.ancestor(ino, dir)).collect()
+    }
+
+    fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
+        let xattrs = if dir.has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
+        Ok(Ancestor {
+            ino,
+            key: dir.key,
+            place: dir.place.clone(),
+            fixed: dir.fixed,
+            xattrs: xattrs.unwrap_or_default(),
+        })
+    }
+
+    /// The placement key of a directory that is made as `name` in `dir`: the hash of its path.
+    pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<Key, Stop> {
+        let chain = self.ancestors(dir)?;
+        let names = chain.iter().filter_map(|(_, d)| d.place.name.as_ref());
+        let hash = self.h3.path(names).and_then(|at: PathHash| self.h3.child(at, name));
+        Ok(hash.map_or_else(
+            || {
+                // Deeper than a path can name: no client computes this key, any one will do.
+                let above = chain.last().map_or(0, |(_, d)| d.key.0);
+                Key(above.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32))
+            },
+            PathHash::key,
+        ))
+    }
+
+    // ----------------------------------------------------------- walking a path
+
+    /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
+    pub(crate) fn resolve(&self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
+        let mut at = Ino::ROOT;
+        let mut dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let names = path.names();
+        for (depth, name) in (0u32..).zip(names) {
+            let acl = self.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
+            perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
+            let Some(entry) = self.state.entry(at, name)? else {
+                return Ok(Step::Looked(resolved(at, dir, depth)));
+            };
+            let next = if entry.kind == Kind::Directory { self.state.dir(entry.ino)? } else { None };
+            match next {
+                Some(next) => {
+                    at = entry.ino;
+                    dir = next;
+                }
+                // The end of what is known here: a file, or a directory of which only the stub is.
+                None if dir.owned.is_some() => {
+                    let (found, key) = self.found(entry)?;
+                    let is_final = key.is_none();
+                    let depth = depth + 1;
+                    return Ok(Step::Looked(Outcome::Resolved {
+                        resolved: Resolved { found, key, depth, is_final },
+                    }));
+                }
+                None => return Ok(Step::Looked(resolved(at, dir, depth))),
+            }
+        }
+        Ok(Step::Looked(resolved(at, dir, names.len() as u32)))
+    }
+
+    /// Proves a directory by the skeleton, when its parent owner is away.
+    pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
+        let entry = self.state.entry(parent, name)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
+        Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
+    }
+
+    /// Attributes of a directory as the skeleton knows them, when its owner is away.
+    pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Stop> {
+        let dir = self.state.dir(ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
+    }
+}
+
+fn resolved(ino: Ino, dir: &Dir, depth: u32) -> Outcome {
+    let found = Found { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
+    Outcome::Resolved {
+        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some() },
+    }
+}
+
+/// What permission rules need of a directory's static attributes.
+pub(crate) const fn owned_by(fixed: &Static) -> Owned {
+    Owned { uid: fixed.uid, gid: fixed.gid, mode: fixed.mode, kind: Kind::Directory }
+}
+
+/// What `stat` shows of a directory: everything at its owner, the static part elsewhere.
+pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
+    let time = dir.owned.as_ref().map(|o| o.btime).unwrap_or_default();
+    let mut attr = stub_attr(ino, &dir.fixed, time);
+    if let Some(owned) = &dir.owned {
+        attr.nlink = owned.subdirs + 2;
+        attr.atime = owned.atime;
+        attr.mtime = owned.mtime;
+        attr.ctime = owned.ctime;
+    }
+    attr
+}
+
+fn stub_attr(ino: Ino, fixed: &Static, time: atoll_core::Time) -> Attr {
+    Attr {
+        ino,
+        kind: Kind::Directory,
+        mode: fixed.mode,
+        nlink: 2,
+        uid: fixed.uid,
+        gid: fixed.gid,
+        rdev: 0,
+        size: DIR_SIZE,
+        blocks: DIR_SIZE / 512,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+    }
+}

@@ -1,0 +1,170 @@
+//! Starting: a new incarnation, the root, and what is exchanged with the others before the first
+//! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
+
+use atoll_core::map::IdSet;
+
+use atoll_core::{Ino, IslandId, Key, Stamp};
+use atoll_proto::{Change, Dir, Owned, Peer, PeerMessage, Place, Static};
+
+use crate::decision::Decision;
+use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
+
+/// What a starting island waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    /// Islands that have not answered `Hello` yet.
+    waiting: IdSet<IslandId>,
+    since_ms: u64,
+}
+
+impl Island {
+    /// The first records of a life.
+    pub(crate) fn begin(&mut self, clean: bool) {
+        let first = self.state.meta().incarnation == 0;
+        let mut decision = Decision::new();
+        if !clean || first {
+            let incarnation = self.state.meta().incarnation + 1;
+            decision.push(Change::Incarnation { incarnation });
+        }
+        if first {
+            self.make_root(&mut decision);
+        }
+        if !decision.record.changes.is_empty() {
+            self.decide(decision);
+            self.want_sync();
+        }
+        self.reserve_ids();
+        self.recovery.since_ms = self.now.ms;
+        self.recovery.waiting = self.others().collect();
+        if self.recovery.waiting.is_empty() {
+            self.come_out();
+        }
+    }
+
+    /// Every island has the root in its skeleton; the table says who owns it.
+    fn make_root(&mut self, decision: &mut Decision) {
+        let now = self.time();
+        let owner = self.config.table.owner(Key(0)) == self.config.id;
+        let version = Stamp::default();
+        let owned = Owned {
+            entries: 0,
+            subdirs: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            sealed: None,
+            adopted: None,
+        };
+        let root = Dir {
+            key: Key(0),
+            place: Place { version, parent: Ino::ROOT, name: None },
+            fixed: Static {
+                version,
+                mode: self.config.root_mode,
+                uid: self.config.root_uid,
+                gid: self.config.root_gid,
+            },
+            has_xattrs: false,
+            has_acl: false,
+            below: 0,
+            owned: owner.then_some(owned),
+        };
+        decision.dir(Ino::ROOT, root);
+    }
+
+    pub(crate) fn peer_reachable(&mut self, island: IslandId, up: bool) {
+        if island == self.config.id {
+            return;
+        }
+        self.set_reachable(island, up);
+        if !up {
+            self.abort_with(island);
+            self.heard(island);
+            return;
+        }
+        // Whichever side was away: both ask and both tell.
+        self.send(self.state.seq(), island, Peer::Hello);
+        self.retell(island, false);
+        self.resend(island, Stamp::default());
+    }
+
+    /// A message of another island.
+    pub(crate) fn peer(&mut self, message: PeerMessage) {
+        self.state.look_away();
+        match self.run_peer(&message) {
+            Ok(()) => {}
+            Err(Stop::Load(loads)) => self.load(loads, Parked::Peer(message)),
+            Err(Stop::Txn(txn)) => {
+                // Held by a transaction that ends by itself; the sender repeats what matters.
+                debug_assert!(self.state.txn(txn).is_some() || self.txns.is_begun(txn));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Stop> {
+        let from = message.from;
+        if from == self.config.id || !self.config.islands.contains(&from) {
+            return Ok(());
+        }
+        match &message.peer {
+            Peer::Hello => {
+                let lost = self.recovery_seen(from, message.incarnation);
+                self.retell(from, lost);
+                self.resend(from, Stamp::default());
+                self.send(self.state.seq(), from, Peer::HelloDone);
+                Ok(())
+            }
+            Peer::HelloDone => {
+                self.recovery_seen(from, message.incarnation);
+                self.heard(from);
+                Ok(())
+            }
+            Peer::Prepare { txn, work } => self.on_prepare(message, *txn, work),
+            Peer::Voted { txn, vote } => {
+                self.on_voted(*txn, *vote);
+                Ok(())
+            }
+            Peer::Decided { txn, commit, work } => self.on_decided(from, *txn, *commit, work.as_deref()),
+            Peer::Stable { txns } => {
+                self.on_stable(from, txns);
+                Ok(())
+            }
+            Peer::Ask { txn } => {
+                self.on_ask(from, *txn);
+                Ok(())
+            }
+            Peer::Journal { after, entries } => self.on_journal(from, *after, entries),
+            Peer::Applied { upto, synced } => {
+                self.on_applied(from, *upto, *synced);
+                Ok(())
+            }
+            Peer::Resend { after } => {
+                self.resend(from, *after);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes an island's incarnation; true if it is a new one since the last time.
+    fn recovery_seen(&mut self, from: IslandId, incarnation: u32) -> bool {
+        let known = self.incarnations.insert(from, incarnation);
+        // After this island's own start nobody knows what the other has lost meanwhile.
+        known.is_none_or(|known| known != incarnation)
+    }
+
+    fn heard(&mut self, island: IslandId) {
+        if self.recovery.waiting.remove(&island) && self.recovery.waiting.is_empty() {
+            self.come_out();
+        }
+    }
+
+    pub(crate) fn tick_recovery(&mut self) {
+        if self.phase == Phase::Hidden && self.now.ms >= self.recovery.since_ms + HELLO_MS {
+            // Who has not answered by now is away; what is in doubt with it stays locked.
+            self.recovery.waiting.clear();
+            self.come_out();
+        }
+    }
+}

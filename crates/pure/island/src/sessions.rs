@@ -1,0 +1,288 @@
+//! Clients: sessions, the lease of the only mount, recalls, orphans that mounts keep alive.
+
+use atoll_core::map::{IdMap, IdSet};
+use std::collections::BTreeMap;
+
+use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
+use atoll_posix::Errno;
+use atoll_proto::{Change, ClientOp, Notice, Outcome, Session};
+
+use crate::decision::Decision;
+use crate::event::{Effect, LinkId};
+use crate::machine::{Call, Island, Step, Stop};
+use crate::path::done;
+
+/// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
+/// keeps for less (see the client).
+pub const LEASE_MS: u64 = 30_000;
+/// Milliseconds after which a silent session ends: its locks and orphans go.
+pub const SESSION_MS: u64 = 120_000;
+
+/// What is known of clients, beyond what must survive.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    alive: BTreeMap<SessionId, Alive>,
+    clocks_version: u64,
+    clocks: ClockVector,
+    /// Mounts that must drop what they kept before another is let in.
+    recalling: IdSet<SessionId>,
+    attaching: Vec<Call>,
+}
+
+#[derive(Debug)]
+struct Alive {
+    link: Option<LinkId>,
+    seen_ms: u64,
+    /// It was told that it is the only mount.
+    sole: bool,
+    /// What it was told of the clocks, and of which version.
+    told: IdMap<IslandId, Stamp>,
+    told_version: u64,
+}
+
+impl Sessions {
+    /// What a client has not been told of the clocks.
+    pub(crate) fn news(&mut self, session: SessionId, clocks: &ClockVector) -> Vec<(IslandId, Stamp)> {
+        if self.clocks != *clocks {
+            self.clocks = clocks.clone();
+            self.clocks_version += 1;
+        }
+        let Some(alive) = self.alive.get_mut(&session) else { return Vec::new() };
+        if alive.told_version == self.clocks_version {
+            return Vec::new();
+        }
+        alive.told_version = self.clocks_version;
+        let told = &mut alive.told;
+        let news: Vec<_> = clocks.iter().filter(|(i, s)| told.get(i).is_none_or(|t| t < s)).collect();
+        told.extend(news.iter().copied());
+        news
+    }
+
+    pub(crate) fn link_closed(&mut self, link: LinkId) {
+        for alive in self.alive.values_mut().filter(|a| a.link == Some(link)) {
+            alive.link = None;
+        }
+    }
+}
+
+impl Island {
+    /// Deals with what concerns the session itself; hands back what is to be run.
+    pub(crate) fn session_request(&mut self, call: Call) -> Option<Call> {
+        let session = call.session();
+        let now = self.now.ms;
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            alive.seen_ms = now;
+            alive.link = Some(call.link);
+        } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
+        {
+            self.sessions.alive.insert(
+                session,
+                // After a restart nobody knows what the mount was told: assume the most.
+                Alive {
+                    link: Some(call.link),
+                    seen_ms: now,
+                    sole: true,
+                    told: IdMap::default(),
+                    told_version: 0,
+                },
+            );
+        } else {
+            self.answer(&call, 0, Outcome::NoSession);
+            return None;
+        }
+        match call.request.op {
+            ClientOp::Attach { mount } => self.attach(call, mount),
+            ClientOp::Renew => {
+                self.recalled(session);
+                let outcome = self.attached(session);
+                self.answer(&call, 0, outcome);
+            }
+            ClientOp::Detach => {
+                self.end_session(session);
+                self.answer(&call, self.state.seq(), done());
+            }
+            ClientOp::Cancel { request } => self.cancel(call.link, request),
+            _ if self.state.session(session).is_none() => self.answer(&call, 0, Outcome::NoSession),
+            _ => return Some(call),
+        }
+        None
+    }
+
+    /// All mounts that are attached.
+    pub(crate) fn mounts(&self) -> Vec<SessionId> {
+        self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
+    }
+
+    fn attach(&mut self, call: Call, mount: bool) {
+        let session = call.session();
+        if session.0 == 0 {
+            return self.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
+        }
+        if self.state.session(session).is_none() {
+            let mut decision = Decision::new();
+            let row = Session { mount, results: Vec::new(), acked: 0, held: Vec::new() };
+            decision.session(session, Some(row));
+            self.decide(decision);
+        }
+        if mount {
+            for other in self.mounts() {
+                let holds = other != session && self.sessions.alive.get(&other).is_some_and(|a| a.sole);
+                if holds {
+                    self.recall(other);
+                }
+            }
+        }
+        if self.sessions.recalling.is_empty() {
+            let outcome = self.attached(session);
+            self.answer(&call, self.state.seq(), outcome);
+        } else {
+            self.sessions.attaching.push(call);
+        }
+    }
+
+    fn attached(&mut self, session: SessionId) -> Outcome {
+        let sole = self.mounts() == [session] && self.sessions.recalling.is_empty();
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            alive.sole = sole;
+        }
+        Outcome::Attached { sole, incarnation: self.state.meta().incarnation }
+    }
+
+    fn recall(&mut self, session: SessionId) {
+        if self.sessions.recalling.insert(session)
+            && let Some(link) = self.sessions.alive.get(&session).and_then(|a| a.link)
+        {
+            self.out.push(Effect::Notice(link, Notice::Recall));
+        }
+    }
+
+    /// A mount has dropped what it kept, or can no longer use it.
+    fn recalled(&mut self, session: SessionId) {
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            alive.sole = false;
+        }
+        if self.sessions.recalling.remove(&session) && self.sessions.recalling.is_empty() {
+            for call in std::mem::take(&mut self.sessions.attaching) {
+                let outcome = self.attached(call.session());
+                self.answer(&call, self.state.seq(), outcome);
+            }
+        }
+    }
+
+    /// Tells the other mounts that a file has lost its last name.
+    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: SessionId, ino: Ino) {
+        let need = self.state.seq() + 1;
+        for holder in holders.iter().filter(|h| **h != by) {
+            if let Some(link) = self.sessions.alive.get(holder).and_then(|a| a.link) {
+                self.when_committed(need, Effect::Notice(link, Notice::Orphan { ino }));
+            }
+        }
+    }
+
+    /// A mount has closed files that have no name.
+    pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
+        let mut missing = Vec::new();
+        for ino in inos {
+            if let Err(miss) = self.state.inode(*ino) {
+                missing.push(miss.0);
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Stop::Load(missing));
+        }
+        let mut decision = Decision::new();
+        for ino in inos {
+            self.let_go(&mut decision, call.session(), *ino);
+        }
+        self.decide(decision);
+        Ok(Step::Decided(done()))
+    }
+
+    /// One mount no longer keeps an orphan alive. Its row must be in memory.
+    fn let_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
+        let Some(row) = self.state.inode(ino).ok().flatten() else { return };
+        if row.attr.nlink > 0 || !row.orphan_of.contains(&session) {
+            return;
+        }
+        let mut row = row.clone();
+        row.orphan_of.retain(|s| *s != session);
+        decision.push(Change::Held { session, ino, on: false });
+        if row.orphan_of.is_empty() {
+            self.drop_file(decision, &row);
+        } else {
+            decision.inode(row);
+        }
+    }
+
+    /// A client is gone: its locks and orphans with it.
+    fn end_session(&mut self, session: SessionId) {
+        self.sessions.alive.remove(&session);
+        let Some(row) = self.state.session(session).cloned() else { return };
+        let mut missing = Vec::new();
+        for ino in &row.held {
+            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
+            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
+        }
+        if !missing.is_empty() {
+            // The tick ends it when the rows are in memory.
+            self.sessions.alive.insert(
+                session,
+                Alive { link: None, seen_ms: 0, sole: false, told: IdMap::default(), told_version: 0 },
+            );
+            for load in missing {
+                self.load(vec![load], crate::machine::Parked::Nobody);
+            }
+            return;
+        }
+        let mut decision = Decision::new();
+        for ino in &row.held {
+            self.let_go(&mut decision, session, *ino);
+            self.drop_session_locks(&mut decision, session, *ino);
+        }
+        decision.session(session, None);
+        self.decide(decision);
+        for ino in row.held {
+            self.lock_given_up(ino);
+        }
+        self.recalled(session);
+    }
+
+    pub(crate) fn tick_sessions(&mut self) {
+        let now = self.now.ms;
+        // Sessions of an earlier life have the same time to show up.
+        for session in self.state.session_ids().collect::<Vec<_>>() {
+            self.sessions.alive.entry(session).or_insert_with(|| Alive {
+                link: None,
+                seen_ms: now,
+                sole: true,
+                told: IdMap::default(),
+                told_version: 0,
+            });
+        }
+        let silent = |ms: u64| {
+            move |(session, alive): (&SessionId, &Alive)| (alive.seen_ms + ms <= now).then_some(*session)
+        };
+        let lapsed: Vec<SessionId> = self.sessions.alive.iter().filter_map(silent(LEASE_MS)).collect();
+        for session in lapsed {
+            self.recalled(session);
+        }
+        let ended: Vec<SessionId> = self.sessions.alive.iter().filter_map(silent(SESSION_MS)).collect();
+        for session in ended {
+            self.end_session(session);
+        }
+    }
+
+    /// Ends a request that waits, if it does.
+    fn cancel(&mut self, link: LinkId, id: u64) {
+        let mut found = Vec::new();
+        for waiting in self.lock_waiting.values_mut() {
+            if let Some(i) = waiting.iter().position(|call| call.link == link && call.id == id) {
+                found.extend(waiting.remove(i));
+            }
+        }
+        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+        for call in found {
+            self.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a body cannot be read or changed.
+
+use std::io;
+
+use atoll_core::Ino;
+
+/// Why a body cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// A block is not what was written: take it from another copy, or tell the reader.
+    #[error("block {block} of file {ino} is damaged")]
+    Damaged {
+        /// The file.
+        ino: Ino,
+        /// The block, counted from 0.
+        block: u64,
+    },
+    /// The disk refused or failed: the errno says which.
+    #[error("body of file {ino}: {source}")]
+    Io {
+        /// The file.
+        ino: Ino,
+        /// The native error.
+        source: io::Error,
+    },
+    /// An earlier sync failed, so nothing unsynced may be trusted: the island stops on this node.
+    #[error("an earlier sync of a body failed")]
+    SyncFailed,
+}
+
+impl BodyError {
+    pub(crate) const fn io(ino: Ino, source: io::Error) -> Self {
+        Self::Io { ino, source }
+    }
+
+    /// The errno of a native error.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error(),
+            Self::Damaged { .. } | Self::SyncFailed => None,
+        }
+    }
+}
+
+impl From<BodyError> for io::Error {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Io { source, .. } => source,
+            other => Self::other(other),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which native files were made and may not survive a power cut yet. Syncs nothing itself.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use atoll_core::Ino;
+
+use crate::folder_of;
+
+/// Ids that are remembered in one folder; with more, all of the folder counts as fresh.
+const FRESH_MAX: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(crate) struct Fresh {
+    /// Any file may be fresh: so it is at the start, when nobody knows what a process made that
+    /// died, and when there are too many.
+    all: bool,
+    inos: HashSet<Ino>,
+}
+
+pub(crate) struct FreshNames {
+    folders: Mutex<Vec<Fresh>>,
+}
+
+impl FreshNames {
+    pub(crate) fn new() -> Self {
+        let folders = (0..=u8::MAX).map(|_| Fresh { all: true, ..Fresh::default() }).collect();
+        Self { folders: Mutex::new(folders) }
+    }
+
+    pub(crate) fn made(&self, ino: Ino) {
+        let folder = &mut self.lock()[usize::from(folder_of(ino))];
+        if folder.all {
+            return;
+        }
+        folder.inos.insert(ino);
+        if folder.inos.len() > FRESH_MAX {
+            *folder = Fresh { all: true, ..Fresh::default() };
+        }
+    }
+
+    pub(crate) fn dropped(&self, ino: Ino) {
+        self.lock()[usize::from(folder_of(ino))].inos.remove(&ino);
+    }
+
+    pub(crate) fn must_sync(&self, ino: Ino) -> bool {
+        let folder = &self.lock()[usize::from(folder_of(ino))];
+        folder.all || folder.inos.contains(&ino)
+    }
+
+    /// Folders in which something may be fresh.
+    pub(crate) fn unsynced(&self) -> Vec<u8> {
+        let folders = self.lock();
+        (0..=u8::MAX)
+            .filter(|f| folders[usize::from(*f)].all || !folders[usize::from(*f)].inos.is_empty())
+            .collect()
+    }
+
+    /// Forgets what is fresh in a folder, before it is synced: what is made meanwhile counts anew.
+    pub(crate) fn take(&self, folder: u8) -> Fresh {
+        std::mem::take(&mut self.lock()[usize::from(folder)])
+    }
+
+    pub(crate) fn put_back(&self, folder: u8, fresh: Fresh) {
+        let now = &mut self.lock()[usize::from(folder)];
+        now.all |= fresh.all;
+        now.inos.extend(fresh.inos);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Fresh>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

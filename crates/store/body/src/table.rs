@@ -1,0 +1,174 @@
+//! The bounded table of open bodies. Opens nothing itself.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use atoll_core::Ino;
+
+/// Ids of which it is remembered, for a while after they are closed, that nothing lies beyond
+/// their end: half of them at least.
+const TRIMMED_MAX: usize = 1 << 16;
+
+/// An open body.
+pub(crate) struct Open<F> {
+    pub(crate) file: F,
+    /// What a lost log tail left beyond the end has been cut off.
+    trimmed: AtomicBool,
+    trimming: Mutex<()>,
+}
+
+impl<F> Open<F> {
+    /// Runs `trim` unless it has been done. Two at once run it one after the other.
+    pub(crate) fn trim_once<E>(&self, trim: impl FnOnce(&F) -> Result<(), E>) -> Result<bool, E> {
+        if self.trimmed.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let _one = lock(&self.trimming);
+        if self.trimmed.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        trim(&self.file)?;
+        self.trimmed.store(true, Ordering::Release);
+        Ok(true)
+    }
+}
+
+struct Slot<F> {
+    open: Arc<Open<F>>,
+    used: u64,
+}
+
+struct Inner<F> {
+    slots: HashMap<Ino, Slot<F>>,
+    now: u64,
+    // Two generations: when the young one is full it becomes the old one. Cutting a body a second
+    // time, at a length decided long ago, must not happen while others append to it.
+    trimmed: HashSet<Ino>,
+    trimmed_before: HashSet<Ino>,
+}
+
+pub(crate) struct Table<F> {
+    max: usize,
+    inner: Mutex<Inner<F>>,
+}
+
+impl<F> Table<F> {
+    pub(crate) fn new(max: usize) -> Self {
+        let inner =
+            Inner { slots: HashMap::new(), now: 0, trimmed: HashSet::new(), trimmed_before: HashSet::new() };
+        Self { max: max.max(1), inner: Mutex::new(inner) }
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Open<F>>> {
+        let mut inner = lock(&self.inner);
+        inner.now += 1;
+        let now = inner.now;
+        let slot = inner.slots.get_mut(&ino)?;
+        slot.used = now;
+        Some(Arc::clone(&slot.open))
+    }
+
+    /// Takes in a file just opened (`trimmed`: just made); whoever was first wins.
+    pub(crate) fn insert(&self, ino: Ino, file: F, trimmed: bool) -> Arc<Open<F>> {
+        let mut inner = lock(&self.inner);
+        inner.now += 1;
+        let now = inner.now;
+        if let Some(slot) = inner.slots.get(&ino) {
+            return Arc::clone(&slot.open);
+        }
+        let evicted = if inner.slots.len() < self.max { None } else { inner.evict() };
+        let known = inner.trimmed.contains(&ino) || inner.trimmed_before.contains(&ino);
+        if trimmed {
+            inner.remember_trimmed(ino);
+        }
+        let open =
+            Arc::new(Open { file, trimmed: AtomicBool::new(trimmed || known), trimming: Mutex::new(()) });
+        inner.slots.insert(ino, Slot { open: Arc::clone(&open), used: now });
+        drop(inner);
+        drop(evicted); // Closes outside of the lock, unless somebody still reads.
+        open
+    }
+
+    pub(crate) fn remember_trimmed(&self, ino: Ino) {
+        lock(&self.inner).remember_trimmed(ino);
+    }
+
+    pub(crate) fn remove(&self, ino: Ino) {
+        let slot = lock(&self.inner).slots.remove(&ino);
+        drop(slot);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.inner).slots.len()
+    }
+}
+
+impl<F> Inner<F> {
+    fn remember_trimmed(&mut self, ino: Ino) {
+        if self.trimmed.len() >= TRIMMED_MAX / 2 {
+            self.trimmed_before = std::mem::take(&mut self.trimmed);
+        }
+        self.trimmed.insert(ino);
+    }
+
+    /// Takes out the file that was used longest ago, rather one that nobody uses now.
+    fn evict(&mut self) -> Option<Slot<F>> {
+        let in_use = |slot: &Slot<F>| Arc::strong_count(&slot.open) > 1;
+        let oldest = self.slots.iter().min_by_key(|(_, slot)| (in_use(slot), slot.used));
+        let ino = *oldest?.0;
+        self.slots.remove(&ino)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here panics half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_keeps_its_bound_and_what_was_used_last() {
+        let table = Table::new(3);
+        for i in 0..3 {
+            table.insert(Ino(i), i, true);
+        }
+        table.get(Ino(0));
+        table.insert(Ino(3), 3, true);
+        assert_eq!(table.len(), 3);
+        assert!(table.get(Ino(1)).is_none() && table.get(Ino(0)).is_some());
+    }
+
+    #[test]
+    fn a_file_in_use_outlives_its_place_in_the_table() {
+        let table = Table::new(1);
+        let held = table.insert(Ino(1), 7, true);
+        table.insert(Ino(2), 8, true);
+        assert!(table.get(Ino(1)).is_none());
+        assert_eq!(held.file, 7);
+    }
+
+    #[test]
+    fn a_body_that_was_trimmed_is_not_trimmed_again_when_it_opens_next() {
+        let table = Table::new(1);
+        let open = table.insert(Ino(1), 0, false);
+        assert_eq!(open.trim_once(|_| Ok::<_, ()>(())), Ok(true));
+        table.remember_trimmed(Ino(1));
+        table.insert(Ino(2), 0, true);
+        assert_eq!(table.insert(Ino(1), 0, false).trim_once(|_| Err(())), Ok(false));
+    }
+
+    #[test]
+    fn what_is_remembered_of_closed_bodies_is_bounded() {
+        let table = Table::<()>::new(1);
+        for i in 0..TRIMMED_MAX as u64 * 2 {
+            table.remember_trimmed(Ino(i));
+        }
+        let inner = lock(&table.inner);
+        assert!(inner.trimmed.len() + inner.trimmed_before.len() <= TRIMMED_MAX);
+    }
+}

@@ -1,0 +1,45 @@
+//! Leader and followers: the thread that reads requests also runs them, and passes the reading on
+//! to another just before it does something slow. So a fast operation never hops between threads,
+//! and a slow one never holds up those behind it. Owns nothing but a per-thread hook.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+type Hook = Rc<dyn Fn()>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Says what this thread does before something slow: make sure that somebody else reads.
+pub fn before_slow(hook: impl Fn() + 'static) {
+    HOOK.set(Some(Rc::new(hook)));
+}
+
+/// Called before an fsync, a large read or write, or a wait. Cheap, and nothing on a thread that
+/// reads no requests.
+pub fn slow() {
+    // The hook may start threads and call back: it runs outside the borrow.
+    let hook = HOOK.with_borrow(Clone::clone);
+    if let Some(hook) = hook {
+        hook();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn the_hook_of_this_thread_runs_and_no_other_ones_does() {
+        let count = Rc::new(Cell::new(0));
+        slow();
+        let seen = Rc::clone(&count);
+        before_slow(move || seen.set(seen.get() + 1));
+        slow();
+        assert_eq!(count.get(), 1);
+        std::thread::spawn(slow).join().unwrap();
+        assert_eq!(count.get(), 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! The end of a log that is being opened: loss or torn tail, and the repair of a torn one.
+//! Changes nothing before it knows that nothing synced is missing.
+
+use std::sync::OnceLock;
+
+use atoll_disk::{Disk, DiskFile};
+
+use crate::frame::{ScanEnd, markers_behind, scan_records};
+use crate::open::Loaded;
+use crate::work::{Place, Segment, write_zeros};
+use crate::{Config, Damage, Identity, LogError};
+
+/// Zeros are written in such pieces, and only where something else is.
+const CUT_BYTES: usize = 4096;
+
+/// A segment that was scanned, without its bytes.
+struct Scanned<F> {
+    segment: Segment<F>,
+    end: usize,
+    last_seq: u64,
+}
+
+/// Collects what the scan has passed.
+pub(crate) struct Recovery<D: Disk> {
+    pub(crate) place: Place<D>,
+    identity: Identity,
+    config: Config,
+    /// Highest sequence number that is known to have been synced.
+    known: u64,
+    scanned: Vec<Scanned<D::File>>,
+    /// Of the segment that was scanned last.
+    bytes: Vec<u8>,
+}
+
+/// The place, the segments with where their records end, and the torn bytes.
+type Finished<D> = (Place<D>, Vec<(Segment<<D as Disk>::File>, usize)>, u64);
+
+impl<D: Disk> Recovery<D> {
+    pub(crate) fn new(place: Place<D>, identity: Identity, config: Config, known: u64) -> Self {
+        Self { place, identity, config, known, scanned: Vec::new(), bytes: Vec::new() }
+    }
+
+    pub(crate) fn passed(&mut self, loaded: Loaded<D::File>, scan: ScanEnd) {
+        let Loaded { header, seed, bytes, file } = loaded;
+        let segment = Segment { first_seq: header.first_seq(), seed, file: OnceLock::from(file) };
+        self.scanned.push(Scanned { segment, end: scan.end, last_seq: scan.last.seq });
+        self.bytes = bytes;
+        self.known = self.known.max(scan.synced);
+    }
+
+    /// Judges what is behind the last record, cuts it, and makes the rest durable. `later` are the
+    /// segments behind the scanned ones, `stale` those before.
+    pub(crate) fn finish(mut self, stale: &[u64], later: &[u64]) -> Result<Finished<D>, LogError> {
+        let tail = self.scanned.last().expect("the scan has passed a segment");
+        let (last, end, seed) = (tail.last_seq, tail.end, tail.segment.seed);
+        let mut torn = trailing(&self.bytes[end..]);
+        // Markers within the scanned part say how much of it was synced; those behind the hole,
+        // whether the hole was. All of them are below the record that carries them.
+        let max = self.config.record_bytes_max;
+        let mut known = self.known.max(markers_behind(&self.bytes, seed, max, end, last).unwrap_or(0));
+        for first_seq in later {
+            // Without a header it never began, or what it could prove is lost with the header.
+            if let Some(loaded) = self.place.load(*first_seq, self.identity)? {
+                torn += trailing(&loaded.bytes);
+                known = known.max(loaded.header.synced);
+                let behind = markers_behind(&loaded.bytes, loaded.seed, max, 0, last);
+                known = known.max(behind.unwrap_or(0));
+            }
+        }
+        if known > last {
+            return Err(Damage::Lost { first: last + 1, known }.into());
+        }
+        self.known = known;
+        self.cut(end, stale, later)?;
+        self.write_again()?;
+        for scanned in &self.scanned {
+            file_of(scanned).sync()?;
+        }
+        self.place.disk.sync_dir(&self.place.prefix)?;
+        let segments = self.scanned.into_iter().map(|scanned| (scanned.segment, scanned.end)).collect();
+        Ok((self.place, segments, torn))
+    }
+
+    /// Makes all behind the last record zeros, and removes what is no part of the log.
+    fn cut(&self, end: usize, stale: &[u64], later: &[u64]) -> Result<(), LogError> {
+        let file = file_of(self.scanned.last().expect("the scan has passed a segment"));
+        for (i, piece) in self.bytes[end..].chunks(CUT_BYTES).enumerate() {
+            if piece.iter().any(|b| *b != 0) {
+                let from = (end + i * CUT_BYTES) as u64;
+                write_zeros(file, from, from + piece.len() as u64)?;
+            }
+        }
+        if (self.bytes.len() as u64) < self.config.segment_bytes {
+            // The segment began shortly before a power cut that took its length.
+            file.allocate(0, self.config.segment_bytes, false)?;
+        }
+        for first_seq in stale.iter().chain(later) {
+            self.place.remove(*first_seq, false)?;
+        }
+        Ok(self.place.distrust_spare()?)
+    }
+
+    /// Writes records again that no marker calls synced: what was read may be in memory only, in
+    /// pages that the kernel calls clean after a failed sync, and then a sync alone does nothing.
+    fn write_again(&self) -> Result<(), LogError> {
+        for scanned in self.scanned.iter().rev() {
+            let first_seq = scanned.segment.first_seq;
+            if scanned.last_seq <= self.known && first_seq <= self.known {
+                break;
+            }
+            let Some(loaded) = self.place.load(first_seq, self.identity)? else {
+                return Err(Damage::NoSegment { seq: first_seq }.into());
+            };
+            let mut from = if first_seq > self.known { Some(0) } else { None };
+            let max = self.config.record_bytes_max;
+            scan_records(&loaded.bytes, &loaded.header, loaded.seed, max, |at, record| {
+                if record.position.seq > self.known {
+                    from = from.or(Some(at));
+                }
+                Ok::<(), LogError>(())
+            })?;
+            if let Some(from) = from.filter(|from| *from < scanned.end) {
+                file_of(scanned).write_at(&loaded.bytes[from..scanned.end], from as u64)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_of<F>(scanned: &Scanned<F>) -> &F {
+    scanned.segment.file.get().expect("a scanned segment is open")
+}
+
+/// Bytes up to the last one that is not zero.
+fn trailing(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|b| *b != 0).map_or(0, |at| at as u64 + 1)
+}

@@ -1,0 +1,220 @@
+//! The log dies at every effect, by process death and by power cut, again and again. What was
+//! synced is there, in order; what else is there was appended, and nothing is left out between.
+
+use std::sync::Arc;
+
+use atoll_disk::sim::{Fault, SimDisk, is_died};
+use atoll_log::{Config, Identity, Log, LogError, Opened, Position};
+use proptest::prelude::*;
+
+const IDENTITY: Identity = Identity { volume: 7, island: 3 };
+const CONFIG: Config = Config { segment_bytes: 4096, record_bytes_max: 1500, buffer_bytes_max: 16 << 10 };
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Append(usize),
+    Write,
+    Sync,
+    Prepare,
+    /// Releases this share, in percent, of what is synced.
+    Release(u64),
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..1500usize).prop_map(Step::Append),
+        3 => (0..40usize).prop_map(Step::Append),
+        6 => Just(Step::Write),
+        3 => Just(Step::Sync),
+        2 => Just(Step::Prepare),
+        1 => (0..=100u64).prop_map(Step::Release),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// What the owner of the log believes.
+#[derive(Debug, Default)]
+struct Model {
+    /// Every record, from sequence number 1 on.
+    records: Vec<(Position, Vec<u8>)>,
+    written: u64,
+    synced: u64,
+    checkpoint: Position,
+    incarnation: u32,
+}
+
+impl Model {
+    fn payload(&self, n: usize) -> Vec<u8> {
+        let salt = self.records.len() as u64 * 31 + u64::from(self.incarnation);
+        (0..n as u64).map(|i| ((i * 7 + salt) % 251) as u8 + 1).collect()
+    }
+
+    fn at(&self, seq: u64) -> Position {
+        if seq == 0 { Position::default() } else { self.records[seq as usize - 1].0 }
+    }
+}
+
+fn died(error: LogError) -> LogError {
+    match &error {
+        LogError::Io(inner) if is_died(inner) => {}
+        LogError::Stopped { reason } if reason.contains("died") => {}
+        other => panic!("not the death of the disk: {other:?}"),
+    }
+    error
+}
+
+/// Opens and compares with the model; the model then goes on from what was found.
+fn open(
+    disk: &SimDisk,
+    model: &mut Model,
+    must: u64,
+    floor: u64,
+) -> Result<(Log<SimDisk>, Opened), LogError> {
+    let mut found = Vec::new();
+    let opened =
+        Log::open(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, model.checkpoint, must, &mut |record| {
+            found.push((record.position, record.payload.to_vec()));
+            Ok(())
+        });
+    let (log, opened) = opened?;
+    let from = model.checkpoint.seq as usize;
+    let reach = from + found.len();
+    assert!(reach as u64 >= floor, "{floor} records must be there, {reach} are");
+    assert!(reach <= model.records.len(), "records were invented");
+    assert!(found == model.records[from..reach], "records are not those that were appended");
+    assert_eq!(opened.last, model.at(reach as u64));
+    assert_eq!(opened.records, found.len() as u64);
+    assert_eq!(log.last(), opened.last);
+    assert_eq!((log.written_upto(), log.synced_upto()), (opened.last.seq, opened.last.seq));
+    model.records.truncate(reach);
+    (model.written, model.synced) = (reach as u64, reach as u64);
+    model.incarnation += 1;
+    Ok((log, opened))
+}
+
+fn run(log: &mut Log<SimDisk>, disk: &SimDisk, model: &mut Model, steps: &[Step]) -> Result<(), LogError> {
+    for step in steps {
+        match *step {
+            Step::Append(n) => {
+                let (payload, last) = (model.payload(n), log.last());
+                match log.append(1, model.incarnation, &[&payload[..n / 3], &payload[n / 3..]]) {
+                    Ok(position) => {
+                        assert_eq!(position.seq, last.seq + 1);
+                        model.records.push((position, payload));
+                    }
+                    Err(LogError::Full) => assert_eq!(log.last(), last),
+                    Err(error) => return Err(died(error)),
+                }
+            }
+            Step::Write => {
+                if let Some(batch) = log.take_batch().map_err(died)? {
+                    let upto = batch.last().seq;
+                    assert!(log.take_batch().unwrap().is_none(), "two batches are under way");
+                    model.written = log.written(batch.perform()).map_err(died)?;
+                    assert_eq!(model.written, upto);
+                }
+            }
+            Step::Sync => {
+                if let Some(sync) = log.take_sync().map_err(died)? {
+                    assert!(log.take_sync().unwrap().is_none(), "two syncs are under way");
+                    model.synced = log.synced(sync.perform()).map_err(died)?;
+                    assert_eq!(model.synced, model.written);
+                }
+            }
+            Step::Prepare => {
+                if let Some(preparation) = log.preparation() {
+                    log.prepared(preparation.perform()).map_err(|error| died(error.into()))?;
+                }
+            }
+            Step::Release(percent) => {
+                let upto = model.checkpoint.seq.max(model.synced * percent / 100);
+                model.checkpoint = model.at(upto);
+                if let Some(removal) = log.release(upto) {
+                    log.removed(removal.perform()).map_err(|error| died(error.into()))?;
+                }
+            }
+            Step::Reopen => {
+                let (must, floor) = (model.synced, model.written);
+                *log = open(disk, model, must, floor).map_err(died)?.0;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One story of several lives. True if the last one got to its end.
+fn story(steps: &[Step], first_death: u64, faults: [bool; 3], seed: u64, blind: bool) -> bool {
+    let mut disk = SimDisk::new(seed);
+    let mut model = Model { incarnation: 1, ..Model::default() };
+    let mut log = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
+    let mut death = first_death;
+    for (life, power) in (0..).zip(faults) {
+        disk.die_after(death);
+        if run(&mut log, &disk, &mut model, steps).is_ok() {
+            return true;
+        }
+        // Opening dies too, at each of its effects after the other.
+        for n in 1.. {
+            let fault =
+                if power { Fault::PowerCut { seed: seed + life * 99 + n } } else { Fault::ProcessDeath };
+            disk = disk.revive(fault);
+            disk.die_after(n);
+            let floor = if power { model.synced } else { model.written };
+            let must = if blind { 0 } else { model.synced };
+            let mut copy = Model {
+                records: model.records.clone(),
+                checkpoint: model.checkpoint,
+                incarnation: model.incarnation,
+                ..Model::default()
+            };
+            match open(&disk, &mut copy, must, floor) {
+                Ok((opened, _)) => {
+                    (log, model) = (opened, copy);
+                    break;
+                }
+                Err(error) => drop(died(error)),
+            }
+        }
+        death = first_death / 2 + life + 1;
+    }
+    false
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn synced_records_survive_a_death_at_every_effect(
+        steps in prop::collection::vec(step(), 1..60),
+        faults in any::<[bool; 3]>(),
+        seed in any::<u32>(),
+        blind in any::<bool>(),
+    ) {
+        for death in 1.. {
+            if story(&steps, death, faults, u64::from(seed) + death * 1000, blind) {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_death_while_the_log_is_created_leaves_nothing_that_hinders_creating_it() {
+    for power in [false, true] {
+        for death in 1.. {
+            let disk = SimDisk::new(death);
+            disk.die_after(death);
+            let create = |disk: &SimDisk| {
+                Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default())
+            };
+            if create(&disk).is_ok() {
+                assert!(death > 4, "creating takes more effects than that");
+                break;
+            }
+            let disk = disk.revive(if power { Fault::PowerCut { seed: death } } else { Fault::ProcessDeath });
+            create(&disk).unwrap();
+            let disk = disk.revive(Fault::PowerCut { seed: death });
+            open(&disk, &mut Model::default(), 0, 0).unwrap();
+        }
+    }
+}

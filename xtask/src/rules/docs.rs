@@ -1,0 +1,114 @@
+//! The documents that have a form of their own.
+
+use super::imports::crate_folders;
+use crate::code::find_word;
+use crate::repo::{Repo, Violation};
+use std::collections::BTreeMap;
+
+const GLOSSARY: &str = "docs/GLOSSARY.md";
+const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
+
+/// The head of each table in the glossary.
+const HEAD: &[&str] = &["term", "meaning", "source"];
+
+/// One word for one thing: tables of three cells, each term once, each meaning a sentence.
+pub(super) fn glossary(repo: &Repo) -> Vec<Violation> {
+    let Some(text) = repo.get(GLOSSARY) else {
+        return vec![Violation::new(GLOSSARY, 0, "is missing")];
+    };
+    let mut broken = Vec::new();
+    let mut found = |line, what: String| broken.push(Violation::new(GLOSSARY, line, what));
+    let mut terms = BTreeMap::new();
+    // Lines of the table that a line belongs to: head, rule, rows.
+    let mut row = 0;
+    for (line, text) in (1..).zip(text.lines()) {
+        let Some(cells) = cells(text) else {
+            row = 0;
+            continue;
+        };
+        row += 1;
+        match (row, &cells[..]) {
+            (1, head) if head != HEAD => found(line, format!("a table's head is {}", HEAD.join(", "))),
+            (1, _) => {}
+            (2, rule) if rule.iter().any(|c| !c.trim_matches('-').is_empty()) => {
+                found(line, "no rule below the head".into())
+            }
+            (2, _) => {}
+            (_, [term, meaning, source]) => {
+                if term.is_empty() || source.is_empty() || !meaning.ends_with(['.', ')']) {
+                    found(line, "a row is a term, a sentence and a source".into());
+                }
+                if let Some(first) = terms.insert(term.to_lowercase(), line) {
+                    found(line, format!("{term} stands in line {first} already"));
+                }
+            }
+            (_, cells) => found(line, format!("a row has three cells, not {}", cells.len())),
+        }
+    }
+    if terms.is_empty() {
+        found(0, "has no terms".into());
+    }
+    broken
+}
+
+/// The cells of a table's line; none if it is no such line.
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    Some(inner.split('|').map(str::trim).collect())
+}
+
+/// Once there is a document of the architecture, each crate stands in it by folder or name.
+pub(super) fn architecture(repo: &Repo) -> Vec<Violation> {
+    let Some(text) = repo.get(ARCHITECTURE) else { return Vec::new() };
+    crate_folders(repo)
+        .into_iter()
+        .filter(|(name, folder)| find_word(text, name).is_none() && find_word(text, folder).is_none())
+        .map(|(_, folder)| Violation::new(ARCHITECTURE, 0, format!("does not name {folder}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<usize> {
+        glossary(&Repo::of(&[(GLOSSARY, text)])).iter().map(|v| v.line).collect()
+    }
+
+    #[test]
+    fn a_glossary_of_whole_rows_is_fine() {
+        let good = "# G\n\n| term | meaning | source |\n|---|---|---|\n| node | A daemon. | Atoll |\n\nText.\n\n\
+                    | term | meaning | source |\n| --- | --- | --- |\n| id | A number. | Atoll |\n";
+        assert_eq!(lines(good), [0; 0]);
+    }
+
+    #[test]
+    fn broken_rows_and_double_terms_are_found() {
+        let head = "| term | meaning | source |\n|---|---|---|\n| node | A daemon. | Atoll |\n";
+        for row in [
+            "| id | A number. |",
+            "| id | no sentence | Atoll |",
+            "| | A number. | Atoll |",
+            "| id | A number. | |",
+            "| Node | A daemon again. | Atoll |",
+            "| a | b | c | d |",
+        ] {
+            assert_eq!(lines(&format!("{head}{row}\n")), [4], "{row}");
+        }
+        assert_eq!(lines("| word | meaning | source |\n|---|---|---|\n| a | B. | c |\n"), [1]);
+        assert_eq!(lines("nothing\n"), [0]);
+        assert_eq!(glossary(&Repo::of(&[])).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_that_the_architecture_does_not_name_is_found() {
+        let manifest = "[package]\nname = \"atoll-core\"\n";
+        let with = |text: &str| {
+            architecture(&Repo::of(&[(ARCHITECTURE, text), ("crates/pure/core/Cargo.toml", manifest)])).len()
+        };
+        assert_eq!(with("about atoll-corex and pure/corex"), 1);
+        assert_eq!(with("`pure/core` has ids"), 0);
+        assert_eq!(with("`atoll-core` has ids"), 0);
+        assert!(architecture(&Repo::of(&[("crates/pure/core/Cargo.toml", manifest)])).is_empty());
+    }
+}

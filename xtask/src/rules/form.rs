@@ -1,0 +1,78 @@
+//! The outward form of files.
+
+use crate::repo::{Repo, Violation};
+
+/// Past this many lines a file has a second idea in it.
+const LINES_MAX: usize = 800;
+
+/// Files in which tabs and blanks at the end of a line are seen by nobody and only make differences.
+const PLAIN: &[&str] = &[".rs", ".md", ".toml", ".sh", ".ci/run"];
+
+/// Each Rust file starts by saying what it owns and what it never does.
+pub(super) fn first_line(repo: &Repo) -> Vec<Violation> {
+    let says = |text: &str| {
+        let doc = text.lines().next().and_then(|line| line.strip_prefix("//!"));
+        doc.is_some_and(|doc| doc.trim().len() > 10)
+    };
+    repo.ending(&[".rs"])
+        .filter(|(_, text)| !says(text))
+        .map(|(path, _)| Violation::new(path, 1, "does not start with a //! line that says what it owns"))
+        .collect()
+}
+
+/// No file is longer than a reader can keep in mind.
+pub(super) fn length(repo: &Repo) -> Vec<Violation> {
+    repo.ending(&[".rs"])
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(_, lines)| *lines > LINES_MAX)
+        .map(|(path, n)| {
+            Violation::new(path, 0, format!("has {n} lines, more than {LINES_MAX}: find the second idea"))
+        })
+        .collect()
+}
+
+/// No tabs, no blanks at the end of a line, no carriage returns, a newline at the end.
+pub(super) fn blanks(repo: &Repo) -> Vec<Violation> {
+    let mut broken = Vec::new();
+    for (path, text) in repo.ending(PLAIN) {
+        for (line, text) in (1..).zip(text.split('\n')) {
+            if text.contains('\t') {
+                broken.push(Violation::new(path, line, "a tab"));
+            }
+            if text.ends_with([' ', '\t', '\r']) {
+                broken.push(Violation::new(path, line, "blanks at the end"));
+            }
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            broken.push(Violation::new(path, 0, "no newline at the end"));
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_does_not_say_what_it_owns_is_found() {
+        for silent in ["", "use std::fmt;\n", "// a comment\n", "//!\n", "\n//! Says it too late.\n"] {
+            assert_eq!(first_line(&Repo::of(&[("crates/pure/x/tests/a.rs", silent)])).len(), 1, "{silent:?}");
+        }
+        assert!(first_line(&Repo::of(&[("a.rs", "//! Owns the ends of things.\n")])).is_empty());
+    }
+
+    #[test]
+    fn a_file_of_801_lines_is_found() {
+        assert!(length(&Repo::of(&[("a.rs", &"x\n".repeat(800))])).is_empty());
+        assert_eq!(length(&Repo::of(&[("a.rs", &"x\n".repeat(801))])).len(), 1);
+    }
+
+    #[test]
+    fn tabs_and_trailing_blanks_are_found_where_they_stand() {
+        let found =
+            blanks(&Repo::of(&[("a.rs", "a\n\tb\nc \nd\r\n"), ("Makefile", "x:\n\ty\n"), ("b.md", "end")]));
+        let places: Vec<_> = found.iter().map(|v| (v.path.as_str(), v.line)).collect();
+        assert_eq!(places, [("a.rs", 2), ("a.rs", 3), ("a.rs", 4), ("b.md", 0)]);
+    }
+}

@@ -1,0 +1,43 @@
+//! The rules of the repository, each a function from its files to the places where it is broken.
+
+mod calls;
+mod docs;
+mod form;
+mod imports;
+mod words;
+
+use crate::repo::{Repo, Violation};
+
+/// A rule's name and its check.
+type Rule = (&'static str, fn(&Repo) -> Vec<Violation>);
+
+/// Every rule.
+pub(crate) const RULES: &[Rule] = &[
+    ("imports go one way", imports::direction),
+    ("pure crates link nothing that touches the world", imports::pure_links),
+    ("every crate is described and linted", imports::described),
+    ("versions are named", imports::versions),
+    ("dependencies come from the public registry", imports::sources),
+    ("pure crates call nothing that touches the world", calls::pure),
+    ("nothing from outside is unwrapped", calls::unwraps),
+    ("nothing is left unfinished", calls::unfinished),
+    ("a file says what it owns", form::first_line),
+    ("a file has one idea", form::length),
+    ("no tabs, no trailing blanks", form::blanks),
+    ("some words do not stand here", words::banned),
+    ("the glossary is a table", docs::glossary),
+    ("the architecture names every crate", docs::architecture),
+];
+
+/// All violations of all rules, by file and line.
+pub(crate) fn check(repo: &Repo) -> Vec<Violation> {
+    let mut found: Vec<Violation> = RULES
+        .iter()
+        .flat_map(|(name, rule)| {
+            rule(repo).into_iter().map(move |v| Violation { what: format!("{} [{name}]", v.what), ..v })
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
