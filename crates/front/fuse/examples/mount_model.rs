@@ -1,7 +1,7 @@
 //! Mounts the reference model, to run conformance suites and measurements over the adapter alone:
-//! `mount_model MOUNT_POINT [keep|never] [writers|local] [READERS]`. Ends when its standard input does.
+//! `mount_model MOUNT_POINT [keep|never|alone] [writers|local] [READERS]`. Ends when its standard input does.
 
-use atoll_fuse::{Config, Flush, Locks, MountOptions, Mounted};
+use atoll_fuse::{Config, Flush, Keep, Locks, MountOptions, Mounted};
 use atoll_model::{AtimeRule, ModelFiles};
 use atoll_vfs::Caching;
 use std::path::Path;
@@ -15,7 +15,8 @@ fn main() {
     let readers = words.iter().find_map(|w| w.parse().ok()).unwrap_or(Config::default().readers);
     let flush = if says("writers") { Flush::Writers } else { Flush::Always };
     let locks = if says("local") { Locks::Local } else { Locks::Shared };
-    let config = Config { readers, locks, flush, ..Config::default() };
+    let keep = if says("alone") { Keep::Alone } else { Keep::Recallable };
+    let config = Config { readers, keep, locks, flush, ..Config::default() };
     let files = Arc::new(ModelFiles::new(AtimeRule::Always, caching));
     let options = MountOptions { set_id: true, devices: true, ..MountOptions::new("model") };
     let mounted = match Mounted::new(files, Path::new(point), &options, config) {

@@ -14,7 +14,7 @@ use crate::listing::Listing;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
 use crate::request::{Header, LockIn, Request, SetAttrIn};
-use crate::session::{Config, Flush, Locks, Readers};
+use crate::session::{Config, Flush, Keep, Locks, Readers};
 use atoll_core::{Ino, Time};
 use atoll_posix::{
     Allocation, Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime, Whence,
@@ -94,7 +94,7 @@ impl Core {
     /// Whether the kernel may keep what it is told now. Older kernels cannot be made to drop all
     /// names, so they keep none.
     fn keep(&self) -> bool {
-        self.config.keep_caches
+        self.config.keep != Keep::Nothing
             && self.agreed.get().is_some_and(|agreed| agreed.minor >= MINOR_INC_EPOCH)
             && self.files.caching() == Caching::UntilRecalled
     }
@@ -370,7 +370,6 @@ impl Core {
         let wanted = init::ASYNC_READ
             | init::BIG_WRITES
             | init::DONT_MASK
-            | init::AUTO_INVAL_DATA
             | init::DO_READDIRPLUS
             | init::READDIRPLUS_AUTO
             | init::ASYNC_DIO
@@ -390,7 +389,11 @@ impl Core {
             // Without opens, a truncation comes by itself.
             Locks::Local => init::NO_OPEN_SUPPORT,
         };
-        let mut flags = offered & (wanted | by_locks);
+        let by_keep = match self.config.keep {
+            Keep::Alone => init::EXPLICIT_INVAL_DATA,
+            Keep::Nothing | Keep::Recallable => init::AUTO_INVAL_DATA,
+        };
+        let mut flags = offered & (wanted | by_locks | by_keep);
         if offered & init::INIT_EXT != 0 {
             flags |= init::INIT_EXT;
         } else {

@@ -21,7 +21,7 @@ mod session;
 
 pub use counters::Count;
 pub use mount::{MountError, MountOptions};
-pub use session::{Config, Flush, Locks};
+pub use session::{Config, Flush, Keep, Locks};
 
 use atoll_vfs::Files;
 use session::{NotStarted, Session};

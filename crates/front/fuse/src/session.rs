@@ -39,6 +39,20 @@ pub enum Flush {
     Writers,
 }
 
+/// What the kernel may keep of what it was told: names, attributes, pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keep {
+    /// Nothing. It asks every time.
+    Nothing,
+    /// What the volume allows, until it is recalled.
+    #[default]
+    Recallable,
+    /// The same, and the caller vouches that nobody else opens the volume while this mount lives.
+    /// Pages then survive the mount's own writes, which otherwise look to the kernel like another
+    /// one's, so that it drops a file's pages when it is read after a write.
+    Alone,
+}
+
 /// Who keeps file locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Locks {
@@ -57,8 +71,8 @@ pub struct Config {
     /// Threads that wait for requests. Two serve one busy client best; more are added, up to 32,
     /// while operations are slow.
     pub readers: usize,
-    /// Let the kernel keep what the volume allows. Off, it asks for everything every time.
-    pub keep_caches: bool,
+    /// What the kernel may keep.
+    pub keep: Keep,
     /// Who keeps file locks.
     pub locks: Locks,
     /// Which closes are heard of, if locks are shared.
@@ -70,7 +84,13 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { readers: 2, keep_caches: true, locks: Locks::Shared, flush: Flush::Always, birth_times: false }
+        Self {
+            readers: 2,
+            keep: Keep::Recallable,
+            locks: Locks::Shared,
+            flush: Flush::Always,
+            birth_times: false,
+        }
     }
 }
 
@@ -222,11 +242,17 @@ fn read_requests(core: &Arc<Core>) {
     let last = {
         let mut state = core.readers.lock();
         state.phase = Phase::Ended;
-        state.threads -= 1;
-        state.threads == 0
+        // The last one stays in the count until all is cleared up, for whoever waits for the end.
+        if state.threads > 1 {
+            state.threads -= 1;
+            false
+        } else {
+            true
+        }
     };
     if last {
         end(core);
+        core.readers.lock().threads = 0;
     }
     core.readers.changed.notify_all();
 }

@@ -3,13 +3,14 @@
 mod common;
 
 use atoll_core::{Ino, Name};
-use atoll_fuse::{Config, MountError, MountOptions, Mounted};
+use atoll_fuse::{Config, Keep, MountError, MountOptions, Mounted};
 use atoll_posix::{Kind, Op};
 use atoll_vfs::Caching;
 use common::{Memory, Place, World, can_mount, eventually, python};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ fn ten_thousand_names_are_listed_once_each_and_in_pieces() {
         &world.place.0,
     );
     assert_eq!(walked.trim(), "10000 10000");
-    let all = std::process::Command::new("ls").arg("-a").arg(&dir).output().unwrap();
+    let all = Command::new("ls").arg("-a").arg(&dir).output().unwrap();
     assert_eq!(String::from_utf8(all.stdout).unwrap().lines().take(2).collect::<Vec<_>>(), [".", ".."]);
 }
 
@@ -194,7 +195,7 @@ fn what_is_kept_is_used_until_recalled_and_not_after() {
     fs::create_dir(world.at("sub")).unwrap();
     fs::write(world.at("f"), b"old").unwrap();
     let open = fs::File::open(world.at("f")).unwrap();
-    let inside = std::process::Command::new("sleep").arg("60").current_dir(world.at("sub")).spawn();
+    let inside = Command::new("sleep").arg("60").current_dir(world.at("sub")).spawn();
     let mut inside = inside.unwrap();
     assert_eq!(fs::read(world.at("f")).unwrap(), b"old");
     assert!(fs::metadata(world.at("absent")).is_err());
@@ -361,7 +362,7 @@ fn groups_are_looked_up_only_for_who_is_refused() {
         &world.place.0,
     );
     assert_eq!(fs::metadata(world.at("d/in")).unwrap().uid(), 65534);
-    let refused = std::process::Command::new("python3")
+    let refused = Command::new("python3")
         .args([
             "-c",
             "import os,sys\nos.setgroups([4243]);os.setgid(4242);os.setuid(65534)\nos.mkdir(sys.argv[1])",
@@ -432,7 +433,7 @@ fn a_mount_that_was_removed_by_others_is_noticed_and_what_follows_there_left_alo
     }
     let world = World::new("others");
     fs::write(world.at("f"), b"x").unwrap();
-    assert!(std::process::Command::new("umount").arg(&world.place.0).status().unwrap().success());
+    assert!(Command::new("umount").arg(&world.place.0).status().unwrap().success());
     world.mounted().wait();
     let second = Mounted::new(
         Arc::new(Memory::default()),
@@ -485,7 +486,7 @@ fn what_a_killed_daemon_left_is_cleared_by_the_next_mount() {
         return;
     }
     let place = Place::new("killed");
-    let mut daemon = std::process::Command::new(std::env::current_exe().unwrap())
+    let mut daemon = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "a_daemon_to_be_killed"])
         .env("ATOLL_FUSE_KILLED_AT", &place.0)
         .stdout(std::process::Stdio::null())
@@ -505,4 +506,37 @@ fn what_a_killed_daemon_left_is_cleared_by_the_next_mount() {
 
 fn mounted_at(path: &std::path::Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").unwrap().contains(path.to_str().unwrap())
+}
+
+#[test]
+fn pages_survive_own_writes_only_where_nobody_else_can_write() {
+    if !can_mount() {
+        return;
+    }
+    for (keep, again) in [(Keep::Alone, false), (Keep::Recallable, true), (Keep::Nothing, true)] {
+        let world = World::with("pages", Arc::new(Memory::default()), Config { keep, ..Config::default() });
+        fs::write(world.at("f"), vec![b'.'; 100_000]).unwrap();
+        assert_eq!(fs::read(world.at("f")).unwrap().len(), 100_000);
+        let reads = world.requests("READ");
+        let file = fs::File::options().read(true).write(true).open(world.at("f")).unwrap();
+        file.write_all_at(b"own", 50_000).unwrap();
+        let mut seen = [0; 5];
+        file.read_exact_at(&mut seen, 49_999).unwrap();
+        assert_eq!(&seen, b".own.");
+        assert_eq!(world.requests("READ") > reads, again, "{keep:?}");
+    }
+}
+
+#[test]
+fn what_others_mounted_below_is_detached_by_a_recall_when_it_is_walked() {
+    if !can_mount() {
+        return;
+    }
+    let world = World::new("below");
+    fs::create_dir(world.at("d")).unwrap();
+    let tmpfs = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(world.at("d")).status();
+    assert!(tmpfs.unwrap().success() && mounted_at(&world.at("d")));
+    world.files.recall();
+    assert!(fs::metadata(world.at("d")).is_ok());
+    assert!(!mounted_at(&world.at("d")), "the kernel has learnt to keep it: say so in KERNEL.md");
 }

@@ -1,1 +1,16 @@
-//! What a cluster knows of itself.
+//! What a cluster knows of itself: its volumes and their nodes, and the data directory of a node.
+//!
+//! Never touches a file of a volume, and takes no part in serving one: a node whose control store
+//! is away goes on with what it knows.
+
+pub mod data_dir;
+mod embedded;
+mod node_file;
+mod source;
+mod store;
+
+pub use data_dir::{DataDir, DataDirError};
+pub use embedded::EmbeddedStore;
+pub use node_file::{Identity, NODE_FORMAT};
+pub use source::{Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};
+pub use store::{ControlError, ControlStore, VolumeRef};

@@ -162,3 +162,97 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    fn pair() -> (Stream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Stream::unix(OwnedFd::from(ours)), theirs)
+    }
+
+    fn count_slow() -> Rc<Cell<u32>> {
+        let count = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&count);
+        atoll_handover::before_slow(move || seen.set(seen.get() + 1));
+        count
+    }
+
+    #[test]
+    fn a_thread_says_so_before_it_waits_for_room_and_gives_up_in_time() {
+        let (stream, _silent) = pair();
+        let outbox = Outbox::new(Duration::from_millis(50));
+        let slow = count_slow();
+        outbox.send(&stream, b"head", b"fits").unwrap();
+        assert_eq!(slow.get(), 0);
+        let large = vec![0; 64 * 1024 * 1024];
+        assert_eq!(outbox.send(&stream, b"head", &large), Err(Stuck::NotReading));
+        assert_eq!(slow.get(), 1);
+        assert_eq!(outbox.send(&stream, b"head", b""), Err(Stuck::Closed));
+    }
+
+    #[test]
+    fn while_one_thread_writes_small_frames_are_left_with_it_and_large_ones_wait() {
+        let (stream, mut theirs) = pair();
+        let outbox = Arc::new(Outbox::new(Duration::from_secs(20)));
+        let first = vec![1; 8 * 1024 * 1024];
+        let second = vec![3; LEFT_FRAME_BYTES_MAX];
+        thread::scope(|scope| {
+            scope.spawn(|| outbox.send(&stream, b"", &first).unwrap());
+            while !outbox.lock().writing {
+                thread::yield_now();
+            }
+            let slow = count_slow();
+            outbox.send(&stream, &[2], &[2; 9]).unwrap();
+            assert_eq!((outbox.lock().left.len(), slow.get()), (10, 0));
+            let waits = scope.spawn(|| {
+                let slow = count_slow();
+                outbox.send(&stream, &[3], &second).unwrap();
+                slow.get()
+            });
+            while outbox.lock().waiting == 0 {
+                thread::yield_now();
+            }
+            let mut all = vec![0; first.len() + 10 + 1 + second.len()];
+            theirs.read_exact(&mut all).unwrap();
+            assert!(all[..first.len()].iter().all(|b| *b == 1));
+            assert_eq!(all[first.len()..first.len() + 10], [2; 10]);
+            assert!(all[first.len() + 10..].iter().all(|b| *b == 3));
+            assert_eq!(waits.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn no_more_is_left_with_a_thread_than_the_bound_says() {
+        let (stream, theirs) = pair();
+        let outbox = Outbox::new(Duration::from_secs(20));
+        let first = vec![1; 8 * 1024 * 1024];
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| outbox.send(&stream, b"", &first));
+            while !outbox.lock().writing {
+                thread::yield_now();
+            }
+            let small = &[0; LEFT_FRAME_BYTES_MAX][..];
+            for _ in 0..LEFT_BYTES_MAX / small.len() {
+                outbox.send(&stream, small, b"").unwrap();
+            }
+            let beyond = scope.spawn(|| outbox.send(&stream, small, b""));
+            while outbox.lock().waiting == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(outbox.lock().left.len(), LEFT_BYTES_MAX);
+            drop(theirs);
+            assert!(matches!(writer.join().unwrap(), Err(Stuck::Io(_))));
+            assert_eq!(beyond.join().unwrap(), Err(Stuck::Closed));
+        });
+    }
+}

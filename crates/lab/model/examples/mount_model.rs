@@ -3,7 +3,7 @@
 //!
 //! `mount_model DIRECTORY [--cached]`
 
-use atoll_fuse::{Config, Mounted, MountOptions};
+use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_model::{AtimeRule, ModelFiles};
 use atoll_vfs::Caching;
 use std::error::Error;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = Arc::new(ModelFiles::new(AtimeRule::Always, caching));
     let options = MountOptions { set_id: true, devices: true, ..MountOptions::new("model") };
     let volume: Arc<ModelFiles> = Arc::clone(&files);
-    let mounted = Mounted::new(volume, &point, &options, Config { keep_caches: cached, ..Config::default() })?;
+    let mounted = Mounted::new(volume, &point, &options, Config::default())?;
     println!("mounted on {}; a line ends it", mounted.path().display());
     std::io::stdin().read_line(&mut String::new())?;
     drop(mounted);

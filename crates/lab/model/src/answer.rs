@@ -79,7 +79,8 @@ pub fn differences(expected: &Answer, got: &Answer, strict: Strictness) -> Vec<S
         (Answer::Entries { entries: a, eof: true }, Answer::Entries { entries: b, eof: true }) => {
             out = listing_differences(a, b, strict);
         }
-        (Answer::Entries { .. }, Answer::Entries { .. }) | (Answer::Statfs { .. }, Answer::Statfs { .. }) => {}
+        (Answer::Entries { .. }, Answer::Entries { .. }) | (Answer::Statfs { .. }, Answer::Statfs { .. }) => {
+        }
         (Answer::Lock { lock: a }, Answer::Lock { lock: b })
             if a.kind == LockKind::Unlock && b.kind == LockKind::Unlock => {}
         (Answer::Removed { orphan: a }, Answer::Removed { orphan: b }) => {

@@ -206,8 +206,7 @@ mod tests {
 
         fn run(&mut self, caller: &Caller, op: Op, data: &[u8]) -> Result<(Answer, Vec<u8>), Errno> {
             self.clock += 1;
-            let outcome =
-                self.model.apply(Time::from_nanos(self.clock), SessionId(1), caller, &op, data);
+            let outcome = self.model.apply(Time::from_nanos(self.clock), SessionId(1), caller, &op, data);
             self.model.check();
             match outcome? {
                 Outcome::Answered(answer, bytes) => Ok((answer, bytes)),

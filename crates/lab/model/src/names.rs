@@ -101,8 +101,7 @@ impl Model {
         body: Body,
     ) -> Result<Ino, Denied> {
         let above = self.node(dir)?;
-        let born =
-            born(caller, above.owned(), above.default_acl.as_ref(), new.kind, new.mode, new.umask)?;
+        let born = born(caller, above.owned(), above.default_acl.as_ref(), new.kind, new.mode, new.umask)?;
         let ino = self.mint();
         let device = matches!(new.kind, Kind::CharDevice | Kind::BlockDevice);
         let (size, blocks) = match &body {
@@ -428,7 +427,13 @@ impl Model {
             left = left.saturating_sub(cost);
             let attr = self.node(*ino)?.attr;
             let found = plus.then_some(Found { attr, attr_current: true });
-            entries.push(DirEntry { name: (*name).clone(), ino: *ino, kind: attr.kind, cookie: *cookie, found });
+            entries.push(DirEntry {
+                name: (*name).clone(),
+                ino: *ino,
+                kind: attr.kind,
+                cookie: *cookie,
+                found,
+            });
         }
         let eof = entries.len() == listed.len();
         self.accessed(dir, now);

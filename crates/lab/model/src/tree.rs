@@ -277,7 +277,8 @@ impl Model {
             let Ok(directory) = node.directory() else { continue };
             let mut subdirectories = 0;
             for (child, cookie) in directory.entries.values() {
-                let there = self.nodes.get(child).unwrap_or_else(|| panic!("{ino} names {child}, which is gone"));
+                let there =
+                    self.nodes.get(child).unwrap_or_else(|| panic!("{ino} names {child}, which is gone"));
                 *names.entry(*child).or_default() += 1;
                 assert!(*cookie >= FIRST_COOKIE && *cookie <= directory.last_cookie);
                 if there.is_directory() {

@@ -224,7 +224,9 @@ impl Workload {
     }
 
     fn mode(&mut self) -> u32 {
-        *self.rng.pick(&[0o644, 0o755, 0o777, 0o700, 0o000, 0o640, 0o2775, 0o1777, 0o4755, 0o6711, 0o705, 0o2664])
+        *self
+            .rng
+            .pick(&[0o644, 0o755, 0o777, 0o700, 0o000, 0o640, 0o2775, 0o1777, 0o4755, 0o6711, 0o705, 0o2664])
     }
 
     fn offset(&mut self) -> u64 {
@@ -486,7 +488,18 @@ impl Workload {
 fn names() -> Vec<Name> {
     let long = [b'n'; Name::BYTES_MAX];
     let names: [&[u8]; 12] = [
-        b"a", b"b", b"c", b"d", b"file", b"...", b" ", b"\xff\xfe", b"new\nline", b"-rf", b"a.atoll-1", &long,
+        b"a",
+        b"b",
+        b"c",
+        b"d",
+        b"file",
+        b"...",
+        b" ",
+        b"\xff\xfe",
+        b"new\nline",
+        b"-rf",
+        b"a.atoll-1",
+        &long,
     ];
     names.iter().map(|name| Name::new(name).expect("each is a name")).collect()
 }

@@ -65,6 +65,11 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
+    /// The next byte, without taking it.
+    pub fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
     /// Takes exactly `n` bytes.
     pub fn take(&mut self, n: usize, what: &'static str) -> Result<&'a [u8], Malformed> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(Malformed { what })?;
@@ -300,6 +305,7 @@ macro_rules! wire_enum {
 }
 
 #[cfg(test)]
+#[allow(unreachable_pub)]
 mod tests {
     use super::*;
 

@@ -218,7 +218,7 @@ impl Island {
             },
             (Some((value, _)), _) => {
                 xattr::check_value(value.len())?;
-                self.space()?;
+                self.space(value.len() as u64)?;
                 xattrs.set(name.clone(), value.clone());
             }
             // Taking away an ACL that is not there is fine, as Linux has it.

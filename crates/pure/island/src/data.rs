@@ -151,8 +151,8 @@ impl Island {
         if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
             return Err(Errno::EFBIG.into());
         }
-        self.space()?;
         let old = self.old_sums(ino, offset, len, size)?;
+        self.space(len)?;
         self.enter(ino, Use::Exclusive, turn)?;
         let overwrites = offset < size;
         if call.data.len() <= CARRY_BYTES_MAX {
@@ -296,7 +296,7 @@ impl Island {
         let attr = self.regular(ino)?;
         let (size, len) = (attr.size, after.size);
         if len > size {
-            self.space()?;
+            self.space(0)?;
         }
         let old = match sum::block_of_cut(len, size) {
             Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
@@ -384,7 +384,7 @@ impl Island {
             return Err(Errno::EFBIG.into());
         }
         if !matches!(what, Allocation::PunchHole) {
-            self.space()?;
+            self.space(0)?;
         }
         // The last block may grow.
         if size % BLOCK_BYTES != 0 {
@@ -531,7 +531,7 @@ impl Island {
         if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
             return Err(Errno::EINVAL.into());
         }
-        self.space()?;
+        self.space(len)?;
         let (first, count) = sum::blocks_of(from_offset, len);
         let from_sums = self.state.sums(from, first, count)?;
         let old = self.old_sums(to, to_offset, len, target.size)?;

@@ -1,7 +1,7 @@
 //! Directories as names: mkdir, rmdir, renames of directories within one directory. The parent
 //! owner judges the name; where the directory's own owner is another island, a transaction.
 
-use atoll_core::{Ino, Key, Name, Stamp, Time, TxnId};
+use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
 use atoll_proto::{
@@ -32,7 +32,7 @@ impl Island {
         let default = self.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let of = owned_by(&parent.fixed);
         let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
-        self.space()?;
+        self.space(0)?;
         let key = self.key_of_child(dir, name)?;
         let owner = self.config.table.owner(key);
         let chain = if owner == self.config.id { Vec::new() } else { self.chain(dir)? };
@@ -329,8 +329,8 @@ impl Island {
             Work::Adopt { dir, time, chain } => {
                 for above in chain {
                     self.state.dir(above.ino)?;
-                    if above.place.name.is_some() {
-                        self.state.entry(above.place.parent, above.place.name.as_ref().expect("checked"))?;
+                    if let Some(name) = &above.place.name {
+                        self.state.entry(above.place.parent, name)?;
                     }
                 }
                 if self.config.table.owner(dir.key) != self.config.id {
@@ -400,7 +400,3 @@ pub(crate) fn staged_dir(decision: &Decision, ino: Ino) -> Option<Dir> {
     })
 }
 
-/// The key under which a directory's requests are routed, if an entry is one.
-pub(crate) fn key_of(entry: &Entry) -> Option<Key> {
-    entry.stub.as_ref().map(|stub| stub.key)
-}

@@ -189,7 +189,8 @@ pub struct Island {
     last_stamp: Stamp,
     mint_next: u64,
     mint_limit: u64,
-    full: bool,
+    /// Bytes that may still be used up before only deletes are let through.
+    room: u64,
     pub(crate) out: Vec<Effect>,
     /// Effects that wait until a record is committed, in the order of the records.
     gated: VecDeque<(u64, Effect)>,
@@ -252,7 +253,7 @@ impl Island {
             last_stamp: meta.stamp,
             mint_next: meta.mint_limit.max(Ino::FIRST_COUNTER),
             mint_limit: meta.mint_limit,
-            full: false,
+            room: 0,
             out: Vec::new(),
             gated: VecDeque::new(),
             loading: IdMap::default(),
@@ -285,10 +286,19 @@ impl Island {
         island
     }
 
+    /// Changes rows whose bodies could not be brought in line with them, when the island opens.
+    pub fn correct(&mut self, changes: Vec<atoll_proto::Change>) {
+        if !changes.is_empty() {
+            let mut decision = Decision::new();
+            changes.into_iter().for_each(|change| decision.push(change));
+            self.decide(decision);
+            self.want_sync();
+        }
+    }
+
     /// Takes an event; what is to be done for it is added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.now = now;
-        std::mem::swap(&mut self.out, out);
         match event {
             Event::Request { link, id, request, data } => {
                 self.counters.requests += 1;
@@ -307,12 +317,13 @@ impl Island {
             Event::BodyDone(ticket, result) => self.body_done(ticket, result),
             Event::CheckpointDone => self.checkpoint_done(),
             Event::Tick { bytes_available } => {
-                self.full = bytes_available < self.config.reserve_bytes;
+                self.room = bytes_available.saturating_sub(self.config.reserve_bytes);
                 self.tick();
             }
             Event::CheckpointWanted => self.begin_checkpoint(),
         }
-        std::mem::swap(&mut self.out, out);
+        // With what was decided before the first event, when the island began.
+        out.append(&mut self.out);
     }
 
     // --------------------------------------------------------------- inspection
@@ -591,9 +602,13 @@ impl Island {
         }
     }
 
-    /// `ENOSPC` if only what frees space is let through.
-    pub(crate) fn space(&self) -> Result<(), Stop> {
-        if self.full { Err(Errno::ENOSPC.into()) } else { Ok(()) }
+    /// `ENOSPC` unless there is room for `bytes` more. Counts down between two looks at the disk,
+    /// so that what was acknowledged always finds its place.
+    pub(crate) fn space(&mut self, bytes: u64) -> Result<(), Stop> {
+        // In the log and in the body, and a row or two.
+        let need = 2 * bytes + 4096;
+        self.room = self.room.checked_sub(need).ok_or(Stop::Fail(Errno::ENOSPC))?;
+        Ok(())
     }
 
     // -------------------------------------------------------------- log and sync
@@ -638,6 +653,10 @@ impl Island {
         self.synced = self.synced.max(upto);
         if self.synced >= self.state.seq() {
             self.unsynced_since_ms = None;
+        }
+        if self.sync_wanted > self.synced {
+            // Asked for while the last sync was under way.
+            self.when_committed(self.sync_wanted, Effect::Sync);
         }
         if self.state.meta().mint_limit != self.mint_limit && self.synced >= self.sync_wanted {
             self.mint_limit = self.state.meta().mint_limit;

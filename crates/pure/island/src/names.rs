@@ -50,8 +50,8 @@ impl Island {
         let default = self.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let born =
             perm::born(call.caller(), owned_by(&parent.fixed), default.as_ref(), *kind, *mode, *umask)?;
-        self.space()?;
         let parent = parent.clone();
+        self.space(0)?;
         let ino = self.mint()?;
         let now = self.time();
         let size = target.len() as u64;
@@ -113,7 +113,7 @@ impl Island {
         if row.attr.nlink >= LINKS_MAX {
             return Err(Errno::EMLINK.into());
         }
-        self.space()?;
+        self.space(0)?;
         let now = self.time();
         row.attr.nlink += 1;
         row.attr.ctime = now;

@@ -14,9 +14,9 @@ use crate::path::done;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
 /// keeps for less (see the client).
-pub const LEASE_MS: u64 = 30_000;
+pub(crate) const LEASE_MS: u64 = 30_000;
 /// Milliseconds after which a silent session ends: its locks and orphans go.
-pub const SESSION_MS: u64 = 120_000;
+pub(crate) const SESSION_MS: u64 = 120_000;
 
 /// What is known of clients, beyond what must survive.
 #[derive(Debug, Default)]

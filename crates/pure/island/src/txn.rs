@@ -113,7 +113,6 @@ impl Island {
         match self.commit_work(call, decision, &begun.work) {
             Ok(step) => {
                 let seq = self.state.seq();
-                self.send(seq, begun.partner, Peer::Decided { txn, commit: true, work: None });
                 self.txns.unconfirmed.push((seq, txn, begun.partner));
                 self.release_names(txn, begun.dir, &begun.names);
                 let call = begun.call.expect("kept when it was begun");
@@ -122,6 +121,8 @@ impl Island {
                     Step::Later(Later::Applied(stamp, outcome)) => self.await_applied(call, stamp, outcome),
                     Step::Later(_) | Step::Answered => unreachable!("a commit waits for the journal only"),
                 }
+                // The client first: it need not wait for the participant's record.
+                self.send(seq, begun.partner, Peer::Decided { txn, commit: true, work: None });
                 self.let_waiters_in(txn);
             }
             Err(Stop::Load(loads)) => {

@@ -249,3 +249,171 @@ impl Decode for Acl {
         Self::parse(r.take_bytes("acl")?).ok().flatten().ok_or(Malformed::new("acl"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Kind;
+    use crate::perm::check;
+    use proptest::prelude::*;
+
+    fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut out = VERSION.to_le_bytes().to_vec();
+        for (tag, perm, id) in entries {
+            out.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
+            out.extend(id.to_le_bytes());
+        }
+        out
+    }
+
+    fn acl(entries: &[(u16, u16, u32)]) -> Acl {
+        Acl::parse(&value(entries)).unwrap().unwrap()
+    }
+
+    /// user::rw-, user:5:rw-, user:6:r--, group::r--, group:7:rw-, group:8:---, mask::rw-, other::---
+    const RICH: &[(u16, u16, u32)] = &[
+        (USER_OBJ, 6, NO_ID),
+        (USER, 6, 5),
+        (USER, 4, 6),
+        (GROUP_OBJ, 4, NO_ID),
+        (GROUP, 6, 7),
+        (GROUP, 0, 8),
+        (MASK, 6, NO_ID),
+        (OTHER, 4, NO_ID),
+    ];
+
+    #[test]
+    fn setfacl_s_own_bytes_come_back() {
+        // What `setfacl -m u:1001:rw,g:2000:r` stores on ext4 for a file of mode 0644.
+        let stored =
+            b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x06\0\xe9\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\
+            \x08\0\x04\0\xd0\x07\0\0\x10\0\x06\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+        let parsed = Acl::parse(stored).unwrap().unwrap();
+        assert_eq!(parsed.to_xattr(), stored);
+        assert_eq!(parsed.to_mode(0o4000), 0o4664);
+        assert_eq!(Acl::from_slice(&parsed.to_vec()), Ok(parsed));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_refused() {
+        let (u, g, o) = ((USER_OBJ, 7, NO_ID), (GROUP_OBJ, 5, NO_ID), (OTHER, 5, NO_ID));
+        assert_eq!(Acl::parse(&value(&[])), Ok(None));
+        assert!(Acl::parse(&value(&[u, g, o])).unwrap().unwrap().is_minimal());
+        let refused: &[&[(u16, u16, u32)]] = &[
+            &[u],
+            &[u, g],
+            &[g, u, o],
+            &[u, g, o, o],
+            &[u, u, g, o],
+            &[u, (USER, 7, 5), g, o],
+            &[u, g, (GROUP, 7, 5), o],
+            &[u, (USER, 7, NO_ID), g, (MASK, 7, NO_ID), o],
+            &[u, g, (MASK, 7, NO_ID), (MASK, 7, NO_ID), o],
+            &[u, g, (MASK, 8, NO_ID), o],
+            &[u, g, (0x40, 7, NO_ID), o],
+        ];
+        for entries in refused {
+            assert_eq!(Acl::parse(&value(entries)), Err(Errno::EINVAL), "{entries:?}");
+        }
+        let whole = value(RICH);
+        assert_eq!(Acl::parse(&whole[..whole.len() - 1]), Err(Errno::EINVAL));
+        assert_eq!(Acl::parse(&whole[..3]), Err(Errno::EINVAL));
+        assert_eq!(Acl::parse(&[&[1, 0, 0, 0], &whole[4..]].concat()), Err(Errno::EOPNOTSUPP));
+    }
+
+    fn judge(acl: &Acl, uid: u32, groups: Option<&[u32]>, want: Access) -> Result<(), Denied> {
+        let caller = Caller { uid, gid: 900, groups: groups.map(<[u32]>::to_vec) };
+        let file = Owned { uid: 1, gid: 2, mode: acl.to_mode(0), kind: Kind::Regular };
+        check(&caller, file, want, Some(acl))
+    }
+
+    #[test]
+    fn the_first_class_that_matches_decides_under_the_mask() {
+        let denied = Err(Denied::Errno(Errno::EACCES));
+        let mut rich = acl(RICH);
+        let (read, write) = (Access::READ, Access::WRITE);
+        assert_eq!(judge(&rich, 5, Some(&[8]), write), Ok(()));
+        assert_eq!(judge(&rich, 6, Some(&[7]), write), denied, "a named user is not asked for groups");
+        assert_eq!(judge(&rich, 9, Some(&[8, 7]), write), Ok(()), "one group that grants is enough");
+        assert_eq!(judge(&rich, 9, Some(&[8, 2]), write), denied);
+        assert_eq!(judge(&rich, 9, Some(&[8]), read), denied, "a matching group shuts out other");
+        assert_eq!(judge(&rich, 9, Some(&[]), read), Ok(()));
+        rich.chmod(0o644);
+        assert_eq!(judge(&rich, 5, Some(&[]), write), denied);
+        assert_eq!(judge(&rich, 9, Some(&[7]), write), denied);
+        assert_eq!(judge(&rich, 9, Some(&[7]), read), Ok(()));
+    }
+
+    #[test]
+    fn chmod_changes_the_mask_if_there_is_one_and_the_group_if_not() {
+        let mut rich = acl(RICH);
+        rich.chmod(0o751);
+        assert_eq!(rich.to_mode(0), 0o751);
+        assert_eq!((rich.group_obj, rich.mask), (4, Some(5)));
+        let mut plain = Acl::from_mode(0o640);
+        plain.chmod(0o751);
+        assert_eq!(plain, Acl::from_mode(0o751));
+    }
+
+    #[test]
+    fn a_default_acl_is_inherited_under_the_mode_asked_for() {
+        let (mode, inherited) = acl(RICH).inherit(0o2640);
+        assert_eq!(mode, 0o2640);
+        let inherited = inherited.unwrap();
+        assert_eq!((inherited.mask, inherited.other, inherited.group_obj), (Some(4), 0, 4));
+        assert_eq!(Acl::from_mode(0o750).inherit(0o666), (0o640, None), "a minimal one collapses");
+    }
+
+    #[test]
+    fn setting_an_acl_shows_in_the_mode_and_may_take_set_gid() {
+        let file = Owned { uid: 5, gid: 7, mode: 0o6755, kind: Kind::Regular };
+        let by = |groups: Option<&[u32]>, kill| {
+            let caller = Caller { uid: 5, gid: 5, groups: groups.map(<[u32]>::to_vec) };
+            set_access(&caller, file, Some(acl(RICH)), kill).map(|(stored, mode)| (stored.is_some(), mode))
+        };
+        assert_eq!(by(Some(&[7]), false), Ok((true, 0o6664)));
+        assert_eq!(by(Some(&[]), false), Ok((true, 0o4664)));
+        assert_eq!(by(None, false), Err(Denied::NeedGroups));
+        assert_eq!(by(None, true), Ok((true, 0o4664)));
+        let minimal = set_access(&Caller::ROOT, file, Some(Acl::from_mode(0o600)), false);
+        assert_eq!(minimal, Ok((None, 0o6600)));
+        assert_eq!(set_access(&Caller::ROOT, file, None, false), Ok((None, 0o6755)));
+    }
+
+    proptest! {
+        #[test]
+        fn groups_are_asked_for_exactly_when_they_decide(
+            perms in proptest::collection::vec(0u16..8, 6), want in 1u8..8, uid in 4u32..7,
+        ) {
+            let rich = acl(&[
+                (USER_OBJ, 7, NO_ID), (USER, perms[0], 5), (GROUP_OBJ, perms[1], NO_ID), (GROUP, perms[2], 7),
+                (GROUP, perms[3], 8), (MASK, perms[4], NO_ID), (OTHER, perms[5], NO_ID),
+            ]);
+            let want = Access::from_bits(want);
+            // Every set of groups that the caller could be in.
+            let all = (0..8u32).map(|set| {
+                let groups: Vec<u32> =
+                    [2, 7, 8].into_iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1).map(|(_, g)| g).collect();
+                judge(&rich, uid, Some(&groups), want)
+            });
+            let mut all: Vec<_> = all.collect();
+            let first = all[0];
+            all.retain(|verdict| *verdict != first);
+            let expected = if all.is_empty() { first } else { Err(Denied::NeedGroups) };
+            prop_assert_eq!(judge(&rich, uid, None, want), expected);
+        }
+
+        #[test]
+        fn no_bytes_make_the_parser_panic_and_what_parses_comes_back(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            let mut bytes = bytes;
+            if let Some(head) = bytes.first_chunk_mut::<4>() {
+                *head = VERSION.to_le_bytes();
+            }
+            if let Ok(Some(acl)) = Acl::parse(&bytes) {
+                prop_assert_eq!(Acl::parse(&acl.to_xattr()), Ok(Some(acl)));
+            }
+        }
+    }
+}

@@ -146,3 +146,88 @@ pub const fn check_value(bytes: usize) -> Result<(), Errno> {
 pub fn is_listed(caller: &Caller, name: &[u8]) -> bool {
     caller.is_root() || !name.starts_with(b"trusted.")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Caller = Caller { uid: 5, gid: 5, groups: Some(Vec::new()) };
+    const OTHER: Caller = Caller { uid: 6, gid: 6, groups: Some(Vec::new()) };
+
+    fn what(kind: Kind, mode: u32) -> Owned {
+        Owned { uid: 5, gid: 5, mode, kind }
+    }
+
+    #[test]
+    fn names_have_a_namespace_a_rest_and_a_length() {
+        assert_eq!(Namespace::of(b"user.a"), Ok(Namespace::User));
+        assert_eq!(Namespace::of(b"system.posix_acl_default"), Ok(Namespace::DefaultAcl));
+        assert_eq!(Namespace::of(b"system.posix_acl_access2"), Ok(Namespace::Unknown));
+        assert_eq!(Namespace::of(b"user"), Ok(Namespace::Unknown));
+        assert_eq!(Namespace::of(b"user."), Err(Errno::EINVAL));
+        assert_eq!(Namespace::of(b"user.a\0"), Err(Errno::EINVAL));
+        assert_eq!(Namespace::of(b""), Err(Errno::ERANGE));
+        let long = [b"user.".as_slice(), &[b'x'; NAME_BYTES_MAX - 5]].concat();
+        assert_eq!(Namespace::of(&long), Ok(Namespace::User));
+        assert_eq!(Namespace::of(&[&long, &b"x"[..]].concat()), Err(Errno::ERANGE));
+        assert_eq!((check_value(VALUE_BYTES_MAX), check_value(VALUE_BYTES_MAX + 1)), (Ok(()), Err(E2BIG)));
+    }
+
+    /// What Linux 6.18 answers on ext4: (name, kind, mode, by whom, reading, writing).
+    type Row = (&'static [u8], Kind, u32, Caller, Result<(), Errno>, Result<(), Errno>);
+
+    #[test]
+    fn every_namespace_has_its_own_rules() {
+        use Kind::{Directory, Fifo, Regular, Symlink};
+        let (acces, perm, nodata, nosupp) =
+            (Err(Errno::EACCES), Err(Errno::EPERM), Err(Errno::ENODATA), Err(Errno::EOPNOTSUPP));
+        let root = || Caller::ROOT;
+        let table: &[Row] = &[
+            (b"user.a", Regular, 0o640, OWNER, Ok(()), Ok(())),
+            (b"user.a", Regular, 0o640, OTHER, acces, acces),
+            (b"user.a", Regular, 0o444, OTHER, Ok(()), acces),
+            (b"user.a", Fifo, 0o777, OWNER, nodata, perm),
+            (b"user.a", Symlink, 0o777, root(), nodata, perm),
+            (b"user.a", Directory, 0o777, OTHER, Ok(()), Ok(())),
+            (b"user.a", Directory, 0o1777, OTHER, Ok(()), perm),
+            (b"user.a", Directory, 0o1777, OWNER, Ok(()), Ok(())),
+            (b"trusted.a", Regular, 0o777, OWNER, nodata, perm),
+            (b"trusted.a", Symlink, 0o777, root(), Ok(()), Ok(())),
+            (b"security.a", Regular, 0o000, OTHER, Ok(()), perm),
+            (b"security.a", Regular, 0o000, root(), Ok(()), Ok(())),
+            (ACCESS_XATTR, Regular, 0o000, OTHER, Ok(()), perm),
+            (ACCESS_XATTR, Fifo, 0o000, OWNER, Ok(()), Ok(())),
+            (ACCESS_XATTR, Symlink, 0o777, root(), nosupp, nosupp),
+            (DEFAULT_XATTR, Directory, 0o000, OWNER, Ok(()), Ok(())),
+            (DEFAULT_XATTR, Directory, 0o777, OTHER, Ok(()), perm),
+            (DEFAULT_XATTR, Regular, 0o777, OTHER, Ok(()), acces),
+            (b"other.a", Regular, 0o600, OTHER, acces, acces),
+            (b"other.a", Regular, 0o600, OWNER, nosupp, nosupp),
+            (b"system.a", Regular, 0o600, OTHER, nosupp, nosupp),
+        ];
+        for (name, kind, mode, caller, read, write) in table {
+            let told = |told: Result<Namespace, Denied>| match told {
+                Ok(_) => Ok(()),
+                Err(Denied::Errno(errno)) => Err(errno),
+                Err(Denied::NeedGroups) => panic!("groups are known"),
+            };
+            let what = what(*kind, *mode);
+            let context = format!("{} of {kind:?} {mode:04o} by {}", name.escape_ascii(), caller.uid);
+            assert_eq!(told(may_read(caller, what, None, name)), *read, "reading {context}");
+            assert_eq!(told(may_write(caller, what, None, name, Change::Set)), *write, "writing {context}");
+        }
+    }
+
+    #[test]
+    fn anybody_may_take_away_the_default_acl_that_no_file_has() {
+        let told = may_write(&OTHER, what(Kind::Regular, 0), None, DEFAULT_XATTR, Change::Remove);
+        assert_eq!(told, Ok(Namespace::DefaultAcl));
+    }
+
+    #[test]
+    fn only_root_sees_trusted_names() {
+        assert!(is_listed(&Caller::ROOT, b"trusted.a"));
+        assert!(!is_listed(&OTHER, b"trusted.a"));
+        assert!(is_listed(&OTHER, b"security.a"));
+    }
+}

@@ -3,21 +3,75 @@
 //! A record says what is, never what to work out: applying one sets rows, so that every replica
 //! and every recovery ends with the same state whatever version of the rules decided it.
 
-use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, TxnId, wire_enum, wire_struct};
+use atoll_core::{
+    Decode, Encode, Ino, IslandId, Malformed, Name, Reader, SessionId, Stamp, TxnId, wire_enum,
+};
 use atoll_posix::locks::Locks;
 use bytes::Bytes;
 
 use crate::message::JournalEntry;
 use crate::row::{Dir, Entry, Inode, Remembered, Session, Txn, Xattrs};
 
-wire_struct! {
-    /// One decided operation.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct Record {
-        /// Rows that change, in order.
-        pub changes: Vec<Change>,
-        /// What happens to bodies, in order. Carried bytes follow the encoded record in the log.
-        pub bodies: Vec<BodyChange>,
+/// One decided operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// Rows that change, in order.
+    pub changes: Vec<Change>,
+    /// What happens to bodies, in order.
+    pub bodies: Vec<BodyChange>,
+}
+
+impl Record {
+    /// Tag of [`BodyChange::Bytes`], whose bytes stand behind the record.
+    const BYTES: u8 = 1;
+
+    /// Appends everything but carried bytes to `head`; those follow it in the log, in order.
+    pub fn encode_head<'a>(&'a self, head: &mut Vec<u8>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.changes.encode(head);
+        (self.bodies.len() as u32).encode(head);
+        for change in &self.bodies {
+            match change {
+                BodyChange::Bytes { ino, offset, bytes } => {
+                    Self::BYTES.encode(head);
+                    ino.encode(head);
+                    offset.encode(head);
+                    (bytes.len() as u32).encode(head);
+                }
+                other => other.encode(head),
+            }
+        }
+        self.bodies.iter().filter_map(|change| match change {
+            BodyChange::Bytes { bytes, .. } => Some(bytes.as_ref()),
+            _ => None,
+        })
+    }
+
+    /// Reads a record and the bytes that it carries.
+    pub fn decode_whole(payload: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(payload);
+        let changes = Vec::decode(&mut r)?;
+        let count = u32::decode(&mut r)? as usize;
+        if count > r.remaining() {
+            return Err(Malformed::new("count of body changes"));
+        }
+        let mut bodies = Vec::new();
+        let mut carried = Vec::new();
+        for _ in 0..count {
+            if r.peek() == Some(Self::BYTES) {
+                u8::decode(&mut r)?;
+                let (ino, offset) = (Ino::decode(&mut r)?, u64::decode(&mut r)?);
+                carried.push((bodies.len(), u32::decode(&mut r)? as usize));
+                bodies.push(BodyChange::Bytes { ino, offset, bytes: Bytes::new() });
+            } else {
+                bodies.push(BodyChange::decode(&mut r)?);
+            }
+        }
+        for (i, len) in carried {
+            let BodyChange::Bytes { bytes, .. } = &mut bodies[i] else { unreachable!("pushed as such") };
+            *bytes = Bytes::copy_from_slice(r.take(len, "carried bytes")?);
+        }
+        r.finish()?;
+        Ok(Self { changes, bodies })
     }
 }
 
@@ -130,5 +184,29 @@ wire_enum! {
         /// The body goes.
         6 => Drop { /// The file.
             ino: Ino },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carried_bytes_follow_the_head_and_come_back() {
+        let record = Record {
+            changes: vec![Change::Dirty { ino: Ino(7) }],
+            bodies: vec![
+                BodyChange::Bytes { ino: Ino(7), offset: 3, bytes: Bytes::from_static(b"one") },
+                BodyChange::Cut { ino: Ino(8), len: 9 },
+                BodyChange::Bytes { ino: Ino(9), offset: 0, bytes: Bytes::from_static(b"two") },
+            ],
+        };
+        let mut payload = Vec::new();
+        let carried: Vec<u8> = record.encode_head(&mut payload).flatten().copied().collect();
+        assert_eq!(carried, b"onetwo");
+        payload.extend(carried);
+        assert_eq!(Record::decode_whole(&payload), Ok(record));
+        payload.pop();
+        assert!(Record::decode_whole(&payload).is_err());
     }
 }

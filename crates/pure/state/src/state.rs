@@ -62,6 +62,8 @@ wire_struct! {
         pub incarnation: u32,
         /// Stamps of this incarnation up to this were given.
         pub stamp: Stamp,
+        /// The island was stopped in order, with nothing behind this position.
+        pub clean: bool,
     }
 }
 
@@ -80,7 +82,6 @@ pub struct State {
     seed: u64,
     seq: u64,
     meta: Meta,
-    meta_dirty: bool,
     inodes: Cached<Ino, Inode>,
     dirs: Cached<Ino, Dir>,
     xattrs: Cached<Ino, Xattrs>,
@@ -276,6 +277,7 @@ impl State {
     /// If a row that [`State::needs`] names is not in memory.
     pub fn apply(&mut self, seq: u64, change: &Change) {
         self.seq = seq;
+        self.meta.clean = false;
         match change {
             Change::Inode { ino, row } => {
                 self.view.inos.insert(*ino);
@@ -349,15 +351,12 @@ impl State {
             }
             Change::MintLimit { limit } => {
                 self.meta.mint_limit = self.meta.mint_limit.max(*limit);
-                self.meta_dirty = true;
             }
             Change::Incarnation { incarnation } => {
                 self.meta.incarnation = *incarnation;
-                self.meta_dirty = true;
             }
             Change::Stamp { stamp } => {
                 self.meta.stamp = self.meta.stamp.max(*stamp);
-                self.meta_dirty = true;
             }
             Change::Dirty { ino } => {
                 self.dirty_bodies.insert(*ino);
@@ -431,6 +430,11 @@ impl State {
 
     // --------------------------------------------------------------- checkpoint
 
+    /// The next checkpoint is the last one before the island stops in order.
+    pub fn stop_clean(&mut self) {
+        self.meta.clean = true;
+    }
+
     /// Takes out every row that changed since the last checkpoint, as of now.
     pub fn freeze(&mut self) -> Frozen {
         let mut rows = Vec::new();
@@ -457,7 +461,6 @@ impl State {
         }
         self.freeze_view(&mut rows);
         self.meta.seq = self.seq;
-        self.meta_dirty = false;
         put(&mut rows, &RowKey::Meta, Some(&self.meta));
         // What is written to a body from here on is part of the next checkpoint.
         self.dirty_bodies.clear();

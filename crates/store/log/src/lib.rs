@@ -35,10 +35,13 @@
 //!   whose header is valid and in any record there whose checksum is. The checksum is seeded with
 //!   its segment's header, so bytes of a log inside a payload do not pass for records.
 //!
+//! [`Log::cut_back`] alone takes synced records back, by a durable intent first (see `cut.rs`).
+//!
 //! What is read may be in the page cache only (the process died, or a sync failed and the kernel
 //! calls the pages clean): opening writes all records above the last marker again, and syncs,
 //! before it says that they are there.
 
+mod cut;
 mod frame;
 mod log;
 mod open;

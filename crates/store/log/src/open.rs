@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use atoll_disk::{Disk, DiskFile, OpenHow};
 
+use crate::cut::finish_cut;
 use crate::frame::{HEADER_BYTES, NoHeader, SegmentHeader, scan_records};
 use crate::log::{Log, Spare};
 use crate::recover::Recovery;
@@ -164,6 +165,7 @@ impl<D: Disk> Log<D> {
     ) -> Result<(Self, Opened), LogError> {
         config.check();
         let place = Place { disk, prefix: prefix.to_vec(), segment_bytes: config.segment_bytes };
+        finish_cut(&place, config, identity)?;
         let mut later: VecDeque<u64> = place.segments()?.into();
         let mut stale = Vec::new();
         let mut loaded = None;

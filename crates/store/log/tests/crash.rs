@@ -218,3 +218,56 @@ fn a_death_while_the_log_is_created_leaves_nothing_that_hinders_creating_it() {
         }
     }
 }
+
+#[test]
+fn a_cut_back_is_done_or_not_whatever_dies_in_it_and_never_looks_like_damage() {
+    for (seed, to) in (0..).zip([0, 1, 4, 7, 8, 9].into_iter().cycle()).take(120) {
+        for death in 1.. {
+            let disk = SimDisk::new(seed + death);
+            let mut model = Model { incarnation: 1, ..Model::default() };
+            let create =
+                || Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default());
+            let mut log = create().unwrap();
+            let steps: Vec<Step> =
+                (0..9).flat_map(|n| [Step::Append(1200 - n * 20), Step::Write, Step::Sync]).collect();
+            run(&mut log, &disk, &mut model, &steps).unwrap();
+            drop(log);
+            disk.die_after(death);
+            let cut = |disk: &SimDisk| {
+                Log::cut_back(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, model.at(to))
+            };
+            let done = cut(&disk).is_ok();
+            let fault = if seed % 2 == 0 { Fault::PowerCut { seed } } else { Fault::ProcessDeath };
+            let disk = disk.revive(fault);
+            disk.die_after(death % 7 + 1);
+            let _ = open(&disk, &mut Model { records: model.records.clone(), ..Model::default() }, 0, to);
+            let disk = disk.revive(Fault::PowerCut { seed: seed + 1 });
+            let mut found = Model { records: model.records.clone(), ..Model::default() };
+            let (mut log, opened) = open(&disk, &mut found, 0, to).unwrap();
+            let reach = opened.last.seq;
+            assert!(reach == to || reach == 9 && !done, "cut to {to}, found {reach}");
+            // What is appended then is not cut again.
+            found.incarnation = 5;
+            run(&mut log, &disk, &mut found, &[Step::Append(900), Step::Write, Step::Sync]).unwrap();
+            let disk = disk.revive(Fault::PowerCut { seed });
+            open(&disk, &mut found, reach + 1, reach + 1).unwrap();
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn only_a_record_that_is_there_can_be_cut_back_to() {
+    let disk = SimDisk::new(1);
+    let mut model = Model { incarnation: 1, ..Model::default() };
+    let mut log = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
+    run(&mut log, &disk, &mut model, &[Step::Append(9), Step::Append(9), Step::Write]).unwrap();
+    let cut = |to| Log::cut_back(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, to).unwrap_err();
+    let other = Position { incarnation: 2, ..model.at(1) };
+    assert!(matches!(cut(other), LogError::Mismatch { last } if last == model.at(1)));
+    let beyond = Position { seq: 3, ..model.at(2) };
+    assert!(matches!(cut(beyond), LogError::Mismatch { last } if last == model.at(2)));
+    assert_eq!(open(&disk, &mut model, 0, 2).unwrap().1.records, 2);
+}

@@ -1,1 +1,253 @@
-//! x
+//! The plain tree, laid out behind the log (`DESIGN` 4): skeleton directories, and each name of
+//! each body as a hard link to it. Reads the state through [`Source`]; never changes it, and is
+//! never on the path of an answer.
+//!
+//! [`View::lay`] is told which ids and names have changed, as a set, and makes them natively what
+//! they are in the state now. It may do so again at any time: what is already right costs a look.
+//! What people changed by hand is reported, never taken away silently: a name held by an object
+//! that Atoll did not put there stays.
+//!
+//! How a crash is survived, whatever part of the native operations it lets through:
+//! - Before an object gets its first name in `tree/`, its native inode number is durable in the
+//!   index. So everything of ours in `tree/` is known to be ours, also when its id is gone.
+//! - Before a directory moves, its new place is durable in the index, beside the older ones. So it is
+//!   found by its inode number in one of these places, or in `limbo/` under its id.
+//! - [`View::settle`] makes all that was laid durable, and only then forgets what is gone and older
+//!   places. The caller keeps the ids and names until then, and lays them again after a crash.
+
+mod attributes;
+mod audit;
+mod dirs;
+mod files;
+mod index;
+mod lay;
+pub mod plain;
+mod report;
+mod source;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use atoll_body::Bodies;
+use atoll_core::{Ino, IslandId};
+use atoll_disk::{Disk, Stat};
+use atoll_snapshot::SnapshotError;
+
+pub use audit::Finding;
+pub use report::{Conflict, Report, Subject, Why};
+pub use source::{Source, Whole};
+
+use dirs::At;
+use index::Index;
+
+/// The folder of the plain tree, beneath the island's.
+pub const TREE: &[u8] = b"tree";
+/// The folder of directories that have no place at the moment, and of links in the making.
+pub const LIMBO: &[u8] = b"limbo";
+/// The index.
+pub const INDEX: &[u8] = b"view.redb";
+
+/// Memory for the index.
+const INDEX_CACHE_BYTES: usize = 8 << 20;
+/// Directories whose places and paths are kept in memory.
+const PLACES_MAX: usize = 1 << 17;
+/// Permission bits of a directory until its own are laid.
+const NEW_DIR_MODE: u32 = 0o700;
+
+/// How a [`View`] lays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The island that it shows.
+    pub island: IslandId,
+    /// The daemon is root: owners are laid, and all modes and extended attributes. Otherwise owners
+    /// are not, modes keep what the daemon needs, and `security.` and `trusted.` attributes are left.
+    pub root: bool,
+    /// Device files are made, which needs root too.
+    pub devices: bool,
+}
+
+/// The plain tree of one island.
+pub struct View<D: Disk> {
+    disk: Arc<D>,
+    bodies: Arc<Bodies<D>>,
+    options: Options,
+    index: Index,
+    /// Where directories are, found out or done by this process.
+    at: HashMap<Ino, At>,
+    paths: HashMap<Ino, Vec<u8>>,
+    unsettled: Unsettled,
+    /// What was laid earlier in this life, after which a change from outside can be told.
+    settled_once: bool,
+    index_was_lost: bool,
+}
+
+/// What may not survive a power cut yet.
+#[derive(Debug, Default)]
+struct Unsettled {
+    dirs: HashSet<Ino>,
+    limbo: bool,
+    files: HashSet<Ino>,
+    body_folders: HashSet<Vec<u8>>,
+    /// Directories with more places than one in the index.
+    moved: HashSet<Ino>,
+}
+
+impl<D: Disk> std::fmt::Debug for View<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> View<D> {
+    /// Opens the view, making `tree/`, `limbo/` and the index if they are missing. A damaged index is
+    /// replaced by an empty one, see [`View::index_was_lost`].
+    pub fn open(disk: Arc<D>, bodies: Arc<Bodies<D>>, options: Options) -> io::Result<Self> {
+        for folder in [TREE, LIMBO] {
+            match disk.mkdir(folder, NEW_DIR_MODE) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let existed = disk.stat(INDEX).is_ok();
+        let (snapshot, index_was_lost) = match Index::open(&*disk, INDEX_CACHE_BYTES) {
+            Err(SnapshotError::Damaged(_)) => {
+                disk.unlink(INDEX)?;
+                (Index::open(&*disk, INDEX_CACHE_BYTES)?, true)
+            }
+            opened => (opened?, !existed && !disk.list(TREE)?.is_empty()),
+        };
+        disk.sync_dir(b"")?;
+        let mut view = Self {
+            disk,
+            bodies,
+            options,
+            index: snapshot,
+            at: HashMap::new(),
+            paths: HashMap::new(),
+            unsettled: Unsettled::default(),
+            settled_once: false,
+            index_was_lost,
+        };
+        view.clear_limbo()?;
+        Ok(view)
+    }
+
+    /// The index was missing or damaged: [`View::lay_all`] must run, or moved directories and removed
+    /// names are left where they were.
+    pub const fn index_was_lost(&self) -> bool {
+        self.index_was_lost
+    }
+
+    /// Removes what a crash left in limbo and nothing knows of: links in the making, and new
+    /// directories that are not in the index.
+    fn clear_limbo(&mut self) -> io::Result<()> {
+        for (name, _) in self.disk.list(LIMBO)? {
+            let path = join(LIMBO, &name);
+            match name.first() {
+                Some(b't') => self.disk.unlink(&path)?,
+                Some(b'd') => {
+                    let ino = name.get(1..).and_then(atoll_body::ino_of);
+                    if let Some(ino) = ino
+                        && self.index.dir(ino)?.is_none()
+                    {
+                        // One that is not empty holds what a lost index knew: it is found by its name.
+                        let _ = self.disk.rmdir(&path);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was laid survive a power cut, and forgets what was only needed until
+    /// then. After it, the ids and names given to [`View::lay`] so far need not be kept. Belongs in
+    /// front of each checkpoint and at the end.
+    pub fn settle(&mut self) -> io::Result<()> {
+        if !self.disk.sync_everything()? {
+            self.sync_each()?;
+        }
+        let moved = std::mem::take(&mut self.unsettled.moved);
+        for ino in moved {
+            if let Some(mut mark) = self.index.dir(ino)? {
+                mark.places = match self.locate(ino)? {
+                    Some(At::Tree { parent, name }) => vec![(parent, name)],
+                    Some(At::Root | At::Limbo) | None => Vec::new(),
+                };
+                self.index.set_dir(ino, &mark)?;
+            }
+        }
+        self.index.settle()?;
+        self.unsettled = Unsettled::default();
+        self.settled_once = true;
+        if self.at.len() > PLACES_MAX {
+            self.at.clear();
+            self.paths.clear();
+        }
+        Ok(())
+    }
+
+    fn sync_each(&mut self) -> io::Result<()> {
+        let is_gone = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        };
+        let ignore_gone = |done: io::Result<()>| match done {
+            Err(error) if is_gone(&error) => Ok(()),
+            done => done,
+        };
+        for ino in std::mem::take(&mut self.unsettled.files) {
+            if let Some(file) = self.bodies.file(ino)? {
+                atoll_disk::DiskFile::sync_all(&*file)?;
+            }
+        }
+        self.bodies.sync_names()?;
+        for dir in std::mem::take(&mut self.unsettled.dirs) {
+            if let Some(path) = self.path(dir)? {
+                ignore_gone(self.disk.sync_dir(&path))?;
+            }
+        }
+        for folder in std::mem::take(&mut self.unsettled.body_folders) {
+            ignore_gone(self.disk.sync_dir(&folder))?;
+        }
+        if self.unsettled.limbo {
+            self.disk.sync_dir(LIMBO)?;
+        }
+        Ok(())
+    }
+
+    /// `lstat`; none if nothing has this name, or if something on the way is no directory.
+    fn look(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        match self.disk.stat(path) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// True for what a path answers at which nothing can be.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    let looped = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    looped || matches!(error.kind(), NotFound | NotADirectory)
+}
+
+/// True for errors of the disk as a whole, after which going on makes no sense. Others concern one
+/// object and are reported with it.
+fn is_fatal(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let all = [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::DQUOT, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    match error.raw_os_error() {
+        None => true,
+        Some(raw) => all.iter().any(|errno| errno.raw_os_error() == raw),
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
+    path.extend_from_slice(dir);
+    path.push(b'/');
+    path.extend_from_slice(name);
+    path
+}

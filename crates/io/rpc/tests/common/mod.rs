@@ -16,12 +16,12 @@ use atoll_rpc::{
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub const CLUSTER: ClusterId = ClusterId(77);
+pub(crate) const CLUSTER: ClusterId = ClusterId(77);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Raw(pub Vec<u8>);
+pub(crate) struct Raw(pub(crate) Vec<u8>);
 
 impl Encode for Raw {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -37,7 +37,7 @@ impl atoll_core::Decode for Raw {
 
 /// What a handler was told.
 #[derive(Debug)]
-pub enum Event {
+pub(crate) enum Event {
     Opened(Arc<Link>),
     Frame(Frame),
     Closed(u64, Closed),
@@ -46,14 +46,19 @@ pub enum Event {
 
 type OnFrame = Box<dyn Fn(&Arc<Link>, Frame) + Send + Sync>;
 
-pub struct Server {
+pub(crate) struct Server {
     on_frame: OnFrame,
     events: Sender<Event>,
 }
 
 impl Server {
-    pub fn new(events: Sender<Event>) -> Self {
+    pub(crate) fn new(events: Sender<Event>) -> Self {
         Self { on_frame: Box::new(echo), events }
+    }
+
+    /// Only frames matter.
+    pub(crate) fn with(on_frame: impl Fn(&Arc<Link>, Frame) + Send + Sync + 'static) -> Self {
+        Self { on_frame: Box::new(on_frame), events: channel().0 }
     }
 }
 
@@ -82,11 +87,11 @@ impl Acceptor for Server {
     }
 }
 
-pub fn any_port() -> Address {
+pub(crate) fn any_port() -> Address {
     "127.0.0.1:0".parse().unwrap()
 }
 
-pub fn serve_at(
+pub(crate) fn serve_at(
     address: &Address,
     options: Options,
     on_frame: impl Fn(&Arc<Link>, Frame) + Send + Sync + 'static,
@@ -96,16 +101,18 @@ pub fn serve_at(
     (Listener::start(address, server, options).unwrap(), receive)
 }
 
-pub fn serve(on_frame: impl Fn(&Arc<Link>, Frame) + Send + Sync + 'static) -> (Listener, Receiver<Event>) {
+pub(crate) fn serve(
+    on_frame: impl Fn(&Arc<Link>, Frame) + Send + Sync + 'static,
+) -> (Listener, Receiver<Event>) {
     serve_at(&any_port(), Options::default(), on_frame)
 }
 
 /// Answers with what was asked.
-pub fn echo(link: &Arc<Link>, frame: Frame) {
-    let _ = link.send(Kind::Reply, frame.island, frame.id, &Raw(frame.meta.to_vec()), &frame.payload);
+pub(crate) fn echo(link: &Arc<Link>, frame: Frame) {
+    let _ = link.send(Kind::Reply, frame.island, frame.id, &Raw(frame.meta[..].to_vec()), &frame.payload);
 }
 
-pub struct Collector(Sender<Event>);
+pub(crate) struct Collector(Sender<Event>);
 
 impl Handler for Collector {
     fn opened(&self, link: &Arc<Link>) {
@@ -125,11 +132,11 @@ impl Handler for Collector {
     }
 }
 
-pub fn outgoing(address: &Address) -> (Outgoing, Receiver<Event>) {
+pub(crate) fn outgoing(address: &Address) -> (Outgoing, Receiver<Event>) {
     outgoing_with(address, Options::default(), || Hello::new(Role::Tool, None))
 }
 
-pub fn outgoing_with(
+pub(crate) fn outgoing_with(
     address: &Address,
     options: Options,
     hello: impl Fn() -> Hello + Send + Sync + 'static,
@@ -139,7 +146,7 @@ pub fn outgoing_with(
 }
 
 /// The next frame; what else comes before it is dropped.
-pub fn next_frame(events: &Receiver<Event>) -> Frame {
+pub(crate) fn next_frame(events: &Receiver<Event>) -> Frame {
     loop {
         if let Event::Frame(frame) = events.recv_timeout(PATIENCE).expect("a frame comes") {
             return frame;
@@ -147,8 +154,17 @@ pub fn next_frame(events: &Receiver<Event>) -> Frame {
     }
 }
 
+/// Waits until a link is up.
+pub(crate) fn next_opened(events: &Receiver<Event>) -> Arc<Link> {
+    loop {
+        if let Event::Opened(link) = events.recv_timeout(PATIENCE).expect("a link opens") {
+            return link;
+        }
+    }
+}
+
 /// Why the next link that ends has ended.
-pub fn next_closed(events: &Receiver<Event>) -> Closed {
+pub(crate) fn next_closed(events: &Receiver<Event>) -> Closed {
     loop {
         if let Event::Closed(_, why) = events.recv_timeout(PATIENCE).expect("a link ends") {
             return why;
@@ -156,11 +172,11 @@ pub fn next_closed(events: &Receiver<Event>) -> Closed {
     }
 }
 
-pub fn send(link: &Link, id: u64, meta: &[u8], payload: &[u8]) {
+pub(crate) fn send(link: &Link, id: u64, meta: &[u8], payload: &[u8]) {
     link.send(Kind::Request, IslandId(3), id, &Raw(meta.to_vec()), payload).expect("the link is up");
 }
 
-pub fn port(address: &Address) -> u16 {
+pub(crate) fn port(address: &Address) -> u16 {
     match address {
         Address::Tcp { port, .. } => *port,
         Address::Unix { .. } => panic!("not TCP"),
@@ -168,17 +184,17 @@ pub fn port(address: &Address) -> u16 {
 }
 
 /// A peer of which every byte is the test's own.
-pub struct Stranger(pub TcpStream);
+pub(crate) struct Stranger(TcpStream);
 
 impl Stranger {
-    pub fn connect(address: &Address) -> Self {
+    pub(crate) fn connect(address: &Address) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port(address))).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
 
     /// Connects and greets as a tool.
-    pub fn greeted(address: &Address) -> Self {
+    pub(crate) fn greeted(address: &Address) -> Self {
         let mut stranger = Self::connect(address);
         stranger.write(&frame(Kind::Hello, 0, &Hello::new(Role::Tool, None).to_vec(), &[]));
         let mut header = [0; 36];
@@ -189,12 +205,12 @@ impl Stranger {
         stranger
     }
 
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).unwrap();
     }
 
     /// Everything until the connection ends.
-    pub fn read_to_end(&mut self) -> Vec<u8> {
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         // A reset ends it as well.
         let _ = self.0.read_to_end(&mut all);
@@ -202,7 +218,7 @@ impl Stranger {
     }
 }
 
-pub fn frame(kind: Kind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: Kind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let meta = Raw(meta.to_vec());
     encode_head(VERSION_HIGHEST, kind, IslandId(0), id, &meta, payload, true, &mut out).unwrap();

@@ -1,0 +1,145 @@
+//! What a control store can do, whichever keeps it: one file for one machine, etcd for several.
+//!
+//! Changes are compare-and-swap on the version of the volume's table, so that of two
+//! administrators who change the same thing one is told.
+
+use atoll_core::VolumeId;
+use atoll_proto::VolumeConfig;
+
+use crate::source::{SourceError, check_volume_name};
+
+/// How a volume is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeRef {
+    /// By its id.
+    Id(VolumeId),
+    /// By its name.
+    Name(String),
+}
+
+impl From<VolumeId> for VolumeRef {
+    fn from(id: VolumeId) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<&str> for VolumeRef {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl std::fmt::Display for VolumeRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{:016x}", id.0),
+            Self::Name(name) => write!(f, "\"{}\"", name.escape_debug()),
+        }
+    }
+}
+
+/// Why the control store did not do what it was asked to. Nothing has changed, except that after
+/// `Unavailable` a change may have been made: read before trying again.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No such volume.
+    #[error("There is no volume {volume}.\n\"atoll volume list\" shows those that there are.")]
+    NotFound {
+        /// The one that was asked for.
+        volume: VolumeRef,
+    },
+    /// Another volume has the name or id.
+    #[error("There is a volume {volume} already.\nChoose another name, or remove that volume first.")]
+    Taken {
+        /// The name or id.
+        volume: VolumeRef,
+    },
+    /// Somebody else was faster.
+    #[error("Volume {volume} was changed meanwhile: it is at version {found}, not {expected}.\nLook at it again, then repeat the change.")]
+    Conflict {
+        /// The volume.
+        volume: VolumeRef,
+        /// The version that the change was made for.
+        expected: u64,
+        /// The version that the volume has.
+        found: u64,
+    },
+    /// What was to be stored contradicts itself.
+    #[error("Volume {volume} cannot be stored: {why}.")]
+    Invalid {
+        /// The volume.
+        volume: VolumeRef,
+        /// What is wrong.
+        why: String,
+    },
+    /// The store cannot be reached, or its disk fails.
+    #[error("The control store {place} is not available: {why}.\nServing goes on; volumes and nodes cannot be changed until it is back.")]
+    Unavailable {
+        /// Which store.
+        place: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The store was written by a newer version.
+    #[error("The control store {place} has format {theirs}; this program knows formats up to {ours}.\nUse the version of atoll that wrote it, or a newer one.")]
+    Newer {
+        /// Which store.
+        place: String,
+        /// The newest format that this program reads.
+        ours: u64,
+        /// The format that was found.
+        theirs: u64,
+    },
+    /// The store holds what this program never writes.
+    #[error("The control store {place} is damaged: {why}.\nRestore the file from a backup; the volumes' own data is not affected.")]
+    Damaged {
+        /// Which store.
+        place: String,
+        /// What was found.
+        why: String,
+    },
+}
+
+/// Keeps what all nodes of a cluster must agree on. May be called from many threads at once; any
+/// call may wait for a disk or a network.
+pub trait ControlStore: Send + Sync + 'static {
+    /// All volumes, in the order of their names.
+    fn volumes(&self) -> Result<Vec<VolumeConfig>, ControlError>;
+
+    /// One volume; `NotFound` if there is none.
+    fn volume(&self, volume: &VolumeRef) -> Result<VolumeConfig, ControlError>;
+
+    /// Adds a volume; `Taken` if there is one of that name or id.
+    fn create_volume(&self, config: &VolumeConfig) -> Result<(), ControlError>;
+
+    /// Changes a volume, which may change its name, if its table still has version `expected`;
+    /// otherwise `Conflict`. The new table's version must be greater, whatever has changed:
+    /// [`Table::reassigned`](atoll_core::Table::reassigned) without moves makes one.
+    fn replace_volume(&self, config: &VolumeConfig, expected: u64) -> Result<(), ControlError>;
+
+    /// Forgets a volume; `NotFound` if there is none. Its files stay where they are.
+    fn remove_volume(&self, id: VolumeId) -> Result<(), ControlError>;
+}
+
+/// Refuses a volume that contradicts itself, before it is stored for everybody.
+pub(crate) fn check_config(config: &VolumeConfig) -> Result<(), ControlError> {
+    let invalid = |why: String| ControlError::Invalid { volume: VolumeRef::Name(config.name.clone()), why };
+    check_volume_name(&config.name).map_err(|e: SourceError| invalid(e.why.to_owned()))?;
+    let islands = config.islands();
+    if let Some(twice) = islands.windows(2).find(|w| w[0] == w[1]) {
+        return Err(invalid(format!("island {} is on two nodes", twice[0])));
+    }
+    if let Some(owner) = config.table.owners().iter().find(|o| islands.binary_search(o).is_err()) {
+        return Err(invalid(format!("its table names island {owner}, which no node holds")));
+    }
+    let mut nodes: Vec<_> = config.nodes.iter().map(|n| n.node).collect();
+    nodes.sort_unstable();
+    if let Some(twice) = nodes.windows(2).find(|w| w[0] == w[1]) {
+        return Err(invalid(format!("it has two nodes with the number {}", twice[0])));
+    }
+    for node in config.nodes.iter().filter(|n| !n.address.is_empty()) {
+        let parsed: Result<atoll_rpc::Address, _> = node.address.parse();
+        parsed.map_err(|e| invalid(format!("\"{}\" of node {} is no address: {}", e.text, node.node, e.why)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The engine: one island's machine and log behind one lock, and the way of an event through them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use atoll_body::Bodies;
+use atoll_core::IslandId;
+use atoll_disk::Disk;
+use atoll_island::{Counters, Effect, Event, Island, LinkId, Now, Phase};
+use atoll_log::Log;
+use atoll_proto::{Notice, PeerMessage, Record, Reply};
+use atoll_snapshot::Snapshot;
+
+/// Where answers and messages go. Called without the island's lock, on the thread that brought the
+/// event; must not wait.
+pub trait Net: Send + Sync + 'static {
+    /// Answers request `id` of `link`. `data` are the bytes of `Answer::Data`.
+    fn reply(&self, from: IslandId, link: LinkId, id: u64, reply: Reply, data: &[u8]);
+    /// Tells a client unasked.
+    fn notice(&self, from: IslandId, link: LinkId, notice: Notice);
+    /// Sends to an island. What cannot be delivered is dropped: the machines repeat what matters.
+    fn send(&self, to: IslandId, message: PeerMessage);
+    /// The island has halted: its log cannot be trusted any more.
+    fn halted(&self, island: IslandId, why: &str);
+}
+
+/// The time, as the machine is told.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Now;
+}
+
+/// The island has stopped serving after an error of its disk; only a restart tells what is there.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("island {island} has stopped: {why}")]
+pub struct Halted {
+    /// Which.
+    pub island: IslandId,
+    /// What failed.
+    pub why: String,
+}
+
+/// An island that runs.
+pub struct Engine<D: Disk> {
+    pub(crate) id: IslandId,
+    pub(crate) core: Mutex<Core<D>>,
+    pub(crate) disk: Arc<D>,
+    pub(crate) bodies: Bodies<D>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) net: Arc<dyn Net>,
+    clock: Arc<dyn Clock>,
+    /// What is not for the threads that bring requests: checkpoints.
+    pub(crate) background: Mutex<VecDeque<Effect>>,
+    halted: AtomicBool,
+}
+
+/// What the lock protects.
+pub(crate) struct Core<D: Disk> {
+    pub(crate) island: Island,
+    pub(crate) log: Log<D>,
+    out: Vec<Effect>,
+    head: Vec<u8>,
+}
+
+impl<D: Disk> std::fmt::Debug for Engine<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Engine<D> {
+    pub(crate) fn assemble(
+        island: Island,
+        log: Log<D>,
+        disk: Arc<D>,
+        bodies: Bodies<D>,
+        snapshot: Snapshot,
+        net: Arc<dyn Net>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            id: island.id(),
+            core: Mutex::new(Core { island, log, out: Vec::new(), head: Vec::new() }),
+            disk,
+            bodies,
+            snapshot,
+            net,
+            clock,
+            background: Mutex::new(VecDeque::new()),
+            halted: AtomicBool::new(false),
+        }
+    }
+
+    /// This island.
+    pub const fn id(&self) -> IslandId {
+        self.id
+    }
+
+    /// The disk that it lies on.
+    pub const fn disk(&self) -> &Arc<D> {
+        &self.disk
+    }
+
+    /// Its bodies.
+    pub const fn bodies(&self) -> &Bodies<D> {
+        &self.bodies
+    }
+
+    /// Its snapshot.
+    pub const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> Counters {
+        *self.lock().island.counters()
+    }
+
+    /// What it lets in.
+    pub fn phase(&self) -> Phase {
+        self.lock().island.phase()
+    }
+
+    /// True after an error of the disk.
+    pub fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::Acquire)
+    }
+
+    /// Looks at the machine, or takes the view's lists from it.
+    pub fn with_island<R>(&self, look: impl FnOnce(&mut Island) -> R) -> R {
+        look(&mut self.lock().island)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core<D>> {
+        // A panic inside the machine is a broken invariant: nothing may go on with its state.
+        self.core.lock().expect("the island's machine has panicked")
+    }
+
+    /// Takes an event through the machine and performs what it asks for, on this thread.
+    pub fn enter(&self, event: Event) {
+        let mut work = VecDeque::new();
+        self.step(event, &mut work);
+        while let Some(effect) = work.pop_front() {
+            if let Some(event) = self.perform(effect) {
+                self.step(event, &mut work);
+            }
+        }
+    }
+
+    /// One event into the machine; then the log is written as far as nobody else is at it. Answers
+    /// that waited for that are among the effects.
+    fn step(&self, event: Event, work: &mut VecDeque<Effect>) {
+        if self.is_halted() {
+            return;
+        }
+        if let Err(why) = self.try_step(event, work) {
+            self.halt(&why);
+        }
+    }
+
+    fn try_step(&self, event: Event, work: &mut VecDeque<Effect>) -> Result<(), String> {
+        let now = self.clock.now();
+        let mut core = self.lock();
+        core.handle(now, event, work)?;
+        while let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? {
+            drop(core);
+            let performed = batch.perform();
+            core = self.lock();
+            let upto = core.log.written(performed).map_err(|e| e.to_string())?;
+            core.handle(now, Event::Written(upto), work)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync(&self) -> Option<Event> {
+        let sync = match self.lock().log.take_sync() {
+            Ok(sync) => sync?,
+            Err(error) => {
+                self.halt(&error.to_string());
+                return None;
+            }
+        };
+        atoll_handover::slow();
+        let done = sync.perform();
+        match self.lock().log.synced(done) {
+            Ok(upto) => Some(Event::Synced(upto)),
+            Err(error) => {
+                // After a failed fsync nothing more is promised.
+                self.halt(&error.to_string());
+                None
+            }
+        }
+    }
+
+    pub(crate) fn halt(&self, why: &str) {
+        if !self.halted.swap(true, Ordering::AcqRel) {
+            self.net.halted(self.id, why);
+        }
+    }
+
+    // ------------------------------------------------------------- housekeeping
+
+    /// Passes time, and does what waits for no request: checkpoints and the log's next segment.
+    /// Called by one thread, a few times a second.
+    pub fn housekeep(&self) {
+        if self.is_halted() {
+            return;
+        }
+        let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
+        self.enter(Event::Tick { bytes_available });
+        loop {
+            let next = self.background.lock().expect("no panic while it is held").pop_front();
+            let Some(effect) = next else { break };
+            if let Some(event) = self.perform_background(effect) {
+                self.enter(event);
+            }
+        }
+        let preparation = self.lock().log.preparation();
+        if let Some(preparation) = preparation {
+            let prepared = preparation.perform();
+            // Without a spare on a full disk: tried again at the next tick.
+            let _ = self.lock().log.prepared(prepared);
+        }
+    }
+
+    /// Stops in order: everything synced, a checkpoint made, nothing left for a recovery to do. The
+    /// caller lets no more events in.
+    pub fn stop(&self) -> Result<(), Halted> {
+        const ROUNDS_MAX: u32 = 10_000;
+        let mut clean = false;
+        for _ in 0..ROUNDS_MAX {
+            if self.is_halted() {
+                break;
+            }
+            self.housekeep();
+            let (idle, at_rest) = self.with_island(|island| {
+                let idle = island.is_idle();
+                let at_rest = idle && island.state().seq() == island.state().meta().seq;
+                (idle, at_rest && island.state().meta().clean)
+            });
+            if at_rest {
+                clean = true;
+                break;
+            }
+            if idle {
+                self.with_island(|island| island.state_mut().stop_clean());
+                self.enter(Event::CheckpointWanted);
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        let why = "it did not come to rest".to_owned();
+        if clean { Ok(()) } else { Err(Halted { island: self.id, why }) }
+    }
+}
+
+impl<D: Disk> Core<D> {
+    fn handle(&mut self, now: Now, event: Event, work: &mut VecDeque<Effect>) -> Result<(), String> {
+        self.island.handle(now, event, &mut self.out);
+        for effect in self.out.drain(..) {
+            match effect {
+                Effect::Append(seq, record) => {
+                    append(&mut self.log, &mut self.head, &self.island, seq, &record)?;
+                }
+                other => work.push_back(other),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn append<D: Disk>(
+    log: &mut Log<D>,
+    head: &mut Vec<u8>,
+    island: &Island,
+    seq: u64,
+    record: &Record,
+) -> Result<(), String> {
+    head.clear();
+    let carried: Vec<&[u8]> = record.encode_head(head).collect();
+    let incarnation = island.state().meta().incarnation;
+    let position = match carried.as_slice() {
+        [] => log.append(crate::open::EPOCH, incarnation, &[head]),
+        [one] => log.append(crate::open::EPOCH, incarnation, &[head, one]),
+        many => {
+            let mut pieces: Vec<&[u8]> = vec![head];
+            pieces.extend(many);
+            log.append(crate::open::EPOCH, incarnation, &pieces)
+        }
+    }
+    .map_err(|e| e.to_string())?;
+    assert_eq!(position.seq, seq, "machine and log count differently");
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! Opening an island: snapshot, log and bodies put together again, whatever ended its last life.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_body::{Bodies, BodyError, Born, Correction, Redo};
+use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{Decode, Ino, IslandId, VolumeId};
+use atoll_disk::Disk;
+use atoll_island::{Config, Island};
+use atoll_log::{Identity, Log, LogError, Position};
+use atoll_proto::{BodyChange, Change, Inode, Record};
+use atoll_snapshot::{Snapshot, SnapshotError};
+use atoll_state::{Load, Loaded, RowKey, State};
+
+use crate::engine::{Clock, Engine, Net};
+use crate::perform::load_from;
+
+/// Epoch of an island with one replica.
+pub(crate) const EPOCH: u32 = 1;
+
+/// What an island needs beside its machine's configuration.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The machine's part.
+    pub island: Config,
+    /// Sizes of the log.
+    pub log: atoll_log::Config,
+    /// Bytes of the snapshot that stay in memory.
+    pub snapshot_cache_bytes: usize,
+    /// The daemon is root, so that bodies get their true owner.
+    pub root: bool,
+}
+
+/// Why an island cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The log is damaged, or of a newer version, or the disk failed.
+    #[error("island {0}: {1}")]
+    Log(IslandId, #[source] LogError),
+    /// The snapshot is.
+    #[error("island {0}: {1}")]
+    Snapshot(IslandId, #[source] SnapshotError),
+    /// A body cannot be brought in order.
+    #[error("island {0}: {1}")]
+    Body(IslandId, #[source] BodyError),
+    /// A row or record that passed its checksum says something impossible.
+    #[error("island {0}: {1}; run `atoll check`")]
+    Malformed(IslandId, String),
+    /// The disk failed.
+    #[error("island {0}: {1}")]
+    Io(IslandId, #[source] std::io::Error),
+}
+
+/// What a recovery found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Records behind the checkpoint.
+    pub records: u64,
+    /// Bytes of a torn tail that were cut.
+    pub torn_bytes: u64,
+    /// Bodies that had to be looked at.
+    pub bodies: u64,
+    /// Files whose bytes were not what the state said, and what gave way.
+    pub corrected: Vec<(Ino, String)>,
+}
+
+impl<D: Disk> Engine<D> {
+    /// Opens the island on `disk`, or makes an empty one where there is none.
+    pub fn open(
+        disk: Arc<D>,
+        setup: Setup,
+        net: Arc<dyn Net>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, Report), OpenError> {
+        let id = setup.island.id;
+        let snapshot = Snapshot::open(&*disk, b"state.redb", setup.snapshot_cache_bytes)
+            .map_err(|e| OpenError::Snapshot(id, e))?;
+        let mut state = open_state(&snapshot, id, setup.island.seed)?;
+        let meta = *state.meta();
+        let mut changes = BodyChanges::default();
+        let (log, records, torn_bytes) = open_log(&disk, &setup, &meta, &mut |payload| {
+            let record = Record::decode_whole(payload).map_err(|e| e.to_string())?;
+            redo_record(&mut state, &snapshot, record, &mut changes)
+        })?;
+        let options = atoll_body::Options { root: setup.root, ..Default::default() };
+        let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
+        let mut report = Report { records, torn_bytes, ..Report::default() };
+        let corrections = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
+        let clean = meta.clean && records == 0 && torn_bytes == 0;
+        let mut island = Island::new(setup.island, state, clean, clock.now());
+        island.correct(corrections);
+        let engine = Self::assemble(island, log, disk, bodies, snapshot, net, clock);
+        Ok((engine, report))
+    }
+}
+
+fn open_state(snapshot: &Snapshot, id: IslandId, seed: u64) -> Result<State, OpenError> {
+    const PAGE: usize = 4096;
+    let mut state = State::new(seed);
+    for &tag in State::ALWAYS_IN_MEMORY {
+        let mut from = vec![tag];
+        loop {
+            let rows = snapshot.range(&from, &[tag + 1], PAGE).map_err(|e| OpenError::Snapshot(id, e))?;
+            for (key, row) in &rows {
+                let bad = || OpenError::Malformed(id, format!("row {}", key.escape_ascii()));
+                let key = RowKey::from_bytes(key).ok_or_else(bad)?;
+                state.open_row(&key, row).map_err(|_| bad())?;
+            }
+            match rows.last() {
+                Some((last, _)) if rows.len() == PAGE => {
+                    from.clone_from(last);
+                    from.push(0);
+                }
+                _ => break,
+            }
+        }
+    }
+    Ok(state)
+}
+
+type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), String>;
+
+fn open_log<D: Disk>(
+    disk: &Arc<D>,
+    setup: &Setup,
+    meta: &atoll_state::state::Meta,
+    visit: Visit<'_>,
+) -> Result<(Log<D>, u64, u64), OpenError> {
+    let id = setup.island.id;
+    let identity = Identity { volume: setup.volume.0, island: id.0 };
+    let failed = |e| OpenError::Log(id, e);
+    if meta.seq == 0 && disk.list(b"log").map_or(true, |names| names.is_empty()) {
+        let base = Position::default();
+        let log = Log::create(Arc::clone(disk), b"log", setup.log, identity, base).map_err(failed)?;
+        return Ok((log, 0, 0));
+    }
+    let epoch = if meta.seq == 0 { 0 } else { EPOCH };
+    let checkpoint = Position { epoch, incarnation: meta.incarnation, seq: meta.seq };
+    let (log, opened) =
+        Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, 0, &mut |record| {
+            visit(record.payload).map_err(Into::into)
+        })
+        .map_err(failed)?;
+    Ok((log, opened.records, opened.torn_bytes))
+}
+
+fn load(state: &mut State, snapshot: &Snapshot, load: Load) -> Result<(), String> {
+    let loaded = load_from(snapshot, &load)?;
+    state.load(load, loaded).map_err(|e| e.to_string())
+}
+
+fn redo_record(
+    state: &mut State,
+    snapshot: &Snapshot,
+    record: Record,
+    bodies: &mut BodyChanges,
+) -> Result<(), String> {
+    let seq = state.seq() + 1;
+    for change in &record.changes {
+        while let Some(missing) = state.needs(change) {
+            load(state, snapshot, missing)?;
+        }
+        if let Change::Dirty { ino } = change {
+            bodies.dirty(*ino);
+        }
+        state.apply(seq, change);
+    }
+    for change in record.bodies {
+        bodies.add(change);
+    }
+    Ok(())
+}
+
+/// What the records since the checkpoint did to bodies.
+#[derive(Debug, Default)]
+struct BodyChanges(BTreeMap<Ino, (Vec<BodyChange>, bool)>);
+
+impl BodyChanges {
+    fn dirty(&mut self, ino: Ino) {
+        self.0.entry(ino).or_default().1 = true;
+    }
+
+    fn add(&mut self, change: BodyChange) {
+        let ino = match &change {
+            BodyChange::Bytes { ino, .. }
+            | BodyChange::Extent { ino, .. }
+            | BodyChange::Cut { ino, .. }
+            | BodyChange::Zero { ino, .. }
+            | BodyChange::Allocate { ino, .. }
+            | BodyChange::Drop { ino } => *ino,
+        };
+        self.0.entry(ino).or_default().0.push(change);
+    }
+
+    /// Brings the bodies in line with the state; what of the state has to give way, as changes.
+    fn redo<D: Disk>(
+        self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        bodies: &Bodies<D>,
+        report: &mut Report,
+        id: IslandId,
+    ) -> Result<Vec<Change>, OpenError> {
+        let mut changes = Vec::new();
+        for (ino, (ops, dirty)) in self.0 {
+            report.bodies += 1;
+            let malformed = |why| OpenError::Malformed(id, why);
+            if state.inode(ino).is_err() {
+                load(state, snapshot, Load::Row(RowKey::Inode(ino))).map_err(malformed)?;
+            }
+            let row = state.inode(ino).ok().flatten().cloned();
+            let old = match load_from(snapshot, &Load::Row(RowKey::Inode(ino))).map_err(malformed)? {
+                Loaded::Row(Some(bytes)) => Inode::from_slice(&bytes).ok(),
+                _ => None,
+            };
+            let gone = [BodyChange::Drop { ino }];
+            let attr = row.as_ref().map(|r| r.attr);
+            let what = Redo {
+                ino,
+                ops: if row.is_some() { &ops } else { &gone },
+                old_size: old.map_or(0, |o| o.attr.size),
+                size: attr.map_or(0, |a| a.size),
+                dirty,
+                born: attr.map(|a| Born { mode: a.mode, uid: a.uid, gid: a.gid }),
+            };
+            let found = bodies.redo::<RedoError>(what, |first, count| loop {
+                match state.sums(ino, first, count) {
+                    Ok(sums) => return Ok(sums),
+                    Err(miss) => load(state, snapshot, miss.0).map_err(RedoError::Load)?,
+                }
+            });
+            let found = found.map_err(|e| match e {
+                RedoError::Body(e) => OpenError::Body(id, e),
+                RedoError::Load(why) => OpenError::Malformed(id, why),
+            })?;
+            if let Some(row) = row {
+                correct(ino, row, &found, state, snapshot, &mut changes).map_err(malformed)?;
+            }
+            report.corrected.extend(found.iter().map(|c| (ino, format!("{c:?}"))));
+        }
+        Ok(changes)
+    }
+}
+
+enum RedoError {
+    Body(BodyError),
+    Load(String),
+}
+
+impl From<BodyError> for RedoError {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+/// Turns what bodies could not give into changes of rows, whose checksum rows are in memory then.
+fn correct(
+    ino: Ino,
+    mut row: Inode,
+    found: &[Correction],
+    state: &mut State,
+    snapshot: &Snapshot,
+    changes: &mut Vec<Change>,
+) -> Result<(), String> {
+    for correction in found {
+        let from = changes.len();
+        match correction {
+            Correction::Resum { block, sum } => {
+                changes.push(Change::Sums { ino, first: *block, sums: vec![*sum] });
+            }
+            Correction::Cut { len, last } => {
+                let end = row.attr.size.div_ceil(BLOCK_BYTES);
+                changes.push(Change::SumsCut { ino, first: len.div_ceil(BLOCK_BYTES), end });
+                if let Some((block, sum)) = last {
+                    changes.push(Change::Sums { ino, first: *block, sums: vec![*sum] });
+                }
+                row.attr.size = *len;
+                changes.push(Change::Inode { ino, row: Some(Box::new(row.clone())) });
+            }
+            // It stays as it is: readers get an error, and `atoll check` names it.
+            Correction::Damaged { .. } => {}
+        }
+        for change in &changes[from..] {
+            while let Some(missing) = state.needs(change) {
+                load(state, snapshot, missing)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! What each effect is on this machine.
+
+use atoll_body::{BodyError, Born};
+use atoll_core::{Ino, Name};
+use atoll_disk::Disk;
+use atoll_handover::slow;
+use atoll_island::event::BodyAttr;
+use atoll_island::{BodyDone, BodyFault, BodyOp, Effect, Event, Ticket};
+use atoll_posix::{Errno, Whence};
+use atoll_proto::{Outcome, Reply};
+use atoll_state::{Frozen, Load, Loaded, RowKey};
+use std::cell::RefCell;
+
+use crate::engine::Engine;
+
+/// Bytes from which a read or write is worth passing the reading of requests on.
+const SLOW_BYTES: u64 = 64 * 1024;
+
+thread_local! {
+    /// Bytes of the read under way: kept, so that a read allocates nothing.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+const fn born(attr: BodyAttr) -> Option<Born> {
+    Some(Born { mode: attr.mode, uid: attr.uid, gid: attr.gid })
+}
+
+fn fault(error: &BodyError) -> BodyFault {
+    BodyFault(match error.errno() {
+        Some(28) => Errno::ENOSPC,
+        Some(27) => Errno::EFBIG,
+        Some(122) => Errno::EDQUOT,
+        Some(95) => Errno::EOPNOTSUPP,
+        _ => Errno::EIO,
+    })
+}
+
+impl<D: Disk> Engine<D> {
+    /// Performs an effect; the event that ends it, if one does.
+    pub(crate) fn perform(&self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Append(..) => unreachable!("taken out under the lock"),
+            Effect::Sync => self.sync(),
+            Effect::Reply { link, id, reply, data } => {
+                self.net.reply(self.id, link, id, reply, &data);
+                None
+            }
+            Effect::Notice(link, notice) => {
+                self.net.notice(self.id, link, notice);
+                None
+            }
+            Effect::Send(to, message) => {
+                self.net.send(to, message);
+                None
+            }
+            Effect::Load { load, generation } => match self.load(&load) {
+                Ok(loaded) => Some(Event::Loaded { load, generation, loaded }),
+                Err(why) => {
+                    self.halt(&why);
+                    None
+                }
+            },
+            Effect::Body(ticket, op) => self.body(ticket, op),
+            Effect::Checkpoint { .. } => {
+                self.background.lock().expect("no panic while it is held").push_back(effect);
+                None
+            }
+        }
+    }
+
+    /// What is in the snapshot.
+    pub fn load(&self, load: &Load) -> Result<Loaded, String> {
+        load_from(&self.snapshot, load)
+    }
+
+    pub(crate) fn perform_background(&self, effect: Effect) -> Option<Event> {
+        let Effect::Checkpoint { frozen, bodies } = effect else {
+            unreachable!("only checkpoints wait here")
+        };
+        match self.checkpoint(frozen, &bodies) {
+            Ok(()) => Some(Event::CheckpointDone),
+            Err(why) => {
+                self.halt(&why);
+                None
+            }
+        }
+    }
+
+    fn checkpoint(&self, frozen: Frozen, bodies: &[Ino]) -> Result<(), String> {
+        // The snapshot is never ahead of the synced log, nor of the bodies that it speaks of.
+        while self.lock().log.synced_upto() < frozen.seq {
+            match self.sync() {
+                Some(event) => self.enter(event),
+                None if self.is_halted() => return Err("the log has stopped".to_owned()),
+                // Another thread is at it.
+                None => std::thread::yield_now(),
+            }
+        }
+        self.bodies.sync_many(bodies).map_err(|e| e.to_string())?;
+        self.snapshot.commit(frozen.rows).map_err(|e| e.to_string())?;
+        let removal = self.lock().log.release(frozen.seq);
+        if let Some(removal) = removal {
+            let removed = removal.perform();
+            // What could not be removed goes when the log is opened.
+            let _ = self.lock().log.removed(removed);
+        }
+        Ok(())
+    }
+
+    fn body(&self, ticket: Ticket, op: BodyOp) -> Option<Event> {
+        let result = match op {
+            BodyOp::Read { link, id, reply, ino, offset, len, size, sums } => {
+                if u64::from(len) > SLOW_BYTES {
+                    slow();
+                }
+                // A reply may bring the next request in on this thread: the buffer is taken out.
+                let mut buffer = BUFFER.take();
+                match self.bodies.read(ino, offset, u64::from(len), size, &sums, &mut buffer) {
+                    Ok(range) => self.net.reply(self.id, link, id, reply, &buffer[range]),
+                    Err(error) => {
+                        let BodyFault(errno) = fault(&error);
+                        let reply = Reply { outcome: Outcome::Failed { errno }, ..reply };
+                        self.net.reply(self.id, link, id, reply, &[]);
+                    }
+                }
+                BUFFER.set(buffer);
+                Ok(BodyDone::Done)
+            }
+            BodyOp::Write { ino, offset, data, size, attr, old: None } => {
+                let done = self.bodies.write(ino, offset, &data, size, born(attr));
+                return self.decided(ticket, done);
+            }
+            BodyOp::Cut { ino, len, size, attr } => {
+                return self.decided(ticket, self.bodies.cut(ino, len, size, born(attr)));
+            }
+            BodyOp::Zero { ino, offset, len, size } => {
+                slow();
+                return self.decided(ticket, self.bodies.zero(ino, offset, len, size));
+            }
+            BodyOp::Drop { ino } => return self.decided(ticket, self.bodies.drop_body(ino)),
+            other => self.ask(other),
+        };
+        Some(Event::BodyDone(ticket, result.map_err(|e| fault(&e))))
+    }
+
+    /// Work that a record has decided cannot fail: its bytes are acknowledged.
+    fn decided(&self, ticket: Ticket, done: Result<(), BodyError>) -> Option<Event> {
+        match done {
+            Ok(()) => Some(Event::BodyDone(ticket, Ok(BodyDone::Done))),
+            Err(error) => {
+                self.halt(&error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Work on whose result the decision depends.
+    fn ask(&self, op: BodyOp) -> Result<BodyDone, BodyError> {
+        let bodies = &self.bodies;
+        match op {
+            BodyOp::SumsAfter { ino, offset, data, size, old } => {
+                bodies.sums_after(ino, offset, &data, size, &old).map(BodyDone::Sums)
+            }
+            BodyOp::Write { ino, offset, data, size, attr, old: Some(old) } => {
+                slow();
+                let sums = bodies.sums_after(ino, offset, &data, size, &old)?;
+                bodies.write(ino, offset, &data, size, born(attr))?;
+                Ok(BodyDone::Sums(sums))
+            }
+            BodyOp::SumAfterCut { ino, len, size, old } => {
+                let edge = bodies.sum_after_cut(ino, len, size, old)?;
+                Ok(BodyDone::Edges(edge.into_iter().collect()))
+            }
+            BodyOp::SumsAfterZero { ino, offset, len, size, old } => {
+                bodies.sums_after_zero(ino, offset, len, size, &old).map(BodyDone::Edges)
+            }
+            BodyOp::Allocate { ino, offset, len, keep_size, size, attr } => {
+                slow();
+                bodies.allocate(ino, offset, len, keep_size, size, born(attr))?;
+                Ok(BodyDone::Done)
+            }
+            BodyOp::Copy { from, to, len, attr } => {
+                slow();
+                let mut buffer = BUFFER.take();
+                let source = (from.0, from.1, from.2, from.3.as_slice());
+                let target = (to.0, to.1, to.2, &to.3);
+                let done = bodies.sums_after_copy(source, target, len, &mut buffer).and_then(|(sums, range)| {
+                    bodies.write(to.0, to.1, &buffer[range], to.2, born(attr))?;
+                    Ok(BodyDone::Sums(sums))
+                });
+                BUFFER.set(buffer);
+                done
+            }
+            BodyOp::Seek { ino, offset, whence, size } => {
+                bodies.seek(ino, offset, whence == Whence::Hole, size).map(BodyDone::Offset)
+            }
+            BodyOp::Sync { ino } => {
+                slow();
+                let done = bodies.sync(ino);
+                if let Err(error) = &done {
+                    // After a failed fsync nothing more is promised.
+                    self.halt(&error.to_string());
+                }
+                done.map(|()| BodyDone::Done)
+            }
+            BodyOp::Read { .. }
+            | BodyOp::Write { old: None, .. }
+            | BodyOp::Cut { .. }
+            | BodyOp::Zero { .. }
+            | BodyOp::Drop { .. } => unreachable!("performed by the caller"),
+        }
+    }
+}
+
+/// What a snapshot has.
+pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Result<Loaded, String> {
+    let failed = |e: atoll_snapshot::SnapshotError| e.to_string();
+    match load {
+        Load::Row(key) => Ok(Loaded::Row(snapshot.get(&key.to_bytes()).map_err(failed)?)),
+        Load::Names { dir, from } => {
+            let limit = atoll_state::state::NAMES_PER_PAGE;
+            let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
+            let rows =
+                snapshot.range(&RowKey::entries_from(*dir, *from), &end, limit).map_err(failed)?;
+            let full = rows.len() == limit;
+            let mut names: Vec<(u64, Name, Vec<u8>)> = rows
+                .into_iter()
+                .filter_map(|(key, row)| match RowKey::from_bytes(&key)? {
+                    RowKey::Entry(_, cookie, name) => Some((cookie, name, row)),
+                    _ => None,
+                })
+                .collect();
+            let to = match names.last() {
+                // Names that share the last cookie may go on behind this page: leave it out.
+                Some((last, ..)) if full => {
+                    let last = *last;
+                    names.retain(|(cookie, ..)| *cookie < last);
+                    last
+                }
+                _ => u64::MAX,
+            };
+            Ok(Loaded::Names { names, to })
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Attributes: what of the state's a native object can carry, comparing and laying them.
+
+use std::io;
+
+use atoll_core::Time;
+use atoll_disk::{Disk, Stat};
+use atoll_posix::Kind;
+use atoll_proto::Xattrs;
+
+use crate::files::native_kind;
+use crate::{View, is_fatal};
+
+/// Attributes as the state has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Want<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Last access and last change of content; none of a directory that is owned elsewhere.
+    pub(crate) times: Option<(Time, Time)>,
+    pub(crate) xattrs: Option<&'a Xattrs>,
+    /// There may be some natively.
+    pub(crate) had_xattrs: bool,
+}
+
+/// Set-user-id and set-group-id, which a change of owner takes away.
+const SET_ID: u32 = 0o6000;
+
+fn native(time: Time) -> (i64, u32) {
+    (time.secs, time.nanos)
+}
+
+/// Extended attributes that the state manages; others, such as a security label that the host gives,
+/// are not Atoll's.
+fn is_managed(name: &[u8]) -> bool {
+    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"system.posix_acl_"];
+    name == atoll_posix::xattr::CAPABILITY || prefixes.iter().any(|p| name.starts_with(p))
+}
+
+impl<D: Disk> View<D> {
+    /// The permission bits that a native object gets.
+    pub(crate) const fn native_mode(&self, kind: Kind, mode: u32) -> u32 {
+        match kind {
+            _ if self.options.root => mode,
+            Kind::Directory => mode | 0o700,
+            _ => mode | 0o600,
+        }
+    }
+
+    /// True if a native object of this kind can carry the attribute, laid by this daemon.
+    pub(crate) fn carries(&self, kind: Kind, name: &[u8]) -> bool {
+        if name.starts_with(b"security.") || name.starts_with(b"trusted.") {
+            return self.options.root;
+        }
+        let plain = matches!(kind, Kind::Regular | Kind::Directory);
+        if name.starts_with(b"user.") { plain } else { kind != Kind::Symlink }
+    }
+
+    /// Native extended attributes that the state would manage, sorted.
+    pub(crate) fn native_xattrs(&self, path: &[u8], kind: Kind) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut list = self.disk.xattrs(path)?;
+        list.retain(|(name, _)| is_managed(name) && self.carries(kind, name));
+        list.sort();
+        Ok(list)
+    }
+
+    /// Lays attributes onto what has `stat` at `path`; says whether anything changed. The first
+    /// refusal is given back when all else is done.
+    pub(crate) fn lay_attributes(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        want: Want<'_>,
+    ) -> io::Result<(bool, Option<io::Error>)> {
+        assert_eq!(stat.kind, native_kind(want.kind), "attributes of another kind of object");
+        let mut changed = false;
+        let mut refused = None;
+        let mut keep = |done: io::Result<()>| match done {
+            Err(error) if is_fatal(&error) => Err(error),
+            Err(error) => {
+                refused.get_or_insert(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        };
+        let mut mode = stat.mode;
+        if self.options.root && (stat.uid, stat.gid) != (want.uid, want.gid) {
+            keep(self.disk.set_owner(path, want.uid, want.gid))?;
+            mode &= !SET_ID;
+            changed = true;
+        }
+        if want.xattrs.is_some() || want.had_xattrs {
+            let acls_changed = self.lay_xattrs(path, want, &mut changed, &mut keep)?;
+            if acls_changed {
+                mode = self.disk.stat(path)?.mode;
+            }
+        }
+        let wanted_mode = self.native_mode(want.kind, want.mode);
+        if want.kind != Kind::Symlink && mode != wanted_mode {
+            keep(self.disk.set_mode(path, wanted_mode))?;
+            changed = true;
+        }
+        if let Some((atime, mtime)) = want.times
+            && (changed || (stat.atime, stat.mtime) != (native(atime), native(mtime)))
+        {
+            keep(self.disk.set_times(path, native(atime), native(mtime)))?;
+            changed = true;
+        }
+        Ok((changed, refused))
+    }
+
+    fn lay_xattrs(
+        &self,
+        path: &[u8],
+        want: Want<'_>,
+        changed: &mut bool,
+        keep: &mut impl FnMut(io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let there = self.native_xattrs(path, want.kind)?;
+        let rows = want.xattrs.map(|x| &x.0[..]).unwrap_or_default();
+        let mut acls = false;
+        for (name, _) in &there {
+            if !rows.iter().any(|(n, _)| n == name) {
+                keep(self.disk.set_xattr(path, name, None))?;
+                acls |= name.starts_with(b"system.");
+                *changed = true;
+            }
+        }
+        for (name, value) in rows.iter().filter(|(name, _)| self.carries(want.kind, name)) {
+            if !there.iter().any(|(n, v)| n == name && v == value) {
+                keep(self.disk.set_xattr(path, name, Some(value)))?;
+                acls |= name.starts_with(b"system.");
+                *changed = true;
+            }
+        }
+        Ok(acls)
+    }
+}

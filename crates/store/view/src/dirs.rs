@@ -1,0 +1,414 @@
+//! Directories of the skeleton: where they are, making, moving and removing them.
+
+use std::collections::HashSet;
+use std::io;
+
+use atoll_core::{Ino, Name};
+use atoll_disk::{Disk, FileKind};
+
+use crate::index::{DirMark, Ours};
+use crate::{LIMBO, NEW_DIR_MODE, Report, Source, Subject, TREE, View, Why, is_absent, is_fatal, join};
+
+/// Where a directory is natively.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The folder of the tree itself.
+    Root,
+    Tree {
+        parent: Ino,
+        name: Name,
+    },
+    /// In limbo, under its id.
+    Limbo,
+}
+
+/// A directory that has to get another place, or none.
+#[derive(Debug, Clone)]
+pub(crate) enum Move {
+    To { ino: Ino, parent: Ino, name: Name },
+    Away { ino: Ino },
+}
+
+impl Move {
+    const fn ino(&self) -> Ino {
+        match self {
+            Self::To { ino, .. } | Self::Away { ino } => *ino,
+        }
+    }
+}
+
+/// What came of trying a move.
+enum Tried {
+    Done,
+    /// Something of ours is in the way; it may go.
+    Blocked,
+    Conflict(Why),
+}
+
+pub(crate) fn limbo_path(ino: Ino) -> Vec<u8> {
+    join(LIMBO, format!("d{:016x}", ino.0).as_bytes())
+}
+
+impl<D: Disk> View<D> {
+    /// Where a directory is; none if it is not laid, or was moved or removed from outside.
+    pub(crate) fn locate(&mut self, ino: Ino) -> io::Result<Option<At>> {
+        // From the top down, so that each step needs the one above only, however deep it is.
+        let mut chain = vec![ino];
+        let mut seen = HashSet::from([ino]);
+        while let Some(&last) = chain.last()
+            && last != Ino::ROOT
+            && !self.at.contains_key(&last)
+            && let Some(mark) = self.index.dir(last)?
+            && let Some((parent, _)) = mark.places.last()
+            && seen.insert(*parent)
+        {
+            chain.push(*parent);
+        }
+        let mut found = None;
+        for ino in chain.into_iter().rev() {
+            found = self.locate_below(ino, &mut Vec::new())?;
+        }
+        Ok(found)
+    }
+
+    fn locate_below(&mut self, ino: Ino, visiting: &mut Vec<Ino>) -> io::Result<Option<At>> {
+        if ino == Ino::ROOT {
+            return Ok(Some(At::Root));
+        }
+        if let Some(at) = self.at.get(&ino) {
+            return Ok(Some(at.clone()));
+        }
+        let Some(mark) = self.index.dir(ino)? else { return Ok(None) };
+        visiting.push(ino);
+        let found = self.locate_marked(ino, &mark, visiting);
+        visiting.pop();
+        let found = found?;
+        if let Some(at) = &found {
+            self.at.insert(ino, at.clone());
+        }
+        Ok(found)
+    }
+
+    fn locate_marked(&mut self, ino: Ino, mark: &DirMark, visiting: &mut Vec<Ino>) -> io::Result<Option<At>> {
+        for (parent, name) in mark.places.iter().rev() {
+            // Older places may lie in a circle; the native tree does not.
+            if visiting.contains(parent) || self.locate_below(*parent, visiting)?.is_none() {
+                continue;
+            }
+            let Some(above) = self.path(*parent)? else { continue };
+            if self.is_dir(&join(&above, name.as_bytes()), mark.native)? {
+                return Ok(Some(At::Tree { parent: *parent, name: name.clone() }));
+            }
+        }
+        Ok(self.is_dir(&limbo_path(ino), mark.native)?.then_some(At::Limbo))
+    }
+
+    fn is_dir(&self, path: &[u8], native: u64) -> io::Result<bool> {
+        Ok(self.look(path)?.is_some_and(|stat| stat.kind == FileKind::Directory && stat.ino == native))
+    }
+
+    /// The native path of a directory, if it is laid.
+    pub(crate) fn path(&mut self, ino: Ino) -> io::Result<Option<Vec<u8>>> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        let mut path = loop {
+            if let Some(path) = self.paths.get(&at) {
+                break path.clone();
+            }
+            let place = match self.at.get(&at) {
+                Some(place) => Some(place.clone()),
+                None => self.locate(at)?,
+            };
+            match place {
+                None => return Ok(None),
+                Some(At::Root) => break TREE.to_vec(),
+                Some(At::Limbo) => break limbo_path(at),
+                Some(At::Tree { parent, name }) => {
+                    names.push(name);
+                    at = parent;
+                }
+            }
+        };
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name.as_bytes());
+        }
+        if self.paths.len() >= crate::PLACES_MAX {
+            self.paths.clear();
+        }
+        self.paths.insert(ino, path.clone());
+        Ok(Some(path))
+    }
+
+    fn put_at(&mut self, ino: Ino, at: At) {
+        if self.at.insert(ino, at).is_some() {
+            self.paths.clear(); // All below it have other paths now.
+        }
+        self.paths.remove(&ino);
+    }
+
+    /// Takes a directory out of what is known, when natively it is not where it was.
+    fn lose(&mut self, ino: Ino) {
+        if self.at.remove(&ino).is_some() {
+            self.paths.clear();
+        }
+    }
+
+    fn touch(&mut self, at: Option<&At>) {
+        match at {
+            Some(At::Tree { parent, .. }) => {
+                self.unsettled.dirs.insert(*parent);
+            }
+            Some(At::Limbo) => self.unsettled.limbo = true,
+            Some(At::Root) | None => {}
+        }
+    }
+
+    /// Finds out how a directory has to move, makes it in limbo if it is new, and notes in the index
+    /// where it will be. The index must be saved before [`View::move_dirs`].
+    pub(crate) fn plan_dir(&mut self, ino: Ino, source: &dyn Source) -> io::Result<Option<Move>> {
+        if ino == Ino::ROOT {
+            return Ok(None);
+        }
+        let at = self.locate(ino)?;
+        let row = source.dir(ino)?;
+        let Some((parent, name)) = row.and_then(|row| Some((row.place.parent, row.place.name?))) else {
+            return Ok(self.index.dir(ino)?.map(|_| Move::Away { ino }));
+        };
+        if at == Some(At::Tree { parent, name: name.clone() }) {
+            return Ok(None);
+        }
+        let place = (parent, name.clone());
+        let mark = match (self.index.dir(ino)?, &at) {
+            (Some(mark), Some(_)) => {
+                let mut mark = mark;
+                if !mark.places.contains(&place) {
+                    mark.places.push(place);
+                }
+                mark
+            }
+            // New, or gone natively.
+            (_, None) | (None, _) => {
+                let native = self.make_in_limbo(ino)?;
+                DirMark { native, places: vec![place], xattrs: false }
+            }
+        };
+        self.index.set_dir(ino, &mark)?;
+        self.unsettled.moved.insert(ino);
+        Ok(Some(Move::To { ino, parent, name }))
+    }
+
+    fn make_in_limbo(&mut self, ino: Ino) -> io::Result<u64> {
+        let path = limbo_path(ino);
+        match self.disk.mkdir(&path, NEW_DIR_MODE) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        self.put_at(ino, At::Limbo);
+        self.unsettled.limbo = true;
+        Ok(self.disk.stat(&path)?.ino)
+    }
+
+    /// Moves directories to their places and removes those that have none. What is in each other's
+    /// way, circles of names too, goes through limbo; what cannot be placed stays there.
+    pub(crate) fn move_dirs(
+        &mut self,
+        mut moves: Vec<Move>,
+        source: &dyn Source,
+        touched: &mut HashSet<Ino>,
+        report: &mut Report,
+    ) -> io::Result<()> {
+        // Parents are older than what is in them as a rule: made first, removed last.
+        moves.sort_by_key(|m| match m {
+            Move::To { ino, .. } => (0, ino.0),
+            Move::Away { ino } => (1, u64::MAX - ino.0),
+        });
+        while !moves.is_empty() {
+            let pending: HashSet<Ino> = moves.iter().map(Move::ino).collect();
+            let mut left = Vec::new();
+            let before = moves.len();
+            for m in moves {
+                let tried = match &m {
+                    Move::To { ino, parent, name } => {
+                        self.try_place(*ino, *parent, name, &pending, source, touched)
+                    }
+                    Move::Away { ino } => self.try_remove(*ino, touched),
+                };
+                match tried {
+                    Ok(Tried::Done) => report.dirs += 1,
+                    Ok(Tried::Blocked) => left.push(m),
+                    Ok(Tried::Conflict(why)) => self.give_up(&m, why, touched, report)?,
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(error) => {
+                        let why = Why::Refused(error.raw_os_error().unwrap_or_default());
+                        self.give_up(&m, why, touched, report)?;
+                    }
+                }
+            }
+            moves = left;
+            if moves.len() == before {
+                self.unblock(&mut moves, touched, report)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing moves: takes one out of the way of the others, or gives up a removal.
+    fn unblock(
+        &mut self,
+        moves: &mut Vec<Move>,
+        touched: &mut HashSet<Ino>,
+        report: &mut Report,
+    ) -> io::Result<()> {
+        for m in &*moves {
+            if let Move::To { ino, .. } = m
+                && self.locate(*ino)? != Some(At::Limbo)
+            {
+                return self.detach(*ino, touched);
+            }
+        }
+        let removal = moves.iter().position(|m| matches!(m, Move::Away { .. }));
+        let m = moves.remove(removal.unwrap_or(0));
+        let why = if removal.is_some() { Why::NotEmpty } else { Why::Taken };
+        self.give_up(&m, why, touched, report)
+    }
+
+    fn give_up(
+        &mut self,
+        m: &Move,
+        why: Why,
+        touched: &mut HashSet<Ino>,
+        report: &mut Report,
+    ) -> io::Result<()> {
+        match m {
+            // What it holds is not ours; so is it from now on.
+            Move::Away { ino } => {
+                self.lose(*ino);
+                self.index.forget_dir(*ino)?;
+                report.conflict(Subject::Id(*ino), why);
+            }
+            Move::To { ino, parent, name } => {
+                // Not under a name that it no longer has.
+                if why != Why::NoParent && matches!(self.locate(*ino)?, Some(At::Tree { .. })) {
+                    self.detach(*ino, touched)?;
+                }
+                report.conflict(Subject::Name(*parent, name.clone()), why);
+            }
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, ino: Ino, touched: &mut HashSet<Ino>) -> io::Result<()> {
+        let from = self.locate(ino)?;
+        let Some(path) = self.path(ino)? else { return Ok(()) };
+        self.disk.rename(&path, &limbo_path(ino), false)?;
+        self.moved(ino, from, At::Limbo, touched);
+        Ok(())
+    }
+
+    fn moved(&mut self, ino: Ino, from: Option<At>, to: At, touched: &mut HashSet<Ino>) {
+        for at in [from.as_ref(), Some(&to)] {
+            self.touch(at);
+            if let Some(At::Tree { parent, .. }) = at {
+                touched.insert(*parent);
+            }
+        }
+        touched.insert(ino);
+        self.unsettled.moved.insert(ino);
+        self.put_at(ino, to);
+    }
+
+    fn try_place(
+        &mut self,
+        ino: Ino,
+        parent: Ino,
+        name: &Name,
+        pending: &HashSet<Ino>,
+        source: &dyn Source,
+        touched: &mut HashSet<Ino>,
+    ) -> io::Result<Tried> {
+        let (Some(from), Some(from_path)) = (self.locate(ino)?, self.path(ino)?) else {
+            return Ok(Tried::Conflict(Why::NoParent));
+        };
+        let Some(above) = self.path(parent)? else { return Ok(Tried::Conflict(Why::NoParent)) };
+        let to_path = join(&above, name.as_bytes());
+        match self.disk.rename(&from_path, &to_path, false) {
+            Ok(()) => {
+                self.moved(ino, Some(from), At::Tree { parent, name: name.clone() }, touched);
+                Ok(Tried::Done)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.try_occupied(ino, parent, name, &to_path, pending, source, touched)
+            }
+            // Into what is below it at the moment.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Tried::Blocked),
+            Err(error) if is_absent(&error) => {
+                self.lose(ino);
+                self.lose(parent);
+                Ok(Tried::Conflict(Why::NoParent))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What holds the name that a directory is to get.
+    fn try_occupied(
+        &mut self,
+        ino: Ino,
+        parent: Ino,
+        name: &Name,
+        path: &[u8],
+        pending: &HashSet<Ino>,
+        source: &dyn Source,
+        touched: &mut HashSet<Ino>,
+    ) -> io::Result<Tried> {
+        let Some(holder) = self.look(path)? else { return Ok(Tried::Blocked) };
+        match self.index.ours(holder.ino)? {
+            Some(Ours::Dir(other)) if pending.contains(&other) => Ok(Tried::Blocked),
+            Some(Ours::File(_)) if holder.kind != FileKind::Directory => {
+                // A link of ours to a name that is no file's any more.
+                let wanted = source.entry(parent, name)?;
+                if wanted.is_some_and(|e| e.kind != atoll_posix::Kind::Directory) {
+                    return Ok(Tried::Conflict(Why::Taken));
+                }
+                self.disk.unlink(path)?;
+                self.unsettled.dirs.insert(parent);
+                Ok(Tried::Blocked)
+            }
+            None if holder.kind == FileKind::Directory && self.at.get(&ino) == Some(&At::Limbo) => {
+                // A directory nobody knows, where a new one is to be: one that was laid and lost with
+                // the index, or made by hand. Either way it can serve.
+                match self.disk.rmdir(&limbo_path(ino)) {
+                    Ok(()) => {}
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(_) => return Ok(Tried::Conflict(Why::Taken)),
+                }
+                let places = vec![(parent, name.clone())];
+                self.index.set_dir(ino, &DirMark { native: holder.ino, places, xattrs: true })?;
+                // Durable at once, before anything is laid into it.
+                self.index.save()?;
+                self.moved(ino, Some(At::Limbo), At::Tree { parent, name: name.clone() }, touched);
+                Ok(Tried::Done)
+            }
+            _ => Ok(Tried::Conflict(Why::Taken)),
+        }
+    }
+
+    fn try_remove(&mut self, ino: Ino, touched: &mut HashSet<Ino>) -> io::Result<Tried> {
+        let at = self.locate(ino)?;
+        if let Some(path) = self.path(ino)? {
+            match self.disk.rmdir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(Tried::Blocked),
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        self.touch(at.as_ref());
+        if let Some(At::Tree { parent, .. }) = at {
+            touched.insert(parent);
+        }
+        self.lose(ino);
+        self.index.forget_dir(ino)?;
+        Ok(Tried::Done)
+    }
+}

@@ -1,0 +1,204 @@
+//! The view's own memory: which native inode is which id, where directories were put, and how files
+//! looked after laying. Rows over a snapshot; touches nothing in `tree/`.
+//!
+//! What is set is durable after [`Index::save`]. What is forgotten is gone at once for this process,
+//! and durably only with [`Index::settle`], when its names are durably gone.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use atoll_core::{Decode, Encode, Ino, Name, Time, wire_struct};
+use atoll_disk::Disk;
+use atoll_snapshot::{Snapshot, SnapshotError};
+
+use crate::INDEX;
+
+/// Rows read at once when all are wanted.
+const PAGE_ROWS: usize = 1024;
+
+wire_struct! {
+    /// A file as it was laid.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct FileMark {
+        /// Native inode number.
+        pub native: u64,
+        /// Native length.
+        pub size: u64,
+        /// Native modification time.
+        pub mtime: Time,
+        /// Native change time.
+        pub ctime: Time,
+        /// Change time in the state then.
+        pub state_ctime: Time,
+        /// It had extended attributes.
+        pub xattrs: bool,
+    }
+}
+
+wire_struct! {
+    /// A directory as it was laid.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DirMark {
+        /// Native inode number.
+        pub native: u64,
+        /// Places, parent and name, in one of which it is unless it is in limbo.
+        pub places: Vec<(Ino, Name)>,
+        /// It had extended attributes.
+        pub xattrs: bool,
+    }
+}
+
+/// Which of our objects a native inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ours {
+    File(Ino),
+    Dir(Ino),
+}
+
+type Key = [u8; 9];
+
+pub(crate) struct Index {
+    snapshot: Snapshot,
+    set: HashMap<Key, Vec<u8>>,
+    gone: HashSet<Key>,
+}
+
+fn key(tag: u8, n: u64) -> Key {
+    let mut key = [tag; 9];
+    key[1..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn damaged(what: &str) -> io::Error {
+    SnapshotError::Damaged(what.to_owned()).into()
+}
+
+impl Index {
+    pub(crate) fn open<D: Disk>(disk: &D, cache_bytes: usize) -> Result<Self, SnapshotError> {
+        let snapshot = Snapshot::open(disk, INDEX, cache_bytes)?;
+        Ok(Self { snapshot, set: HashMap::new(), gone: HashSet::new() })
+    }
+
+    fn get<T: Decode>(&self, key: &Key) -> io::Result<Option<T>> {
+        let row = match self.set.get(key) {
+            Some(row) => return Ok(Some(T::from_slice(row).map_err(|e| damaged(e.what))?)),
+            None if self.gone.contains(key) => None,
+            None => self.snapshot.get(key)?,
+        };
+        row.map(|row| T::from_slice(&row).map_err(|e| damaged(e.what))).transpose()
+    }
+
+    fn put(&mut self, key: Key, row: &impl Encode) {
+        self.gone.remove(&key);
+        self.set.insert(key, row.to_vec());
+    }
+
+    fn forget(&mut self, key: Key) {
+        self.set.remove(&key);
+        self.gone.insert(key);
+    }
+
+    pub(crate) fn file(&self, ino: Ino) -> io::Result<Option<FileMark>> {
+        self.get(&key(b'f', ino.0))
+    }
+
+    pub(crate) fn dir(&self, ino: Ino) -> io::Result<Option<DirMark>> {
+        self.get(&key(b'd', ino.0))
+    }
+
+    pub(crate) fn set_file(&mut self, ino: Ino, mark: &FileMark) -> io::Result<()> {
+        let before = self.file(ino)?.map(|mark| mark.native);
+        self.put(key(b'f', ino.0), mark);
+        self.set_native(ino, before, mark.native)
+    }
+
+    pub(crate) fn set_dir(&mut self, ino: Ino, mark: &DirMark) -> io::Result<()> {
+        let before = self.dir(ino)?.map(|mark| mark.native);
+        self.put(key(b'd', ino.0), mark);
+        self.set_native(ino, before, mark.native)
+    }
+
+    fn set_native(&mut self, ino: Ino, before: Option<u64>, now: u64) -> io::Result<()> {
+        if before != Some(now) {
+            if let Some(before) = before {
+                self.forget_native(ino, before)?;
+            }
+            self.put(key(b'n', now), &ino);
+        }
+        Ok(())
+    }
+
+    fn forget_native(&mut self, ino: Ino, native: u64) -> io::Result<()> {
+        let key = key(b'n', native);
+        if self.get::<Ino>(&key)? == Some(ino) {
+            self.forget(key);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget_file(&mut self, ino: Ino) -> io::Result<()> {
+        if let Some(mark) = self.file(ino)? {
+            self.forget(key(b'f', ino.0));
+            self.forget_native(ino, mark.native)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget_dir(&mut self, ino: Ino) -> io::Result<()> {
+        if let Some(mark) = self.dir(ino)? {
+            self.forget(key(b'd', ino.0));
+            self.forget_native(ino, mark.native)?;
+        }
+        Ok(())
+    }
+
+    /// Which of our objects has this native inode number.
+    pub(crate) fn ours(&self, native: u64) -> io::Result<Option<Ours>> {
+        let Some(ino) = self.get::<Ino>(&key(b'n', native))? else { return Ok(None) };
+        // An old row may speak of a number that was given to something else since.
+        if self.file(ino)?.is_some_and(|mark| mark.native == native) {
+            return Ok(Some(Ours::File(ino)));
+        }
+        Ok(self.dir(ino)?.filter(|mark| mark.native == native).map(|_| Ours::Dir(ino)))
+    }
+
+    /// All ids of files and directories in it.
+    pub(crate) fn all(&self) -> io::Result<Vec<Ino>> {
+        let mut all = HashSet::new();
+        for tag in [b'd', b'f'] {
+            let mut from = key(tag, 0).to_vec();
+            loop {
+                let page = self.snapshot.range(&from, &[tag + 1], PAGE_ROWS)?;
+                let keys = page.iter().filter_map(|(k, _)| Key::try_from(&k[..]).ok());
+                all.extend(keys.filter(|k| !self.gone.contains(k)));
+                match page.last() {
+                    Some((last, _)) if page.len() == PAGE_ROWS => from = [last, &[0][..]].concat(),
+                    _ => break,
+                }
+            }
+        }
+        all.extend(self.set.keys().filter(|k| k[0] != b'n'));
+        let id = |k: &Key| Ino(u64::from_be_bytes(k[1..].try_into().expect("keys have nine bytes")));
+        Ok(all.iter().map(id).collect())
+    }
+
+    /// Makes what was set durable.
+    pub(crate) fn save(&mut self) -> io::Result<()> {
+        if !self.set.is_empty() {
+            self.snapshot.commit(self.set.iter().map(|(k, v)| (k, Some(v))))?;
+            self.set.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes what was set and what was forgotten durable.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        if !self.set.is_empty() || !self.gone.is_empty() {
+            let set = self.set.iter().map(|(k, v)| (k, Some(v)));
+            self.snapshot.commit(set.chain(self.gone.iter().map(|k| (k, None))))?;
+            self.set.clear();
+            self.gone.clear();
+        }
+        Ok(())
+    }
+}

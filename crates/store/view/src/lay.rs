@@ -1,0 +1,253 @@
+//! Laying a set of ids and names: the order in which everything happens.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use atoll_core::{Ino, Name};
+use atoll_disk::{Disk, FileKind};
+use atoll_posix::Kind;
+
+use crate::attributes::Want;
+use crate::files::{Prepared, Wanted};
+use crate::index::FileMark;
+use crate::{Report, Source, Subject, View, Whole, Why, is_fatal, join};
+
+/// What one laying works on.
+#[derive(Default)]
+struct Work {
+    files: HashMap<Ino, Prepared>,
+    /// Names that are to be links: directory, name, id.
+    links: Vec<(Ino, Name, Ino)>,
+    /// Names that are to be none; true if the state has a directory there.
+    removals: Vec<(Ino, Name, bool)>,
+    /// Directories whose rows changed.
+    dirs: HashSet<Ino>,
+    /// Ids that are gone.
+    gone: Vec<Ino>,
+    /// Directories whose native times laying has changed.
+    touched: HashSet<Ino>,
+    /// Files whose native change time laying has changed.
+    restat: HashSet<Ino>,
+    report: Report,
+}
+
+impl<D: Disk> View<D> {
+    /// Makes these ids and names what they are in `source` now. All effects that the records behind
+    /// them have on bodies must be done, and the records synced.
+    ///
+    /// An error is one of the disk: everything may be laid again later. What concerns single objects
+    /// is in the report.
+    pub fn lay(&mut self, inos: &[Ino], names: &[(Ino, Name)], source: &dyn Source) -> io::Result<Report> {
+        let mut work = Work::default();
+        self.sort_out(inos, names, source, &mut work)?;
+        let dirs: Vec<Ino> = work.dirs.iter().copied().collect();
+        let mut moves = Vec::new();
+        for ino in dirs {
+            moves.extend(self.plan_dir(ino, source)?);
+        }
+        // From here on everything of ours is known to be ours after a crash.
+        self.index.save()?;
+        for (dir, name, is_dir) in std::mem::take(&mut work.removals) {
+            let Work { touched, restat, report, .. } = &mut work;
+            let done = self.remove_name(dir, &name, is_dir, touched, restat, report);
+            refused(done, Subject::Name(dir, name), report)?;
+        }
+        self.move_dirs(moves, source, &mut work.touched, &mut work.report)?;
+        for (dir, name, ino) in std::mem::take(&mut work.links) {
+            let Some(native) = work.files.get(&ino).map(|p| p.stat.ino) else { continue };
+            let Work { touched, restat, report, .. } = &mut work;
+            let done = self.link_name(dir, &name, (ino, native), touched, restat, report);
+            refused(done, Subject::Name(dir, name), report)?;
+        }
+        self.finish_files(source, &mut work)?;
+        self.finish_dirs(source, &mut work)?;
+        Ok(work.report)
+    }
+
+    /// Lays everything, and removes what is natively there of ours and in the state no more. For the
+    /// first laying, after the index was lost, and on request.
+    pub fn lay_all(&mut self, whole: &dyn Whole) -> io::Result<Report> {
+        let mut inos = self.index.all()?;
+        let dirs = whole.dirs().collect::<io::Result<Vec<Ino>>>()?;
+        inos.extend(&dirs);
+        let mut report = self.lay(&inos, &[], whole)?;
+        let files = whole.inodes().collect::<io::Result<Vec<Ino>>>()?;
+        report.add(self.lay(&files, &[], whole)?);
+        for dir in &dirs {
+            let mut names: HashSet<Name> = HashSet::new();
+            for name in whole.names(*dir) {
+                names.insert(name?.0);
+            }
+            if let Some(path) = self.path(*dir)? {
+                let there = self.disk.list(&path)?.into_iter();
+                names.extend(
+                    there
+                        .filter(|(_, kind)| *kind != FileKind::Directory)
+                        .filter_map(|(n, _)| Name::new(&n).ok()),
+                );
+            }
+            let names: Vec<(Ino, Name)> = names.into_iter().map(|name| (*dir, name)).collect();
+            report.add(self.lay(&[*dir], &names, whole)?);
+        }
+        self.index_was_lost = false;
+        Ok(report)
+    }
+
+    /// Sorts ids and names by what has to be done, and makes native objects that are missing.
+    fn sort_out(
+        &mut self,
+        inos: &[Ino],
+        names: &[(Ino, Name)],
+        source: &dyn Source,
+        work: &mut Work,
+    ) -> io::Result<()> {
+        let mut files = HashSet::new();
+        for &ino in inos {
+            if source.dir(ino)?.is_some() || self.index.dir(ino)?.is_some() {
+                work.dirs.insert(ino);
+            } else {
+                files.insert(ino);
+            }
+        }
+        let mut wanted = HashSet::new();
+        for (dir, name) in names.iter().collect::<HashSet<_>>() {
+            match self.wanted(*dir, name, source)? {
+                Wanted::File(ino) => {
+                    wanted.insert(ino);
+                    work.links.push((*dir, name.clone(), ino));
+                    self.want_dir(*dir, source, work)?;
+                }
+                Wanted::Directory => work.removals.push((*dir, name.clone(), true)),
+                Wanted::Nothing => work.removals.push((*dir, name.clone(), false)),
+            }
+        }
+        for ino in files.union(&wanted) {
+            match source.inode(*ino)? {
+                Some(row) => {
+                    if let Some(file) = self.prepare(*ino, row, wanted.contains(ino), &mut work.report)? {
+                        work.files.insert(*ino, file);
+                    }
+                }
+                None => work.gone.push(*ino),
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory in which a name will be laid, and all above it that are not there yet.
+    fn want_dir(&mut self, mut dir: Ino, source: &dyn Source, work: &mut Work) -> io::Result<()> {
+        while dir != Ino::ROOT && !work.dirs.contains(&dir) && self.locate(dir)?.is_none() {
+            let Some(row) = source.dir(dir)? else { return Ok(()) };
+            work.dirs.insert(dir);
+            dir = row.place.parent;
+        }
+        Ok(())
+    }
+
+    fn finish_files(&mut self, source: &dyn Source, work: &mut Work) -> io::Result<()> {
+        for (ino, file) in std::mem::take(&mut work.files) {
+            work.restat.remove(&ino);
+            let done = self.finish_file(&file, source, &mut work.report);
+            refused(done, Subject::Id(ino), &mut work.report)?;
+        }
+        for ino in std::mem::take(&mut work.gone) {
+            work.restat.remove(&ino);
+            self.remove_object(ino)?;
+        }
+        for ino in std::mem::take(&mut work.restat) {
+            // A name of it came or went; nothing else.
+            if let (Some(mark), Some(stat)) = (self.index.file(ino)?, self.look(&self.bodies.path(ino))?)
+                && mark.native == stat.ino
+            {
+                self.index.set_file(ino, &FileMark::of(&stat, mark.state_ctime, mark.xattrs))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_file(&mut self, file: &Prepared, source: &dyn Source, report: &mut Report) -> io::Result<()> {
+        let attr = &file.row.attr;
+        let xattrs = if file.row.has_xattrs { source.xattrs(file.ino)? } else { None };
+        if let Some(mark) = file.mark
+            && self.settled_once
+            && mark.state_ctime == attr.ctime
+            && mark.differs(&file.stat)
+        {
+            report.conflict(Subject::Id(file.ino), Why::ChangedByHand);
+        }
+        let want = Want {
+            kind: attr.kind,
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+            times: Some((attr.atime, attr.mtime)),
+            xattrs: xattrs.as_ref(),
+            had_xattrs: file.mark.is_some_and(|mark| mark.xattrs),
+        };
+        let path = self.bodies.path(file.ino);
+        let (changed, error) = self.lay_attributes(&path, &file.stat, want)?;
+        if changed && attr.kind == Kind::Regular {
+            self.unsettled.files.insert(file.ino);
+        }
+        let stat = self.disk.stat(&path)?;
+        self.index.set_file(file.ino, &FileMark::of(&stat, attr.ctime, xattrs.is_some()))?;
+        error.map_or(Ok(()), Err)
+    }
+
+    fn finish_dirs(&mut self, source: &dyn Source, work: &mut Work) -> io::Result<()> {
+        let changed = std::mem::take(&mut work.dirs);
+        for ino in changed.union(&work.touched) {
+            let done = self.finish_dir(*ino, changed.contains(ino), source);
+            refused(done, Subject::Id(*ino), &mut work.report)?;
+        }
+        Ok(())
+    }
+
+    fn finish_dir(&mut self, ino: Ino, changed: bool, source: &dyn Source) -> io::Result<()> {
+        let (Some(row), Some(path)) = (source.dir(ino)?, self.path(ino)?) else { return Ok(()) };
+        let Some(stat) = self.look(&path)?.filter(|stat| stat.kind == FileKind::Directory) else {
+            return Ok(());
+        };
+        let mark = self.index.dir(ino)?;
+        let had_xattrs = mark.as_ref().is_none_or(|mark| mark.xattrs);
+        let xattrs = if row.has_xattrs { source.xattrs(ino)? } else { None };
+        let times = row.owned.as_ref().map(|owned| (owned.atime, owned.mtime));
+        let want = Want {
+            kind: Kind::Directory,
+            mode: row.fixed.mode,
+            uid: row.fixed.uid,
+            gid: row.fixed.gid,
+            times,
+            xattrs: xattrs.as_ref().filter(|_| changed),
+            had_xattrs: changed && had_xattrs,
+        };
+        let (changed_natively, error) = self.lay_attributes(&path, &stat, want)?;
+        if changed_natively {
+            self.unsettled.dirs.insert(ino);
+        }
+        if let Some(mut mark) = mark
+            && changed
+            && mark.xattrs != xattrs.is_some()
+        {
+            mark.xattrs = xattrs.is_some();
+            self.index.set_dir(ino, &mark)?;
+        }
+        error.map_or(Ok(()), Err)
+    }
+}
+
+/// Puts a refusal that concerns one object into the report; other errors end the laying.
+fn refused(done: io::Result<()>, subject: Subject, report: &mut Report) -> io::Result<()> {
+    match done {
+        Err(error) if !is_fatal(&error) => {
+            report.conflict(subject, Why::Refused(error.raw_os_error().unwrap_or_default()));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// The path of a name in a directory with this path.
+pub(crate) fn name_path(dir: &[u8], name: &Name) -> Vec<u8> {
+    join(dir, name.as_bytes())
+}

@@ -1,0 +1,29 @@
+//! How the view sees the state.
+
+use std::io;
+
+use atoll_core::{Ino, Name};
+use atoll_proto::{Dir, Entry, Inode, Xattrs};
+
+/// The state as of now. What it shows must be synced in the log: the view removes natively what is
+/// gone here.
+pub trait Source {
+    /// A file homed here.
+    fn inode(&self, ino: Ino) -> io::Result<Option<Inode>>;
+    /// A directory of the skeleton.
+    fn dir(&self, ino: Ino) -> io::Result<Option<Dir>>;
+    /// A name in a directory that is owned here.
+    fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>>;
+    /// Extended attributes of a file or directory that has some.
+    fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>>;
+}
+
+/// All of the state.
+pub trait Whole: Source {
+    /// Ids of all files homed here.
+    fn inodes(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_>;
+    /// Ids of all directories of the skeleton.
+    fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_>;
+    /// All names in a directory that is owned here.
+    fn names(&self, dir: Ino) -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>> + '_>;
+}
