@@ -542,7 +542,7 @@ fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Er
             core.ok(header, &out.u32(len).u32(0).0);
         }
         (Shape::WrittenWide, Answer::Wrote { len, .. }) => _ = core.ok(header, &out.u64(len).0),
-        (Shape::Statfs, Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free }) => {
+        (Shape::Statfs, Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, .. }) => {
             out.statfs(bytes, bytes_free, bytes_available, inodes, inodes_free);
             core.ok(header, &out.0);
         }

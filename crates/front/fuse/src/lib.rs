@@ -91,7 +91,11 @@ impl Mounted {
     /// Takes the mount away. As root, requests under way fail; otherwise files that are open can
     /// be used until they are closed. Does nothing if it is gone already.
     pub fn unmount(&self) {
-        self.mount.unmount();
+        // Device numbers are used again: after the end, what is mounted there is another's, even if
+        // it has our number.
+        if !self.session.has_ended() {
+            self.mount.unmount();
+        }
     }
 
     /// Returns when the mount has ended, whoever unmounted it.
@@ -117,7 +121,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        self.mount.unmount();
+        self.unmount();
         self.session.wait_ended(Some(GRACE));
     }
 }

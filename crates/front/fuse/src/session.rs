@@ -351,6 +351,11 @@ impl Session {
         true
     }
 
+    /// Whether the kernel has closed the connection.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.core.readers.lock().phase == Phase::Ended
+    }
+
     pub(crate) fn counters(&self) -> Vec<Count> {
         self.core.counters.snapshot()
     }

@@ -12,5 +12,5 @@ mod store;
 pub use data_dir::{DataDir, DataDirError};
 pub use embedded::EmbeddedStore;
 pub use node_file::{Identity, NODE_FORMAT};
-pub use source::{Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};
+pub use source::{ADDRESSES_MAX, Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};
 pub use store::{ControlError, ControlStore, VolumeRef};

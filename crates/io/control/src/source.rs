@@ -24,7 +24,9 @@ pub struct Addresses {
 
 /// Text that names no volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" names no volume: {why}.\nWrite HOST:PORT:/VOLUME, such as node1:7100:/home, or several: node1:7100,node2:7100:/home.")]
+#[error(
+    "\"{text}\" names no volume: {why}.\nWrite HOST:PORT:/VOLUME, such as node1:7100:/home, or several: node1:7100,node2:7100:/home."
+)]
 pub struct SourceError {
     /// What was read.
     pub text: String,
@@ -112,9 +114,15 @@ mod tests {
             ("node1:7100,:/home", "the port is missing"),
             ("node1:7100,node1:7100:/home", "a host is named twice"),
             ("node1:99999:/home", "the port is above 65535"),
-            ("node1:7100:/home/ann", "a folder of a volume cannot be mounted by itself, only the whole volume"),
+            (
+                "node1:7100:/home/ann",
+                "a folder of a volume cannot be mounted by itself, only the whole volume",
+            ),
             ("node1:7100:/.home", "the name of a volume starts with a letter or digit"),
-            ("node1:7100:/ho me", "the name of a volume has letters, digits, hyphens, underscores and dots only"),
+            (
+                "node1:7100:/ho me",
+                "the name of a volume has letters, digits, hyphens, underscores and dots only",
+            ),
         ] {
             let error = text.parse::<Addresses>().unwrap_err();
             assert_eq!(error.why, why, "{text}");

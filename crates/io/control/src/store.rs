@@ -55,7 +55,9 @@ pub enum ControlError {
         volume: VolumeRef,
     },
     /// Somebody else was faster.
-    #[error("Volume {volume} was changed meanwhile: it is at version {found}, not {expected}.\nLook at it again, then repeat the change.")]
+    #[error(
+        "Volume {volume} was changed meanwhile: it is at version {found}, not {expected}.\nLook at it again, then repeat the change."
+    )]
     Conflict {
         /// The volume.
         volume: VolumeRef,
@@ -73,7 +75,9 @@ pub enum ControlError {
         why: String,
     },
     /// The store cannot be reached, or its disk fails.
-    #[error("The control store {place} is not available: {why}.\nServing goes on; volumes and nodes cannot be changed until it is back.")]
+    #[error(
+        "The control store {place} is not available: {why}.\nServing goes on; volumes and nodes cannot be changed until it is back."
+    )]
     Unavailable {
         /// Which store.
         place: String,
@@ -81,7 +85,9 @@ pub enum ControlError {
         why: String,
     },
     /// The store was written by a newer version.
-    #[error("The control store {place} has format {theirs}; this program knows formats up to {ours}.\nUse the version of atoll that wrote it, or a newer one.")]
+    #[error(
+        "The control store {place} has format {theirs}; this program knows formats up to {ours}.\nUse the version of atoll that wrote it, or a newer one."
+    )]
     Newer {
         /// Which store.
         place: String,
@@ -91,7 +97,9 @@ pub enum ControlError {
         theirs: u64,
     },
     /// The store holds what this program never writes.
-    #[error("The control store {place} is damaged: {why}.\nRestore the file from a backup; the volumes' own data is not affected.")]
+    #[error(
+        "The control store {place} is damaged: {why}.\nRestore the file from a backup; the volumes' own data is not affected."
+    )]
     Damaged {
         /// Which store.
         place: String,
@@ -139,7 +147,8 @@ pub(crate) fn check_config(config: &VolumeConfig) -> Result<(), ControlError> {
     }
     for node in config.nodes.iter().filter(|n| !n.address.is_empty()) {
         let parsed: Result<atoll_rpc::Address, _> = node.address.parse();
-        parsed.map_err(|e| invalid(format!("\"{}\" of node {} is no address: {}", e.text, node.node, e.why)))?;
+        parsed
+            .map_err(|e| invalid(format!("\"{}\" of node {} is no address: {}", e.text, node.node, e.why)))?;
     }
     Ok(())
 }

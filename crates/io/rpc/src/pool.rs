@@ -46,7 +46,9 @@ impl Drop for Pooled {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.0);
         buffer.clear();
-        let mut free = FREE[class_of(buffer.capacity())].lock().unwrap_or_else(PoisonError::into_inner);
+        // An allocator may give more than was asked for: what counts is what surely fits.
+        let class = usize::from(buffer.capacity() >= CLASS_BYTES[1]);
+        let mut free = FREE[class].lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < FREE_MAX {
             free.push(buffer);
         }

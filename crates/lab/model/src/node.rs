@@ -154,7 +154,8 @@ impl Model {
         let used = self.nodes.values().map(|node| node.attr.blocks * 512).sum::<u64>().min(BYTES);
         let inodes_free = INODES.saturating_sub(self.nodes.len() as u64);
         let (bytes_free, bytes_available) = (BYTES - used, BYTES - used);
-        Answer::Statfs { bytes: BYTES, bytes_free, bytes_available, inodes: INODES, inodes_free }.into()
+        let (bytes, inodes, fs_id) = (BYTES, INODES, 0);
+        Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id }.into()
     }
 
     pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Outcome, Denied> {

@@ -282,7 +282,8 @@ wire_enum! {
             bytes_free: u64, /// Bytes free to users.
             bytes_available: u64, /// Inodes.
             inodes: u64, /// Inodes free.
-            inodes_free: u64 },
+            inodes_free: u64, /// Which native file system; 0 for a sum.
+            fs_id: u64 },
         /// The first lock that stands in the way (kind, owner, pid), or the one asked for with
         /// `LockKind::Unlock`.
         9 => Lock { /// It.

@@ -33,6 +33,9 @@ pub const FOLDERS: u64 = 256;
 /// Files that are kept open unless told otherwise.
 pub const OPEN_FILES_DEFAULT: usize = 512;
 
+/// Bodies that are synced one by one; more of them with one call for the whole file system.
+pub const SYNC_EACH_MAX: usize = 32;
+
 /// Permission bits of the folders, which only the daemon enters.
 const FOLDER_MODE: u32 = 0o700;
 /// What a daemon that is not root needs on each file.
@@ -254,8 +257,12 @@ impl<D: Disk> Bodies<D> {
         Ok(())
     }
 
-    /// [`Bodies::sync`] of many: each folder is synced once.
+    /// [`Bodies::sync`] of many: each folder is synced once, or the whole file system if they are
+    /// more than [`SYNC_EACH_MAX`].
     pub fn sync_many(&self, inos: &[Ino]) -> Result<(), BodyError> {
+        if let Some(first) = inos.first().filter(|_| inos.len() > SYNC_EACH_MAX) {
+            return self.sync_everything().map_err(|e| BodyError::io(*first, e));
+        }
         for ino in inos {
             self.sync_bytes(*ino)?;
         }
@@ -274,6 +281,19 @@ impl<D: Disk> Bodies<D> {
             self.sync_folder(folder).map_err(|e| BodyError::io(ino, e))?;
         }
         Ok(())
+    }
+
+    fn sync_everything(&self) -> std::io::Result<()> {
+        if self.sync_failed.load(Ordering::Acquire) {
+            return Err(BodyError::SyncFailed.into());
+        }
+        let taken: Vec<_> = (0..=u8::MAX).map(|folder| (folder, self.names.take(folder))).collect();
+        let done = self.disk.sync_everything();
+        if done.is_err() {
+            taken.into_iter().for_each(|(folder, fresh)| self.names.put_back(folder, fresh));
+            self.sync_failed.store(true, Ordering::Release);
+        }
+        done
     }
 
     fn sync_bytes(&self, ino: Ino) -> Result<(), BodyError> {

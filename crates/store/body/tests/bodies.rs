@@ -320,6 +320,23 @@ fn what_was_synced_is_there_after_a_power_cut_file_and_all() {
 }
 
 #[test]
+fn many_bodies_are_synced_at_once() {
+    let many: Vec<Ino> = (0..atoll_body::SYNC_EACH_MAX as u64 + 1).map(Ino).collect();
+    for seed in 0..20 {
+        let disk = Arc::new(SimDisk::new(seed));
+        let bodies = open(&disk);
+        many.iter().for_each(|ino| bodies.write(*ino, 0, b"x", 0, None).unwrap());
+        bodies.sync_many(&many).unwrap();
+        let disk = Arc::new(disk.revive(Fault::PowerCut { seed }));
+        let bodies = open(&disk);
+        for ino in &many {
+            let range = bodies.read(*ino, 0, 1, 1, &[sum(b"x")], &mut Vec::new()).unwrap();
+            assert_eq!(range, 0..1);
+        }
+    }
+}
+
+#[test]
 fn after_a_failed_sync_no_sync_succeeds() {
     let disk = Arc::new(SimDisk::new(1));
     let bodies = open(&disk);

@@ -68,11 +68,9 @@ pub trait Disk: Send + Sync + 'static {
     /// Makes the names in a directory, and its own attributes, survive a power cut. Its own name is
     /// in its parent.
     fn sync_dir(&self, path: &[u8]) -> io::Result<()>;
-    /// Makes everything on it survive a power cut with one native call: names, bytes and attributes.
-    /// False if there is no such call; then each file and directory must be synced by itself.
-    fn sync_everything(&self) -> io::Result<bool> {
-        Ok(false)
-    }
+    /// Makes everything on it survive a power cut with one native call (`syncfs`): names, bytes and
+    /// attributes, also of what cannot be opened. It waits for whatever else uses the file system.
+    fn sync_everything(&self) -> io::Result<()>;
     /// Space of the file system below.
     fn space(&self) -> io::Result<Space>;
 }

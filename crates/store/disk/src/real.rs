@@ -363,6 +363,12 @@ impl Disk for RealDisk {
         Ok(rustix::fs::fsync(&dir)?)
     }
 
+    fn sync_everything(&self) -> io::Result<()> {
+        // `syncfs` wants a descriptor that is open for more than its path.
+        let dir = self.open_beneath(b"", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(rustix::fs::syncfs(&dir)?)
+    }
+
     fn space(&self) -> io::Result<Space> {
         let fs = rustix::fs::fstatvfs(&self.root)?;
         let fs_id = rustix::fs::fstat(&self.root)?.st_dev;

@@ -309,6 +309,10 @@ impl Disk for SimDisk {
         self.effect(|world| world.sync_dir(world.find_dir(path)?))
     }
 
+    fn sync_everything(&self) -> io::Result<()> {
+        self.effect(World::sync_everything)
+    }
+
     fn space(&self) -> io::Result<Space> {
         self.look(|world| {
             let bytes = world.limit.unwrap_or(UNLIMITED_BYTES);

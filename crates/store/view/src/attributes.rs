@@ -65,14 +65,14 @@ impl<D: Disk> View<D> {
         Ok(list)
     }
 
-    /// Lays attributes onto what has `stat` at `path`; says whether anything changed. The first
-    /// refusal is given back when all else is done.
+    /// Lays attributes onto what has `stat` at `path`. The first refusal is given back when all else
+    /// is done.
     pub(crate) fn lay_attributes(
         &self,
         path: &[u8],
         stat: &Stat,
         want: Want<'_>,
-    ) -> io::Result<(bool, Option<io::Error>)> {
+    ) -> io::Result<Option<io::Error>> {
         assert_eq!(stat.kind, native_kind(want.kind), "attributes of another kind of object");
         let mut changed = false;
         let mut refused = None;
@@ -105,9 +105,8 @@ impl<D: Disk> View<D> {
             && (changed || (stat.atime, stat.mtime) != (native(atime), native(mtime)))
         {
             keep(self.disk.set_times(path, native(atime), native(mtime)))?;
-            changed = true;
         }
-        Ok((changed, refused))
+        Ok(refused)
     }
 
     fn lay_xattrs(

@@ -79,6 +79,10 @@ impl<D: Disk> View<D> {
             return Ok(Some(at.clone()));
         }
         let Some(mark) = self.index.dir(ino)? else { return Ok(None) };
+        // The number may have been given to something else of ours since this directory went.
+        if self.index.ours(mark.native)? != Some(Ours::Dir(ino)) {
+            return Ok(None);
+        }
         visiting.push(ino);
         let found = self.locate_marked(ino, &mark, visiting);
         visiting.pop();
@@ -154,16 +158,6 @@ impl<D: Disk> View<D> {
         }
     }
 
-    fn touch(&mut self, at: Option<&At>) {
-        match at {
-            Some(At::Tree { parent, .. }) => {
-                self.unsettled.dirs.insert(*parent);
-            }
-            Some(At::Limbo) => self.unsettled.limbo = true,
-            Some(At::Root) | None => {}
-        }
-    }
-
     /// Finds out how a directory has to move, makes it in limbo if it is new, and notes in the index
     /// where it will be. The index must be saved before [`View::move_dirs`].
     pub(crate) fn plan_dir(&mut self, ino: Ino, source: &dyn Source) -> io::Result<Option<Move>> {
@@ -172,16 +166,20 @@ impl<D: Disk> View<D> {
         }
         let at = self.locate(ino)?;
         let row = source.dir(ino)?;
+        let has_xattrs = row.as_ref().is_some_and(|row| row.has_xattrs);
         let Some((parent, name)) = row.and_then(|row| Some((row.place.parent, row.place.name?))) else {
             return Ok(self.index.dir(ino)?.map(|_| Move::Away { ino }));
         };
-        if at == Some(At::Tree { parent, name: name.clone() }) {
+        let is_there = at == Some(At::Tree { parent, name: name.clone() });
+        let known = self.index.dir(ino)?;
+        if is_there && known.as_ref().is_some_and(|mark| mark.xattrs || !has_xattrs) {
             return Ok(None);
         }
         let place = (parent, name.clone());
-        let mark = match (self.index.dir(ino)?, &at) {
+        let mark = match (known, &at) {
             (Some(mark), Some(_)) => {
                 let mut mark = mark;
+                mark.xattrs |= has_xattrs;
                 if !mark.places.contains(&place) {
                     mark.places.push(place);
                 }
@@ -190,11 +188,14 @@ impl<D: Disk> View<D> {
             // New, or gone natively.
             (_, None) | (None, _) => {
                 let native = self.make_in_limbo(ino)?;
-                DirMark { native, places: vec![place], xattrs: false }
+                DirMark { native, places: vec![place], xattrs: has_xattrs }
             }
         };
         self.index.set_dir(ino, &mark)?;
-        self.unsettled.moved.insert(ino);
+        if is_there {
+            return Ok(None);
+        }
+        self.moved.insert(ino);
         Ok(Some(Move::To { ino, parent, name }))
     }
 
@@ -205,7 +206,6 @@ impl<D: Disk> View<D> {
             _ => {}
         }
         self.put_at(ino, At::Limbo);
-        self.unsettled.limbo = true;
         Ok(self.disk.stat(&path)?.ino)
     }
 
@@ -302,19 +302,18 @@ impl<D: Disk> View<D> {
         let from = self.locate(ino)?;
         let Some(path) = self.path(ino)? else { return Ok(()) };
         self.disk.rename(&path, &limbo_path(ino), false)?;
-        self.moved(ino, from, At::Limbo, touched);
+        self.moved_to(ino, from, At::Limbo, touched);
         Ok(())
     }
 
-    fn moved(&mut self, ino: Ino, from: Option<At>, to: At, touched: &mut HashSet<Ino>) {
+    fn moved_to(&mut self, ino: Ino, from: Option<At>, to: At, touched: &mut HashSet<Ino>) {
         for at in [from.as_ref(), Some(&to)] {
-            self.touch(at);
             if let Some(At::Tree { parent, .. }) = at {
                 touched.insert(*parent);
             }
         }
         touched.insert(ino);
-        self.unsettled.moved.insert(ino);
+        self.moved.insert(ino);
         self.put_at(ino, to);
     }
 
@@ -334,7 +333,7 @@ impl<D: Disk> View<D> {
         let to_path = join(&above, name.as_bytes());
         match self.disk.rename(&from_path, &to_path, false) {
             Ok(()) => {
-                self.moved(ino, Some(from), At::Tree { parent, name: name.clone() }, touched);
+                self.moved_to(ino, Some(from), At::Tree { parent, name: name.clone() }, touched);
                 Ok(Tried::Done)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -372,7 +371,6 @@ impl<D: Disk> View<D> {
                     return Ok(Tried::Conflict(Why::Taken));
                 }
                 self.disk.unlink(path)?;
-                self.unsettled.dirs.insert(parent);
                 Ok(Tried::Blocked)
             }
             None if holder.kind == FileKind::Directory && self.at.get(&ino) == Some(&At::Limbo) => {
@@ -387,7 +385,7 @@ impl<D: Disk> View<D> {
                 self.index.set_dir(ino, &DirMark { native: holder.ino, places, xattrs: true })?;
                 // Durable at once, before anything is laid into it.
                 self.index.save()?;
-                self.moved(ino, Some(At::Limbo), At::Tree { parent, name: name.clone() }, touched);
+                self.moved_to(ino, Some(At::Limbo), At::Tree { parent, name: name.clone() }, touched);
                 Ok(Tried::Done)
             }
             _ => Ok(Tried::Conflict(Why::Taken)),
@@ -403,7 +401,6 @@ impl<D: Disk> View<D> {
                 _ => {}
             }
         }
-        self.touch(at.as_ref());
         if let Some(At::Tree { parent, .. }) = at {
             touched.insert(parent);
         }

@@ -46,7 +46,17 @@ impl FileMark {
             ctime: time_of(stat.ctime),
             state_ctime,
             xattrs,
+            older: Vec::new(),
         }
+    }
+
+    /// The state's change time then, and all native inodes that it has had.
+    fn with_older(&self) -> (Time, Vec<u64>) {
+        let mut older = self.older.clone();
+        if !older.contains(&self.native) {
+            older.push(self.native);
+        }
+        (self.state_ctime, older)
     }
 
     /// Somebody changed it since.
@@ -94,11 +104,18 @@ impl<D: Disk> View<D> {
             report.conflict(Subject::Id(ino), Why::Taken);
             return Ok(None);
         }
-        let mark = mark.filter(|mark| mark.native == stat.ino);
-        if mark.is_none() {
-            // What it has of extended attributes nobody knows.
-            self.index.set_file(ino, &FileMark::of(&stat, Time::default(), true))?;
+        let is_same = mark.as_ref().is_some_and(|mark| mark.native == stat.ino);
+        if mark.is_some() && !is_same {
+            self.remade.insert(ino);
         }
+        let known = mark.as_ref().filter(|mark| is_same && (mark.xattrs || !row.has_xattrs));
+        if known.is_none() {
+            let may_have = row.has_xattrs || mark.as_ref().map_or(self.index_was_lost, |mark| mark.xattrs);
+            let (ctime, older) = mark.as_ref().map_or((Time::default(), Vec::new()), FileMark::with_older);
+            let now = FileMark { older, ..FileMark::of(&stat, ctime, may_have) };
+            self.index.set_file(ino, &now)?;
+        }
+        let mark = mark.filter(|_| is_same);
         Ok(Some(Prepared { ino, row, stat, mark }))
     }
 
@@ -123,9 +140,6 @@ impl<D: Disk> View<D> {
     pub(crate) fn remove_object(&mut self, ino: Ino) -> io::Result<()> {
         if self.index.file(ino)?.is_some() {
             self.bodies.drop_body(ino)?;
-            let path = self.bodies.path(ino);
-            let folder = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at);
-            self.unsettled.body_folders.insert(path[..folder].to_vec());
             self.index.forget_file(ino)?;
         }
         Ok(())
@@ -151,7 +165,6 @@ impl<D: Disk> View<D> {
                 report.unlinked += 1;
                 restat.insert(ino);
                 touched.insert(dir);
-                self.unsettled.dirs.insert(dir);
             }
             // Directories have their own rows.
             Some(Ours::Dir(_)) if stat.kind == FileKind::Directory => {}
@@ -205,7 +218,6 @@ impl<D: Disk> View<D> {
         report.linked += 1;
         touched.insert(dir);
         restat.insert(ino);
-        self.unsettled.dirs.insert(dir);
         Ok(())
     }
 
@@ -218,7 +230,6 @@ impl<D: Disk> View<D> {
         }
         self.disk.link(body, &temporary)?;
         self.disk.rename(&temporary, path, true)?;
-        self.unsettled.limbo = true;
         Ok(())
     }
 

@@ -18,7 +18,7 @@ const PAGE_ROWS: usize = 1024;
 
 wire_struct! {
     /// A file as it was laid.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct FileMark {
         /// Native inode number.
         pub native: u64,
@@ -30,8 +30,11 @@ wire_struct! {
         pub ctime: Time,
         /// Change time in the state then.
         pub state_ctime: Time,
-        /// It had extended attributes.
+        /// It may have extended attributes: set before it gets any, and for good.
         pub xattrs: bool,
+        /// Native inode numbers of objects that it had before: a power cut may take the name among
+        /// the bodies and leave one in the tree. Until that is settled, and at most so long.
+        pub older: Vec<u64>,
     }
 }
 
@@ -43,7 +46,7 @@ wire_struct! {
         pub native: u64,
         /// Places, parent and name, in one of which it is unless it is in limbo.
         pub places: Vec<(Ino, Name)>,
-        /// It had extended attributes.
+        /// It may have extended attributes.
         pub xattrs: bool,
     }
 }
@@ -109,7 +112,19 @@ impl Index {
     pub(crate) fn set_file(&mut self, ino: Ino, mark: &FileMark) -> io::Result<()> {
         let before = self.file(ino)?.map(|mark| mark.native);
         self.put(key(b'f', ino.0), mark);
+        let before = before.filter(|native| !mark.older.contains(native));
         self.set_native(ino, before, mark.native)
+    }
+
+    /// Forgets objects that a file had before: nothing in the tree is a link to them any more.
+    pub(crate) fn forget_older(&mut self, ino: Ino) -> io::Result<()> {
+        let Some(mut mark) = self.file(ino)? else { return Ok(()) };
+        for native in std::mem::take(&mut mark.older) {
+            if native != mark.native {
+                self.forget_native(ino, native)?;
+            }
+        }
+        self.set_file(ino, &mark)
     }
 
     pub(crate) fn set_dir(&mut self, ino: Ino, mark: &DirMark) -> io::Result<()> {
@@ -139,7 +154,9 @@ impl Index {
     pub(crate) fn forget_file(&mut self, ino: Ino) -> io::Result<()> {
         if let Some(mark) = self.file(ino)? {
             self.forget(key(b'f', ino.0));
-            self.forget_native(ino, mark.native)?;
+            for native in mark.older.into_iter().chain([mark.native]) {
+                self.forget_native(ino, native)?;
+            }
         }
         Ok(())
     }
@@ -156,7 +173,7 @@ impl Index {
     pub(crate) fn ours(&self, native: u64) -> io::Result<Option<Ours>> {
         let Some(ino) = self.get::<Ino>(&key(b'n', native))? else { return Ok(None) };
         // An old row may speak of a number that was given to something else since.
-        if self.file(ino)?.is_some_and(|mark| mark.native == native) {
+        if self.file(ino)?.is_some_and(|mark| mark.native == native || mark.older.contains(&native)) {
             return Ok(Some(Ours::File(ino)));
         }
         Ok(self.dir(ino)?.filter(|mark| mark.native == native).map(|_| Ours::Dir(ino)))

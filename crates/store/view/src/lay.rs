@@ -54,7 +54,7 @@ impl<D: Disk> View<D> {
         }
         self.move_dirs(moves, source, &mut work.touched, &mut work.report)?;
         for (dir, name, ino) in std::mem::take(&mut work.links) {
-            let Some(native) = work.files.get(&ino).map(|p| p.stat.ino) else { continue };
+            let native = work.files[&ino].stat.ino;
             let Work { touched, restat, report, .. } = &mut work;
             let done = self.link_name(dir, &name, (ino, native), touched, restat, report);
             refused(done, Subject::Name(dir, name), report)?;
@@ -131,6 +131,14 @@ impl<D: Disk> View<D> {
                 None => work.gone.push(*ino),
             }
         }
+        // Where no object can be linked, the one that had the name must not keep it.
+        for (dir, name, ino) in std::mem::take(&mut work.links) {
+            if work.files.contains_key(&ino) {
+                work.links.push((dir, name, ino));
+            } else {
+                work.removals.push((dir, name, false));
+            }
+        }
         Ok(())
     }
 
@@ -159,7 +167,8 @@ impl<D: Disk> View<D> {
             if let (Some(mark), Some(stat)) = (self.index.file(ino)?, self.look(&self.bodies.path(ino))?)
                 && mark.native == stat.ino
             {
-                self.index.set_file(ino, &FileMark::of(&stat, mark.state_ctime, mark.xattrs))?;
+                let now = FileMark::of(&stat, mark.state_ctime, mark.xattrs);
+                self.index.set_file(ino, &FileMark { older: mark.older, ..now })?;
             }
         }
         Ok(())
@@ -168,7 +177,7 @@ impl<D: Disk> View<D> {
     fn finish_file(&mut self, file: &Prepared, source: &dyn Source, report: &mut Report) -> io::Result<()> {
         let attr = &file.row.attr;
         let xattrs = if file.row.has_xattrs { source.xattrs(file.ino)? } else { None };
-        if let Some(mark) = file.mark
+        if let Some(mark) = &file.mark
             && self.settled_once
             && mark.state_ctime == attr.ctime
             && mark.differs(&file.stat)
@@ -182,16 +191,17 @@ impl<D: Disk> View<D> {
             gid: attr.gid,
             times: Some((attr.atime, attr.mtime)),
             xattrs: xattrs.as_ref(),
-            had_xattrs: file.mark.is_some_and(|mark| mark.xattrs),
+            // One that was never laid has none, as far as the index goes.
+            had_xattrs: file.mark.as_ref().map_or(self.index_was_lost, |mark| mark.xattrs),
         };
+        let may_have_xattrs = xattrs.is_some() || want.had_xattrs;
         let path = self.bodies.path(file.ino);
-        let (changed, error) = self.lay_attributes(&path, &file.stat, want)?;
-        if changed && attr.kind == Kind::Regular {
-            self.unsettled.files.insert(file.ino);
-        }
+        let refusal = self.lay_attributes(&path, &file.stat, want)?;
         let stat = self.disk.stat(&path)?;
-        self.index.set_file(file.ino, &FileMark::of(&stat, attr.ctime, xattrs.is_some()))?;
-        error.map_or(Ok(()), Err)
+        let older = self.index.file(file.ino)?.map(|mark| mark.older).unwrap_or_default();
+        let now = FileMark::of(&stat, attr.ctime, may_have_xattrs);
+        self.index.set_file(file.ino, &FileMark { older, ..now })?;
+        refusal.map_or(Ok(()), Err)
     }
 
     fn finish_dirs(&mut self, source: &dyn Source, work: &mut Work) -> io::Result<()> {
@@ -209,7 +219,7 @@ impl<D: Disk> View<D> {
             return Ok(());
         };
         let mark = self.index.dir(ino)?;
-        let had_xattrs = mark.as_ref().is_none_or(|mark| mark.xattrs);
+        let had_xattrs = mark.is_none_or(|mark| mark.xattrs);
         let xattrs = if row.has_xattrs { source.xattrs(ino)? } else { None };
         let times = row.owned.as_ref().map(|owned| (owned.atime, owned.mtime));
         let want = Want {
@@ -221,18 +231,7 @@ impl<D: Disk> View<D> {
             xattrs: xattrs.as_ref().filter(|_| changed),
             had_xattrs: changed && had_xattrs,
         };
-        let (changed_natively, error) = self.lay_attributes(&path, &stat, want)?;
-        if changed_natively {
-            self.unsettled.dirs.insert(ino);
-        }
-        if let Some(mut mark) = mark
-            && changed
-            && mark.xattrs != xattrs.is_some()
-        {
-            mark.xattrs = xattrs.is_some();
-            self.index.set_dir(ino, &mark)?;
-        }
-        error.map_or(Ok(()), Err)
+        self.lay_attributes(&path, &stat, want)?.map_or(Ok(()), Err)
     }
 }
 

@@ -76,21 +76,13 @@ pub struct View<D: Disk> {
     /// Where directories are, found out or done by this process.
     at: HashMap<Ino, At>,
     paths: HashMap<Ino, Vec<u8>>,
-    unsettled: Unsettled,
-    /// What was laid earlier in this life, after which a change from outside can be told.
+    /// Directories that the index has with more places than one.
+    moved: HashSet<Ino>,
+    /// Files that the index has with more native objects than one.
+    remade: HashSet<Ino>,
+    /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
-}
-
-/// What may not survive a power cut yet.
-#[derive(Debug, Default)]
-struct Unsettled {
-    dirs: HashSet<Ino>,
-    limbo: bool,
-    files: HashSet<Ino>,
-    body_folders: HashSet<Vec<u8>>,
-    /// Directories with more places than one in the index.
-    moved: HashSet<Ino>,
 }
 
 impl<D: Disk> std::fmt::Debug for View<D> {
@@ -125,7 +117,8 @@ impl<D: Disk> View<D> {
             index: snapshot,
             at: HashMap::new(),
             paths: HashMap::new(),
-            unsettled: Unsettled::default(),
+            moved: HashSet::new(),
+            remade: HashSet::new(),
             settled_once: false,
             index_was_lost,
         };
@@ -165,11 +158,8 @@ impl<D: Disk> View<D> {
     /// then. After it, the ids and names given to [`View::lay`] so far need not be kept. Belongs in
     /// front of each checkpoint and at the end.
     pub fn settle(&mut self) -> io::Result<()> {
-        if !self.disk.sync_everything()? {
-            self.sync_each()?;
-        }
-        let moved = std::mem::take(&mut self.unsettled.moved);
-        for ino in moved {
+        self.disk.sync_everything()?;
+        for ino in std::mem::take(&mut self.moved) {
             if let Some(mut mark) = self.index.dir(ino)? {
                 mark.places = match self.locate(ino)? {
                     Some(At::Tree { parent, name }) => vec![(parent, name)],
@@ -178,40 +168,14 @@ impl<D: Disk> View<D> {
                 self.index.set_dir(ino, &mark)?;
             }
         }
+        for ino in std::mem::take(&mut self.remade) {
+            self.index.forget_older(ino)?;
+        }
         self.index.settle()?;
-        self.unsettled = Unsettled::default();
         self.settled_once = true;
         if self.at.len() > PLACES_MAX {
             self.at.clear();
             self.paths.clear();
-        }
-        Ok(())
-    }
-
-    fn sync_each(&mut self) -> io::Result<()> {
-        let is_gone = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        };
-        let ignore_gone = |done: io::Result<()>| match done {
-            Err(error) if is_gone(&error) => Ok(()),
-            done => done,
-        };
-        for ino in std::mem::take(&mut self.unsettled.files) {
-            if let Some(file) = self.bodies.file(ino)? {
-                atoll_disk::DiskFile::sync_all(&*file)?;
-            }
-        }
-        self.bodies.sync_names()?;
-        for dir in std::mem::take(&mut self.unsettled.dirs) {
-            if let Some(path) = self.path(dir)? {
-                ignore_gone(self.disk.sync_dir(&path))?;
-            }
-        }
-        for folder in std::mem::take(&mut self.unsettled.body_folders) {
-            ignore_gone(self.disk.sync_dir(&folder))?;
-        }
-        if self.unsettled.limbo {
-            self.disk.sync_dir(LIMBO)?;
         }
         Ok(())
     }

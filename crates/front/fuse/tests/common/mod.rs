@@ -331,6 +331,7 @@ impl State {
                 bytes_available: 1 << 38,
                 inodes: 1000,
                 inodes_free: 900,
+                fs_id: 7,
             }),
             Op::GetLock { ino, lock } => {
                 let free = LockRange { kind: LockKind::Unlock, ..lock };

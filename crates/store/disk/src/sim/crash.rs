@@ -88,6 +88,14 @@ impl World {
         Ok(())
     }
 
+    pub(super) fn sync_everything(&mut self) -> io::Result<()> {
+        for ino in self.inodes.keys().copied().collect::<Vec<_>>() {
+            let Some(node) = self.inodes.get(&ino) else { continue };
+            if node.kind == FileKind::Directory { self.sync_dir(ino)? } else { self.sync_file(ino, true)? }
+        }
+        Ok(())
+    }
+
     pub(super) fn revive(&mut self, fault: Fault) {
         self.generation += 1;
         self.dead = false;

@@ -1,0 +1,257 @@
+//! The client: one lock around the routing machine, completions outside it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use atoll_core::{Ino, IslandId, VolumePath};
+use atoll_posix::{Answer, Caller, Errno, Op};
+use atoll_proto::{Notice, Reply, Request, Resolved};
+use atoll_route::{Config, Counters, Route, RouteOut};
+use bytes::Bytes;
+
+/// How often time is told to the routing machine.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Called once with the outcome of an operation. The bytes are those of `Answer::Data`.
+pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, &[u8]) + Send>;
+/// Called once with the end of a walk.
+pub type Walked = Box<dyn FnOnce(Result<Resolved, Errno>) + Send>;
+
+/// The way to an island.
+pub trait Wire: Send + Sync + 'static {
+    /// Sends a request; its reply comes to the [`Sink`], perhaps before this returns. What cannot
+    /// be sent is dropped: the link's end is told, and the machine asks again.
+    fn send(&self, island: IslandId, id: u64, request: Request, data: Bytes);
+}
+
+/// Where an island's answers come.
+pub trait Sink: Send + Sync + 'static {
+    /// The answer to request `id`, with the bytes of `Answer::Data`.
+    fn reply(&self, island: IslandId, id: u64, reply: Reply, data: &[u8]);
+    /// Something unasked.
+    fn notice(&self, island: IslandId, notice: Notice);
+    /// The island can be reached, or not.
+    fn reachable(&self, island: IslandId, up: bool);
+}
+
+/// Who keeps answers, and must be told when they are void.
+pub trait Watcher: Send + Sync + 'static {
+    /// Everything that was kept is void. Returns when it can no longer be used.
+    fn recall(&self);
+    /// Whether this id is still known.
+    fn knows(&self, ino: Ino) -> bool;
+}
+
+enum Token {
+    Op(Done),
+    Walk(Walked),
+}
+
+/// A client of a volume: one session.
+pub struct Client {
+    route: Mutex<Route<Token>>,
+    wires: BTreeMap<IslandId, Arc<dyn Wire>>,
+    watcher: OnceLock<Arc<dyn Watcher>>,
+    start: Instant,
+    /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
+    keep_until_ms: AtomicU64,
+    stopping: AtomicBool,
+    me: Weak<Self>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client that reaches each island by its wire. Islands are out of reach until the sink is
+    /// told otherwise.
+    pub fn new(config: Config, wires: BTreeMap<IslandId, Arc<dyn Wire>>) -> Arc<Self> {
+        let client = Arc::new_cyclic(|me| Self {
+            route: Mutex::new(Route::new(config)),
+            wires,
+            watcher: OnceLock::new(),
+            start: Instant::now(),
+            keep_until_ms: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            me: Weak::clone(me),
+        });
+        let ticking = Arc::downgrade(&client);
+        let tick = move || {
+            while let Some(client) = ticking.upgrade().filter(|c| !c.stopping.load(Ordering::Acquire)) {
+                client.with(|route, now, out| route.tick(now, out));
+                drop(client);
+                std::thread::sleep(TICK);
+            }
+        };
+        // Without the thread nothing would be asked again: better not to start at all.
+        std::thread::Builder::new().name("atoll-client".into()).spawn(tick).expect("no thread to be had");
+        client
+    }
+
+    /// Who keeps answers. Set once, before the first operation.
+    pub fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
+        let _ = self.watcher.set(watcher);
+    }
+
+    /// Starts an operation; its number, for [`Client::cancel`].
+    pub fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
+        self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out))
+    }
+
+    /// Walks a path from the root.
+    pub fn walk(&self, caller: &Caller, path: VolumePath, walked: Walked) {
+        self.with(|route, now, out| route.walk(now, caller, path, Token::Walk(walked), out));
+    }
+
+    /// Ends an operation early, if it waits.
+    pub fn cancel(&self, id: u64) {
+        self.with(|route, _, out| route.cancel(id, out));
+    }
+
+    /// The frontend no longer knows these ids.
+    pub fn forget(&self, inos: &[Ino]) {
+        self.with(|route, now, out| route.forget(now, inos, out));
+    }
+
+    /// Whether what is answered now may be kept.
+    pub fn may_keep(&self) -> bool {
+        self.keep_until_ms.load(Ordering::Acquire) > self.now_ms()
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> Counters {
+        *self.lock().counters()
+    }
+
+    /// Directories that it knows.
+    pub fn dirs_len(&self) -> usize {
+        self.lock().dirs().len()
+    }
+
+    /// Waits until every island that can be reached knows the session, or the time is over.
+    pub fn wait_ready(&self, time_max: Duration) -> bool {
+        let until = Instant::now() + time_max;
+        while Instant::now() < until {
+            if self.lock().is_ready() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.lock().is_ready()
+    }
+
+    /// Ends the session: islands let go of its locks and orphans.
+    pub fn stop(&self) {
+        self.with(|route, _, out| route.detach(out));
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Route<Token>> {
+        self.route.lock().expect("the routing machine has panicked")
+    }
+
+    fn with<R>(&self, event: impl FnOnce(&mut Route<Token>, u64, &mut RouteOut<Token>) -> R) -> R {
+        self.with_data(&[], event)
+    }
+
+    /// Takes an event to the machine, then does what it asks for. `data` came beside a reply.
+    fn with_data<R>(
+        &self,
+        data: &[u8],
+        event: impl FnOnce(&mut Route<Token>, u64, &mut RouteOut<Token>) -> R,
+    ) -> R {
+        let mut out = RouteOut::default();
+        let now = self.now_ms();
+        let result = event(&mut self.lock(), now, &mut out);
+        for sent in out.send {
+            if let Some(wire) = self.wires.get(&sent.island) {
+                wire.send(sent.island, sent.id, sent.request, sent.data);
+            }
+        }
+        if !out.orphans.is_empty() {
+            // An orphan that nobody has open can go at once.
+            let known = |ino: &Ino| self.watcher.get().is_some_and(|w| w.knows(*ino));
+            let gone: Vec<Ino> = out.orphans.into_iter().filter(|ino| !known(ino)).collect();
+            if !gone.is_empty() {
+                self.forget(&gone);
+            }
+        }
+        for finished in out.finished {
+            match finished.token {
+                Token::Op(done) => match &finished.data {
+                    Some(bytes) => done(finished.result, bytes),
+                    None => done(finished.result, data),
+                },
+                Token::Walk(walked) => {
+                    walked(finished.result.and_then(|_| finished.resolved.ok_or(Errno::EIO)));
+                }
+            }
+        }
+        if out.recall {
+            self.recall();
+        }
+        result
+    }
+
+    /// On a thread of its own: a recall must never wait for an operation that waits for it.
+    fn recall(&self) {
+        self.keep_until_ms.store(0, Ordering::Release);
+        let Some(client) = self.me.upgrade() else { return };
+        let recall = move || {
+            if let Some(watcher) = client.watcher.get() {
+                watcher.recall();
+            }
+            client.with(|route, _, out| route.recalled(out));
+        };
+        if std::thread::Builder::new().name("atoll-recall".into()).spawn(recall).is_err() {
+            // Unanswered, the lease runs out, and with it everything that was kept.
+        }
+    }
+
+    fn note_keeping(&self) {
+        let now = self.now_ms();
+        let keep = self.lock().may_keep(now);
+        self.keep_until_ms.store(if keep { now + KEEP_STEP_MS } else { 0 }, Ordering::Release);
+    }
+}
+
+/// Milliseconds until the machine is asked again whether answers may be kept.
+const KEEP_STEP_MS: u64 = 5_000;
+
+impl Sink for Client {
+    fn reply(&self, island: IslandId, id: u64, reply: Reply, data: &[u8]) {
+        let attached = matches!(reply.outcome, atoll_proto::Outcome::Attached { .. });
+        self.with_data(data, |route, now, out| route.on_reply(now, island, id, reply, out));
+        if attached {
+            self.note_keeping();
+        }
+    }
+
+    fn notice(&self, island: IslandId, notice: Notice) {
+        if notice == Notice::Recall {
+            self.keep_until_ms.store(0, Ordering::Release);
+        }
+        self.with(|route, _, out| route.on_notice(island, notice, out));
+    }
+
+    fn reachable(&self, island: IslandId, up: bool) {
+        let kept = self.may_keep();
+        if !up {
+            self.keep_until_ms.store(0, Ordering::Release);
+        }
+        self.with(|route, _, out| route.reachable(island, up, out));
+        if !up && kept {
+            // Its lease runs out unseen: what was kept must not outlive it.
+            self.recall();
+        }
+    }
+}

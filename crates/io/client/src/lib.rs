@@ -1,0 +1,10 @@
+//! A client of a cluster volume: the routing machine of `atoll-route` with its I/O.
+//!
+//! Decides nothing: calls go in, requests go out by a [`Wire`] for each island, replies come back
+//! through [`Sink`]. A call that ends runs its completion on the thread that brought the reply.
+
+mod client;
+mod remote;
+
+pub use client::{Client, Done, Sink, Walked, Watcher, Wire};
+pub use remote::Remote;

@@ -1,0 +1,105 @@
+//! Islands on other nodes: one managed connection a node.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use atoll_core::{IslandId, SessionId, VolumeId};
+use atoll_proto::{Notice, Reply, Request};
+use atoll_rpc::{Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
+use bytes::Bytes;
+
+use crate::client::{Client, Sink, Wire};
+
+/// The way to the islands of one node.
+pub struct Remote {
+    outgoing: Outgoing,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Remote({})", self.outgoing.address())
+    }
+}
+
+/// What comes from the node, for a client that is set when it is made.
+struct Incoming {
+    islands: Vec<IslandId>,
+    client: Arc<OnceLock<Weak<Client>>>,
+}
+
+impl Remote {
+    /// Keeps a connection to the node at `address`, which holds `islands`. `client` is set later,
+    /// when the client that has this wire is made.
+    pub fn new(
+        address: Address,
+        islands: Vec<IslandId>,
+        volume: VolumeId,
+        session: SessionId,
+        client: Arc<OnceLock<Weak<Client>>>,
+    ) -> Arc<Self> {
+        let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
+        let handler = Arc::new(Incoming { islands, client });
+        let outgoing = Outgoing::new(address, greeting, handler, Options::default());
+        Arc::new(Self { outgoing })
+    }
+
+    /// Connects, and stays connected. Waits for the first attempt to succeed, or for the time.
+    pub fn connect(&self, time_max: Duration) -> Result<(), ConnectError> {
+        self.outgoing.keep(true);
+        self.outgoing.connect(time_max).map(|_| ())
+    }
+
+    /// Ends the connection.
+    pub fn stop(&self) {
+        self.outgoing.stop();
+    }
+}
+
+impl Wire for Remote {
+    fn send(&self, island: IslandId, id: u64, request: Request, data: Bytes) {
+        // A link that is down tells so itself, and the machine asks again.
+        let _ = self.outgoing.send(Kind::Request, island, id, &request, &data);
+    }
+}
+
+impl Incoming {
+    fn client(&self) -> Option<Arc<Client>> {
+        self.client.get()?.upgrade()
+    }
+
+    fn reachable(&self, up: bool) {
+        if let Some(client) = self.client() {
+            for island in &self.islands {
+                client.reachable(*island, up);
+            }
+        }
+    }
+}
+
+impl Handler for Incoming {
+    fn opened(&self, _link: &Arc<Link>) {
+        self.reachable(true);
+    }
+
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        let Some(client) = self.client() else { return };
+        if !self.islands.contains(&frame.island) {
+            return link.malformed(atoll_core::Malformed::new("an island that is not this node's"));
+        }
+        match frame.kind {
+            Kind::Reply => match frame.decode::<Reply>() {
+                Ok(reply) => client.reply(frame.island, frame.id, reply, &frame.payload),
+                Err(what) => link.malformed(what),
+            },
+            Kind::Notice => match frame.decode::<Notice>() {
+                Ok(notice) => client.notice(frame.island, notice),
+                Err(what) => link.malformed(what),
+            },
+            _ => link.malformed(atoll_core::Malformed::new("kind of frame for a client")),
+        }
+    }
+
+    fn closed(&self, _link: &Arc<Link>, _why: &Closed) {
+        self.reachable(false);
+    }
+}

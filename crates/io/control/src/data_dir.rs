@@ -1,0 +1,354 @@
+//! A node's data directory: who it belongs to, and that only one daemon uses it.
+//!
+//! Owns `node.toml` and `lock`; what else lies in it belongs to others. Never makes anything in a
+//! folder that holds somebody else's files.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use atoll_rpc::{ClusterId, DaemonId};
+
+use crate::node_file::{BadNodeFile, Identity, NODE_FORMAT, now};
+
+const NODE_FILE: &str = "node.toml";
+const NODE_FILE_NEW: &str = "node.toml.new";
+const LOCK_FILE: &str = "lock";
+
+/// What may be in a folder that becomes a data directory: what an attempt that was cut short has
+/// left, and what a fresh file system starts with.
+const NOTHING_OF_WORTH: [&str; 3] = [LOCK_FILE, NODE_FILE_NEW, "lost+found"];
+
+/// Longest `node.toml`, in bytes.
+const NODE_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Why a data directory cannot be used. At most three lines: what, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// There is nothing.
+    #[error("There is no data directory {}.\nCheck the path; starting a daemon with it makes a new one.", path.display())]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It cannot be made, because what it would be in is not there.
+    #[error("The data directory {} cannot be made: {} does not exist.\nIs its disk mounted? Otherwise make it first: mkdir -p {}", path.display(), parent.display(), parent.display())]
+    ParentMissing {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        parent: PathBuf,
+    },
+    /// It is something else.
+    #[error("{} is not a directory.\nA data directory is needed here: choose another path.", path.display())]
+    NotADirectory {
+        /// What should have been the directory.
+        path: PathBuf,
+    },
+    /// It is empty, but was expected not to be.
+    #[error("{} is empty: it holds no data of Atoll.\nIs its disk mounted? Otherwise check the path.", path.display())]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It holds somebody else's files.
+    #[error("{} is not a data directory of Atoll, and not empty: it holds \"{}\".\nNothing was changed there. Choose an empty folder or a new one.", path.display(), found.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// One of the names in it.
+        found: OsString,
+    },
+    /// A daemon uses it.
+    #[error("The data directory {} is in use by {}.\nStop that daemon first, or choose another directory.", path.display(), holder(*pid))]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// The process, if it said so.
+        pid: Option<u32>,
+    },
+    /// A newer program made it.
+    #[error("The data directory {} has format {theirs}; this program knows formats up to {ours}.\nUse the version of atoll that wrote it, or a newer one.", path.display())]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// The newest format that this program reads.
+        ours: u64,
+        /// The format that was found.
+        theirs: u64,
+    },
+    /// It belongs to another cluster than it should.
+    #[error("The data directory {} belongs to cluster {theirs}, not to {expected}.\nUse another directory for this cluster.", path.display())]
+    WrongCluster {
+        /// The directory.
+        path: PathBuf,
+        /// The cluster that it should belong to.
+        expected: ClusterId,
+        /// The cluster that it belongs to.
+        theirs: ClusterId,
+    },
+    /// Its `node.toml` is not what it was.
+    #[error("{} is damaged: {why}.\nRestore that file from a backup; the data beside it is not affected.", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Nothing can be written there.
+    #[error("The data directory {} is on a read-only file system.\nIf it was mounted so because of a disk error, see \"dmesg\"; otherwise: mount -o remount,rw", path.display())]
+    ReadOnly {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// This user may not.
+    #[error("Permission denied for {}.\nRun atoll as the user to whom it belongs, or change its owner.", path.display())]
+    NotAllowed {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// No space or quota left.
+    #[error("No space is left for {}.\nFree some space on that file system.", path.display())]
+    Full {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("{} cannot be used: {source}.", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// What the system says of `path`, in words that help.
+fn told(path: &Path, source: io::Error) -> DataDirError {
+    let path = path.to_owned();
+    match source.kind() {
+        ErrorKind::ReadOnlyFilesystem => DataDirError::ReadOnly { path },
+        ErrorKind::PermissionDenied => DataDirError::NotAllowed { path },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DataDirError::Full { path },
+        ErrorKind::NotADirectory => DataDirError::NotADirectory { path },
+        _ => DataDirError::Io { path, source },
+    }
+}
+
+/// A data directory that this process holds.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    identity: Identity,
+    /// Held until this is dropped or the process ends, however it ends.
+    _lock: File,
+}
+
+enum Content {
+    Ours,
+    Nothing,
+}
+
+impl DataDir {
+    /// Opens a data directory that is there.
+    pub fn open(path: &Path) -> Result<Self, DataDirError> {
+        match look(path)? {
+            None => Err(DataDirError::Missing { path: path.to_owned() }),
+            Some(Content::Nothing) => Err(DataDirError::Empty { path: path.to_owned() }),
+            Some(Content::Ours) => {
+                let lock = lock(path)?;
+                Ok(Self { identity: read_identity(path)?, path: path.to_owned(), _lock: lock })
+            }
+        }
+    }
+
+    /// Opens a data directory, or makes one with an identity and a cluster of its own. The folder
+    /// above must be there: a missing one is more often a disk that is not mounted.
+    pub fn open_or_create(path: &Path) -> Result<Self, DataDirError> {
+        Self::open_or_make(path, None)
+    }
+
+    /// As [`Self::open_or_create`], for a node of a cluster that there is.
+    pub fn open_or_join(path: &Path, cluster: ClusterId) -> Result<Self, DataDirError> {
+        let dir = Self::open_or_make(path, Some(cluster))?;
+        match dir.identity.cluster {
+            theirs if theirs == cluster => Ok(dir),
+            theirs => Err(DataDirError::WrongCluster { path: dir.path, expected: cluster, theirs }),
+        }
+    }
+
+    fn open_or_make(path: &Path, cluster: Option<ClusterId>) -> Result<Self, DataDirError> {
+        if look(path)?.is_none() {
+            make(path)?;
+        }
+        let lock = lock(path)?;
+        // Again, under the lock: another process may have been making it.
+        let identity = match look(path)? {
+            None => return Err(DataDirError::Missing { path: path.to_owned() }),
+            Some(Content::Ours) => read_identity(path)?,
+            Some(Content::Nothing) => {
+                let fail = |e| told(Path::new("/dev/urandom"), e);
+                let identity = Identity {
+                    node: DaemonId(draw().map_err(fail)?),
+                    cluster: cluster.map_or_else(|| draw().map(ClusterId), Ok).map_err(fail)?,
+                    created: now(),
+                    incarnation: 0,
+                };
+                write_identity(path, identity)?;
+                identity
+            }
+        };
+        Ok(Self { path: path.to_owned(), identity, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// A daemon starts: counts its incarnation up, and returns it when it would survive a power cut.
+    pub fn begin_incarnation(&mut self) -> Result<u32, DataDirError> {
+        let incarnation = self.identity.incarnation.checked_add(1).ok_or_else(|| DataDirError::Damaged {
+            path: self.path.join(NODE_FILE),
+            why: "\"incarnation\" is at its end".to_owned(),
+        })?;
+        let next = Identity { incarnation, ..self.identity };
+        write_identity(&self.path, next)?;
+        self.identity = next;
+        Ok(incarnation)
+    }
+}
+
+/// What there is; none if the path is free. An error if it is not for us.
+fn look(path: &Path) -> Result<Option<Content>, DataDirError> {
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(told(path, e)),
+    };
+    let mut foreign = None;
+    for entry in entries {
+        let name = entry.map_err(|e| told(path, e))?.file_name();
+        if name == NODE_FILE {
+            return Ok(Some(Content::Ours));
+        }
+        if !NOTHING_OF_WORTH.iter().any(|known| name == *known) {
+            foreign = Some(name);
+        }
+    }
+    match foreign {
+        Some(found) => Err(DataDirError::Foreign { path: path.to_owned(), found }),
+        None => Ok(Some(Content::Nothing)),
+    }
+}
+
+/// The folder that a path is in.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => path,
+    }
+}
+
+fn make(path: &Path) -> Result<(), DataDirError> {
+    let parent = parent_of(path);
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => sync_dir(parent),
+        // Made by another process meanwhile; the lock decides.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        // A symbolic link that leads nowhere, for one.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            Err(DataDirError::NotADirectory { path: path.to_owned() })
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            Err(DataDirError::ParentMissing { path: path.to_owned(), parent: parent.to_owned() })
+        }
+        Err(e) => Err(told(path, e)),
+    }
+}
+
+/// Takes the lock, which the kernel gives back when the process ends.
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    let file = path.join(LOCK_FILE);
+    let fail = |e: io::Error| match e.kind() {
+        // Said of the directory: nobody looks for a disk by the name of a lock.
+        ErrorKind::ReadOnlyFilesystem => told(path, e),
+        _ => told(&file, e),
+    };
+    let mut how = OpenOptions::new();
+    how.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut lock = how.open(&file).map_err(fail)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // Without the number the message is still true.
+            let _ = (&lock).take(32).read_to_string(&mut text);
+            return Err(DataDirError::Locked { path: path.to_owned(), pid: text.trim().parse().ok() });
+        }
+        Err(TryLockError::Error(e)) => return Err(fail(e)),
+    }
+    lock.set_len(0).map_err(fail)?;
+    lock.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(fail)?;
+    Ok(lock)
+}
+
+fn read_identity(path: &Path) -> Result<Identity, DataDirError> {
+    let file = path.join(NODE_FILE);
+    let mut bytes = Vec::new();
+    let opened = File::open(&file).map_err(|e| told(&file, e))?;
+    opened.take(NODE_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| told(&file, e))?;
+    let damaged = |why: String| DataDirError::Damaged { path: file.clone(), why };
+    let text = std::str::from_utf8(&bytes).map_err(|_| damaged("it is not text".to_owned()))?;
+    Identity::from_text(text).map_err(|bad| match bad {
+        BadNodeFile::Newer { theirs } => {
+            DataDirError::Newer { path: path.to_owned(), ours: NODE_FORMAT, theirs }
+        }
+        BadNodeFile::Damaged(why) => damaged(why),
+    })
+}
+
+/// Replaces `node.toml` in one step: after a crash there is the old one or the new one, whole.
+fn write_identity(path: &Path, identity: Identity) -> Result<(), DataDirError> {
+    let (new, file) = (path.join(NODE_FILE_NEW), path.join(NODE_FILE));
+    let write = || {
+        let mut how = OpenOptions::new();
+        how.write(true).create(true).truncate(true).mode(0o600);
+        let mut out = how.open(&new)?;
+        out.write_all(identity.to_text().as_bytes())?;
+        // Before the rename, or a power cut could leave the final name with nothing behind it.
+        out.sync_all()?;
+        std::fs::rename(&new, &file)
+    };
+    write().map_err(|e| told(&file, e))?;
+    sync_dir(path)
+}
+
+fn sync_dir(path: &Path) -> Result<(), DataDirError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(|e| told(path, e))
+}
+
+/// A random number that is not 0.
+fn draw() -> io::Result<u64> {
+    let mut source = File::open("/dev/urandom")?;
+    loop {
+        let mut bytes = [0; 8];
+        source.read_exact(&mut bytes)?;
+        match u64::from_le_bytes(bytes) {
+            0 => {}
+            id => return Ok(id),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Data directories on a real disk: made once, held by one, refused with words that help.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use atoll_control::{DataDir, DataDirError};
+use atoll_rpc::ClusterId;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
+use rustix::thread::UnshareFlags;
+
+fn refused(result: Result<DataDir, DataDirError>) -> String {
+    let text = result.expect_err("it must be refused").to_string();
+    let lines = text.lines().count();
+    assert!((2..=3).contains(&lines), "{lines} lines:\n{text}");
+    text
+}
+
+fn both(path: &Path) -> [String; 2] {
+    [refused(DataDir::open(path)), refused(DataDir::open_or_create(path))]
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_directory_keeps_its_identity_and_counts_its_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    let first = DataDir::open_or_create(&path).unwrap();
+    let identity = first.identity();
+    assert!(identity.node.0 != 0 && identity.cluster.0 != 0 && identity.incarnation == 0);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(names(&path), ["lock", "node.toml"]);
+    drop(first);
+    let mut again = DataDir::open_or_create(&path).unwrap();
+    assert_eq!(again.identity(), identity);
+    assert_eq!(again.begin_incarnation().unwrap(), 1);
+    assert_eq!(again.begin_incarnation().unwrap(), 2);
+    drop(again);
+    assert_eq!(DataDir::open(&path).unwrap().identity().incarnation, 2);
+    let other = DataDir::open_or_create(&folder.path().join("other")).unwrap();
+    assert_ne!(other.identity().node, identity.node);
+}
+
+#[test]
+fn a_node_joins_the_cluster_that_it_is_told_and_no_other_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    assert_eq!(DataDir::open_or_join(&path, ClusterId(7)).unwrap().identity().cluster, ClusterId(7));
+    DataDir::open_or_join(&path, ClusterId(7)).unwrap();
+    let text = refused(DataDir::open_or_join(&path, ClusterId(8)));
+    assert!(text.contains("cluster 0000000000000007, not to 0000000000000008"), "{text}");
+}
+
+#[test]
+fn a_directory_in_use_names_the_process_that_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = DataDir::open_or_create(folder.path()).unwrap();
+    for text in both(folder.path()) {
+        assert!(text.contains(&format!("in use by process {}", std::process::id())), "{text}");
+    }
+    drop(held);
+    DataDir::open(folder.path()).unwrap();
+}
+
+#[test]
+fn a_killed_process_leaves_no_lock_behind() {
+    const HOLD: &str = "ATOLL_TEST_HOLD";
+    if let Some(path) = std::env::var_os(HOLD) {
+        let _held = DataDir::open_or_create(Path::new(&path)).unwrap();
+        println!("\nholds it");
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_killed_process_leaves_no_lock_behind", "--nocapture"])
+        .env(HOLD, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    assert!(out.lines().any(|line| line.unwrap() == "holds it"), "the other process could not take it");
+    let text = refused(DataDir::open(folder.path()));
+    assert!(text.contains(&format!("in use by process {}", child.id())), "{text}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    DataDir::open(folder.path()).unwrap();
+}
+
+#[test]
+fn a_folder_with_other_files_is_left_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("thesis.tex"), "precious").unwrap();
+    for text in both(folder.path()) {
+        assert!(text.contains("it holds \"thesis.tex\""), "{text}");
+    }
+    assert_eq!(names(folder.path()), ["thesis.tex"]);
+}
+
+#[test]
+fn a_fresh_file_system_and_an_attempt_that_was_cut_short_are_as_good_as_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("lost+found")).unwrap();
+    fs::write(folder.path().join("node.toml.new"), "format = 1\nno").unwrap();
+    fs::write(folder.path().join("lock"), "123456789 and more than fits").unwrap();
+    DataDir::open_or_create(folder.path()).unwrap();
+    assert_eq!(names(folder.path()), ["lock", "lost+found", "node.toml"]);
+    assert_eq!(fs::read_to_string(folder.path().join("lock")).unwrap(), format!("{}\n", std::process::id()));
+}
+
+#[test]
+fn a_newer_format_is_refused_with_both_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let newer = "format = 3\nsomething = \"new\"\n";
+    fs::write(folder.path().join("node.toml"), newer).unwrap();
+    for text in both(folder.path()) {
+        assert!(text.contains("has format 3; this program knows formats up to 1"), "{text}");
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("node.toml")).unwrap(), newer);
+}
+
+#[test]
+fn a_damaged_identity_is_refused_and_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    for damage in [&b""[..], b"format = 1\n", b"\xff\xfe\x00", b"format = one"] {
+        fs::write(folder.path().join("node.toml"), damage).unwrap();
+        for text in both(folder.path()) {
+            assert!(text.contains("node.toml is damaged"), "{text}");
+        }
+        assert_eq!(fs::read(folder.path().join("node.toml")).unwrap(), damage);
+    }
+}
+
+#[test]
+fn what_is_not_there_and_what_is_no_directory_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("data");
+    assert!(refused(DataDir::open(&missing)).contains("There is no data directory"));
+    assert!(!missing.exists());
+    let text = refused(DataDir::open(folder.path()));
+    assert!(text.contains("is empty: it holds no data of Atoll"), "{text}");
+    let text = refused(DataDir::open_or_create(&folder.path().join("disk/data")));
+    assert!(text.contains("disk does not exist") && text.contains("mkdir -p"), "{text}");
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let nowhere = folder.path().join("link");
+    std::os::unix::fs::symlink("/nonexistent/place", &nowhere).unwrap();
+    for text in both(&file).into_iter().chain([
+        refused(DataDir::open_or_create(&file.join("data"))),
+        refused(DataDir::open_or_create(&nowhere)),
+    ]) {
+        assert!(text.contains("is not a directory"), "{text}");
+    }
+}
+
+#[test]
+fn a_read_only_disk_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    // Mounts are this thread's own.
+    let thread = std::thread::spawn(move || {
+        // SAFETY: only file-system context and mounts of a thread that ends with this.
+        let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) };
+        if let Err(e) = unshared {
+            assert!(!rustix::process::geteuid().is_root(), "root may not mount: {e}");
+            eprintln!("not tested: only root may mount");
+            return;
+        }
+        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).unwrap();
+        mount("none", &path, "tmpfs", MountFlags::empty(), None).unwrap();
+        DataDir::open_or_create(&path.join("data")).unwrap();
+        mount_remount(&path, MountFlags::RDONLY, c"").unwrap();
+        for name in ["data", "new"] {
+            let text = refused(DataDir::open_or_create(&path.join(name)));
+            assert!(text.contains(&format!("{name} is on a read-only file system")), "{text}");
+        }
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_full_disk_says_so_and_the_old_identity_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: as above.
+        let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) };
+        if let Err(e) = unshared {
+            assert!(!rustix::process::geteuid().is_root(), "root may not mount: {e}");
+            eprintln!("not tested: only root may mount");
+            return;
+        }
+        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).unwrap();
+        mount("none", &path, "tmpfs", MountFlags::empty(), Some(c"size=64k")).unwrap();
+        let mut dir = DataDir::open_or_create(&path).unwrap();
+        dir.begin_incarnation().unwrap();
+        let _ = fs::write(path.join("ballast"), vec![0; 128 * 1024]);
+        let text = dir.begin_incarnation().unwrap_err().to_string();
+        assert!(text.contains("No space is left"), "{text}");
+        drop(dir);
+        fs::remove_file(path.join("ballast")).unwrap();
+        assert_eq!(DataDir::open(&path).unwrap().identity().incarnation, 1);
+    });
+    thread.join().unwrap();
+}

@@ -1,0 +1,207 @@
+//! The control store: one test body for every implementation, and what is particular to the
+//! embedded one.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+
+use atoll_control::{ControlError, ControlStore, EmbeddedStore, VolumeRef};
+use atoll_core::{IslandId, NodeId, Table, VolumeId};
+use atoll_proto::{NodeConfig, VolumeConfig};
+
+fn volume(id: u64, name: &str) -> VolumeConfig {
+    let node = |n: u16| NodeConfig {
+        node: NodeId(n),
+        address: format!("node{n}:7100"),
+        islands: vec![IslandId(2 * n), IslandId(2 * n + 1)],
+    };
+    VolumeConfig {
+        id: VolumeId(id),
+        name: name.into(),
+        seed: 7,
+        table: Table::new(4),
+        nodes: vec![node(0), node(1)],
+    }
+}
+
+fn next(config: &VolumeConfig) -> VolumeConfig {
+    VolumeConfig { table: config.table.reassigned([]), ..config.clone() }
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, ControlError>) -> ControlError {
+    let error = result.expect_err("it must be refused");
+    assert!(error.to_string().lines().count() <= 3, "{error}");
+    error
+}
+
+/// What every control store does.
+fn behaves(store: &dyn ControlStore) {
+    assert!(store.volumes().unwrap().is_empty());
+    let (home, work) = (volume(1, "home"), volume(2, "work"));
+    store.create_volume(&work).unwrap();
+    store.create_volume(&home).unwrap();
+    assert_eq!(store.volumes().unwrap(), [home.clone(), work.clone()]);
+    assert_eq!(store.volume(&"home".into()).unwrap(), home);
+    assert_eq!(store.volume(&VolumeId(2).into()).unwrap(), work);
+
+    // Names and ids are unique.
+    let name_taken = refused(store.create_volume(&volume(3, "home")));
+    assert!(matches!(&name_taken, ControlError::Taken { volume: VolumeRef::Name(n) } if n == "home"));
+    let id_taken = refused(store.create_volume(&volume(1, "other")));
+    assert!(matches!(id_taken, ControlError::Taken { volume: VolumeRef::Id(VolumeId(1)) }));
+    assert!(matches!(refused(store.volume(&"other".into())), ControlError::NotFound { .. }));
+
+    // Changes are made to what was seen.
+    let home2 = next(&home);
+    store.replace_volume(&home2, 1).unwrap();
+    assert_eq!(store.volume(&"home".into()).unwrap(), home2);
+    let late = refused(store.replace_volume(&home2, 1));
+    assert!(matches!(late, ControlError::Conflict { expected: 1, found: 2, .. }), "{late}");
+    let same = refused(store.replace_volume(&home2, 2));
+    assert!(matches!(same, ControlError::Invalid { .. }), "{same}");
+    let unknown = refused(store.replace_volume(&next(&volume(9, "nine")), 1));
+    assert!(matches!(unknown, ControlError::NotFound { .. }), "{unknown}");
+
+    // A volume may get another name, but no other volume's.
+    let stolen = VolumeConfig { name: "work".into(), ..next(&home2) };
+    assert!(matches!(refused(store.replace_volume(&stolen, 2)), ControlError::Taken { .. }));
+    let renamed = VolumeConfig { name: "attic".into(), ..next(&home2) };
+    store.replace_volume(&renamed, 2).unwrap();
+    assert_eq!(store.volumes().unwrap(), [renamed, work.clone()]);
+    assert!(matches!(refused(store.volume(&"home".into())), ControlError::NotFound { .. }));
+
+    // What is gone leaves its name free.
+    store.remove_volume(VolumeId(1)).unwrap();
+    assert!(matches!(refused(store.remove_volume(VolumeId(1))), ControlError::NotFound { .. }));
+    store.create_volume(&volume(4, "attic")).unwrap();
+    assert_eq!(store.volumes().unwrap(), [volume(4, "attic"), work]);
+}
+
+/// Whatever is stored must make sense to every node.
+fn refuses_nonsense(store: &dyn ControlStore) {
+    let mut twice = volume(1, "vol");
+    twice.nodes[1].islands[0] = IslandId(0);
+    let mut orphan = volume(1, "vol");
+    orphan.nodes.pop();
+    let mut numbers = volume(1, "vol");
+    numbers.nodes[1].node = NodeId(0);
+    let mut address = volume(1, "vol");
+    address.nodes[0].address = "node0".into();
+    for (config, why) in [
+        (volume(1, "a/b"), "letters, digits"),
+        (volume(1, ""), "missing"),
+        (twice, "island 0 is on two nodes"),
+        (orphan, "which no node holds"),
+        (numbers, "two nodes with the number 0"),
+        (address, "is no address: the port is missing"),
+    ] {
+        let error = refused(store.create_volume(&config)).to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(store.volumes().unwrap().is_empty());
+}
+
+#[test]
+fn the_embedded_store_behaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(&folder.path().join(EmbeddedStore::FILE)).unwrap();
+    refuses_nonsense(&store);
+    behaves(&store);
+}
+
+#[test]
+fn what_was_stored_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    EmbeddedStore::open(&file).unwrap().create_volume(&volume(1, "home")).unwrap();
+    assert_eq!(EmbeddedStore::open(&file).unwrap().volumes().unwrap(), [volume(1, "home")]);
+}
+
+#[test]
+fn what_was_acknowledged_is_in_the_file_without_an_orderly_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    let store = EmbeddedStore::open(&file).unwrap();
+    store.create_volume(&volume(1, "home")).unwrap();
+    let copy = folder.path().join("as-after-a-kill.redb");
+    fs::copy(&file, &copy).unwrap();
+    assert_eq!(EmbeddedStore::open(&copy).unwrap().volumes().unwrap(), [volume(1, "home")]);
+}
+
+#[test]
+fn of_many_who_change_the_same_version_one_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(EmbeddedStore::open(&folder.path().join(EmbeddedStore::FILE)).unwrap());
+    store.create_volume(&volume(1, "home")).unwrap();
+    let won: usize = thread::scope(|scope| {
+        let change = |seed| {
+            let store = Arc::clone(&store);
+            move || {
+                let config = VolumeConfig { seed, ..next(&volume(1, "home")) };
+                usize::from(store.replace_volume(&config, 1).is_ok())
+            }
+        };
+        let threads: Vec<_> = (0..8).map(|seed| scope.spawn(change(seed))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert_eq!(won, 1);
+    assert_eq!(store.volume(&"home".into()).unwrap().table.version(), 2);
+}
+
+#[test]
+fn a_store_that_is_open_cannot_be_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    let _open = EmbeddedStore::open(&file).unwrap();
+    let error = refused(EmbeddedStore::open(&file).map(|_| ()));
+    assert!(error.to_string().contains("another process has it open"), "{error}");
+}
+
+#[test]
+fn a_file_of_another_kind_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    let foreign = "not a database, ".repeat(1000);
+    fs::write(&file, &foreign).unwrap();
+    let error = refused(EmbeddedStore::open(&file).map(|_| ()));
+    assert!(matches!(error, ControlError::Damaged { .. }), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), foreign);
+}
+
+#[test]
+fn a_newer_format_is_refused_with_both_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    drop(EmbeddedStore::open(&file).unwrap());
+    let db = redb::Database::open(&file).unwrap();
+    let tx = db.begin_write().unwrap();
+    tx.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap().insert("format", 9).unwrap();
+    tx.commit().unwrap();
+    drop(db);
+    let error = refused(EmbeddedStore::open(&file).map(|_| ())).to_string();
+    assert!(error.contains("has format 9; this program knows formats up to 1"), "{error}");
+}
+
+#[test]
+fn a_volume_that_cannot_be_read_is_damage_and_not_absence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    EmbeddedStore::open(&file).unwrap().create_volume(&volume(1, "home")).unwrap();
+    let db = redb::Database::open(&file).unwrap();
+    let tx = db.begin_write().unwrap();
+    tx.open_table(redb::TableDefinition::<u64, &[u8]>::new("volumes"))
+        .unwrap()
+        .insert(1, &[1u8, 2][..])
+        .unwrap();
+    tx.commit().unwrap();
+    drop(db);
+    let store = EmbeddedStore::open(&file).unwrap();
+    for error in [
+        refused(store.volumes().map(|_| ())),
+        refused(store.volume(&"home".into()).map(|_| ())),
+        refused(store.replace_volume(&next(&volume(1, "home")), 1)),
+        refused(store.remove_volume(VolumeId(1))),
+    ] {
+        assert!(matches!(error, ControlError::Damaged { .. }), "{error}");
+    }
+}

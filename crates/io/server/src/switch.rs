@@ -1,0 +1,102 @@
+//! Where answers and messages of islands go: a link, a client of this process, an island of this
+//! node, or another node.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use atoll_client::Sink;
+use atoll_core::{IdMap, IslandId};
+use atoll_dispatch::Net;
+use atoll_island::{Event, LinkId};
+use atoll_proto::{Notice, PeerMessage, Reply};
+use atoll_rpc::{Kind, Link, Outgoing};
+
+/// An island of this node, as others see it.
+pub(crate) trait Enter: Send + Sync + 'static {
+    fn enter(&self, event: Event);
+}
+
+/// The other end of a link.
+#[derive(Clone)]
+pub(crate) enum End {
+    Local(Arc<dyn Sink>),
+    Remote(Arc<Link>),
+}
+
+type Islands = BTreeMap<IslandId, Arc<dyn Enter>>;
+
+/// Delivers what islands send.
+#[derive(Default)]
+pub struct Switch {
+    ends: RwLock<IdMap<LinkId, End>>,
+    islands: OnceLock<Islands>,
+    nodes: OnceLock<BTreeMap<IslandId, Arc<Outgoing>>>,
+    halted: RwLock<BTreeMap<IslandId, String>>,
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch").finish_non_exhaustive()
+    }
+}
+
+impl Switch {
+    pub(crate) fn set_islands(&self, islands: Islands) {
+        assert!(self.islands.set(islands).is_ok(), "the islands are set once");
+    }
+
+    pub(crate) fn set_nodes(&self, nodes: BTreeMap<IslandId, Arc<Outgoing>>) {
+        assert!(self.nodes.set(nodes).is_ok(), "the nodes are set once");
+    }
+
+    pub(crate) fn connect(&self, link: LinkId, end: End) {
+        self.ends.write().expect("no panic while it is held").insert(link, end);
+    }
+
+    pub(crate) fn disconnect(&self, link: LinkId) {
+        self.ends.write().expect("no panic while it is held").remove(&link);
+    }
+
+    fn end(&self, link: LinkId) -> Option<End> {
+        self.ends.read().expect("no panic while it is held").get(&link).cloned()
+    }
+
+    /// Islands that have stopped serving, and why.
+    pub fn halted_islands(&self) -> BTreeMap<IslandId, String> {
+        self.halted.read().expect("no panic while it is held").clone()
+    }
+}
+
+impl Net for Switch {
+    fn reply(&self, from: IslandId, link: LinkId, id: u64, reply: Reply, data: &[u8]) {
+        match self.end(link) {
+            Some(End::Local(sink)) => sink.reply(from, id, reply, data),
+            // A link that is down has told so; the client asks again.
+            Some(End::Remote(link)) => drop(link.send(Kind::Reply, from, id, &reply, data)),
+            None => {}
+        }
+    }
+
+    fn notice(&self, from: IslandId, link: LinkId, notice: Notice) {
+        match self.end(link) {
+            Some(End::Local(sink)) => sink.notice(from, notice),
+            Some(End::Remote(link)) => drop(link.send(Kind::Notice, from, 0, &notice, &[])),
+            None => {}
+        }
+    }
+
+    fn send(&self, to: IslandId, message: PeerMessage) {
+        if let Some(island) = self.islands.get().and_then(|i| i.get(&to)) {
+            island.enter(Event::Peer(message));
+        } else if let Some(node) = self.nodes.get().and_then(|n| n.get(&to)) {
+            // What is lost is repeated by the machines.
+            drop(node.send(Kind::Peer, to, 0, &message, &[]));
+        }
+    }
+
+    fn halted(&self, island: IslandId, why: &str) {
+        eprintln!("atoll: island {island} has stopped: {why}");
+        eprintln!("Its directories and files cannot be reached until the daemon is started again.");
+        self.halted.write().expect("no panic while it is held").insert(island, why.to_owned());
+    }
+}

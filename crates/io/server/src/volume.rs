@@ -1,0 +1,350 @@
+//! A node's part of one volume.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use atoll_core::{IslandId, NodeId, Time};
+use atoll_disk::Disk;
+use atoll_dispatch::{Clock, Engine, Halted, OpenError, Report, Setup};
+use atoll_island::{Config, Event, LinkId, Now};
+use atoll_posix::{Answer, Errno, Op};
+use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
+use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Role};
+use bytes::Bytes;
+
+use crate::links::Peers;
+use crate::local::Local;
+use crate::switch::{Enter, Switch};
+
+/// How often each island's housekeeping runs.
+const HOUSEKEEPING: Duration = Duration::from_millis(50);
+
+/// How a node runs its part of a volume.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// Rows of each kind that an island may keep in memory although its snapshot has them.
+    pub rows_max: usize,
+    /// Bytes of each snapshot that stay in memory.
+    pub snapshot_cache_bytes: usize,
+    /// Sizes of the logs.
+    pub log: atoll_log::Config,
+    /// The daemon is root.
+    pub root: bool,
+    /// Owner and group of the root directory when the volume is new.
+    pub owner: (u32, u32),
+    /// Which daemon this is, for other nodes.
+    pub daemon: DaemonId,
+    /// Counts up with every start of it.
+    pub incarnation: u32,
+}
+
+/// Why a volume cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// An island cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Another node's address is none.
+    #[error("node {node}: {why}")]
+    Address {
+        /// The node.
+        node: NodeId,
+        /// What is wrong with it.
+        why: AddressError,
+    },
+    /// The configuration does not know this node.
+    #[error("volume {volume} has no node {node}")]
+    NotAMember {
+        /// The volume's name.
+        volume: String,
+        /// This node.
+        node: NodeId,
+    },
+}
+
+/// Wall clock for files' times, monotonic clock for waiting.
+#[derive(Debug)]
+pub struct WallClock(Instant);
+
+impl Default for WallClock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for WallClock {
+    fn now(&self) -> Now {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall = Time::from_nanos(since.as_nanos() as u64);
+        Now { wall, ms: self.0.elapsed().as_millis() as u64 }
+    }
+}
+
+impl<D: Disk> Enter for Engine<D> {
+    fn enter(&self, event: Event) {
+        Self::enter(self, event);
+    }
+}
+
+/// A node's part of a volume, being served.
+pub struct Volume<D: Disk> {
+    config: VolumeConfig,
+    node: NodeId,
+    engines: BTreeMap<IslandId, Arc<Engine<D>>>,
+    reports: BTreeMap<IslandId, Report>,
+    switch: Arc<Switch>,
+    nodes: Mutex<Vec<Arc<Outgoing>>>,
+    stopping: AtomicBool,
+    housekeeper: Mutex<Option<JoinHandle<()>>>,
+    next_local: AtomicU64,
+}
+
+impl<D: Disk> std::fmt::Debug for Volume<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("name", &self.config.name).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Volume<D> {
+    /// Opens this node's islands of a volume and begins to serve them. `disk_of` gives each
+    /// island's folder.
+    pub fn open(
+        config: VolumeConfig,
+        node: NodeId,
+        options: &VolumeOptions,
+        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+    ) -> Result<Arc<Self>, VolumeError> {
+        let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
+        let mine = config.nodes.iter().find(|n| n.node == node).ok_or_else(not_a_member)?.islands.clone();
+        let switch = Arc::new(Switch::default());
+        let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
+        let mut engines = BTreeMap::new();
+        let mut reports = BTreeMap::new();
+        for island in mine {
+            let disk = disk_of(island)?;
+            let setup = setup(&config, island, &*disk, options);
+            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&switch) as _;
+            let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
+            engines.insert(island, Arc::new(engine));
+            reports.insert(island, report);
+        }
+        switch.set_islands(
+            engines.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect::<BTreeMap<_, _>>(),
+        );
+        let volume = Arc::new(Self {
+            config,
+            node,
+            engines,
+            reports,
+            switch,
+            nodes: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            housekeeper: Mutex::default(),
+            next_local: AtomicU64::new(1 << 63),
+        });
+        volume.connect_nodes(options)?;
+        volume.begin();
+        Ok(volume)
+    }
+
+    fn connect_nodes(self: &Arc<Self>, options: &VolumeOptions) -> Result<(), VolumeError> {
+        let mut by_island = BTreeMap::new();
+        let mut nodes = Vec::new();
+        for other in self.config.nodes.iter().filter(|n| n.node != self.node) {
+            let address: Address = other
+                .address
+                .parse()
+                .map_err(|why| VolumeError::Address { node: other.node, why })?;
+            let (volume, me) = (self.config.id, self.node);
+            let (daemon, incarnation) = (options.daemon, options.incarnation);
+            let greeting = Box::new(move || {
+                let members = vec![(volume, me)];
+                Hello::new(Role::Node { daemon, incarnation, members }, None)
+            });
+            let peers = Peers { volume: Arc::downgrade(self), islands: other.islands.clone() };
+            let outgoing = Arc::new(Outgoing::new(address, greeting, Arc::new(peers), Options::default()));
+            for island in &other.islands {
+                by_island.insert(*island, Arc::clone(&outgoing));
+            }
+            nodes.push(outgoing);
+        }
+        self.switch.set_nodes(by_island);
+        for node in &nodes {
+            node.keep(true);
+        }
+        *self.nodes.lock().expect("no panic while it is held") = nodes;
+        Ok(())
+    }
+
+    fn begin(self: &Arc<Self>) {
+        // Ticks first: an island learns of the room on its disk.
+        for engine in self.engines.values() {
+            engine.housekeep();
+        }
+        for island in self.engines.keys() {
+            for other in self.engines.keys().filter(|o| *o != island) {
+                self.enter(*island, Event::PeerReachable { island: *other, up: true });
+            }
+        }
+        let volume = Arc::downgrade(self);
+        let housekeep = move || {
+            while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
+                for engine in volume.engines.values() {
+                    engine.housekeep();
+                }
+                drop(volume);
+                std::thread::sleep(HOUSEKEEPING);
+            }
+        };
+        // Without the thread nothing would ever be synced by itself: better not to start at all.
+        let thread = std::thread::Builder::new().name("atoll-house".into()).spawn(housekeep);
+        let thread = thread.expect("no thread to be had");
+        *self.housekeeper.lock().expect("no panic while it is held") = Some(thread);
+    }
+
+    // --------------------------------------------------------------- inspection
+
+    /// The volume.
+    pub const fn config(&self) -> &VolumeConfig {
+        &self.config
+    }
+
+    /// This node's number in the volume.
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Islands of this node.
+    pub fn islands(&self) -> Vec<IslandId> {
+        self.engines.keys().copied().collect()
+    }
+
+    /// The engines of this node's islands.
+    pub fn engines(&self) -> impl Iterator<Item = &Arc<Engine<D>>> {
+        self.engines.values()
+    }
+
+    /// The engine of an island, if it is this node's.
+    pub fn engine(&self, island: IslandId) -> Option<&Arc<Engine<D>>> {
+        self.engines.get(&island)
+    }
+
+    /// What the recoveries found.
+    pub const fn reports(&self) -> &BTreeMap<IslandId, Report> {
+        &self.reports
+    }
+
+    /// Where answers go.
+    pub const fn switch(&self) -> &Arc<Switch> {
+        &self.switch
+    }
+
+    pub(crate) fn holds(&self, island: IslandId) -> bool {
+        self.engines.contains_key(&island)
+    }
+
+    // ------------------------------------------------------------------- events
+
+    /// A wire for a client of this process.
+    pub fn local(self: &Arc<Self>) -> Arc<Local<D>> {
+        let link = LinkId(self.next_local.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Local::new(Arc::clone(self), link))
+    }
+
+    pub(crate) fn enter(&self, island: IslandId, event: Event) {
+        if let Some(engine) = self.engines.get(&island) {
+            engine.enter(event);
+        }
+    }
+
+    pub(crate) fn peer_reachable(&self, island: IslandId, up: bool) {
+        for engine in self.engines.values() {
+            engine.enter(Event::PeerReachable { island, up });
+        }
+    }
+
+    /// A client asks an island of this node.
+    pub(crate) fn request(&self, island: IslandId, link: LinkId, id: u64, request: Request, data: Bytes) {
+        let Some(engine) = self.engines.get(&island) else { return };
+        if matches!(request.op, ClientOp::Fs { op: Op::Statfs }) {
+            return self.statfs(engine, link, id);
+        }
+        if engine.is_halted() {
+            let reply = Reply { vector: Vec::new(), outcome: Outcome::Failed { errno: Errno::EIO } };
+            return atoll_dispatch::Net::reply(&*self.switch, island, link, id, reply, &[]);
+        }
+        engine.enter(Event::Request { link, id, request, data });
+    }
+
+    fn statfs(&self, engine: &Engine<D>, link: LinkId, id: u64) {
+        let outcome = match engine.disk().space() {
+            Ok(space) => {
+                let answer = Answer::Statfs {
+                    bytes: space.bytes,
+                    bytes_free: space.bytes_free,
+                    bytes_available: space.bytes_available,
+                    inodes: space.inodes,
+                    inodes_free: space.inodes_free,
+                    fs_id: space.fs_id,
+                };
+                Outcome::Ok { answer, keys: Vec::new() }
+            }
+            Err(_) => Outcome::Failed { errno: Errno::EIO },
+        };
+        let reply = Reply { vector: Vec::new(), outcome };
+        atoll_dispatch::Net::reply(&*self.switch, engine.id(), link, id, reply, &[]);
+    }
+
+    /// A link to this volume has ended.
+    pub fn link_closed(&self, link: LinkId) {
+        self.switch.disconnect(link);
+        for engine in self.engines.values() {
+            engine.enter(Event::LinkClosed(link));
+        }
+    }
+
+    /// Stops in order. The caller has ended all links.
+    pub fn stop(&self) -> Result<(), Halted> {
+        self.stopping.store(true, Ordering::Release);
+        for node in self.nodes.lock().expect("no panic while it is held").drain(..) {
+            node.stop();
+        }
+        let thread = self.housekeeper.lock().expect("no panic while it is held").take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        let mut result = Ok(());
+        for engine in self.engines.values() {
+            result = result.and(engine.stop());
+        }
+        result
+    }
+}
+
+/// An island's part of the options.
+fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
+    /// Bytes that stay free on a large disk.
+    const RESERVE_BYTES: u64 = 256 << 20;
+    let space = disk.space().map_or(0, |s| s.bytes);
+    Setup {
+        volume: config.id,
+        island: Config {
+            id: island,
+            seed: config.seed,
+            table: config.table.clone(),
+            islands: config.islands(),
+            root_mode: 0o755,
+            root_uid: options.owner.0,
+            root_gid: options.owner.1,
+            rows_max: options.rows_max,
+            reserve_bytes: RESERVE_BYTES.min(space / 32),
+        },
+        log: options.log,
+        snapshot_cache_bytes: options.snapshot_cache_bytes,
+        root: options.root,
+    }
+}
+

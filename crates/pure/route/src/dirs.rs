@@ -1,0 +1,84 @@
+//! The directories that the frontend knows: their placement keys, and where they were last seen.
+
+use atoll_core::{H3, IdMap, Ino, Key, Name, PathHash};
+
+/// A directory, as far as routing needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its placement key: who owns it.
+    pub key: Key,
+    /// The directory above.
+    pub parent: Ino,
+    /// Its name there, when it was last looked up; none for the root.
+    pub name: Option<Name>,
+}
+
+/// All known directories. As many as the frontend holds: it says which it forgets.
+#[derive(Debug)]
+pub struct Dirs {
+    known: IdMap<Ino, Known>,
+}
+
+impl Default for Dirs {
+    fn default() -> Self {
+        let root = Known { key: Key(0), parent: Ino::ROOT, name: None };
+        Self { known: std::iter::once((Ino::ROOT, root)).collect() }
+    }
+}
+
+impl Dirs {
+    /// A directory's routing data.
+    pub fn get(&self, ino: Ino) -> Option<&Known> {
+        self.known.get(&ino)
+    }
+
+    /// A directory was looked up or made.
+    pub fn learn(&mut self, ino: Ino, key: Key, parent: Ino, name: &Name) {
+        match self.known.get_mut(&ino) {
+            Some(known) if ino == Ino::ROOT => known.key = key,
+            Some(known) => {
+                known.key = key;
+                known.parent = parent;
+                if known.name.as_ref() != Some(name) {
+                    known.name = Some(name.clone());
+                }
+            }
+            None => {
+                self.known.insert(ino, Known { key, parent, name: Some(name.clone()) });
+            }
+        }
+    }
+
+    /// The frontend no longer knows it.
+    pub fn forget(&mut self, ino: Ino) {
+        if ino != Ino::ROOT {
+            self.known.remove(&ino);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Never: the root is always known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// The key that a directory of this name had if it was born where it is: a guess for whom to
+    /// ask when its parent owner is away.
+    pub fn key_by_path(&self, h3: &H3, parent: Ino, name: &Name) -> Option<Key> {
+        let mut names = vec![name];
+        let mut at = parent;
+        while at != Ino::ROOT {
+            let known = self.known.get(&at)?;
+            names.push(known.name.as_ref()?);
+            at = known.parent;
+            if names.len() > 4096 {
+                return None;
+            }
+        }
+        h3.path(names.into_iter().rev()).map(PathHash::key)
+    }
+}

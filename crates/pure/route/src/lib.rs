@@ -1,0 +1,12 @@
+//! The client's pure half (`DESIGN` 9): which island is asked, with which number, when again, and
+//! what may be kept.
+//!
+//! Never touches a socket, a clock or a thread. The mount, the tools and the simulator's clients
+//! run this same code.
+
+pub mod dirs;
+pub mod route;
+pub mod serial;
+
+pub use dirs::{Dirs, Known};
+pub use route::{Config, Counters, Finished, Route, RouteOut, Sent};

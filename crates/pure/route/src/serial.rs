@@ -1,0 +1,51 @@
+//! Numbers of the requests that change something, for each island: a repeated request keeps its
+//! number, and the island learns which results it may forget.
+
+use std::collections::BTreeSet;
+
+/// One island's numbers.
+#[derive(Debug, Default)]
+pub struct Serial {
+    last: u64,
+    open: BTreeSet<u64>,
+}
+
+impl Serial {
+    /// A number for a new request.
+    pub fn begin(&mut self) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last);
+        self.last
+    }
+
+    /// The result of a request is here.
+    pub fn done(&mut self, seq: u64) {
+        self.open.remove(&seq);
+    }
+
+    /// Results of all requests below this are here.
+    pub fn acked(&self) -> u64 {
+        self.open.first().copied().unwrap_or(self.last + 1)
+    }
+
+    /// A new session begins: nothing was asked yet.
+    pub fn restart(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_acknowledged_up_to_the_first_that_is_missing() {
+        let mut serial = Serial::default();
+        let (a, b) = (serial.begin(), serial.begin());
+        assert_eq!(serial.acked(), a);
+        serial.done(b);
+        assert_eq!(serial.acked(), a);
+        serial.done(a);
+        assert_eq!(serial.acked(), b + 1);
+    }
+}

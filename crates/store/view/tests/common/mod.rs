@@ -1,0 +1,495 @@
+//! A little state in memory with random changes, and a view over it.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use atoll_body::{Bodies, Redo};
+use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time};
+use atoll_disk::{Disk, DiskFile, FileKind};
+use atoll_posix::{Attr, Kind};
+use atoll_proto::{Dir, Entry, Inode, Owned, Place, Static, Xattrs};
+use atoll_view::{Options, Report, Source, View, Whole};
+use bytes::Bytes;
+
+pub const HERE: IslandId = IslandId(3);
+pub const ELSEWHERE: IslandId = IslandId(4);
+
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        if from.is_empty() { None } else { Some(from[self.below(from.len())].clone()) }
+    }
+}
+
+pub fn name(bytes: &[u8]) -> Name {
+    Name::new(bytes).unwrap()
+}
+
+/// The state, and what has changed in it since it was asked last.
+pub struct Model {
+    pub inodes: BTreeMap<Ino, Inode>,
+    pub dirs: BTreeMap<Ino, Dir>,
+    pub entries: BTreeMap<(Ino, Name), Entry>,
+    pub xattrs: BTreeMap<Ino, Xattrs>,
+    pub inos: HashSet<Ino>,
+    pub names: HashSet<(Ino, Name)>,
+    pub dropped: HashSet<Ino>,
+    next: u64,
+    clock: i64,
+}
+
+impl Source for Model {
+    fn inode(&self, ino: Ino) -> io::Result<Option<Inode>> {
+        Ok(self.inodes.get(&ino).cloned())
+    }
+    fn dir(&self, ino: Ino) -> io::Result<Option<Dir>> {
+        Ok(self.dirs.get(&ino).cloned())
+    }
+    fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
+        Ok(self.entries.get(&(dir, name.clone())).cloned())
+    }
+    fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
+        Ok(self.xattrs.get(&ino).cloned())
+    }
+}
+
+impl Whole for Model {
+    fn inodes(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        Box::new(self.inodes.keys().copied().map(Ok))
+    }
+    fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        Box::new(self.dirs.keys().copied().map(Ok))
+    }
+    fn names(&self, dir: Ino) -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>> + '_> {
+        let mine = self.entries.iter().filter(move |((d, _), _)| *d == dir);
+        Box::new(mine.map(|((_, name), entry)| Ok((name.clone(), entry.clone()))))
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let mut model = Self {
+            inodes: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            inos: HashSet::new(),
+            names: HashSet::new(),
+            dropped: HashSet::new(),
+            next: 16,
+            clock: 1_000_000_000,
+        };
+        model.set_dir(Ino::ROOT, Ino::ROOT, None);
+        model
+    }
+}
+
+impl Model {
+    pub fn now(&mut self) -> Time {
+        self.clock += 7;
+        Time { secs: self.clock, nanos: 123_000 }
+    }
+
+    fn mint(&mut self) -> Ino {
+        self.next += 1;
+        Ino::mint(HERE, self.next)
+    }
+
+    fn set_dir(&mut self, ino: Ino, parent: Ino, name: Option<Name>) {
+        let now = self.now();
+        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 5, gid: 6 };
+        let owned = Owned {
+            entries: 0,
+            subdirs: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            sealed: None,
+            adopted: None,
+        };
+        let row = Dir {
+            key: Key(0),
+            place: Place { version: Stamp(0), parent, name },
+            fixed,
+            has_xattrs: false,
+            has_acl: false,
+            below: 0,
+            owned: Some(owned),
+        };
+        self.dirs.insert(ino, row);
+        self.inos.insert(ino);
+    }
+
+    fn touch_dir(&mut self, dir: Ino) {
+        let now = self.now();
+        if let Some(owned) = self.dirs.get_mut(&dir).and_then(|d| d.owned.as_mut()) {
+            (owned.mtime, owned.ctime) = (now, now);
+        }
+        self.inos.insert(dir);
+    }
+
+    /// The name now stands for this, or for nothing.
+    fn set_entry(&mut self, dir: Ino, name: &Name, entry: Option<Entry>) {
+        let key = (dir, name.clone());
+        match entry {
+            Some(entry) => self.entries.insert(key.clone(), entry),
+            None => self.entries.remove(&key),
+        };
+        self.names.insert(key);
+        self.touch_dir(dir);
+    }
+
+    fn count(&mut self, ino: Ino, by: i32) {
+        let now = self.now();
+        let Some(row) = self.inodes.get_mut(&ino) else { return };
+        row.attr.nlink = row.attr.nlink.wrapping_add_signed(by);
+        row.attr.ctime = now;
+        if row.attr.nlink == 0 {
+            self.inodes.remove(&ino);
+            self.xattrs.remove(&ino);
+            self.dropped.insert(ino);
+        }
+        self.inos.insert(ino);
+    }
+
+    pub fn mkdir(&mut self, parent: Ino, name: &Name) -> Option<Ino> {
+        if self.entries.contains_key(&(parent, name.clone())) {
+            return None;
+        }
+        let ino = self.mint();
+        self.set_dir(ino, parent, Some(name.clone()));
+        self.set_entry(parent, name, Some(Entry { ino, kind: Kind::Directory, home: HERE, stub: None }));
+        Some(ino)
+    }
+
+    pub fn create(&mut self, dir: Ino, name: &Name, kind: Kind) -> Option<Ino> {
+        if self.entries.contains_key(&(dir, name.clone())) {
+            return None;
+        }
+        let (ino, now) = (self.mint(), self.now());
+        let target = (kind == Kind::Symlink).then(|| Bytes::from_static(b"../some/where"));
+        let attr = Attr {
+            ino,
+            kind,
+            mode: 0o640,
+            nlink: 1,
+            uid: 7,
+            gid: 8,
+            rdev: if kind == Kind::CharDevice { 0x103 } else { 0 },
+            size: target.as_ref().map_or(0, |t| t.len() as u64),
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        let row = Inode { attr, target, has_xattrs: false, has_acl: false, orphan_of: Vec::new() };
+        self.inodes.insert(ino, row);
+        self.inos.insert(ino);
+        self.set_entry(dir, name, Some(Entry { ino, kind, home: HERE, stub: None }));
+        Some(ino)
+    }
+
+    pub fn pointer(&mut self, dir: Ino, name: &Name) {
+        if !self.entries.contains_key(&(dir, name.clone())) {
+            let ino = Ino::mint(ELSEWHERE, self.next);
+            self.set_entry(dir, name, Some(Entry { ino, kind: Kind::Regular, home: ELSEWHERE, stub: None }));
+        }
+    }
+
+    pub fn link(&mut self, ino: Ino, dir: Ino, name: &Name) {
+        let kind = self.inodes[&ino].attr.kind;
+        if !self.entries.contains_key(&(dir, name.clone())) {
+            self.set_entry(dir, name, Some(Entry { ino, kind, home: HERE, stub: None }));
+            self.count(ino, 1);
+        }
+    }
+
+    fn is_empty(&self, dir: Ino) -> bool {
+        !self.entries.keys().any(|(d, _)| *d == dir)
+    }
+
+    /// Unlinks or removes; false if a directory is not empty.
+    pub fn remove(&mut self, dir: Ino, name: &Name) -> bool {
+        let Some(entry) = self.entries.get(&(dir, name.clone())).cloned() else { return false };
+        if entry.kind == Kind::Directory {
+            if !self.is_empty(entry.ino) {
+                return false;
+            }
+            self.dirs.remove(&entry.ino);
+            self.xattrs.remove(&entry.ino);
+            self.inos.insert(entry.ino);
+        }
+        self.set_entry(dir, name, None);
+        self.count(entry.ino, -1);
+        true
+    }
+
+    fn is_below(&self, mut dir: Ino, above: Ino) -> bool {
+        loop {
+            if dir == above {
+                return true;
+            }
+            if dir == Ino::ROOT {
+                return false;
+            }
+            dir = self.dirs[&dir].place.parent;
+        }
+    }
+
+    fn put(&mut self, dir: Ino, name: &Name, entry: Entry) {
+        if let Some(row) = self.dirs.get_mut(&entry.ino) {
+            row.place.parent = dir;
+            row.place.name = Some(name.clone());
+            self.inos.insert(entry.ino);
+        }
+        self.set_entry(dir, name, Some(entry));
+    }
+
+    pub fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name)) -> bool {
+        let Some(entry) = self.entries.get(&(from.0, from.1.clone())).cloned() else { return false };
+        if from == to || (entry.kind == Kind::Directory && self.is_below(to.0, entry.ino)) {
+            return false;
+        }
+        if let Some(old) = self.entries.get(&(to.0, to.1.clone())) {
+            let same_kind = (old.kind == Kind::Directory) == (entry.kind == Kind::Directory);
+            if old.ino == entry.ino || !same_kind || !self.remove(to.0, to.1) {
+                return false;
+            }
+        }
+        self.set_entry(from.0, from.1, None);
+        self.put(to.0, to.1, entry);
+        true
+    }
+
+    pub fn exchange(&mut self, a: (Ino, &Name), b: (Ino, &Name)) -> bool {
+        let get = |at: (Ino, &Name)| self.entries.get(&(at.0, at.1.clone())).cloned();
+        let (Some(x), Some(y)) = (get(a), get(b)) else { return false };
+        let into = |e: &Entry, dir: Ino| e.kind == Kind::Directory && self.is_below(dir, e.ino);
+        if a == b || into(&x, b.0) || into(&y, a.0) {
+            return false;
+        }
+        self.put(a.0, a.1, y);
+        self.put(b.0, b.1, x);
+        true
+    }
+
+    pub fn attributes(&mut self, ino: Ino, rng: &mut Rng) {
+        let (now, mode) = (self.now(), (rng.next() % 0o10000) as u32);
+        self.inos.insert(ino);
+        if let Some(row) = self.inodes.get_mut(&ino) {
+            if row.attr.kind != Kind::Symlink {
+                row.attr.mode = mode;
+            }
+            (row.attr.uid, row.attr.gid) = (rng.below(4) as u32, rng.below(4) as u32);
+            row.attr.mtime = Time { secs: -5 + rng.below(10) as i64, nanos: 5000 };
+            row.attr.ctime = now;
+        } else if let Some(row) = self.dirs.get_mut(&ino) {
+            row.fixed.mode = mode;
+            row.fixed.uid = rng.below(4) as u32;
+        }
+    }
+
+    pub fn xattr(&mut self, ino: Ino, rng: &mut Rng) {
+        let kind = self.inodes.get(&ino).map(|row| row.attr.kind);
+        if kind.is_some_and(|kind| kind != Kind::Regular) {
+            return;
+        }
+        let mut row = self.xattrs.remove(&ino).unwrap_or_default();
+        let key = Bytes::from(format!("user.a{}", rng.below(3)));
+        if rng.below(3) == 0 {
+            row.remove(&key);
+        } else {
+            row.set(key, Bytes::from(vec![b'x'; rng.below(20)]));
+        }
+        let has = !row.0.is_empty();
+        if has {
+            self.xattrs.insert(ino, row);
+        }
+        let now = self.now();
+        self.inos.insert(ino);
+        if let Some(row) = self.inodes.get_mut(&ino) {
+            row.has_xattrs = has;
+            row.attr.ctime = now;
+        } else if let Some(row) = self.dirs.get_mut(&ino) {
+            row.has_xattrs = has;
+        }
+    }
+
+    pub fn write<D: Disk>(&mut self, bodies: &Bodies<D>, ino: Ino, rng: &mut Rng) -> io::Result<()> {
+        let now = self.now();
+        let row = self.inodes.get_mut(&ino).expect("a file of the model");
+        if row.attr.kind != Kind::Regular {
+            return Ok(());
+        }
+        let (size, n) = (row.attr.size, 1 + rng.below(300));
+        bodies.write(ino, size, &vec![7; n], size, None)?;
+        row.attr.size += n as u64;
+        (row.attr.mtime, row.attr.ctime) = (now, now);
+        self.inos.insert(ino);
+        Ok(())
+    }
+
+    /// One random change. An error is the disk's.
+    pub fn step<D: Disk>(&mut self, bodies: &Bodies<D>, rng: &mut Rng) -> io::Result<()> {
+        let pool: Vec<Name> =
+            [&b"a"[..], b"b", b"c", b"d", b"\xff\n", b"n"].iter().map(|n| name(n)).collect();
+        let dirs: Vec<Ino> = self.dirs.keys().copied().collect();
+        let files: Vec<Ino> = self.inodes.keys().copied().collect();
+        let taken: Vec<(Ino, Name)> = self.entries.keys().cloned().collect();
+        let dir = rng.pick(&dirs).unwrap();
+        let free = rng.pick(&pool).unwrap();
+        let kinds = [
+            Kind::Regular,
+            Kind::Regular,
+            Kind::Regular,
+            Kind::Symlink,
+            Kind::Fifo,
+            Kind::Socket,
+            Kind::CharDevice,
+        ];
+        let some = rng.pick(&taken).unwrap_or((Ino::ROOT, free.clone()));
+        let other = rng.pick(&taken).unwrap_or((Ino::ROOT, free.clone()));
+        match rng.below(22) {
+            0..=3 => drop(self.create(dir, &free, rng.pick(&kinds).unwrap())),
+            4..=6 => drop(self.mkdir(dir, &free)),
+            7..=9 => drop(self.remove(some.0, &some.1)),
+            10..=12 => drop(self.rename((some.0, &some.1), (dir, &free))),
+            13 => drop(self.rename((some.0, &some.1), (other.0, &other.1))),
+            14 => drop(self.exchange((some.0, &some.1), (other.0, &other.1))),
+            15 => {
+                if let Some(ino) = rng.pick(&files) {
+                    self.link(ino, dir, &free);
+                }
+            }
+            16 => self.attributes(rng.pick(&[files, dirs].concat()).unwrap(), rng),
+            17 => self.xattr(rng.pick(&[files, dirs].concat()).unwrap(), rng),
+            18 => self.pointer(dir, &free),
+            _ => {
+                if let Some(ino) = rng.pick(&files) {
+                    self.write(bodies, ino, rng)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the machine's effects do to bodies that are gone.
+    pub fn drop_bodies<D: Disk>(&self, bodies: &Bodies<D>) -> io::Result<()> {
+        for ino in &self.dropped {
+            bodies.drop_body(*ino)?;
+        }
+        Ok(())
+    }
+
+    /// Recovery of bodies, as the island does it before anything else.
+    pub fn recover_bodies<D: Disk>(&mut self, bodies: &Bodies<D>) {
+        self.drop_bodies(bodies).unwrap();
+        for row in self.inodes.values().filter(|row| row.attr.kind == Kind::Regular) {
+            let (ino, size) = (row.attr.ino, row.attr.size);
+            // A lost tail of the log: cutting the body changes its native times.
+            if bodies.file(ino).unwrap().is_some_and(|file| file.stat().unwrap().size != size) {
+                self.inos.insert(ino);
+            }
+            let what = Redo { ino, ops: &[], old_size: size, size, dirty: true, born: None };
+            bodies.redo(what, |_, n| Ok::<_, io::Error>(vec![0; n as usize])).unwrap();
+        }
+    }
+
+    pub fn lists(&self) -> (Vec<Ino>, Vec<(Ino, Name)>) {
+        let mut inos: Vec<Ino> = self.inos.iter().copied().collect();
+        let mut names: Vec<(Ino, Name)> = self.names.iter().cloned().collect();
+        inos.sort();
+        names.sort();
+        (inos, names)
+    }
+
+    pub fn settled(&mut self) {
+        self.inos.clear();
+        self.names.clear();
+        self.dropped.clear();
+    }
+}
+
+pub fn options(root: bool) -> Options {
+    Options { island: HERE, root, devices: root }
+}
+
+pub fn open<D: Disk>(disk: &Arc<D>, root: bool) -> io::Result<(Arc<Bodies<D>>, View<D>)> {
+    let bodies = atoll_body::Options { root, ..atoll_body::Options::default() };
+    let bodies = Arc::new(Bodies::open(Arc::clone(disk), b"bodies", bodies)?);
+    let view = View::open(Arc::clone(disk), Arc::clone(&bodies), options(root))?;
+    Ok((bodies, view))
+}
+
+pub fn lay<D: Disk>(view: &mut View<D>, model: &Model) -> io::Result<Report> {
+    let (inos, names) = model.lists();
+    view.lay(&inos, &names, model)
+}
+
+/// Every name that should be in `tree/`, walked without the view: path, and what it is.
+pub fn expected(model: &Model, devices: bool) -> BTreeMap<Vec<u8>, Ino> {
+    fn walk(model: &Model, dir: Ino, path: &[u8], devices: bool, out: &mut BTreeMap<Vec<u8>, Ino>) {
+        for ((_, name), entry) in model.entries.iter().filter(|((d, _), _)| *d == dir) {
+            let path = [path, b"/", name.as_bytes()].concat();
+            if entry.kind == Kind::Directory {
+                walk(model, entry.ino, &path, devices, out);
+            } else if entry.home != HERE || (entry.kind == Kind::CharDevice && !devices) {
+                continue;
+            }
+            out.insert(path, entry.ino);
+        }
+    }
+    let mut out = BTreeMap::new();
+    walk(model, Ino::ROOT, b"tree", devices, &mut out);
+    out
+}
+
+/// Every name in `tree/`, with the id that its native object has among the bodies.
+pub fn found<D: Disk>(disk: &D, model: &Model, devices: bool) -> BTreeMap<Vec<u8>, Ino> {
+    let native = |ino: &Ino| Some((disk.stat(&atoll_body::path_of(b"bodies", *ino)).ok()?.ino, *ino));
+    let ids: BTreeMap<u64, Ino> = model.inodes.keys().filter_map(native).collect();
+    let wanted = expected(model, devices);
+    let mut out = BTreeMap::new();
+    let mut left = vec![b"tree".to_vec()];
+    while let Some(dir) = left.pop() {
+        for (name, kind) in disk.list(&dir).unwrap() {
+            let path = [&dir[..], b"/", &name].concat();
+            // A directory has no identity but its place.
+            let ino = if kind == FileKind::Directory { wanted.get(&path).copied() } else { None };
+            let ino = ino.or_else(|| ids.get(&disk.stat(&path).unwrap().ino).copied());
+            out.insert(path.clone(), ino.unwrap_or(Ino(u64::MAX)));
+            if kind == FileKind::Directory {
+                left.push(path);
+            }
+        }
+    }
+    out
+}
+
+#[track_caller]
+pub fn assert_laid<D: Disk>(disk: &D, view: &View<D>, model: &Model, devices: bool, context: &str) {
+    assert_eq!(found(disk, model, devices), expected(model, devices), "{context}");
+    assert_eq!(view.audit(model).unwrap(), [], "{context}");
+    let limbo = disk.list(b"limbo").unwrap();
+    assert!(limbo.is_empty(), "{context}: left in limbo: {limbo:?}");
+}

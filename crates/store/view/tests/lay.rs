@@ -1,0 +1,148 @@
+//! Random changes laid in random batches: the tree is the state's at the end, whatever happened.
+
+mod common;
+
+use std::sync::Arc;
+
+use atoll_disk::Disk;
+use atoll_disk::real::RealDisk;
+use atoll_disk::sim::{Fault, SimDisk};
+use atoll_view::{Conflict, Report, Why};
+use common::{Model, Rng, assert_laid, lay, open};
+
+/// Without the ones about devices, which only root makes.
+fn conflicts(report: &Report) -> Vec<Conflict> {
+    report.conflicts.iter().filter(|c| c.why != Why::Device).cloned().collect()
+}
+
+fn run<D: Disk>(disk: &Arc<D>, root: bool, seed: u64, steps: usize) {
+    let (mut bodies, mut view) = open(disk, root).unwrap();
+    let (mut model, mut rng) = (Model::default(), Rng::new(seed));
+    for step in 0..steps {
+        model.step(&bodies, &mut rng).unwrap();
+        let context = format!("seed {seed}, step {step}");
+        if rng.below(6) == 0 {
+            model.drop_bodies(&bodies).unwrap();
+            assert_eq!(conflicts(&lay(&mut view, &model).unwrap()), [], "{context}");
+            if rng.below(3) == 0 {
+                view.settle().unwrap();
+                model.settled();
+            }
+        }
+        if rng.below(40) == 0 {
+            drop((bodies, view));
+            (bodies, view) = open(disk, root).unwrap();
+        }
+    }
+    model.drop_bodies(&bodies).unwrap();
+    assert_eq!(conflicts(&lay(&mut view, &model).unwrap()), [], "seed {seed}");
+    assert_laid(&**disk, &view, &model, root, &format!("seed {seed}"));
+    let report = lay(&mut view, &model).unwrap();
+    assert_eq!((report.linked, report.unlinked, report.dirs), (0, 0, 0), "laid twice, seed {seed}");
+    assert_laid(&**disk, &view, &model, root, &format!("seed {seed}, laid twice"));
+    let report = view.lay_all(&model).unwrap();
+    assert_eq!((report.linked, report.unlinked, report.dirs), (0, 0, 0), "all laid, seed {seed}");
+    assert_laid(&**disk, &view, &model, root, &format!("seed {seed}, all laid"));
+}
+
+#[test]
+fn the_tree_becomes_what_the_state_says_however_changes_are_batched() {
+    for seed in 0..300 {
+        run(&Arc::new(SimDisk::new(seed)), true, seed, 120);
+    }
+}
+
+#[test]
+fn on_a_real_disk_too() {
+    let path = std::env::temp_dir().join(format!("atoll-view-{}", std::process::id()));
+    for seed in 0..12 {
+        let _ = std::fs::remove_dir_all(&path);
+        let disk = Arc::new(RealDisk::create(&path).unwrap());
+        // Not everything that root may lay can be tried by others.
+        run(&disk, seed % 2 == 0 && rustix::process::geteuid().is_root(), seed, 120);
+    }
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// One life with a crash at the `effect`-th effect, and what comes after; true if it came so far.
+fn crash(seed: u64, effect: u64, cut: bool, lose_index: bool) -> bool {
+    let disk = Arc::new(SimDisk::new(seed));
+    let (mut model, mut rng) = (Model::default(), Rng::new(seed));
+    // The folders are made before: making 256 of them is not what is tried here.
+    drop(open(&disk, true).unwrap());
+    disk.die_after(effect);
+    let mut live = || -> std::io::Result<()> {
+        let (bodies, mut view) = open(&disk, true)?;
+        for _ in 0..40 {
+            model.step(&bodies, &mut rng)?;
+            if rng.below(5) == 0 {
+                model.drop_bodies(&bodies)?;
+                lay(&mut view, &model)?;
+                if rng.below(3) == 0 {
+                    view.settle()?;
+                    model.settled();
+                }
+            }
+        }
+        Ok(())
+    };
+    let died = live().is_err();
+    let fault = if cut { Fault::PowerCut { seed: seed ^ effect } } else { Fault::ProcessDeath };
+    let disk = Arc::new(disk.revive(fault));
+    let context = format!("crash({seed}, {effect}, {cut}, {lose_index})");
+    if lose_index {
+        let _ = disk.unlink(b"view.redb");
+    }
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    // More may have happened that the log has and nobody laid.
+    for _ in 0..rng.below(8) {
+        model.step(&bodies, &mut rng).unwrap();
+    }
+    model.recover_bodies(&bodies);
+    if lose_index {
+        let _ = view.lay_all(&model).unwrap();
+        let findings = view.audit(&model).unwrap();
+        let wrong: Vec<_> = findings.iter().filter(|f| !is_foreign(f)).collect();
+        assert!(wrong.is_empty(), "{context}: {wrong:?}");
+    } else {
+        let report = lay(&mut view, &model).unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert_eq!(report.conflicts, [], "{context}");
+        assert_laid(&*disk, &view, &model, true, &context);
+        view.settle().unwrap();
+        model.settled();
+        assert_laid(&*disk, &view, &model, true, &context);
+    }
+    died
+}
+
+/// What only the lost index could have told to be ours.
+fn is_foreign(finding: &atoll_view::Finding) -> bool {
+    matches!(finding, atoll_view::Finding::ForeignName { .. } | atoll_view::Finding::OrphanBody { .. })
+}
+
+#[test]
+fn after_a_crash_at_any_effect_laying_again_makes_the_tree_right() {
+    for seed in 0..6 {
+        for cut in [false, true] {
+            let mut effect = 1;
+            while crash(seed, effect, cut, false) {
+                effect += 1;
+            }
+            assert!(effect > 100, "only {effect} effects in a life");
+        }
+    }
+}
+
+#[test]
+fn after_many_power_cuts_too() {
+    for seed in 100..700 {
+        crash(seed, 1 + seed * 31 % 400, true, false);
+    }
+}
+
+#[test]
+fn a_lost_index_costs_nothing_but_names_of_files_that_are_gone() {
+    for seed in 0..100 {
+        crash(seed, 50 + seed * 17 % 300, seed % 2 == 0, true);
+    }
+}
