@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// For how long the kernel may keep what nobody else can change. It is recalled before that.
-const KEEP_SECS: u64 = 3600;
+const KEEP_SECS: u64 = 14;
+
 /// What INIT settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
@@ -470,8 +471,8 @@ fn submit(core: &Arc<Core>, header: Header, caller: Caller, op: Op, data: Bytes,
             core.pending.completed(header.unique);
             if outcome == Err(Errno::EACCES)
                 && let Some((op, data)) = with_groups
-                && let Some(groups) = supplementary_groups(&header)
             {
+                let groups = supplementary_groups(&header);
                 let caller = Caller { uid: header.uid, gid: header.gid, groups: Some(groups) };
                 return submit(&core, header, caller, op, data, shape);
             }
@@ -482,16 +483,16 @@ fn submit(core: &Arc<Core>, header: Header, caller: Caller, op: Op, data: Bytes,
     core.pending.submit(&*core.files, header.unique, start);
 }
 
-/// The groups of the thread that asks, if it has any beyond its own. It waits for this request, so
-/// its number still means it.
-fn supplementary_groups(header: &Header) -> Option<Vec<u32>> {
-    if header.pid == 0 {
-        return None;
-    }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid)).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
-    let groups: Vec<u32> = line.split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect();
-    groups.iter().any(|&g| g != header.gid).then_some(groups)
+/// The groups of the thread that asks, which may be none: then it is known that there are none. It
+/// waits for this request, so its number still means it.
+fn supplementary_groups(header: &Header) -> Vec<u32> {
+    let status = match header.pid {
+        // Not in this pid namespace: nobody can tell.
+        0 => return Vec::new(),
+        pid => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+    };
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    line.split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect()
 }
 
 /// Answers a request with the outcome of its operation.

@@ -98,9 +98,10 @@ impl Client {
         let _ = self.watcher.set(watcher);
     }
 
-    /// Starts an operation; its number, for [`Client::cancel`].
+    /// Starts an operation; its number for [`Client::cancel`], or 0 if it has ended already.
     pub fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
-        self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out))
+        let id = self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out));
+        if self.lock().is_under_way(id) { id } else { 0 }
     }
 
     /// Walks a path from the root.

@@ -28,13 +28,16 @@ const NODE_FILE_BYTES_MAX: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// There is nothing.
-    #[error("There is no data directory {}.\nCheck the path; starting a daemon with it makes a new one.", path.display())]
+    #[error("There is no data directory {}.\n\
+            Check the path; starting a daemon with it makes a new one.", path.display())]
     Missing {
         /// The directory.
         path: PathBuf,
     },
     /// It cannot be made, because what it would be in is not there.
-    #[error("The data directory {} cannot be made: {} does not exist.\nIs its disk mounted? Otherwise make it first: mkdir -p {}", path.display(), parent.display(), parent.display())]
+    #[error("The data directory {} cannot be made: {} does not exist.\n\
+            Is its disk mounted? Otherwise make it first: mkdir -p {}",
+        path.display(), parent.display(), parent.display())]
     ParentMissing {
         /// The directory.
         path: PathBuf,
@@ -48,13 +51,16 @@ pub enum DataDirError {
         path: PathBuf,
     },
     /// It is empty, but was expected not to be.
-    #[error("{} is empty: it holds no data of Atoll.\nIs its disk mounted? Otherwise check the path.", path.display())]
+    #[error("{} is empty: it holds no data of Atoll.\n\
+            Is its disk mounted? Otherwise check the path.", path.display())]
     Empty {
         /// The directory.
         path: PathBuf,
     },
     /// It holds somebody else's files.
-    #[error("{} is not a data directory of Atoll, and not empty: it holds \"{}\".\nNothing was changed there. Choose an empty folder or a new one.", path.display(), found.display())]
+    #[error("{} is not a data directory of Atoll, and not empty: it holds \"{}\".\n\
+            Nothing was changed there. Choose an empty folder or a new one.",
+        path.display(), found.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -62,7 +68,8 @@ pub enum DataDirError {
         found: OsString,
     },
     /// A daemon uses it.
-    #[error("The data directory {} is in use by {}.\nStop that daemon first, or choose another directory.", path.display(), holder(*pid))]
+    #[error("The data directory {} is in use by {}.\n\
+            Stop that daemon first, or choose another directory.", path.display(), holder(*pid))]
     Locked {
         /// The directory.
         path: PathBuf,
@@ -70,7 +77,8 @@ pub enum DataDirError {
         pid: Option<u32>,
     },
     /// A newer program made it.
-    #[error("The data directory {} has format {theirs}; this program knows formats up to {ours}.\nUse the version of atoll that wrote it, or a newer one.", path.display())]
+    #[error("The data directory {} has format {theirs}; this program knows formats up to {ours}.\n\
+            Use the version of atoll that wrote it, or a newer one.", path.display())]
     Newer {
         /// The directory.
         path: PathBuf,
@@ -80,7 +88,8 @@ pub enum DataDirError {
         theirs: u64,
     },
     /// It belongs to another cluster than it should.
-    #[error("The data directory {} belongs to cluster {theirs}, not to {expected}.\nUse another directory for this cluster.", path.display())]
+    #[error("The data directory {} belongs to cluster {theirs}, not to {expected}.\n\
+            Use another directory for this cluster.", path.display())]
     WrongCluster {
         /// The directory.
         path: PathBuf,
@@ -90,7 +99,8 @@ pub enum DataDirError {
         theirs: ClusterId,
     },
     /// Its `node.toml` is not what it was.
-    #[error("{} is damaged: {why}.\nRestore that file from a backup; the data beside it is not affected.", path.display())]
+    #[error("{} is damaged: {why}.\n\
+            Restore that file from a backup; the data beside it is not affected.", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -98,13 +108,16 @@ pub enum DataDirError {
         why: String,
     },
     /// Nothing can be written there.
-    #[error("The data directory {} is on a read-only file system.\nIf it was mounted so because of a disk error, see \"dmesg\"; otherwise: mount -o remount,rw", path.display())]
+    #[error("The data directory {} is on a read-only file system.\n\
+            If it was mounted so because of a disk error, see \"dmesg\"; otherwise: mount -o remount,rw",
+        path.display())]
     ReadOnly {
         /// The directory.
         path: PathBuf,
     },
     /// This user may not.
-    #[error("Permission denied for {}.\nRun atoll as the user to whom it belongs, or change its owner.", path.display())]
+    #[error("Permission denied for {}.\n\
+            Run atoll as the user to whom it belongs, or change its owner.", path.display())]
     NotAllowed {
         /// The file or directory.
         path: PathBuf,

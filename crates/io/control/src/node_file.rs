@@ -34,8 +34,8 @@ pub(crate) enum BadNodeFile {
 impl Identity {
     pub(crate) fn to_text(self) -> String {
         format!(
-            "# Which daemon this folder belongs to. Written by atoll. Do not edit it, and do not use a copy of\n\
-             # this folder on another machine while this one is in use.\n\
+            "# Which daemon this folder belongs to. Written by atoll. Do not edit it, and do not\n\
+             # use a copy of this folder on another machine while this one is in use.\n\
              format = {NODE_FORMAT}\n\
              node = \"{}\"\n\
              cluster = \"{}\"\n\

@@ -25,7 +25,8 @@ pub struct Addresses {
 /// Text that names no volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" names no volume: {why}.\nWrite HOST:PORT:/VOLUME, such as node1:7100:/home, or several: node1:7100,node2:7100:/home."
+    "\"{text}\" names no volume: {why}.\n\
+    Write HOST:PORT:/VOLUME, such as node1:7100:/home, or several: node1:7100,node2:7100:/home."
 )]
 pub struct SourceError {
     /// What was read.

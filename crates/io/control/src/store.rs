@@ -56,7 +56,8 @@ pub enum ControlError {
     },
     /// Somebody else was faster.
     #[error(
-        "Volume {volume} was changed meanwhile: it is at version {found}, not {expected}.\nLook at it again, then repeat the change."
+        "Volume {volume} was changed meanwhile: it is at version {found}, not {expected}.\n\
+        Look at it again, then repeat the change."
     )]
     Conflict {
         /// The volume.
@@ -76,7 +77,8 @@ pub enum ControlError {
     },
     /// The store cannot be reached, or its disk fails.
     #[error(
-        "The control store {place} is not available: {why}.\nServing goes on; volumes and nodes cannot be changed until it is back."
+        "The control store {place} is not available: {why}.\n\
+        Serving goes on; volumes and nodes cannot be changed until it is back."
     )]
     Unavailable {
         /// Which store.
@@ -86,7 +88,8 @@ pub enum ControlError {
     },
     /// The store was written by a newer version.
     #[error(
-        "The control store {place} has format {theirs}; this program knows formats up to {ours}.\nUse the version of atoll that wrote it, or a newer one."
+        "The control store {place} has format {theirs}; this program knows formats up to {ours}.\n\
+        Use the version of atoll that wrote it, or a newer one."
     )]
     Newer {
         /// Which store.
@@ -98,7 +101,8 @@ pub enum ControlError {
     },
     /// The store holds what this program never writes.
     #[error(
-        "The control store {place} is damaged: {why}.\nRestore the file from a backup; the volumes' own data is not affected."
+        "The control store {place} is damaged: {why}.\n\
+        Restore the file from a backup; the volumes' own data is not affected."
     )]
     Damaged {
         /// Which store.

@@ -32,7 +32,8 @@ pub enum Address {
 /// Text that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is not an address: {why}.\nWrite HOST:PORT, such as node1:7100 or [fd00::1]:7100, or unix:/PATH."
+    "\"{text}\" is not an address: {why}.\n\
+    Write HOST:PORT, such as node1:7100 or [fd00::1]:7100, or unix:/PATH."
 )]
 pub struct AddressError {
     /// What was read.

@@ -33,7 +33,8 @@ pub enum ConnectError {
     },
     /// The connection could not be made.
     #[error(
-        "{address} cannot be reached: {why}.\nIs the daemon running there, and may this machine reach the port?"
+        "{address} cannot be reached: {why}.\n\
+        Is the daemon running there, and may this machine reach the port?"
     )]
     Unreachable {
         /// Where to.
@@ -61,7 +62,8 @@ pub enum ConnectError {
     },
     /// No protocol version in common.
     #[error(
-        "{address} speaks protocol versions {theirs}, this program speaks {ours}.\nUpdate the older one of the two."
+        "{address} speaks protocol versions {theirs}, this program speaks {ours}.\n\
+        Update the older one of the two."
     )]
     Version {
         /// Where to.

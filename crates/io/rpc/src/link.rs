@@ -62,6 +62,8 @@ impl Default for Options {
 ///
 /// `frame` runs on the thread that read it, and later frames wait unless it calls
 /// [`atoll_handover::slow`] first; they may then be handled by other threads at the same time.
+/// [`Link::send`] calls it when it has to wait. So what must happen in the order of the frames has
+/// to happen before either.
 pub trait Handler: Send + Sync + 'static {
     /// The link is up. Runs before its first frame is read.
     fn opened(&self, _link: &Arc<Link>) {}

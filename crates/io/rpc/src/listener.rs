@@ -40,7 +40,8 @@ pub trait Acceptor: Handler {
 pub enum ListenError {
     /// Another program listens there.
     #[error(
-        "cannot listen on {address}: port {port} is in use by another program.\nStop that program (see \"ss -ltnp sport = :{port}\"), or choose another port."
+        "cannot listen on {address}: port {port} is in use by another program.\n\
+        Stop that program (see \"ss -ltnp sport = :{port}\"), or choose another port."
     )]
     PortInUse {
         /// Where.
@@ -64,7 +65,8 @@ pub enum ListenError {
     },
     /// The host is not this machine.
     #[error(
-        "cannot listen on {address}: this machine has no such address.\nUse one that \"ip addr\" shows, or 0.0.0.0 for all of them."
+        "cannot listen on {address}: this machine has no such address.\n\
+        Use one that \"ip addr\" shows, or 0.0.0.0 for all of them."
     )]
     NotHere {
         /// Where.
@@ -72,7 +74,8 @@ pub enum ListenError {
     },
     /// The name of the host means nothing here.
     #[error(
-        "cannot listen on {address}: the name is unknown ({why}).\nCheck the spelling, or write the IP address."
+        "cannot listen on {address}: the name is unknown ({why}).\n\
+        Check the spelling, or write the IP address."
     )]
     UnknownHost {
         /// Where.
@@ -82,7 +85,8 @@ pub enum ListenError {
     },
     /// Only root may.
     #[error(
-        "cannot listen on {address}: permission denied.\nChoose a port from 1024 on or a folder that you may write to, or run as root."
+        "cannot listen on {address}: permission denied.\n\
+        Choose a port from 1024 on or a folder that you may write to, or run as root."
     )]
     NotAllowed {
         /// Where.

@@ -70,8 +70,10 @@ fn answers_may_come_in_another_order() {
 fn many_threads_send_at_once_and_each_ones_frames_stay_whole_and_in_order() {
     const THREADS: u64 = 8;
     const EACH: u64 = 300;
-    let (listener, _server) = serve(echo);
-    let (client, events) = outgoing(listener.address());
+    // Seen by the thread that reads: answers of handlers that wait for room may pass each other.
+    let (seen, arrived) = channel();
+    let (listener, _server) = serve(move |_, frame| seen.send(frame).unwrap());
+    let (client, _events) = outgoing(listener.address());
     let link = client.connect(PATIENCE).unwrap();
     thread::scope(|scope| {
         for t in 0..THREADS {
@@ -86,7 +88,7 @@ fn many_threads_send_at_once_and_each_ones_frames_stay_whole_and_in_order() {
         }
         let mut next = HashMap::new();
         for _ in 0..THREADS * EACH {
-            let frame = next_frame(&events);
+            let frame = arrived.recv_timeout(PATIENCE).unwrap();
             let (t, n) = (frame.id >> 32, frame.id & 0xffff_ffff);
             let expected = next.entry(t).or_insert(0);
             assert_eq!(n, *expected, "thread {t}");

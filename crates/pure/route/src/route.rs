@@ -433,6 +433,11 @@ impl<T> Route<T> {
         }
     }
 
+    /// Whether a call has not ended yet.
+    pub fn is_under_way(&self, id: u64) -> bool {
+        self.calls.contains_key(&id)
+    }
+
     /// Ends a call early, if it waits for an island to return; tells an island of one that it runs.
     pub fn cancel(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get(&id) else { return };

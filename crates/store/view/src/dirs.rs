@@ -1,6 +1,6 @@
 //! Directories of the skeleton: where they are, making, moving and removing them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use atoll_core::{Ino, Name};
@@ -218,11 +218,16 @@ impl<D: Disk> View<D> {
         touched: &mut HashSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
-        // Parents are older than what is in them as a rule: made first, removed last.
-        moves.sort_by_key(|m| match m {
-            Move::To { ino, .. } => (0, ino.0),
-            Move::Away { ino } => (1, u64::MAX - ino.0),
-        });
+        // Placed from the top down, removed from the bottom up: ids grow downwards as a rule.
+        let mut depths = HashMap::new();
+        for m in &moves {
+            let depth = match m {
+                Move::To { ino, .. } => depth(*ino, source, &mut depths)?,
+                Move::Away { ino } => usize::MAX - ino.0 as usize / 2,
+            };
+            depths.insert(m.ino(), depth);
+        }
+        moves.sort_by_key(|m| depths[&m.ino()]);
         while !moves.is_empty() {
             let pending: HashSet<Ino> = moves.iter().map(Move::ino).collect();
             let mut left = Vec::new();
@@ -408,4 +413,27 @@ impl<D: Disk> View<D> {
         self.index.forget_dir(ino)?;
         Ok(Tried::Done)
     }
+}
+
+/// How deep the state has a directory. `known` keeps the answers.
+fn depth(ino: Ino, source: &dyn Source, known: &mut HashMap<Ino, usize>) -> io::Result<usize> {
+    let (mut chain, mut seen) = (Vec::new(), HashSet::new());
+    let mut at = ino;
+    let mut depth = loop {
+        if let Some(depth) = known.get(&at) {
+            break *depth;
+        }
+        match source.dir(at)? {
+            Some(row) if at != Ino::ROOT && seen.insert(at) => {
+                chain.push(at);
+                at = row.place.parent;
+            }
+            _ => break 0,
+        }
+    };
+    for ino in chain.into_iter().rev() {
+        depth += 1;
+        known.insert(ino, depth);
+    }
+    Ok(depth)
 }
