@@ -226,7 +226,7 @@ impl Client {
 }
 
 /// Milliseconds until the machine is asked again whether answers may be kept.
-const KEEP_STEP_MS: u64 = 5_000;
+const KEEP_STEP_MS: u64 = 3_500;
 
 impl Sink for Client {
     fn reply(&self, island: IslandId, id: u64, reply: Reply, data: &[u8]) {

@@ -39,7 +39,7 @@ impl<D: Disk> Local<D> {
 
     /// Ends the connection.
     pub fn disconnect(&self) {
-        self.volume.link_closed(self.link);
+        self.volume.link_closed(self.link, true);
     }
 }
 

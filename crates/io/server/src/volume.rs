@@ -143,7 +143,7 @@ impl<D: Disk> Volume<D> {
             nodes: Mutex::default(),
             stopping: AtomicBool::new(false),
             housekeeper: Mutex::default(),
-            next_local: AtomicU64::new(1 << 63),
+            next_local: AtomicU64::new(1),
         });
         volume.connect_nodes(options)?;
         volume.begin();
@@ -250,7 +250,7 @@ impl<D: Disk> Volume<D> {
 
     /// A wire for a client of this process.
     pub fn local(self: &Arc<Self>) -> Arc<Local<D>> {
-        let link = LinkId(self.next_local.fetch_add(1, Ordering::Relaxed));
+        let link = LinkId::local(self.next_local.fetch_add(1, Ordering::Relaxed));
         Arc::new(Local::new(Arc::clone(self), link))
     }
 
@@ -298,11 +298,11 @@ impl<D: Disk> Volume<D> {
         atoll_dispatch::Net::reply(&*self.switch, engine.id(), link, id, reply, &[]);
     }
 
-    /// A link to this volume has ended.
-    pub fn link_closed(&self, link: LinkId) {
+    /// A link to this volume is gone; `ended` by its other side.
+    pub fn link_closed(&self, link: LinkId, ended: bool) {
         self.switch.disconnect(link);
         for engine in self.engines.values() {
-            engine.enter(Event::LinkClosed(link));
+            engine.enter(Event::LinkClosed { link, ended });
         }
     }
 

@@ -11,6 +11,20 @@ use bytes::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
+impl LinkId {
+    const LOCAL: u64 = 1 << 63;
+
+    /// The `n`-th link of a frontend in this process: its sessions end with the process.
+    pub const fn local(n: u64) -> Self {
+        Self(Self::LOCAL | n)
+    }
+
+    /// Whether the other end is in this process.
+    pub const fn is_local(self) -> bool {
+        self.0 & Self::LOCAL != 0
+    }
+}
+
 /// A body operation under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -47,8 +61,13 @@ pub enum Event {
         /// Can be.
         up: bool,
     },
-    /// A link ended.
-    LinkClosed(LinkId),
+    /// A link is gone.
+    LinkClosed {
+        /// Which.
+        link: LinkId,
+        /// Its other side ended it, or that process died; not: nothing came any more.
+        ended: bool,
+    },
     /// Records up to this are written to the log.
     Written(u64),
     /// Records up to this survive a power cut.

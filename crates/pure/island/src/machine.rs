@@ -310,7 +310,7 @@ impl Island {
                 self.peer(message);
             }
             Event::PeerReachable { island, up } => self.peer_reachable(island, up),
-            Event::LinkClosed(link) => self.link_closed(link),
+            Event::LinkClosed { link, ended } => self.link_closed(link, ended),
             Event::Written(upto) => self.written(upto),
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
@@ -784,8 +784,8 @@ impl Island {
         self.tick_recovery();
     }
 
-    fn link_closed(&mut self, link: LinkId) {
-        self.sessions.link_closed(link);
+    fn link_closed(&mut self, link: LinkId, ended: bool) {
+        self.sessions.link_closed(link, ended, self.now.ms);
         // Whoever waits for a lock will ask again on a new link.
         for waiting in self.lock_waiting.values_mut() {
             let (gone, stay) = std::mem::take(waiting).into_iter().partition(|call| call.link == link);

@@ -14,7 +14,10 @@ use crate::path::done;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
 /// keeps for less (see the client).
-pub(crate) const LEASE_MS: u64 = 30_000;
+pub(crate) const LEASE_MS: u64 = 15_000;
+/// Milliseconds that the lease of a mount still lasts when the mount itself has ended its link, or its
+/// machine did because the process died. By then the mount has dropped what it kept.
+pub(crate) const ENDED_MS: u64 = 1_000;
 /// Milliseconds after which a silent session ends: its locks and orphans go.
 pub(crate) const SESSION_MS: u64 = 120_000;
 
@@ -32,12 +35,22 @@ pub(crate) struct Sessions {
 #[derive(Debug)]
 struct Alive {
     link: Option<LinkId>,
-    seen_ms: u64,
+    /// Until then it may use what it kept.
+    lease_until_ms: u64,
+    /// Then it ends.
+    until_ms: u64,
     /// It was told that it is the only mount.
     sole: bool,
     /// What it was told of the clocks, and of which version.
     told: IdMap<IslandId, Stamp>,
     told_version: u64,
+}
+
+impl Alive {
+    /// A session of which nobody knows what it was told: assume the most.
+    fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64) -> Self {
+        Self { link, lease_until_ms, until_ms, sole: true, told: IdMap::default(), told_version: 0 }
+    }
 }
 
 impl Sessions {
@@ -58,9 +71,13 @@ impl Sessions {
         news
     }
 
-    pub(crate) fn link_closed(&mut self, link: LinkId) {
+    /// A link is gone. `ended`: by its other side, and not because nothing came any more.
+    pub(crate) fn link_closed(&mut self, link: LinkId, ended: bool, now_ms: u64) {
         for alive in self.alive.values_mut().filter(|a| a.link == Some(link)) {
             alive.link = None;
+            if ended {
+                alive.lease_until_ms = alive.lease_until_ms.min(now_ms + ENDED_MS);
+            }
         }
     }
 }
@@ -71,21 +88,13 @@ impl Island {
         let session = call.session();
         let now = self.now.ms;
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
-            alive.seen_ms = now;
+            alive.lease_until_ms = now + LEASE_MS;
+            alive.until_ms = now + SESSION_MS;
             alive.link = Some(call.link);
         } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
         {
-            self.sessions.alive.insert(
-                session,
-                // After a restart nobody knows what the mount was told: assume the most.
-                Alive {
-                    link: Some(call.link),
-                    seen_ms: now,
-                    sole: true,
-                    told: IdMap::default(),
-                    told_version: 0,
-                },
-            );
+            let alive = Alive::new(Some(call.link), now + LEASE_MS, now + SESSION_MS);
+            self.sessions.alive.insert(session, alive);
         } else {
             self.answer(&call, 0, Outcome::NoSession);
             return None;
@@ -120,7 +129,8 @@ impl Island {
         }
         if self.state.session(session).is_none() {
             let mut decision = Decision::new();
-            let row = Session { mount, results: Vec::new(), acked: 0, held: Vec::new() };
+            let local = call.link.is_local();
+            let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
             decision.session(session, Some(row));
             self.decide(decision);
         }
@@ -225,10 +235,7 @@ impl Island {
         }
         if !missing.is_empty() {
             // The tick ends it when the rows are in memory.
-            self.sessions.alive.insert(
-                session,
-                Alive { link: None, seen_ms: 0, sole: false, told: IdMap::default(), told_version: 0 },
-            );
+            self.sessions.alive.insert(session, Alive::new(None, 0, 0));
             for load in missing {
                 self.load(vec![load], crate::machine::Parked::Nobody);
             }
@@ -249,24 +256,21 @@ impl Island {
 
     pub(crate) fn tick_sessions(&mut self) {
         let now = self.now.ms;
-        // Sessions of an earlier life have the same time to show up.
         for session in self.state.session_ids().collect::<Vec<_>>() {
-            self.sessions.alive.entry(session).or_insert_with(|| Alive {
-                link: None,
-                seen_ms: now,
-                sole: true,
-                told: IdMap::default(),
-                told_version: 0,
-            });
+            // Sessions of an earlier life have the same time to show up, but for those whose process
+            // was this one's.
+            let local = self.state.session(session).is_some_and(|row| row.local);
+            let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + SESSION_MS) };
+            self.sessions.alive.entry(session).or_insert_with(|| Alive::new(None, lease, until));
         }
-        let silent = |ms: u64| {
-            move |(session, alive): (&SessionId, &Alive)| (alive.seen_ms + ms <= now).then_some(*session)
-        };
-        let lapsed: Vec<SessionId> = self.sessions.alive.iter().filter_map(silent(LEASE_MS)).collect();
+        let alive = &self.sessions.alive;
+        let lapsed: Vec<SessionId> =
+            alive.iter().filter(|(_, a)| a.lease_until_ms <= now).map(|(s, _)| *s).collect();
+        let ended: Vec<SessionId> =
+            alive.iter().filter(|(_, a)| a.until_ms <= now).map(|(s, _)| *s).collect();
         for session in lapsed {
             self.recalled(session);
         }
-        let ended: Vec<SessionId> = self.sessions.alive.iter().filter_map(silent(SESSION_MS)).collect();
         for session in ended {
             self.end_session(session);
         }

@@ -194,6 +194,8 @@ wire_struct! {
     pub struct Session {
         /// It is a mount: it may hold files open without saying so, and takes part in caching.
         pub mount: bool,
+        /// It is in the island's own process, and ends with it.
+        pub local: bool,
         /// Results of the requests above `acked`, in ascending order.
         pub results: Vec<(u64, Remembered)>,
         /// The client has the results of all requests below this.

@@ -17,12 +17,12 @@ use crate::serial::Serial;
 /// Milliseconds after which an island that was not ready is asked again.
 const NOT_NOW_MS: u64 = 20;
 /// Milliseconds between two signs of life.
-const RENEW_MS: u64 = 4_000;
+const RENEW_MS: u64 = 3_000;
 /// Milliseconds since the last answered sign of life for which answers may be kept. Together with
-/// [`KEEP_MS`] it stays below the islands' lease of 30 s.
-const FRESH_MS: u64 = 9_000;
+/// [`KEEP_MS`] it stays below the islands' lease of 15 s.
+const FRESH_MS: u64 = 5_000;
 /// Milliseconds for which a frontend may keep an answer at most.
-pub const KEEP_MS: u64 = 14_000;
+pub const KEEP_MS: u64 = 6_000;
 /// Files without names that are released with one request.
 const RELEASE_BATCH: usize = 512;
 /// Milliseconds after which released files are told of.

@@ -84,7 +84,7 @@ fn a_file_that_an_editor_replaced_survives_its_removal() {
     w.lay();
     w.by_hand(b"tree/a~");
     w.disk.rename(b"tree/a~", b"tree/a", true).unwrap();
-    assert!(matches!(w.findings()[..], [Finding::WrongObject { .. }]), "{:?}", w.findings());
+    assert!(w.findings().iter().any(|f| matches!(f, Finding::WrongObject { .. })), "{:?}", w.findings());
     w.model.remove(Ino::ROOT, &a);
     assert_eq!(w.lay().conflicts, one(Subject::Name(Ino::ROOT, a), Why::Replaced));
     assert_eq!(w.content(b"tree/a"), b"mine");
