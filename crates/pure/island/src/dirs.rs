@@ -278,9 +278,12 @@ impl Island {
         let place = Place { version: stamp, parent: dir, name: Some(to.clone()) };
         if let Some(mut row) = staged_dir(decision, ino).or_else(|| self.in_memory(ino)) {
             row.place = place.clone();
+            if let Some(owned) = &mut row.owned {
+                owned.ctime = now;
+            }
             decision.dir(ino, row);
         }
-        self.post(decision, stamp, &JournalEntry::Place { ino, place });
+        self.post(decision, stamp, &JournalEntry::Place { ino, place, time: now });
         stamp
     }
 

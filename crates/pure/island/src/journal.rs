@@ -186,7 +186,7 @@ impl Island {
     /// What applying an entry reads must be in memory.
     fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
         match entry {
-            JournalEntry::Place { ino, place } => {
+            JournalEntry::Place { ino, place, .. } => {
                 if let Some(dir) = self.state.dir(*ino)? {
                     for p in [&dir.place, place] {
                         self.need_name(p)?;
@@ -210,7 +210,7 @@ impl Island {
 
     fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         match entry {
-            JournalEntry::Place { ino, place } => {
+            JournalEntry::Place { ino, place, time } => {
                 let Some(mut row) = staged_dir(decision, *ino).or_else(|| self.in_memory(*ino)) else {
                     return;
                 };
@@ -218,6 +218,9 @@ impl Island {
                     self.skeleton_name(decision, &row.place, *ino, false);
                     self.skeleton_name(decision, place, *ino, true);
                     row.place = place.clone();
+                    if let Some(owned) = &mut row.owned {
+                        owned.ctime = owned.ctime.max(*time);
+                    }
                     decision.dir(*ino, row);
                 }
             }

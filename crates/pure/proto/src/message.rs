@@ -1,7 +1,7 @@
 //! Messages between clients and islands and among islands.
 
 use atoll_core::{
-    Ino, IslandId, Key, Name, SessionId, Stamp, Table, TxnId, VolumePath, wire_enum, wire_struct,
+    Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId, VolumePath, wire_enum, wire_struct,
 };
 use atoll_posix::{Answer, Caller, Errno, Found, Op};
 
@@ -175,7 +175,7 @@ wire_enum! {
         /// mkdir: own a new directory.
         1 => Adopt { /// The directory.
             dir: Ancestor, /// When it was made.
-            time: atoll_core::Time, /// Its ancestors, from the root down.
+            time: Time, /// Its ancestors, from the root down.
             chain: Vec<Ancestor> },
         /// rmdir: take no new names, and go if the transaction commits.
         2 => Seal { /// The directory.
@@ -206,7 +206,8 @@ wire_enum! {
         /// It has moved.
         1 => Place { /// The directory.
             ino: Ino, /// Where it is.
-            place: Place },
+            place: Place, /// When it moved, which is its owner's to show.
+            time: Time },
         /// Its static attributes have changed.
         2 => Fixed { /// The directory.
             ino: Ino, /// Where it is, as its owner knows: the stub there follows.

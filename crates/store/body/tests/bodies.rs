@@ -320,6 +320,21 @@ fn what_was_synced_is_there_after_a_power_cut_file_and_all() {
 }
 
 #[test]
+fn a_file_made_after_its_folder_was_synced_is_synced_with_its_name() {
+    for seed in 0..50 {
+        let disk = Arc::new(SimDisk::new(seed));
+        let bodies = open(&disk);
+        let neighbour = Ino(INO.0 & 0xff);
+        bodies.write(neighbour, 0, b"x", 0, None).unwrap();
+        bodies.sync(neighbour).unwrap();
+        let model = written(&bodies, vec![3; 100]);
+        bodies.sync(INO).unwrap();
+        let disk = Arc::new(disk.revive(Fault::PowerCut { seed }));
+        assert_eq!(read(&open(&disk), &model, 0, 100, &mut Vec::new()), model.bytes, "seed {seed}");
+    }
+}
+
+#[test]
 fn many_bodies_are_synced_at_once() {
     let many: Vec<Ino> = (0..atoll_body::SYNC_EACH_MAX as u64 + 1).map(Ino).collect();
     for seed in 0..20 {
