@@ -55,6 +55,7 @@ impl Node {
             snapshot_cache_bytes: 4 << 20,
             log: atoll_log::Config::default(),
             root,
+            devices: root,
             owner,
             daemon: self.dir.identity().node,
             incarnation: self.incarnation,

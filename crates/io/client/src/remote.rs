@@ -49,6 +49,11 @@ impl Remote {
         self.outgoing.connect(time_max).map(|_| ())
     }
 
+    /// Whether the connection is up.
+    pub fn is_up(&self) -> bool {
+        self.outgoing.link().is_some()
+    }
+
     /// Ends the connection.
     pub fn stop(&self) {
         self.outgoing.stop();

@@ -1,13 +1,21 @@
-//! A node's part of a volume: its islands, who is connected to them, and their housekeeping.
+//! A node: its volumes, their islands here, who is connected to them, and their housekeeping.
 //!
 //! Takes frames to the islands' machines and their answers back; decides nothing. A client of the
 //! same process is connected without a socket.
 
+mod desk;
 mod links;
 mod local;
+mod member;
+mod node;
+mod orders;
+mod quiet;
 mod switch;
 mod volume;
 
+pub use desk::{Counter, Desk};
 pub use local::Local;
+pub use member::ISLANDS;
+pub use node::{Node, NodeError, NodeSetup, Shelf};
 pub use switch::Switch;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock};

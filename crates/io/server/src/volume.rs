@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use atoll_core::{IslandId, NodeId, Time};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Halted, OpenError, Report, Setup};
+use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Report, Setup};
 use atoll_island::{Config, Event, LinkId, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
@@ -21,6 +21,8 @@ use crate::switch::{Enter, Switch};
 
 /// How often each island's housekeeping runs.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
+/// How often the plain trees follow.
+const LAYING: Duration = Duration::from_millis(500);
 
 /// How a node runs its part of a volume.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub struct VolumeOptions {
     pub log: atoll_log::Config,
     /// The daemon is root.
     pub root: bool,
+    /// Device files are laid out in the plain trees.
+    pub devices: bool,
     /// Owner and group of the root directory when the volume is new.
     pub owner: (u32, u32),
     /// Which daemon this is, for other nodes.
@@ -98,7 +102,8 @@ pub struct Volume<D: Disk> {
     switch: Arc<Switch>,
     nodes: Mutex<Vec<Arc<Outgoing>>>,
     stopping: AtomicBool,
-    housekeeper: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    views: Mutex<Vec<Laying<D>>>,
     next_local: AtomicU64,
 }
 
@@ -142,9 +147,15 @@ impl<D: Disk> Volume<D> {
             switch,
             nodes: Mutex::default(),
             stopping: AtomicBool::new(false),
-            housekeeper: Mutex::default(),
+            threads: Mutex::default(),
+            views: Mutex::default(),
             next_local: AtomicU64::new(1),
         });
+        for engine in volume.engines.values() {
+            let io = |e| OpenError::Io(engine.id(), e);
+            let laying = Laying::open(Arc::clone(engine), options.root, options.devices).map_err(io)?;
+            volume.views.lock().expect("no panic while it is held").push(laying);
+        }
         volume.connect_nodes(options)?;
         volume.begin();
         Ok(volume)
@@ -154,10 +165,8 @@ impl<D: Disk> Volume<D> {
         let mut by_island = BTreeMap::new();
         let mut nodes = Vec::new();
         for other in self.config.nodes.iter().filter(|n| n.node != self.node) {
-            let address: Address = other
-                .address
-                .parse()
-                .map_err(|why| VolumeError::Address { node: other.node, why })?;
+            let address: Address =
+                other.address.parse().map_err(|why| VolumeError::Address { node: other.node, why })?;
             let (volume, me) = (self.config.id, self.node);
             let (daemon, incarnation) = (options.daemon, options.incarnation);
             let greeting = Box::new(move || {
@@ -199,10 +208,33 @@ impl<D: Disk> Volume<D> {
                 std::thread::sleep(HOUSEKEEPING);
             }
         };
-        // Without the thread nothing would ever be synced by itself: better not to start at all.
-        let thread = std::thread::Builder::new().name("atoll-house".into()).spawn(housekeep);
-        let thread = thread.expect("no thread to be had");
-        *self.housekeeper.lock().expect("no panic while it is held") = Some(thread);
+        let volume = Arc::downgrade(self);
+        let lay = move || {
+            crate::quiet::lower_priority();
+            while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
+                volume.lay();
+                drop(volume);
+                std::thread::sleep(LAYING);
+            }
+        };
+        // Without the threads nothing would ever be synced by itself: better not to start at all.
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(run).expect("no thread to be had")
+        };
+        let mut threads = self.threads.lock().expect("no panic while it is held");
+        threads.push(start("atoll-house", Box::new(housekeep)));
+        threads.push(start("atoll-view", Box::new(lay)));
+    }
+
+    /// Has the plain trees follow the logs.
+    fn lay(&self) {
+        for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
+            match laying.round() {
+                Ok(report) => report_conflicts(&report),
+                // The state has everything: it is laid again later.
+                Err(error) => eprintln!("atoll: the plain tree cannot follow: {error}"),
+            }
+        }
     }
 
     // --------------------------------------------------------------- inspection
@@ -235,6 +267,13 @@ impl<D: Disk> Volume<D> {
     /// What the recoveries found.
     pub const fn reports(&self) -> &BTreeMap<IslandId, Report> {
         &self.reports
+    }
+
+    /// The volume's other nodes, and whether they can be reached.
+    pub fn others(&self) -> Vec<(NodeId, bool)> {
+        let others = self.config.nodes.iter().filter(|n| n.node != self.node).map(|n| n.node);
+        let links = self.nodes.lock().expect("no panic while it is held");
+        others.zip(links.iter().map(|link| link.link().is_some())).collect()
     }
 
     /// Where answers go.
@@ -312,15 +351,27 @@ impl<D: Disk> Volume<D> {
         for node in self.nodes.lock().expect("no panic while it is held").drain(..) {
             node.stop();
         }
-        let thread = self.housekeeper.lock().expect("no panic while it is held").take();
-        if let Some(thread) = thread {
+        let threads = std::mem::take(&mut *self.threads.lock().expect("no panic while it is held"));
+        for thread in threads {
             let _ = thread.join();
+        }
+        for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
+            match laying.drain() {
+                Ok(report) => report_conflicts(&report),
+                Err(error) => eprintln!("atoll: the plain tree is behind: {error}"),
+            }
         }
         let mut result = Ok(());
         for engine in self.engines.values() {
             result = result.and(engine.stop());
         }
         result
+    }
+}
+
+fn report_conflicts(report: &atoll_view::Report) {
+    for conflict in &report.conflicts {
+        eprintln!("atoll: plain tree: {:?}: {}", conflict.subject, conflict.why);
     }
 }
 
@@ -347,4 +398,3 @@ fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &V
         root: options.root,
     }
 }
-

@@ -3,11 +3,13 @@
 //! Only shapes and their bytes; what they cause is the machines' business. `docs/FORMATS.md`
 //! lists the layouts, and golden files in the tests hold them still.
 
+pub mod control;
 pub mod message;
 pub mod record;
 pub mod row;
 pub mod volume;
 
+pub use control::{Control, ControlReply};
 pub use message::{
     Ancestor, ClientOp, JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote,
     Work,

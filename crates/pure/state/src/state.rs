@@ -110,6 +110,9 @@ pub struct State {
 struct ViewPending {
     inos: IdSet<Ino>,
     names: BTreeSet<(Ino, Name)>,
+    /// Laid out, but a power cut might take it.
+    laid_inos: IdSet<Ino>,
+    laid_names: BTreeSet<(Ino, Name)>,
     /// Keys that the snapshot holds.
     persisted: BTreeSet<RowKey>,
 }
@@ -468,8 +471,9 @@ impl State {
     }
 
     fn freeze_view(&mut self, rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
-        let inos = self.view.inos.iter().map(|ino| RowKey::View(*ino));
-        let names = self.view.names.iter().map(|(dir, name)| RowKey::ViewName(*dir, name.clone()));
+        let inos = self.view.inos.iter().chain(&self.view.laid_inos).map(|ino| RowKey::View(*ino));
+        let names = self.view.names.iter().chain(&self.view.laid_names);
+        let names = names.map(|(dir, name)| RowKey::ViewName(*dir, name.clone()));
         let pending: BTreeSet<RowKey> = inos.chain(names).collect();
         for key in self.view.persisted.difference(&pending) {
             rows.push((key.to_bytes(), None));
@@ -587,19 +591,30 @@ impl State {
 
     // --------------------------------------------------------------------- view
 
-    /// Takes what the view has to lay out: ids and names.
+    /// Takes what the view has to lay out: ids and names. They stay part of the snapshot until
+    /// [`State::view_settled`].
     pub fn take_view(&mut self) -> (Vec<Ino>, Vec<(Ino, Name)>) {
-        (self.view.inos.drain().collect(), std::mem::take(&mut self.view.names).into_iter().collect())
+        let inos: Vec<Ino> = self.view.inos.drain().collect();
+        let names = std::mem::take(&mut self.view.names);
+        self.view.laid_inos.extend(&inos);
+        let list: Vec<(Ino, Name)> = names.iter().cloned().collect();
+        self.view.laid_names.extend(names);
+        (inos, list)
     }
 
-    /// Puts back what the view could not lay out yet.
-    pub fn put_back_view(&mut self, inos: Vec<Ino>, names: Vec<(Ino, Name)>) {
-        self.view.inos.extend(inos);
-        self.view.names.extend(names);
+    /// What was laid out survives a power cut. Nothing was taken since it was made to.
+    pub fn view_settled(&mut self) {
+        self.view.laid_inos.clear();
+        self.view.laid_names.clear();
     }
 
     /// Nothing waits to be laid out.
     pub fn view_is_drained(&self) -> bool {
         self.view.inos.is_empty() && self.view.names.is_empty()
+    }
+
+    /// Nothing waits to be laid out or to be settled.
+    pub fn view_is_settled(&self) -> bool {
+        self.view_is_drained() && self.view.laid_inos.is_empty() && self.view.laid_names.is_empty()
     }
 }

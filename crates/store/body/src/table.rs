@@ -1,6 +1,6 @@
 //! The bounded table of open bodies. Opens nothing itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +41,8 @@ struct Slot<F> {
 
 struct Inner<F> {
     slots: HashMap<Ino, Slot<F>>,
+    /// Ids in the order of some use of theirs, with its time: who was used since then goes to the back.
+    queue: VecDeque<(u64, Ino)>,
     now: u64,
     // Two generations: when the young one is full it becomes the old one. Cutting a body a second
     // time, at a length decided long ago, must not happen while others append to it.
@@ -56,7 +58,13 @@ pub(crate) struct Table<F> {
 impl<F> Table<F> {
     pub(crate) fn new(max: usize) -> Self {
         let inner =
-            Inner { slots: HashMap::new(), now: 0, trimmed: HashSet::new(), trimmed_before: HashSet::new() };
+            Inner {
+            slots: HashMap::new(),
+            queue: VecDeque::new(),
+            now: 0,
+            trimmed: HashSet::new(),
+            trimmed_before: HashSet::new(),
+        };
         Self { max: max.max(1), inner: Mutex::new(inner) }
     }
 
@@ -85,6 +93,7 @@ impl<F> Table<F> {
         let open =
             Arc::new(Open { file, trimmed: AtomicBool::new(trimmed || known), trimming: Mutex::new(()) });
         inner.slots.insert(ino, Slot { open: Arc::clone(&open), used: now });
+        inner.queue.push_back((now, ino));
         drop(inner);
         drop(evicted); // Closes outside of the lock, unless somebody still reads.
         open
@@ -115,10 +124,20 @@ impl<F> Inner<F> {
 
     /// Takes out the file that was used longest ago, rather one that nobody uses now.
     fn evict(&mut self) -> Option<Slot<F>> {
-        let in_use = |slot: &Slot<F>| Arc::strong_count(&slot.open) > 1;
-        let oldest = self.slots.iter().min_by_key(|(_, slot)| (in_use(slot), slot.used));
-        let ino = *oldest?.0;
-        self.slots.remove(&ino)
+        let mut busy = None;
+        for _ in 0..self.queue.len() {
+            let (at, ino) = self.queue.pop_front()?;
+            let Some(slot) = self.slots.get(&ino) else { continue };
+            if slot.used != at {
+                self.queue.push_back((slot.used, ino));
+            } else if Arc::strong_count(&slot.open) > 1 {
+                busy.get_or_insert(ino);
+                self.queue.push_back((at, ino));
+            } else {
+                return self.slots.remove(&ino);
+            }
+        }
+        self.slots.remove(&busy?)
     }
 }
 

@@ -12,6 +12,8 @@ use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
 
+use crate::behind::{AGE_MS, Behind};
+
 /// Where answers and messages go. Called without the island's lock, on the thread that brought the
 /// event; must not wait.
 pub trait Net: Send + Sync + 'static {
@@ -46,13 +48,44 @@ pub struct Engine<D: Disk> {
     pub(crate) id: IslandId,
     pub(crate) core: Mutex<Core<D>>,
     pub(crate) disk: Arc<D>,
-    pub(crate) bodies: Bodies<D>,
+    pub(crate) bodies: Arc<Bodies<D>>,
     pub(crate) snapshot: Snapshot,
     pub(crate) net: Arc<dyn Net>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) behind: Behind,
     /// What is not for the threads that bring requests: checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
     halted: AtomicBool,
+}
+
+/// Effects to be performed: messages first, because somebody waits for them, then what may take long.
+#[derive(Debug, Default)]
+pub struct Work {
+    messages: VecDeque<Effect>,
+    rest: VecDeque<Effect>,
+}
+
+impl Work {
+    fn push(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => self.messages.push_back(effect),
+            _ => self.rest.push_back(effect),
+        }
+    }
+
+    fn next(&mut self) -> Option<Effect> {
+        self.messages.pop_front().or_else(|| self.rest.pop_front())
+    }
+
+    /// Nothing is left to be done.
+    pub fn is_done(&self) -> bool {
+        self.messages.is_empty() && self.rest.is_empty()
+    }
+
+    /// What comes next may take long, so that its thread lets others bring events meanwhile.
+    pub fn is_slow(&self) -> bool {
+        self.messages.is_empty() && matches!(self.rest.front(), Some(Effect::Sync | Effect::Body(..)))
+    }
 }
 
 /// What the lock protects.
@@ -74,7 +107,7 @@ impl<D: Disk> Engine<D> {
         island: Island,
         log: Log<D>,
         disk: Arc<D>,
-        bodies: Bodies<D>,
+        bodies: Arc<Bodies<D>>,
         snapshot: Snapshot,
         net: Arc<dyn Net>,
         clock: Arc<dyn Clock>,
@@ -87,6 +120,7 @@ impl<D: Disk> Engine<D> {
             snapshot,
             net,
             clock,
+            behind: Behind::default(),
             background: Mutex::new(VecDeque::new()),
             halted: AtomicBool::new(false),
         }
@@ -103,7 +137,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Its bodies.
-    pub const fn bodies(&self) -> &Bodies<D> {
+    pub const fn bodies(&self) -> &Arc<Bodies<D>> {
         &self.bodies
     }
 
@@ -139,18 +173,30 @@ impl<D: Disk> Engine<D> {
 
     /// Takes an event through the machine and performs what it asks for, on this thread.
     pub fn enter(&self, event: Event) {
-        let mut work = VecDeque::new();
+        let mut work = self.begin(event);
+        while self.go_on(&mut work) {}
+    }
+
+    /// The first half of [`Engine::enter`]: what is to be done is left to [`Engine::go_on`], so that
+    /// a simulation can have other threads come between any two effects.
+    pub fn begin(&self, event: Event) -> Work {
+        let mut work = Work::default();
         self.step(event, &mut work);
-        while let Some(effect) = work.pop_front() {
-            if let Some(event) = self.perform(effect) {
-                self.step(event, &mut work);
-            }
+        work
+    }
+
+    /// Performs the next effect, and takes what comes of it to the machine. False: nothing was left.
+    pub fn go_on(&self, work: &mut Work) -> bool {
+        let Some(effect) = work.next() else { return false };
+        if let Some(event) = self.perform(effect) {
+            self.step(event, work);
         }
+        true
     }
 
     /// One event into the machine; then the log is written as far as nobody else is at it. Answers
     /// that waited for that are among the effects.
-    fn step(&self, event: Event, work: &mut VecDeque<Effect>) {
+    fn step(&self, event: Event, work: &mut Work) {
         if self.is_halted() {
             return;
         }
@@ -159,7 +205,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    fn try_step(&self, event: Event, work: &mut VecDeque<Effect>) -> Result<(), String> {
+    fn try_step(&self, event: Event, work: &mut Work) -> Result<(), String> {
         let now = self.clock.now();
         let mut core = self.lock();
         core.handle(now, event, work)?;
@@ -193,6 +239,26 @@ impl<D: Disk> Engine<D> {
         }
     }
 
+    /// Makes every record up to `seq` survive a power cut, whoever syncs.
+    pub(crate) fn sync_upto(&self, seq: u64) -> Result<(), String> {
+        loop {
+            if self.lock().log.synced_upto() >= seq {
+                return Ok(());
+            }
+            match self.sync() {
+                Some(event) => self.enter(event),
+                None if self.is_halted() => return Err("the log has stopped".to_owned()),
+                // Another thread is at it.
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Puts all bytes that wait in place.
+    pub(crate) fn settle_bodies(&self) -> Result<(), String> {
+        self.behind.settle_older(&self.bodies, u64::MAX).map_err(|e| e.to_string())
+    }
+
     pub(crate) fn halt(&self, why: &str) {
         if !self.halted.swap(true, Ordering::AcqRel) {
             self.net.halted(self.id, why);
@@ -206,6 +272,10 @@ impl<D: Disk> Engine<D> {
     pub fn housekeep(&self) {
         if self.is_halted() {
             return;
+        }
+        let now = self.clock.now().ms;
+        if let Err(error) = self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
+            return self.halt(&error.to_string());
         }
         let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
         self.enter(Event::Tick { bytes_available });
@@ -256,14 +326,14 @@ impl<D: Disk> Engine<D> {
 }
 
 impl<D: Disk> Core<D> {
-    fn handle(&mut self, now: Now, event: Event, work: &mut VecDeque<Effect>) -> Result<(), String> {
+    fn handle(&mut self, now: Now, event: Event, work: &mut Work) -> Result<(), String> {
         self.island.handle(now, event, &mut self.out);
         for effect in self.out.drain(..) {
             match effect {
                 Effect::Append(seq, record) => {
                     append(&mut self.log, &mut self.head, &self.island, seq, &record)?;
                 }
-                other => work.push_back(other),
+                other => work.push(other),
             }
         }
         Ok(())

@@ -4,9 +4,14 @@
 //!
 //! Owns the one lock of an island. Never decides anything; never holds the lock during I/O.
 
+mod behind;
 pub mod engine;
+pub mod lay;
 pub mod open;
 mod perform;
+pub mod whole;
 
-pub use engine::{Clock, Engine, Halted, Net};
+pub use engine::{Clock, Engine, Halted, Net, Work};
+pub use lay::Laying;
 pub use open::{OpenError, Report, Setup};
+pub use whole::WholeState;

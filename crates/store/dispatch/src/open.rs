@@ -92,7 +92,7 @@ impl<D: Disk> Engine<D> {
         let clean = meta.clean && records == 0 && torn_bytes == 0;
         let mut island = Island::new(setup.island, state, clean, clock.now());
         island.correct(corrections);
-        let engine = Self::assemble(island, log, disk, bodies, snapshot, net, clock);
+        let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, net, clock);
         Ok((engine, report))
     }
 }
@@ -226,10 +226,12 @@ impl BodyChanges {
                 dirty,
                 born: attr.map(|a| Born { mode: a.mode, uid: a.uid, gid: a.gid }),
             };
-            let found = bodies.redo::<RedoError>(what, |first, count| loop {
-                match state.sums(ino, first, count) {
-                    Ok(sums) => return Ok(sums),
-                    Err(miss) => load(state, snapshot, miss.0).map_err(RedoError::Load)?,
+            let found = bodies.redo::<RedoError>(what, |first, count| {
+                loop {
+                    match state.sums(ino, first, count) {
+                        Ok(sums) => return Ok(sums),
+                        Err(miss) => load(state, snapshot, miss.0).map_err(RedoError::Load)?,
+                    }
                 }
             });
             let found = found.map_err(|e| match e {

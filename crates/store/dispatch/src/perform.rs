@@ -1,6 +1,6 @@
 //! What each effect is on this machine.
 
-use atoll_body::{BodyError, Born};
+use atoll_body::{Bodies, BodyError, Born};
 use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_handover::slow;
@@ -88,14 +88,8 @@ impl<D: Disk> Engine<D> {
 
     fn checkpoint(&self, frozen: Frozen, bodies: &[Ino]) -> Result<(), String> {
         // The snapshot is never ahead of the synced log, nor of the bodies that it speaks of.
-        while self.lock().log.synced_upto() < frozen.seq {
-            match self.sync() {
-                Some(event) => self.enter(event),
-                None if self.is_halted() => return Err("the log has stopped".to_owned()),
-                // Another thread is at it.
-                None => std::thread::yield_now(),
-            }
-        }
+        self.sync_upto(frozen.seq)?;
+        self.settle_bodies()?;
         self.bodies.sync_many(bodies).map_err(|e| e.to_string())?;
         self.snapshot.commit(frozen.rows).map_err(|e| e.to_string())?;
         let removal = self.lock().log.release(frozen.seq);
@@ -115,7 +109,10 @@ impl<D: Disk> Engine<D> {
                 }
                 // A reply may bring the next request in on this thread: the buffer is taken out.
                 let mut buffer = BUFFER.take();
-                match self.bodies.read(ino, offset, u64::from(len), size, &sums, &mut buffer) {
+                let read = self
+                    .settled(ino)
+                    .and_then(|bodies| bodies.read(ino, offset, u64::from(len), size, &sums, &mut buffer));
+                match read {
                     Ok(range) => self.net.reply(self.id, link, id, reply, &buffer[range]),
                     Err(error) => {
                         let BodyFault(errno) = fault(&error);
@@ -127,20 +124,32 @@ impl<D: Disk> Engine<D> {
                 Ok(BodyDone::Done)
             }
             BodyOp::Write { ino, offset, data, size, attr, old: None } => {
-                let done = self.bodies.write(ino, offset, &data, size, born(attr));
+                let now = self.clock.now().ms;
+                let done = self.behind.put(&self.bodies, now, (ino, offset, data, size, born(attr)));
                 return self.decided(ticket, done);
             }
             BodyOp::Cut { ino, len, size, attr } => {
-                return self.decided(ticket, self.bodies.cut(ino, len, size, born(attr)));
+                let done = self.settled(ino).and_then(|bodies| bodies.cut(ino, len, size, born(attr)));
+                return self.decided(ticket, done);
             }
             BodyOp::Zero { ino, offset, len, size } => {
                 slow();
-                return self.decided(ticket, self.bodies.zero(ino, offset, len, size));
+                let done = self.settled(ino).and_then(|bodies| bodies.zero(ino, offset, len, size));
+                return self.decided(ticket, done);
             }
-            BodyOp::Drop { ino } => return self.decided(ticket, self.bodies.drop_body(ino)),
+            BodyOp::Drop { ino } => {
+                self.behind.discard(ino);
+                return self.decided(ticket, self.bodies.drop_body(ino));
+            }
             other => self.ask(other),
         };
         Some(Event::BodyDone(ticket, result.map_err(|e| fault(&e))))
+    }
+
+    /// The bodies, with everything that waits for this one in place.
+    fn settled(&self, ino: Ino) -> Result<&Bodies<D>, BodyError> {
+        self.behind.settle(&self.bodies, ino)?;
+        Ok(&self.bodies)
     }
 
     /// Work that a record has decided cannot fail: its bytes are acknowledged.
@@ -156,47 +165,50 @@ impl<D: Disk> Engine<D> {
 
     /// Work on whose result the decision depends.
     fn ask(&self, op: BodyOp) -> Result<BodyDone, BodyError> {
-        let bodies = &self.bodies;
         match op {
             BodyOp::SumsAfter { ino, offset, data, size, old } => {
-                bodies.sums_after(ino, offset, &data, size, &old).map(BodyDone::Sums)
+                self.settled(ino)?.sums_after(ino, offset, &data, size, &old).map(BodyDone::Sums)
             }
             BodyOp::Write { ino, offset, data, size, attr, old: Some(old) } => {
                 slow();
+                let bodies = self.settled(ino)?;
                 let sums = bodies.sums_after(ino, offset, &data, size, &old)?;
                 bodies.write(ino, offset, &data, size, born(attr))?;
                 Ok(BodyDone::Sums(sums))
             }
             BodyOp::SumAfterCut { ino, len, size, old } => {
-                let edge = bodies.sum_after_cut(ino, len, size, old)?;
+                let edge = self.settled(ino)?.sum_after_cut(ino, len, size, old)?;
                 Ok(BodyDone::Edges(edge.into_iter().collect()))
             }
             BodyOp::SumsAfterZero { ino, offset, len, size, old } => {
-                bodies.sums_after_zero(ino, offset, len, size, &old).map(BodyDone::Edges)
+                self.settled(ino)?.sums_after_zero(ino, offset, len, size, &old).map(BodyDone::Edges)
             }
             BodyOp::Allocate { ino, offset, len, keep_size, size, attr } => {
                 slow();
-                bodies.allocate(ino, offset, len, keep_size, size, born(attr))?;
+                self.settled(ino)?.allocate(ino, offset, len, keep_size, size, born(attr))?;
                 Ok(BodyDone::Done)
             }
             BodyOp::Copy { from, to, len, attr } => {
                 slow();
+                self.settled(from.0)?;
+                let bodies = self.settled(to.0)?;
                 let mut buffer = BUFFER.take();
                 let source = (from.0, from.1, from.2, from.3.as_slice());
                 let target = (to.0, to.1, to.2, &to.3);
-                let done = bodies.sums_after_copy(source, target, len, &mut buffer).and_then(|(sums, range)| {
-                    bodies.write(to.0, to.1, &buffer[range], to.2, born(attr))?;
-                    Ok(BodyDone::Sums(sums))
-                });
+                let done =
+                    bodies.sums_after_copy(source, target, len, &mut buffer).and_then(|(sums, range)| {
+                        bodies.write(to.0, to.1, &buffer[range], to.2, born(attr))?;
+                        Ok(BodyDone::Sums(sums))
+                    });
                 BUFFER.set(buffer);
                 done
             }
             BodyOp::Seek { ino, offset, whence, size } => {
-                bodies.seek(ino, offset, whence == Whence::Hole, size).map(BodyDone::Offset)
+                self.settled(ino)?.seek(ino, offset, whence == Whence::Hole, size).map(BodyDone::Offset)
             }
             BodyOp::Sync { ino } => {
                 slow();
-                let done = bodies.sync(ino);
+                let done = self.settled(ino).and_then(|bodies| bodies.sync(ino));
                 if let Err(error) = &done {
                     // After a failed fsync nothing more is promised.
                     self.halt(&error.to_string());
@@ -220,8 +232,7 @@ pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Res
         Load::Names { dir, from } => {
             let limit = atoll_state::state::NAMES_PER_PAGE;
             let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
-            let rows =
-                snapshot.range(&RowKey::entries_from(*dir, *from), &end, limit).map_err(failed)?;
+            let rows = snapshot.range(&RowKey::entries_from(*dir, *from), &end, limit).map_err(failed)?;
             let full = rows.len() == limit;
             let mut names: Vec<(u64, Name, Vec<u8>)> = rows
                 .into_iter()

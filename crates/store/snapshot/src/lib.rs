@@ -1,6 +1,6 @@
 //! Rows by key on a disk, changed by whole durable transactions. Knows no row's meaning.
 //!
-//! A `redb` database in one file of a [`Disk`](atoll_disk::Disk). Reads run at any time on any
+//! A `redb` database in one file of a [`Disk`]. Reads run at any time on any
 //! thread, against the last commit. Each value is stored behind a checksum of key and value, so a
 //! damaged row is told and never handed out. A commit also saves what a restart needs, so that
 //! opening after a crash takes no walk through all rows.

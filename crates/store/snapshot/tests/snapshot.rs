@@ -32,7 +32,8 @@ fn batches() -> Vec<Batch> {
         .map(|round| {
             let row = |i: u32| {
                 let key = format!("k{:03}", (i * 7 + round * 3) % 60).into_bytes();
-                let value = vec![(i + round) as u8; if i % 11 == 0 { 3000 } else { (i * 5) as usize }];
+                let value =
+                    vec![(i + round) as u8; if i.is_multiple_of(11) { 3000 } else { (i * 5) as usize }];
                 (key, (i % 4 != round % 4).then_some(value))
             };
             (0..30).map(row).collect()

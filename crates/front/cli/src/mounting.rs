@@ -1,0 +1,204 @@
+//! A mount in this process: checks the mount point, mounts, answers questions about it, waits for its
+//! end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use atoll_fuse::{MountOptions, Mounted};
+use atoll_proto::control::{Daemon, FuseCount, MountStatus};
+use atoll_proto::{Control, ControlReply};
+use atoll_rpc::{Listener, Options};
+use atoll_server::{Counter, Desk};
+
+use crate::attach::Attached;
+use crate::files::ClusterFiles;
+use crate::places;
+
+/// A mount, and what it is mounted from.
+pub(crate) struct Mount {
+    inner: Arc<Inner>,
+    _status: Option<(Listener, places::SocketPlace)>,
+}
+
+struct Inner {
+    mounted: Mounted,
+    attached: Attached,
+    point: PathBuf,
+    started: std::time::Instant,
+}
+
+/// Finds out whether something can be mounted on `point`, and makes it if it may be made. Its
+/// absolute path.
+pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
+    let path = places::absolute(point)?;
+    if let Some((mount, true)) = places::mounted_at(&path)? {
+        let dead = std::fs::metadata(&path).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
+        if !dead {
+            let volume = mount.source.strip_prefix("atoll:").unwrap_or(&mount.source);
+            bail!(
+                "{} is mounted already: volume {volume}.\nUnmount it first: atoll umount {}",
+                path.display(),
+                path.display()
+            );
+        }
+    }
+    match std::fs::metadata(&path) {
+        Ok(meta) if !meta.is_dir() => {
+            bail!("The mount point {} is not a directory.\nChoose a directory that is empty.", path.display())
+        }
+        Ok(_) => {
+            let mut names = std::fs::read_dir(&path)
+                .with_context(|| format!("The mount point {} cannot be read", path.display()))?;
+            if let Some(Ok(found)) = names.next() {
+                bail!(
+                    "The mount point {} is not empty: \"{}\" would be hidden.\nChoose a directory that is empty.",
+                    path.display(),
+                    found.file_name().display()
+                );
+            }
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && make => {
+            std::fs::create_dir(&path).with_context(|| {
+                format!("The mount point {} cannot be made", path.display())
+            })?;
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            bail!("The mount point {0} does not exist.\nMake it first: mkdir -p {0}", path.display())
+        }
+        // A dead mount of ours is cleared away when the new one is made.
+        Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {}
+        Err(e) => bail!("The mount point {} cannot be used: {e}.", path.display()),
+    }
+    Ok(path)
+}
+
+impl Mount {
+    /// Mounts what is attached.
+    pub(crate) fn new(
+        attached: Attached,
+        point: &Path,
+        options: &MountOptions,
+        config: atoll_fuse::Config,
+    ) -> Result<Self> {
+        let files = Arc::new(ClusterFiles(Arc::clone(&attached.client)));
+        let mounted = match Mounted::new(files, point, options, config) {
+            Ok(mounted) => mounted,
+            Err(why) => {
+                attached.stop();
+                return Err(why.into());
+            }
+        };
+        let point = mounted.path().to_owned();
+        let started = std::time::Instant::now();
+        let inner = Arc::new(Inner { mounted, attached, point, started });
+        // Without it there is no "atoll status" of this mount, which is no reason not to mount.
+        let status = match listen(&inner) {
+            Ok(status) => Some(status),
+            Err(why) => {
+                eprintln!("atoll: this mount cannot be asked for its status: {why:#}");
+                None
+            }
+        };
+        Ok(Self { inner, _status: status })
+    }
+
+    /// Where it is.
+    pub(crate) fn point(&self) -> &Path {
+        &self.inner.point
+    }
+
+    /// Its numbers, whenever they are asked for.
+    pub(crate) fn status(&self) -> impl Fn() -> MountStatus + Send + use<> {
+        let inner = Arc::clone(&self.inner);
+        move || inner.status()
+    }
+
+    /// Calls `ended` when it is unmounted, whoever does that.
+    pub(crate) fn when_ended(&self, ended: impl FnOnce() + Send + 'static) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        let wait = move || {
+            inner.mounted.wait();
+            drop(inner);
+            ended();
+        };
+        std::thread::Builder::new().name("atoll-mount".into()).spawn(wait).context("no thread to be had")?;
+        Ok(())
+    }
+
+    /// Unmounts, and ends the session.
+    pub(crate) fn end(self) {
+        self.inner.mounted.unmount();
+        // Answers of requests under way, and what they still ask of islands, go first.
+        let inner = Arc::clone(&self.inner);
+        let (send, receive) = std::sync::mpsc::channel();
+        let _ = std::thread::Builder::new().spawn(move || {
+            inner.mounted.wait();
+            let _ = send.send(());
+        });
+        let _ = receive.recv_timeout(std::time::Duration::from_secs(5));
+        self.inner.attached.stop();
+    }
+}
+
+impl Inner {
+    fn status(&self) -> MountStatus {
+        let counters = self.attached.client.counters();
+        let fuse = self.mounted.counters().into_iter().map(|count| FuseCount {
+            operation: count.operation.to_owned(),
+            requests: count.requests,
+            errors: count.errors,
+        });
+        MountStatus {
+            volume: self.attached.config.name.clone(),
+            point: self.point.display().to_string(),
+            calls: counters.calls,
+            requests: counters.requests,
+            one_island: counters.one_island,
+            dirs: self.attached.client.dirs_len() as u64,
+            nodes_known: self.mounted.nodes_known() as u64,
+            fuse: fuse.collect(),
+            nodes: self.attached.nodes(),
+        }
+    }
+}
+
+/// Answers questions about a mount.
+struct AboutMount(Arc<Inner>, Vec<String>);
+
+impl Desk for AboutMount {
+    fn answer(&self, order: Control) -> ControlReply {
+        let inner = &self.0;
+        let daemon = Daemon {
+            daemon: 0,
+            cluster: 0,
+            incarnation: 0,
+            pid: std::process::id(),
+            up_ms: inner.started.elapsed().as_millis() as u64,
+            software: concat!("atoll ", env!("CARGO_PKG_VERSION")).to_owned(),
+            data: String::new(),
+            addresses: self.1.clone(),
+            links: 0,
+        };
+        match order {
+            Control::Describe => ControlReply::Described { daemon, volumes: Vec::new() },
+            Control::Status => {
+                ControlReply::Status { daemon, volumes: Vec::new(), mounts: vec![inner.status()] }
+            }
+            Control::Volume { name } if name.is_empty() || name == inner.attached.config.name => {
+                let from = inner.attached.nodes().into_iter().map(|n| n.address).collect();
+                let config = Box::new(inner.attached.config.clone());
+                ControlReply::Volume { config, node: None, from }
+            }
+            _ => ControlReply::Refused { text: "A mount takes no orders: ask a node.".to_owned() },
+        }
+    }
+}
+
+fn listen(inner: &Arc<Inner>) -> Result<(Listener, places::SocketPlace)> {
+    let place = places::mount_socket(&inner.point)?;
+    let shown = vec![format!("unix:{}", place.shown.display())];
+    let desk = Counter(AboutMount(Arc::clone(inner), shown));
+    let listener = Listener::start(&place.address, Arc::new(desk), Options::default())?;
+    Ok((listener, place))
+}

@@ -1,0 +1,62 @@
+//! Words for people and programs on standard output. A reader that has gone is no reason to fail.
+
+use std::io::Write;
+
+/// Writes a line; nobody may be there to read it.
+pub(crate) fn line(text: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}
+
+/// Writes a JSON value, readable.
+pub(crate) fn json(value: &serde_json::Value) {
+    line(format_args!("{value:#}"));
+}
+
+/// Bytes with a unit, three digits or so.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut value, mut unit) = (n as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 100.0 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A time span in its two largest units.
+pub(crate) fn span(ms: u64) -> String {
+    let s = ms / 1000;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} min", s / 3600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+/// A share in per cent; none of nothing.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_short() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(700 << 30), "700 GiB");
+        assert_eq!(span(61_000), "1 min 1 s");
+        assert_eq!(span(90_000_000), "1 d 1 h");
+        assert_eq!(share(1, 3), "33.3 %");
+        assert_eq!(share(0, 0), "-");
+    }
+}

@@ -1,0 +1,159 @@
+//! What to mount, as a user writes it: `HOST:PORT[,HOST:PORT...]:/VOLUME` or `unix:PATH:/VOLUME`.
+
+use anyhow::{Result, anyhow, bail};
+use atoll_control::{Addresses, check_volume_name};
+use atoll_core::NodeId;
+use atoll_proto::{Control, ControlReply, VolumeConfig};
+use atoll_rpc::Address;
+
+use crate::ask::{NoAnswer, QUESTION, ask_all, strange, try_ask};
+
+/// Daemons to ask, in this order, and the volume that is wanted; none: the only one that there is.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) hosts: Vec<Address>,
+    pub(crate) volume: Option<String>,
+}
+
+impl std::str::FromStr for Source {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let Some(rest) = text.strip_prefix("unix:") else {
+            let Addresses { hosts, volume } = text.parse()?;
+            return Ok(Self { hosts, volume: Some(volume) });
+        };
+        let (path, volume) = rest.rsplit_once(":/").ok_or_else(|| {
+            anyhow!("\"{text}\" names no volume: \":/VOLUME\" is missing.\nWrite unix:/PATH/atoll.sock:/VOLUME.")
+        })?;
+        check_volume_name(volume)?;
+        let host: Address = format!("unix:{path}").parse()?;
+        Ok(Self { hosts: vec![host], volume: Some(volume.to_owned()) })
+    }
+}
+
+/// A volume, as a daemon told it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) config: VolumeConfig,
+    /// The daemon that told it, and its number in the volume.
+    pub(crate) teller: Address,
+    pub(crate) node: Option<NodeId>,
+}
+
+impl Source {
+    /// Asks the daemons in turn for the volume; those that are down are passed over.
+    pub(crate) fn find(&self) -> Result<Found> {
+        let (mut down, mut refused) = (Vec::new(), None);
+        for host in &self.hosts {
+            let name = match &self.volume {
+                Some(name) => name.clone(),
+                None => match only_volume(host) {
+                    Ok(name) => name,
+                    Err(Failure::Down(why)) => {
+                        down.push(why);
+                        continue;
+                    }
+                    Err(Failure::Other(why)) => return Err(why),
+                },
+            };
+            match try_ask(host, Control::Volume { name }, QUESTION) {
+                Ok(ControlReply::Volume { config, node, .. }) => {
+                    return Ok(Found { config: *config, teller: host.clone(), node });
+                }
+                // Another node may know it.
+                Ok(ControlReply::Refused { text }) => refused = Some((host, text)),
+                Ok(_) => return Err(strange(host)),
+                Err(NoAnswer::Unreachable(why)) => down.push(why.to_string()),
+                Err(NoAnswer::Unknown(why)) => down.push(why),
+            }
+        }
+        if let Some((host, text)) = refused {
+            let what = text.lines().next().unwrap_or_default();
+            bail!("{what}\n\"atoll volume list {host}\" shows those that {host} has.");
+        }
+        match down.as_slice() {
+            [one] => bail!("{one}"),
+            [first, ..] => {
+                let first = first.lines().next().unwrap_or_default();
+                bail!("None of the {} nodes answers. The first: {first}\nAre their daemons running? Start one with \"atoll serve\".", down.len())
+            }
+            [] => bail!("No node was named."),
+        }
+    }
+}
+
+enum Failure {
+    Down(String),
+    Other(anyhow::Error),
+}
+
+/// The name of the only volume that a daemon has.
+fn only_volume(host: &Address) -> Result<String, Failure> {
+    match try_ask(host, Control::Describe, QUESTION) {
+        Ok(ControlReply::Described { volumes, .. }) => match volumes.as_slice() {
+            [one] => Ok(one.name.clone()),
+            [] => Err(Failure::Other(anyhow!(
+                "The daemon has no volume yet.\nMake one: atoll volume create NAME --nodes ADDRESS"
+            ))),
+            many => {
+                let names: Vec<_> = many.iter().map(|v| v.name.as_str()).collect();
+                Err(Failure::Other(anyhow!(
+                    "The daemon has several volumes: {}.\nSay which with --volume.",
+                    names.join(", ")
+                )))
+            }
+        },
+        Ok(_) => Err(Failure::Other(strange(host))),
+        Err(NoAnswer::Unreachable(why)) => Err(Failure::Down(why.to_string())),
+        Err(NoAnswer::Unknown(why)) => Err(Failure::Down(why)),
+    }
+}
+
+impl Found {
+    /// Where each node of the volume is reached from here: the way that the teller was reached by
+    /// is the best one to it, and the only one if it has no address.
+    pub(crate) fn addresses(&self) -> Result<Vec<(NodeId, Address)>> {
+        self.config
+            .nodes
+            .iter()
+            .map(|n| {
+                if Some(n.node) == self.node && (n.address.is_empty() || matches!(self.teller, Address::Unix { .. })) {
+                    return Ok((n.node, self.teller.clone()));
+                }
+                if n.address.is_empty() {
+                    bail!(
+                        "Volume {} is served on one machine only, by process-local node {}.\n\
+                        Start it with \"atoll up --listen HOST:PORT\" and ask that address.",
+                        self.config.name, n.node
+                    );
+                }
+                Ok((n.node, n.address.parse()?))
+            })
+            .collect()
+    }
+
+    /// Which of these daemons answer.
+    pub(crate) fn alive(addresses: &[(NodeId, Address)]) -> Vec<bool> {
+        let all: Vec<Address> = addresses.iter().map(|(_, address)| address.clone()).collect();
+        ask_all(&all, &Control::Describe, QUESTION).into_iter().map(|answer| answer.is_ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_told_from_hosts() {
+        let source: Source = "unix:/run/a:/b/atoll.sock:/home".parse().unwrap();
+        assert_eq!(source.hosts, ["unix:/run/a:/b/atoll.sock".parse().unwrap()]);
+        assert_eq!(source.volume.as_deref(), Some("home"));
+        let source: Source = "a:1,b:2:/home".parse().unwrap();
+        assert_eq!(source.hosts.len(), 2);
+        for bad in ["unix:/run/atoll.sock", "unix:relative:/home", "a:/home", "unix:/run/s:/.x"] {
+            let error = bad.parse::<Source>().unwrap_err().to_string();
+            assert!(error.lines().count() <= 3, "{error}");
+        }
+    }
+}

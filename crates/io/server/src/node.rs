@@ -1,0 +1,392 @@
+//! A node: the volumes that its control store names, who is let in to them, and orders.
+//!
+//! Makes a volume in two steps, so that nodes that make one together either all have it or none:
+//! prepared (kept, but served to nobody), then active. A node that is told nothing after the first
+//! step learns the outcome from the others: who connects for that volume has it active.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
+use atoll_core::{IslandId, Malformed, NodeId, VolumeId};
+use atoll_disk::Disk;
+use atoll_island::LinkId;
+use atoll_proto::VolumeConfig;
+use atoll_rpc::{Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Reason, Role};
+
+use crate::desk;
+use crate::member;
+use crate::volume::{Volume, VolumeError, VolumeOptions};
+
+/// After this a volume that was prepared and not heard of again makes room for another of its name.
+const PREPARED_MAX: Duration = Duration::from_secs(60);
+
+/// Opens the folder of an island.
+pub type Shelf<D> = Box<dyn Fn(&Path, IslandId) -> Result<Arc<D>, VolumeError> + Send + Sync>;
+
+/// Why a node does not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The control store says no, or fails.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The volume's islands cannot be opened.
+    #[error(
+        "Volume {volume} cannot be served: {why}.\n\
+            Its other nodes go on. \"atoll check\" tells more about damage."
+    )]
+    Volume {
+        /// Its name.
+        volume: String,
+        /// Why.
+        why: String,
+    },
+    /// The folder that should hold the islands is not there.
+    #[error("Volume {volume} cannot be served: its folder {} is missing.\n\
+            Is its disk mounted? Nothing was made in its place.", folder.display())]
+    FolderMissing {
+        /// The volume's name.
+        volume: String,
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder is not what it should be.
+    #[error("Volume {volume} cannot be served: {} cannot be used: {why}.", folder.display())]
+    Folder {
+        /// The volume's name.
+        volume: String,
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another command makes a volume of this name.
+    #[error("Volume {volume} is being made by another command.\nWait for it, or try again in a minute.")]
+    BeingMade {
+        /// Its name.
+        volume: String,
+    },
+    /// The second step without the first.
+    #[error("Volume {volume} was not prepared here.\nStart again with \"atoll volume create\".")]
+    NotPrepared {
+        /// It.
+        volume: VolumeRef,
+    },
+}
+
+/// What a node is made of.
+pub struct NodeSetup<D: Disk> {
+    /// Whose data directory it is.
+    pub identity: Identity,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Where its volumes are written down.
+    pub store: Box<dyn ControlStore>,
+    /// Where volumes are written down that are being made.
+    pub prepared: Box<dyn ControlStore>,
+    /// How volumes are run.
+    pub options: VolumeOptions,
+    /// Opens an island's folder.
+    pub shelf: Shelf<D>,
+}
+
+/// A node's part of a volume, or why it is not served.
+pub(crate) enum Part<D: Disk> {
+    Served(Arc<Volume<D>>),
+    Failed { config: Box<VolumeConfig>, node: Option<NodeId>, why: String },
+}
+
+impl<D: Disk> Part<D> {
+    pub(crate) fn config(&self) -> &VolumeConfig {
+        match self {
+            Self::Served(volume) => volume.config(),
+            Self::Failed { config, .. } => config,
+        }
+    }
+
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Served(volume) => Some(volume.node()),
+            Self::Failed { node, .. } => *node,
+        }
+    }
+
+    pub(crate) fn problem(&self) -> Option<&str> {
+        match self {
+            Self::Served(_) => None,
+            Self::Failed { why, .. } => Some(why),
+        }
+    }
+}
+
+/// A daemon's volumes.
+pub struct Node<D: Disk> {
+    pub(crate) setup: NodeSetup<D>,
+    pub(crate) parts: RwLock<BTreeMap<VolumeId, Part<D>>>,
+    /// One change of the set of volumes at a time; when each volume was prepared.
+    changing: Mutex<BTreeMap<VolumeId, Instant>>,
+    pub(crate) about: Mutex<crate::orders::About>,
+    pub(crate) started: Instant,
+}
+
+impl<D: Disk> std::fmt::Debug for Node<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("data", &self.setup.data).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Node<D> {
+    /// A node that serves nothing yet.
+    pub fn new(setup: NodeSetup<D>) -> Arc<Self> {
+        Arc::new(Self {
+            setup,
+            parts: RwLock::default(),
+            changing: Mutex::default(),
+            about: Mutex::default(),
+            started: Instant::now(),
+        })
+    }
+
+    fn changing(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Instant>> {
+        self.changing.lock().expect("no panic while it is held")
+    }
+
+    /// Serves every volume that the control store names. What cannot be served is told and kept in
+    /// mind; the others are served all the same.
+    pub fn serve_all(&self) -> Result<Vec<NodeError>, NodeError> {
+        let _one = self.changing();
+        let mut failed = Vec::new();
+        for config in self.setup.store.volumes()? {
+            if let Err(why) = self.serve(config) {
+                failed.push(why);
+            }
+        }
+        Ok(failed)
+    }
+
+    /// A volume that is served, by its name.
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume<D>>> {
+        let parts = self.parts.read().expect("no panic while it is held");
+        parts.values().find_map(|part| match part {
+            Part::Served(volume) if volume.config().name == name => Some(Arc::clone(volume)),
+            _ => None,
+        })
+    }
+
+    fn volume_by_id(&self, id: VolumeId) -> Option<Arc<Volume<D>>> {
+        match self.parts.read().expect("no panic while it is held").get(&id) {
+            Some(Part::Served(volume)) => Some(Arc::clone(volume)),
+            _ => None,
+        }
+    }
+
+    /// First step: keeps what is needed to serve the volume, and promises to.
+    pub fn prepare(&self, config: &VolumeConfig, node: NodeId) -> Result<(), NodeError> {
+        let mut since = self.changing();
+        let by_name: VolumeRef = config.name.as_str().into();
+        match self.setup.store.volume(&by_name) {
+            Ok(_) => return Err(ControlError::Taken { volume: by_name }.into()),
+            Err(ControlError::NotFound { .. }) => {}
+            Err(why) => return Err(why.into()),
+        }
+        match self.setup.prepared.volume(&by_name) {
+            Ok(other) => {
+                if since.get(&other.id).is_some_and(|at| at.elapsed() < PREPARED_MAX) {
+                    return Err(NodeError::BeingMade { volume: config.name.clone() });
+                }
+                self.discard_prepared(other.id)?;
+            }
+            Err(ControlError::NotFound { .. }) => {}
+            Err(why) => return Err(why.into()),
+        }
+        // The name of an old volume whose folder was left behind is not free.
+        let folder = member::folder(&self.setup.data, &config.name);
+        if folder.exists() {
+            let why = "it is there already, but the control store does not know it".to_owned();
+            return Err(NodeError::Folder { volume: config.name.clone(), folder, why });
+        }
+        self.setup.prepared.create_volume(config)?;
+        if let Err(e) = member::make(&self.setup.data, config, node) {
+            let _ = self.discard_prepared(config.id);
+            let folder = self.setup.data.join(member::ISLANDS);
+            return Err(NodeError::Folder { volume: config.name.clone(), folder, why: e.to_string() });
+        }
+        since.insert(config.id, Instant::now());
+        Ok(())
+    }
+
+    /// Second step: serves it. Fine if it is served already.
+    pub fn activate(&self, id: VolumeId) -> Result<(), NodeError> {
+        let mut since = self.changing();
+        if self.volume_by_id(id).is_some() {
+            return Ok(());
+        }
+        let config = match self.setup.store.volume(&id.into()) {
+            // Decided in an earlier life of this process, or an earlier attempt failed.
+            Ok(config) => config,
+            Err(ControlError::NotFound { .. }) => {
+                let config = match self.setup.prepared.volume(&id.into()) {
+                    Err(ControlError::NotFound { volume }) => return Err(NodeError::NotPrepared { volume }),
+                    other => other?,
+                };
+                // This is the moment from which on the node has the volume.
+                self.setup.store.create_volume(&config)?;
+                config
+            }
+            Err(why) => return Err(why.into()),
+        };
+        since.remove(&id);
+        self.serve(config)
+    }
+
+    /// Instead of the second step. Does nothing to a volume that is active.
+    pub fn discard(&self, id: VolumeId) -> Result<(), NodeError> {
+        let mut since = self.changing();
+        since.remove(&id);
+        match self.setup.store.volume(&id.into()) {
+            Ok(_) => Ok(()),
+            Err(ControlError::NotFound { .. }) => self.discard_prepared(id),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    fn discard_prepared(&self, id: VolumeId) -> Result<(), NodeError> {
+        if let Err(e) = member::discard(&self.setup.data, id) {
+            let folder = member::hidden_folder(&self.setup.data, id);
+            let volume = format!("{:016x}", id.0);
+            return Err(NodeError::Folder { volume, folder, why: e.to_string() });
+        }
+        match self.setup.prepared.remove_volume(id) {
+            Ok(()) | Err(ControlError::NotFound { .. }) => Ok(()),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Serves a volume that the control store has. The caller holds `changing`.
+    fn serve(&self, config: VolumeConfig) -> Result<(), NodeError> {
+        let id = config.id;
+        let mut number = None;
+        let opened = self.open(&config, &mut number);
+        let (part, result) = match opened {
+            Ok(volume) => (Part::Served(volume), Ok(())),
+            Err(why) => {
+                let text = why.to_string();
+                (Part::Failed { config: Box::new(config), node: number, why: text }, Err(why))
+            }
+        };
+        self.parts.write().expect("no panic while it is held").insert(id, part);
+        result
+    }
+
+    fn open(&self, config: &VolumeConfig, number: &mut Option<NodeId>) -> Result<Arc<Volume<D>>, NodeError> {
+        let name = || config.name.clone();
+        let folder = member::folder(&self.setup.data, &config.name);
+        let strange = |why: String| NodeError::Folder { volume: name(), folder: folder.clone(), why };
+        member::decide(&self.setup.data, config).map_err(|e| strange(e.to_string()))?;
+        if self.setup.prepared.remove_volume(config.id).is_ok() {
+            // It is in the other store: nothing more to be decided.
+        }
+        let member = match member::read(&folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !folder.exists() => {
+                return Err(NodeError::FolderMissing { volume: name(), folder });
+            }
+            other => other.map_err(|e| strange(e.to_string()))?,
+        };
+        if member.volume != config.id {
+            return Err(strange("it belongs to another volume".to_owned()));
+        }
+        *number = Some(member.node);
+        Volume::open(config.clone(), member.node, &self.setup.options, |island| {
+            (self.setup.shelf)(&folder, island)
+        })
+        .map_err(|why| NodeError::Volume { volume: name(), why: why.to_string() })
+    }
+
+    /// Stops all volumes in order; what went wrong. The caller has ended all links.
+    pub fn stop(&self) -> Vec<String> {
+        let _one = self.changing();
+        let parts = std::mem::take(&mut *self.parts.write().expect("no panic while it is held"));
+        let mut failed = Vec::new();
+        for part in parts.into_values() {
+            if let Part::Served(volume) = part
+                && let Err(why) = volume.stop()
+            {
+                failed.push(format!("Volume {}: {why}", volume.config().name));
+            }
+        }
+        failed
+    }
+
+    /// The volume that a link was let in to.
+    fn of_link(link: &Arc<Link>) -> Option<&Arc<Volume<D>>> {
+        link.context::<Arc<Volume<D>>>()
+    }
+}
+
+impl<D: Disk> Acceptor for Node<D> {
+    fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
+        let wanted = match &hello.role {
+            Role::Tool => None,
+            Role::Client { volume, .. } => Some(*volume),
+            Role::Node { members, .. } => match members.first() {
+                Some((volume, _)) => {
+                    if self.volume_by_id(*volume).is_none()
+                        && self.setup.prepared.volume(&(*volume).into()).is_ok()
+                        && let Err(why) = self.activate(*volume)
+                    {
+                        tracing::warn!("a volume that others have cannot be served: {why}");
+                    }
+                    Some(*volume)
+                }
+                None => return Err(Goodbye::new(Reason::NoSuchVolume, "no volume was named")),
+            },
+        };
+        if wanted.is_some_and(|id| self.volume_by_id(id).is_none()) {
+            return Err(Goodbye::new(Reason::NoSuchVolume, "it is not served here"));
+        }
+        let identity = &self.setup.identity;
+        Ok(HelloOk::new(identity.cluster, identity.node, self.setup.options.incarnation))
+    }
+}
+
+impl<D: Disk> Handler for Node<D> {
+    fn opened(&self, link: &Arc<Link>) {
+        let atoll_rpc::Remote::Accepted(hello) = link.remote() else { return };
+        let wanted = match &hello.role {
+            Role::Tool => None,
+            Role::Client { volume, .. } => Some(*volume),
+            Role::Node { members, .. } => members.first().map(|(volume, _)| *volume),
+        };
+        let Some(id) = wanted else { return };
+        match self.volume_by_id(id) {
+            Some(volume) => {
+                volume.opened(link);
+                link.set_context(volume);
+            }
+            None => link.close(Goodbye::new(Reason::NoSuchVolume, "it is no longer served here")),
+        }
+    }
+
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        if frame.kind == Kind::Control {
+            if let Err(what) = desk::serve(self, link, &frame) {
+                link.malformed(what);
+            }
+            return;
+        }
+        match Self::of_link(link) {
+            Some(volume) => volume.frame(link, frame),
+            None => link.malformed(Malformed::new("a frame for a volume on a link for none")),
+        }
+    }
+
+    fn closed(&self, link: &Arc<Link>, why: &Closed) {
+        if let Some(volume) = Self::of_link(link) {
+            // What the other side's system closes is over there for good; silence is not.
+            let ended = matches!(why, Closed::Ended | Closed::CutShort | Closed::Theirs(_));
+            volume.link_closed(LinkId(link.id()), ended);
+        }
+    }
+}

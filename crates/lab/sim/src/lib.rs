@@ -1,0 +1,28 @@
+//! The simulator (`DESIGN` 12): islands and clients in virtual time, with seeded faults.
+//!
+//! Islands are the product's own: machine, state and effect dispatch, each over a simulated disk.
+//! Clients are the product's routing machine. Only the network, the clock and the threads are made
+//! here, all from one seed, so that a run can be repeated. Every run is judged by the reference model
+//! of a POSIX tree and by the invariants of the islands' rows.
+
+pub mod cause;
+mod client;
+pub mod concurrent;
+pub mod crash_points;
+pub mod frontend;
+pub mod invariants;
+mod judge;
+mod net;
+pub mod power;
+mod rows;
+pub mod scenario;
+pub mod sequential;
+mod transcript;
+pub mod world;
+
+pub use cause::Failure;
+pub use invariants::invariants;
+pub use judge::Judge;
+pub use rows::Rows;
+pub use scenario::{Report, SCENARIOS, Scenario, run};
+pub use world::{Config, World};

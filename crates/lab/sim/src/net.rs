@@ -1,0 +1,136 @@
+//! Links between clients and islands and among islands, as TCP makes them: in order within a link,
+//! any order between links, and when a link breaks, what was sent first may still arrive.
+
+use std::collections::VecDeque;
+
+use atoll_core::IslandId;
+use atoll_dispatch::Net;
+use atoll_island::LinkId;
+use atoll_proto::{Notice, PeerMessage, Reply, Request};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex};
+
+/// Who opens a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Client(usize),
+    /// An island, to send to another; what comes back travels on the other one's own link.
+    Island(usize),
+}
+
+/// A link that is opened again whenever it breaks.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) from: End,
+    pub(crate) to: usize,
+    /// Counts openings.
+    pub(crate) generation: u64,
+    /// What is sent arrives.
+    pub(crate) whole: bool,
+    /// `from` was told that it is open.
+    pub(crate) open: bool,
+    /// A partition: it cannot be opened.
+    pub(crate) cut: bool,
+    /// An attempt to open it is under way.
+    pub(crate) opening: bool,
+    /// When the last message in each direction arrives.
+    pub(crate) last_to_us: u64,
+    pub(crate) last_from_us: u64,
+    /// What still arrives of the generation that broke last: sent first, arriving until then.
+    pub(crate) broken: (u64, u64, u64),
+    /// The island reads one message at a time of a link; these wait.
+    pub(crate) busy: bool,
+    pub(crate) unread: VecDeque<ToIsland>,
+}
+
+impl Conn {
+    pub(crate) const fn new(from: End, to: usize) -> Self {
+        Self {
+            from,
+            to,
+            generation: 0,
+            whole: false,
+            open: false,
+            cut: false,
+            opening: false,
+            last_to_us: 0,
+            last_from_us: 0,
+            broken: (0, 0, 0),
+            busy: false,
+            unread: VecDeque::new(),
+        }
+    }
+
+    /// Whether a message of this generation arrives at this time.
+    pub(crate) const fn arrives(&self, generation: u64, now_us: u64, to_island: bool) -> bool {
+        if self.whole && generation == self.generation {
+            return true;
+        }
+        let (broken, until_to, until_from) = self.broken;
+        generation == broken && now_us <= if to_island { until_to } else { until_from }
+    }
+}
+
+/// The number of a client's link, as islands see it: connection and generation.
+pub(crate) const fn link_id(conn: usize, generation: u64) -> LinkId {
+    LinkId(((conn as u64) << 40) | generation)
+}
+
+/// Connection and generation of a link.
+pub(crate) const fn conn_of(link: LinkId) -> (usize, u64) {
+    ((link.0 >> 40) as usize, link.0 & ((1 << 40) - 1))
+}
+
+/// A message on its way to an island.
+#[derive(Debug)]
+pub(crate) enum ToIsland {
+    Request { link: LinkId, id: u64, request: Request, data: Bytes },
+    Peer(PeerMessage),
+}
+
+/// A message on its way to a client.
+#[derive(Debug)]
+pub(crate) enum ToClient {
+    Reply { id: u64, reply: Reply, data: Vec<u8> },
+    Notice(Notice),
+}
+
+/// What an island's dispatch has handed over.
+#[derive(Debug)]
+pub(crate) enum Out {
+    Client(LinkId, ToClient),
+    Peer(IslandId, PeerMessage),
+    Halted(String),
+}
+
+/// The network as one life of an island sees it: a list that the world empties.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Port(Arc<Mutex<Vec<Out>>>);
+
+impl Port {
+    fn put(&self, out: Out) {
+        self.0.lock().expect("one thread").push(out);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Out> {
+        std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+}
+
+impl Net for Port {
+    fn reply(&self, _from: IslandId, link: LinkId, id: u64, reply: Reply, data: &[u8]) {
+        self.put(Out::Client(link, ToClient::Reply { id, reply, data: data.to_vec() }));
+    }
+
+    fn notice(&self, _from: IslandId, link: LinkId, notice: Notice) {
+        self.put(Out::Client(link, ToClient::Notice(notice)));
+    }
+
+    fn send(&self, to: IslandId, message: PeerMessage) {
+        self.put(Out::Peer(to, message));
+    }
+
+    fn halted(&self, _island: IslandId, why: &str) {
+        self.put(Out::Halted(why.to_owned()));
+    }
+}

@@ -1,0 +1,846 @@
+//! The world: islands, clients, links and time. One event at a time, chosen by time and seed; between
+//! any two effects of an island others may come, as threads of a daemon would.
+//!
+//! Never judges: that is for the scenarios.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use atoll_core::{IslandId, SessionId, Table, Time, VolumeId};
+use atoll_disk::Fault;
+use atoll_disk::sim::SimDisk;
+use atoll_dispatch::{Clock, Engine, Setup, Work};
+use atoll_island::{Event, Now, Phase};
+use atoll_model::Rng;
+use atoll_posix::{Caller, Op};
+use atoll_route::{Route, RouteOut};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::client::{Client, Done};
+use crate::net::{Conn, End, Out, Port, ToClient, ToIsland, conn_of, link_id};
+use crate::transcript::Transcript;
+
+/// Microseconds between two rounds of an island's housekeeping.
+const TICK_US: u64 = 50_000;
+/// Microseconds between two ticks of a client.
+const CLIENT_TICK_US: u64 = 100_000;
+/// Virtual time within which every operation ends when nothing is in its way.
+pub(crate) const PATIENCE_US: u64 = 120_000_000;
+/// The wall clock's second at the beginning.
+const BEGIN_SECS: u64 = 1_800_000_000;
+
+/// How a world is made.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Decides everything.
+    pub seed: u64,
+    /// Islands.
+    pub islands: u16,
+    /// Clients; their sessions are 1, 2, ...
+    pub clients: usize,
+    /// Clients are mounts, which keep orphans alive.
+    pub mounts: bool,
+    /// Longest delay of a message in microseconds.
+    pub delay_us_max: u64,
+    /// Rows that an island may keep in memory although its snapshot has them.
+    pub rows_max: usize,
+}
+
+impl Config {
+    /// A world of `islands` with one client.
+    pub const fn new(seed: u64, islands: u16) -> Self {
+        Self { seed, islands, clients: 1, mounts: false, delay_us_max: 2_000, rows_max: 64 }
+    }
+}
+
+/// The virtual clock.
+#[derive(Debug, Default)]
+struct SimClock(AtomicU64);
+
+impl Clock for SimClock {
+    fn now(&self) -> Now {
+        let us = self.0.load(Ordering::Relaxed);
+        Now { wall: wall(us), ms: us / 1000 }
+    }
+}
+
+fn wall(us: u64) -> Time {
+    Time::from_nanos(BEGIN_SECS * 1_000_000_000 + us * 1000)
+}
+
+/// A thread of an island that has brought an event and performs what came of it.
+#[derive(Debug)]
+struct Thread {
+    work: Work,
+    /// It reads this link, and nothing more of it before it is done.
+    reads: Option<usize>,
+}
+
+/// An island with its disk.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) disk: SimDisk,
+    pub(crate) engine: Option<Engine<SimDisk>>,
+    port: Port,
+    threads: Vec<Thread>,
+    going: bool,
+    /// Counts starts.
+    life: u64,
+    /// What its disk's death is, when it dies.
+    fault: Fault,
+    /// It stays down until told otherwise.
+    pub(crate) held_down: bool,
+}
+
+/// Something that will happen.
+#[derive(Debug)]
+enum Happening {
+    Open { conn: usize },
+    Opened { conn: usize, generation: u64 },
+    Closed { conn: usize, generation: u64 },
+    /// An island learns that a client's link is gone.
+    LinkGone { conn: usize, generation: u64, life: u64 },
+    ToIsland { conn: usize, generation: u64, message: ToIsland },
+    ToClient { conn: usize, generation: u64, message: ToClient },
+    Go { island: usize, life: u64 },
+    Tick { island: usize, life: u64 },
+    ClientTick { client: usize },
+    Start { island: usize, life: u64 },
+    Call { client: usize, token: u64, caller: Caller, op: Box<Op>, data: Bytes },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) config: Config,
+    pub(crate) table: Table,
+    clock: Arc<SimClock>,
+    pub(crate) rng: Rng,
+    agenda: BTreeMap<(u64, u64), Happening>,
+    next_event: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) conns: Vec<Conn>,
+    pub(crate) transcript: Transcript,
+    /// Counts faults, so that a judge knows whether there was one meanwhile.
+    pub(crate) faults: u64,
+    failure: Option<Failure>,
+    /// Operations that clients were given.
+    pub(crate) operations: u64,
+}
+
+impl World {
+    /// A new volume, served and attached.
+    pub fn new(config: Config) -> Result<Self, Failure> {
+        let table = Table::new(config.islands);
+        let islands = usize::from(config.islands);
+        let mut rng = Rng::new(config.seed);
+        let nodes = (0..islands)
+            .map(|_| Node {
+                disk: SimDisk::new(rng.bits()),
+                engine: None,
+                port: Port::default(),
+                threads: Vec::new(),
+                going: false,
+                life: 0,
+                fault: Fault::ProcessDeath,
+                held_down: false,
+            })
+            .collect();
+        let mut conns = Vec::new();
+        for client in 0..config.clients {
+            conns.extend((0..islands).map(|to| Conn::new(End::Client(client), to)));
+        }
+        for from in 0..islands {
+            conns.extend((0..islands).filter(|to| *to != from).map(|to| Conn::new(End::Island(from), to)));
+        }
+        let mut world = Self {
+            table,
+            clock: Arc::default(),
+            rng,
+            agenda: BTreeMap::new(),
+            next_event: 0,
+            nodes,
+            clients: Vec::new(),
+            conns,
+            transcript: Transcript::default(),
+            faults: 0,
+            failure: None,
+            operations: 0,
+            config,
+        };
+        for client in 0..world.config.clients {
+            let session = SessionId(client as u64 + 1);
+            let route = Route::new(atoll_route::Config {
+                seed: world.config.seed,
+                table: world.table.clone(),
+                islands: world.islands(),
+                session,
+                mount: world.config.mounts,
+                patience_ms: None,
+            });
+            world.clients.push(Client::new(route, session));
+            let at = world.delay();
+            world.schedule(at, Happening::ClientTick { client });
+        }
+        for island in 0..islands {
+            world.schedule(0, Happening::Start { island, life: 0 });
+        }
+        world.settle()?;
+        world.faults = 0;
+        Ok(world)
+    }
+
+    /// All islands.
+    pub fn islands(&self) -> Vec<IslandId> {
+        (0..self.config.islands).map(IslandId).collect()
+    }
+
+    /// Virtual microseconds since the beginning.
+    pub fn now_us(&self) -> u64 {
+        self.clock.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn now_wall(&self) -> Time {
+        wall(self.now_us())
+    }
+
+    /// A hash of everything that happened so far: equal for equal runs.
+    pub const fn hash(&self) -> u64 {
+        self.transcript.hash()
+    }
+
+    /// Lines of the transcript so far.
+    pub const fn lines(&self) -> u64 {
+        self.transcript.len()
+    }
+
+    /// The last things that happened.
+    pub fn tail(&self, lines: usize) -> String {
+        self.transcript.tail(lines)
+    }
+
+    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        let now = self.now_us();
+        self.transcript.note(now, what);
+    }
+
+    fn delay(&mut self) -> u64 {
+        // Mostly short, so that orders of many kinds come about.
+        let max = self.config.delay_us_max;
+        1 + if self.rng.percent(10) { self.rng.below(max * 10) } else { self.rng.below(max) }
+    }
+
+    fn schedule(&mut self, in_us: u64, what: Happening) {
+        let at = self.now_us() + in_us;
+        self.schedule_at(at, what);
+    }
+
+    fn schedule_at(&mut self, at_us: u64, what: Happening) {
+        self.next_event += 1;
+        self.agenda.insert((at_us, self.next_event), what);
+    }
+
+    // ------------------------------------------------------------------ running
+
+    /// Has the next thing happen.
+    pub fn step(&mut self) -> Result<(), Failure> {
+        let ((at, _), what) = self.agenda.pop_first().expect("clocks tick for ever");
+        self.clock.0.store(at.max(self.now_us()), Ordering::Relaxed);
+        self.happen(what);
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Has everything happen of the next so many microseconds.
+    pub fn run_for(&mut self, us: u64) -> Result<(), Failure> {
+        let until = self.now_us() + us;
+        while self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= until) {
+            self.step()?;
+        }
+        self.clock.0.store(until, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Start { island, life } => self.start_island(island, life),
+            Happening::Tick { island, life } => self.tick_island(island, life),
+            Happening::Go { island, life } => self.go(island, life),
+            Happening::ClientTick { client } => {
+                let now_ms = self.now_us() / 1000;
+                self.with_client(client, &[], |route, out| route.tick(now_ms, out));
+                self.schedule(CLIENT_TICK_US, Happening::ClientTick { client });
+            }
+            Happening::Call { client, token, caller, op, data } => {
+                let now_ms = self.now_us() / 1000;
+                self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
+                self.with_client(client, &[], |route, out| {
+                    route.call(now_ms, &caller, *op, data, token, out);
+                });
+            }
+            Happening::Open { conn } => self.open_conn(conn),
+            Happening::Opened { conn, generation } => self.opened(conn, generation),
+            Happening::Closed { conn, generation } => self.closed(conn, generation),
+            Happening::LinkGone { conn, generation, life } => {
+                let to = self.conns[conn].to;
+                if self.nodes[to].life == life {
+                    let link = link_id(conn, generation);
+                    self.begin(to, None, Event::LinkClosed { link, ended: true });
+                }
+            }
+            Happening::ToIsland { conn, generation, message } => {
+                let c = &mut self.conns[conn];
+                if c.arrives(generation, self.clock.0.load(Ordering::Relaxed), true)
+                    && self.nodes[c.to].engine.is_some()
+                {
+                    if c.busy {
+                        c.unread.push_back(message);
+                    } else {
+                        self.read(conn, message);
+                    }
+                }
+            }
+            Happening::ToClient { conn, generation, message } => {
+                if self.conns[conn].arrives(generation, self.now_us(), false) {
+                    self.to_client(conn, message);
+                }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ islands
+
+    fn start_island(&mut self, island: usize, life: u64) {
+        let node = &mut self.nodes[island];
+        if node.life != life || node.engine.is_some() || node.held_down {
+            return;
+        }
+        node.life += 1;
+        let life = node.life;
+        node.port = Port::default();
+        let setup = Setup {
+            volume: VolumeId(1),
+            island: atoll_island::Config {
+                id: IslandId(island as u16),
+                seed: self.config.seed,
+                table: self.table.clone(),
+                islands: (0..self.config.islands).map(IslandId).collect(),
+                root_mode: 0o755,
+                root_uid: 0,
+                root_gid: 0,
+                rows_max: self.config.rows_max,
+                reserve_bytes: 0,
+            },
+            log: atoll_log::Config {
+                segment_bytes: 1 << 20,
+                record_bytes_max: 768 << 10,
+                buffer_bytes_max: 4 << 20,
+            },
+            snapshot_cache_bytes: 1 << 20,
+            root: false,
+        };
+        let disk = Arc::new(node.disk.clone());
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let opened = Engine::open(disk, setup, Arc::new(node.port.clone()), clock);
+        match opened {
+            Ok((engine, report)) => {
+                self.note(format_args!("island {island}: life {life} begins, {report:?}"));
+                let damaged = report.corrected.iter().find(|(_, what)| what.contains("Damaged"));
+                if let Some((ino, what)) = damaged {
+                    self.fail(format!("island {island}: body {ino} came back as {what}"));
+                }
+                self.nodes[island].engine = Some(engine);
+                self.tick_island(island, life);
+                for conn in 0..self.conns.len() {
+                    let c = &self.conns[conn];
+                    if (c.to == island || c.from == End::Island(island)) && !c.open {
+                        self.try_open(conn);
+                    }
+                }
+            }
+            Err(error) if self.nodes[island].disk.is_dead() => {
+                self.note(format_args!("island {island}: dies while it opens: {error}"));
+                self.die(island);
+            }
+            Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
+        }
+    }
+
+    fn tick_island(&mut self, island: usize, life: u64) {
+        let node = &self.nodes[island];
+        let Some(engine) = node.engine.as_ref().filter(|_| node.life == life) else { return };
+        engine.housekeep();
+        self.after_effects(island);
+        let pause = TICK_US + self.rng.below(100);
+        self.schedule(pause, Happening::Tick { island, life });
+    }
+
+    /// A thread of the island takes a message off a link.
+    fn read(&mut self, conn: usize, message: ToIsland) {
+        let to = self.conns[conn].to;
+        let event = match message {
+            ToIsland::Request { link, id, request, data } => Event::Request { link, id, request, data },
+            ToIsland::Peer(message) => Event::Peer(message),
+        };
+        self.conns[conn].busy = true;
+        self.begin(to, Some(conn), event);
+    }
+
+    fn begin(&mut self, island: usize, reads: Option<usize>, event: Event) {
+        match &event {
+            Event::Request { link, id, request, .. } => {
+                let (session, seq) = (request.session, request.seq);
+                self.note(format_args!(
+                    "island {island}: request {id} of {session} on {:?} seq {seq} {:?}",
+                    conn_of(*link),
+                    request.op
+                ));
+            }
+            Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.peer)),
+            other => self.note(format_args!("island {island}: {other:?}")),
+        }
+        let Some(engine) = &self.nodes[island].engine else { return };
+        let work = engine.begin(event);
+        self.nodes[island].threads.push(Thread { work, reads });
+        self.let_read(island);
+        self.after_effects(island);
+        self.keep_going(island);
+    }
+
+    /// Links are read on where a thread has nothing more to do, or is about to wait for the disk.
+    fn let_read(&mut self, island: usize) {
+        loop {
+            let node = &mut self.nodes[island];
+            let free = node.threads.iter_mut().find_map(|thread| {
+                if thread.work.is_done() || thread.work.is_slow() { thread.reads.take() } else { None }
+            });
+            node.threads.retain(|thread| !thread.work.is_done());
+            let Some(conn) = free else { return };
+            let c = &mut self.conns[conn];
+            c.busy = false;
+            if let Some(message) = c.unread.pop_front() {
+                self.read(conn, message);
+            }
+        }
+    }
+
+    fn keep_going(&mut self, island: usize) {
+        let node = &mut self.nodes[island];
+        if node.going || node.threads.is_empty() {
+            return;
+        }
+        node.going = true;
+        let life = node.life;
+        let pause = self.rng.below(60);
+        self.schedule(pause, Happening::Go { island, life });
+    }
+
+    /// One of the island's threads performs its next effect.
+    fn go(&mut self, island: usize, life: u64) {
+        let node = &mut self.nodes[island];
+        if node.life != life {
+            return;
+        }
+        node.going = false;
+        let Some(engine) = &node.engine else { return };
+        if !node.threads.is_empty() {
+            let chosen = self.rng.index(node.threads.len());
+            engine.go_on(&mut node.threads[chosen].work);
+        }
+        self.after_effects(island);
+        self.let_read(island);
+        self.keep_going(island);
+    }
+
+    /// Delivers what the island has sent; buries it if its disk has died.
+    fn after_effects(&mut self, island: usize) {
+        let outs = self.nodes[island].port.take();
+        let dead = self.nodes[island].disk.is_dead();
+        for out in outs {
+            match out {
+                Out::Client(link, message) => {
+                    let (conn, generation) = conn_of(link);
+                    self.send_to_client(conn, generation, message);
+                }
+                Out::Peer(to, message) => {
+                    let to = usize::from(to.0);
+                    let conn = self.conn_between(End::Island(island), to);
+                    if self.conns[conn].open {
+                        self.send_to_island(conn, ToIsland::Peer(message));
+                    }
+                }
+                Out::Halted(why) if !dead => self.fail(format!("island {island} has halted: {why}")),
+                Out::Halted(_) => {}
+            }
+        }
+        if dead && self.nodes[island].engine.is_some() {
+            self.die(island);
+        }
+    }
+
+    fn die(&mut self, island: usize) {
+        let fault = self.nodes[island].fault;
+        self.faults += 1;
+        self.note(format_args!("island {island}: DIES, {fault:?}"));
+        let node = &mut self.nodes[island];
+        // First the disk: what the old life does while it is taken apart must not reach it.
+        node.disk = node.disk.revive(fault);
+        node.engine = None;
+        node.threads.clear();
+        node.going = false;
+        node.life += 1;
+        let life = node.life;
+        let held = node.held_down;
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            if c.to == island || c.from == End::Island(island) {
+                self.break_conn(conn);
+            }
+        }
+        if !held {
+            let pause = 1000 + self.rng.below(if self.rng.clone().percent(20) { 4_000_000 } else { 300_000 });
+            self.schedule(pause, Happening::Start { island, life });
+        }
+    }
+
+    // ------------------------------------------------------------------- faults
+
+    /// The island's disk dies at its `effects`-th effect from now.
+    pub fn arm(&mut self, island: usize, effects: u64, fault: Fault) {
+        self.note(format_args!("island {island}: will die at effect {effects}, {fault:?}"));
+        self.nodes[island].fault = fault;
+        self.nodes[island].disk.die_after(effects);
+    }
+
+    /// The island ends now, wherever it is.
+    pub fn kill(&mut self, island: usize, fault: Fault) {
+        self.nodes[island].fault = fault;
+        if self.nodes[island].engine.is_some() {
+            self.die(island);
+        }
+    }
+
+    /// Whether the island runs.
+    pub fn is_up(&self, island: usize) -> bool {
+        self.nodes[island].engine.is_some()
+    }
+
+    /// Breaks a link.
+    pub fn break_conn(&mut self, conn: usize) {
+        let now = self.now_us();
+        let (to_late, from_late, closed_late, gone_late) =
+            (self.delay() - 1, self.delay() - 1, self.delay(), self.delay());
+        let c = &mut self.conns[conn];
+        let (from, to, generation) = (c.from, c.to, c.generation);
+        if std::mem::take(&mut c.whole) {
+            // What was sent before the end may still arrive, also from a process that died.
+            c.broken = (generation, now + to_late, now + from_late);
+            self.faults += 1;
+            self.schedule(from_late + closed_late, Happening::Closed { conn, generation });
+            if let End::Client(_) = from {
+                let life = self.nodes[to].life;
+                self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life });
+            }
+        }
+        let c = &mut self.conns[conn];
+        let sender_died = matches!(from, End::Island(i) if self.nodes[i].engine.is_none());
+        if self.nodes[to].engine.is_none() {
+            c.busy = false;
+            c.unread.clear();
+        }
+        if sender_died {
+            c.open = false;
+        }
+    }
+
+    /// Cuts every link between the two halves, or heals all.
+    pub fn partition(&mut self, one_side: impl Fn(End2) -> bool) {
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            let from = match c.from {
+                End::Client(i) => End2::Client(i),
+                End::Island(i) => End2::Island(i),
+            };
+            let cut = one_side(from) != one_side(End2::Island(c.to));
+            self.conns[conn].cut = cut;
+            if cut {
+                self.break_conn(conn);
+            } else if !self.conns[conn].open {
+                self.try_open(conn);
+            }
+        }
+    }
+
+    /// No disk will die, no link is cut, everybody starts.
+    pub fn heal(&mut self) {
+        for island in 0..self.nodes.len() {
+            let node = &mut self.nodes[island];
+            node.held_down = false;
+            if node.engine.is_some() {
+                node.disk.disarm();
+            } else {
+                let life = node.life;
+                self.schedule(1000, Happening::Start { island, life });
+            }
+        }
+        self.partition(|_| true);
+    }
+
+    // -------------------------------------------------------------------- links
+
+    pub(crate) fn conn_between(&self, from: End, to: usize) -> usize {
+        self.conns.iter().position(|c| c.from == from && c.to == to).expect("everybody has a link to everybody")
+    }
+
+    fn end_is_up(&self, end: End) -> bool {
+        match end {
+            End::Client(_) => true,
+            End::Island(i) => self.nodes[i].engine.is_some(),
+        }
+    }
+
+    fn try_open(&mut self, conn: usize) {
+        if !std::mem::replace(&mut self.conns[conn].opening, true) {
+            let pause = self.delay();
+            self.schedule(pause, Happening::Open { conn });
+        }
+    }
+
+    fn open_conn(&mut self, conn: usize) {
+        let c = &self.conns[conn];
+        let possible = !c.cut && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
+        let at = self.now_us() + self.delay();
+        let c = &mut self.conns[conn];
+        c.opening = false;
+        if possible && !c.open && !c.whole {
+            c.whole = true;
+            c.generation += 1;
+            let generation = c.generation;
+            c.last_to_us = at;
+            c.last_from_us = at;
+            self.schedule_at(at, Happening::Opened { conn, generation });
+        }
+    }
+
+    fn opened(&mut self, conn: usize, generation: u64) {
+        let c = &mut self.conns[conn];
+        if !c.whole || c.generation != generation {
+            return;
+        }
+        c.open = true;
+        let (from, island) = (c.from, IslandId(c.to as u16));
+        self.note(format_args!("{from:?} has a link to island {island}"));
+        match from {
+            End::Client(client) => {
+                self.with_client(client, &[], |route, out| route.reachable(island, true, out));
+            }
+            End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: true }),
+        }
+    }
+
+    fn closed(&mut self, conn: usize, generation: u64) {
+        let c = &mut self.conns[conn];
+        if c.generation != generation || c.whole {
+            return;
+        }
+        let was_open = std::mem::take(&mut c.open);
+        let (from, island) = (c.from, IslandId(c.to as u16));
+        if was_open {
+            self.note(format_args!("{from:?} has lost its link to island {island}"));
+            match from {
+                End::Client(client) => {
+                    self.with_client(client, &[], |route, out| route.reachable(island, false, out));
+                }
+                End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: false }),
+            }
+        }
+        self.try_open(conn);
+    }
+
+    fn send_to_island(&mut self, conn: usize, message: ToIsland) {
+        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_to_us);
+        let c = &mut self.conns[conn];
+        c.last_to_us = at;
+        let generation = c.generation;
+        self.schedule_at(at, Happening::ToIsland { conn, generation, message });
+    }
+
+    fn send_to_client(&mut self, conn: usize, generation: u64, message: ToClient) {
+        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_from_us);
+        let c = &mut self.conns[conn];
+        if !c.whole || c.generation != generation {
+            return;
+        }
+        c.last_from_us = at;
+        self.schedule_at(at, Happening::ToClient { conn, generation, message });
+    }
+
+    // ------------------------------------------------------------------ clients
+
+    fn with_client<R>(
+        &mut self,
+        client: usize,
+        data: &[u8],
+        event: impl FnOnce(&mut Route<u64>, &mut RouteOut<u64>) -> R,
+    ) -> R {
+        let mut out = RouteOut::default();
+        let result = event(&mut self.clients[client].route, &mut out);
+        let sends = self.clients[client].perform(out, data);
+        for (island, sent) in sends {
+            let conn = self.conn_between(End::Client(client), usize::from(island.0));
+            if self.conns[conn].open {
+                let link = link_id(conn, self.conns[conn].generation);
+                let (id, request, data) = (sent.id, sent.request, sent.data);
+                self.send_to_island(conn, ToIsland::Request { link, id, request, data });
+            }
+        }
+        result
+    }
+
+    fn to_client(&mut self, conn: usize, message: ToClient) {
+        let (End::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
+        let (island, now_ms) = (IslandId(to as u16), self.now_us() / 1000);
+        self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
+        match message {
+            ToClient::Reply { id, reply, data } => {
+                self.with_client(client, &data, |route, out| route.on_reply(now_ms, island, id, reply, out));
+            }
+            ToClient::Notice(notice) => {
+                self.with_client(client, &[], |route, out| route.on_notice(island, notice, out));
+            }
+        }
+    }
+
+    /// Begins an operation after a pause. Ends when [`World::poll`] says so.
+    pub fn call(&mut self, client: usize, caller: &Caller, op: Op, data: Bytes, in_us: u64) -> u64 {
+        self.operations += 1;
+        let token = self.clients[client].token();
+        let (caller, op) = (caller.clone(), Box::new(op));
+        self.schedule(in_us, Happening::Call { client, token, caller, op, data });
+        token
+    }
+
+    /// How an operation ended, if it has; told once.
+    pub fn poll(&mut self, client: usize, token: u64) -> Option<Done> {
+        self.clients[client].take(token)
+    }
+
+    /// Runs one operation to its end.
+    pub fn run(&mut self, client: usize, caller: &Caller, op: Op, data: Bytes) -> Result<Done, Failure> {
+        let shown = format!("{op:?}");
+        let token = self.call(client, caller, op, data, 0);
+        let until = self.now_us() + PATIENCE_US;
+        loop {
+            if let Some(done) = self.poll(client, token) {
+                return Ok(done);
+            }
+            if self.now_us() > until {
+                return Err(Failure::new(format!("client {client} waits for ever: {shown:.200}")));
+            }
+            self.step()?;
+        }
+    }
+
+    /// The frontend no longer knows these files.
+    pub fn forget(&mut self, client: usize, inos: &[atoll_core::Ino]) {
+        let now_ms = self.now_us() / 1000;
+        self.with_client(client, &[], |route, out| route.forget(now_ms, inos, out));
+    }
+
+    // ------------------------------------------------------------------- at rest
+
+    /// Whether every island serves and every link is open.
+    pub fn is_calm(&self) -> bool {
+        self.conns.iter().all(|c| c.open && c.whole)
+            && self.nodes.iter().all(|n| n.engine.as_ref().is_some_and(|e| e.phase() == Phase::Normal))
+            && self.clients.iter().all(|c| c.route.is_ready())
+    }
+
+    /// What is still under way, although nothing is in its way; none if all is at rest.
+    fn restless(&self) -> Option<String> {
+        if !self.is_calm() {
+            return Some("not everything is up".to_owned());
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            if !node.threads.is_empty() {
+                return Some(format!("island {i} has threads at work"));
+            }
+            let engine = node.engine.as_ref().expect("it is calm");
+            let why = engine.with_island(|island| {
+                let state = island.state();
+                if !island.is_idle() {
+                    return Some("is not idle".to_owned());
+                }
+                if let Some(txn) = state.txn_ids().next() {
+                    return Some(format!("keeps {txn:?}: {:?}", state.txn(txn)));
+                }
+                let outbox = self.islands().into_iter().find(|to| state.outbox(*to).next().is_some());
+                outbox.map(|to| format!("has an outbox for island {to}"))
+            });
+            if let Some(why) = why {
+                return Some(format!("island {i} {why}"));
+            }
+        }
+        None
+    }
+
+    /// Heals everything and waits until nothing is under way any more: that must come to pass.
+    pub fn settle(&mut self) -> Result<(), Failure> {
+        self.heal();
+        let until = self.now_us() + PATIENCE_US;
+        loop {
+            self.run_for(20_000)?;
+            let Some(why) = self.restless() else { return Ok(()) };
+            if self.now_us() > until {
+                return Err(Failure::new(format!("the world does not come to rest: {why}")));
+            }
+        }
+    }
+
+    /// Has every island write a checkpoint, so that its snapshot holds all rows.
+    pub fn checkpoint_all(&mut self) -> Result<(), Failure> {
+        for island in 0..self.nodes.len() {
+            self.begin(island, None, Event::CheckpointWanted);
+        }
+        self.run_for(3 * TICK_US)?;
+        self.settle()
+    }
+
+    /// Has one island make a checkpoint now, if it is up.
+    pub fn checkpoint(&mut self, island: usize) {
+        if self.is_up(island) {
+            self.begin(island, None, Event::CheckpointWanted);
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.note(format_args!("FAILURE {why}"));
+        self.failure.get_or_insert(Failure::new(why));
+    }
+}
+
+/// A participant of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End2 {
+    /// The client of this number.
+    Client(usize),
+    /// The island of this number.
+    Island(usize),
+}
+
+/// A message to a client without its bytes.
+struct Short<'a>(&'a ToClient);
+
+impl std::fmt::Display for Short<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            ToClient::Reply { id, reply, data } => {
+                write!(f, "reply {id} {:?} {} bytes", reply.outcome, data.len())
+            }
+            ToClient::Notice(notice) => write!(f, "{notice:?}"),
+        }
+    }
+}
+

@@ -1,0 +1,255 @@
+//! Questions about volumes, nodes and mounts, and an administrator's orders.
+//!
+//! Only shapes. Nothing here belongs to the path of a file system's operations: a node answers
+//! these whether or not its islands can serve.
+
+use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
+
+use crate::volume::VolumeConfig;
+
+wire_enum! {
+    /// What an administrator's command or a mount asks of a daemon.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Control {
+        /// Who are you, and which volumes do you serve? `ControlReply::Described`.
+        1 => Describe,
+        /// A volume's configuration, by its name. `ControlReply::Volume`.
+        2 => Volume { /// The name.
+            name: String },
+        /// First step of making a volume: keep this, and promise to serve it when told to.
+        /// `ControlReply::Done`.
+        3 => Prepare { /// The volume.
+            config: Box<VolumeConfig>, /// The receiver's number in it.
+            node: NodeId },
+        /// Second step: serve it from now on. `ControlReply::Done`, also if it is served already.
+        4 => Activate { /// The volume.
+            volume: VolumeId },
+        /// Instead of the second step: forget it. `ControlReply::Done`, also if it is not known.
+        5 => Discard { /// The volume.
+            volume: VolumeId },
+        /// What have you done, and how are you? `ControlReply::Status`.
+        6 => Status,
+        /// What do your islands have of this file or directory? `ControlReply::Traces`.
+        7 => Trace { /// The volume.
+            volume: VolumeId, /// The file or directory.
+            ino: Ino },
+    }
+}
+
+wire_enum! {
+    /// What a daemon answers.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum ControlReply {
+        /// It is as ordered.
+        1 => Done,
+        /// It is not: what, why, and what to do next, in at most three lines.
+        2 => Refused { /// The text.
+            text: String },
+        /// Who it is.
+        3 => Described { /// It.
+            daemon: Daemon, /// Its volumes, in the order of their names.
+            volumes: Vec<VolumeSummary> },
+        /// A volume, and the answering daemon's number in it; none if it only shows it.
+        4 => Volume { /// The volume.
+            config: Box<VolumeConfig>, /// The number.
+            node: Option<NodeId>, /// For a mount: where it got the configuration from.
+            from: Vec<String> },
+        /// How it is.
+        5 => Status { /// Whose.
+            daemon: Daemon, /// What it serves.
+            volumes: Vec<VolumeStatus>, /// What it has mounted.
+            mounts: Vec<MountStatus> },
+        /// What its islands have.
+        6 => Traces { /// One an island.
+            traces: Vec<Trace> },
+    }
+}
+
+wire_struct! {
+    /// A process of Atoll.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Daemon {
+        /// Drawn at random when its data directory was made; 0 for a mount without one.
+        pub daemon: u64,
+        /// Its cluster, drawn when the data directory was made; 0 for a mount without one.
+        pub cluster: u64,
+        /// How often it has started.
+        pub incarnation: u32,
+        /// Its process.
+        pub pid: u32,
+        /// Milliseconds since it started.
+        pub up_ms: u64,
+        /// Name and version of its program.
+        pub software: String,
+        /// Its data directory; empty for a mount without one.
+        pub data: String,
+        /// Where it listens.
+        pub addresses: Vec<String>,
+        /// Connections of others to it.
+        pub links: u32,
+    }
+}
+
+wire_struct! {
+    /// A volume in a list.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct VolumeSummary {
+        /// Its id.
+        pub id: VolumeId,
+        /// Its name.
+        pub name: String,
+        /// Version of its table.
+        pub table: u64,
+        /// How many islands it has, on all nodes.
+        pub islands: u32,
+        /// Addresses of its nodes; an empty one serves its own machine only.
+        pub nodes: Vec<String>,
+        /// Why the daemon does not serve its part; none if it does.
+        pub problem: Option<String>,
+    }
+}
+
+wire_struct! {
+    /// A node's part of a volume.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct VolumeStatus {
+        /// The volume.
+        pub volume: VolumeSummary,
+        /// The node's number in it.
+        pub node: NodeId,
+        /// Its islands.
+        pub islands: Vec<IslandStatus>,
+        /// The volume's other nodes, and whether they can be reached from here.
+        pub others: Vec<(NodeId, bool)>,
+        /// Bytes of the native file system.
+        pub bytes: u64,
+        /// Bytes of it that Atoll may still use.
+        pub bytes_available: u64,
+    }
+}
+
+wire_struct! {
+    /// An island.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct IslandStatus {
+        /// Which.
+        pub island: IslandId,
+        /// It serves; otherwise it is starting.
+        pub normal: bool,
+        /// Why it has stopped serving, if it has.
+        pub halted: Option<String>,
+        /// Requests of clients.
+        pub requests: u64,
+        /// Messages of other islands.
+        pub peer_messages: u64,
+        /// Records decided.
+        pub records: u64,
+        /// Rows read from the snapshot.
+        pub loads: u64,
+        /// Checkpoints made.
+        pub checkpoints: u64,
+        /// Clients that are attached.
+        pub sessions: u32,
+        /// Those of them that are mounts.
+        pub mounts: u32,
+    }
+}
+
+wire_struct! {
+    /// A mount.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct MountStatus {
+        /// Name of the volume.
+        pub volume: String,
+        /// Where it is mounted.
+        pub point: String,
+        /// Operations that were asked for.
+        pub calls: u64,
+        /// Requests to islands for them.
+        pub requests: u64,
+        /// Operations that one request to one island answered.
+        pub one_island: u64,
+        /// Directories that it knows.
+        pub dirs: u64,
+        /// Ids that the kernel knows.
+        pub nodes_known: u64,
+        /// What the kernel asked for.
+        pub fuse: Vec<FuseCount>,
+        /// The volume's nodes and whether they are connected; an empty address is this process.
+        pub nodes: Vec<NodeLink>,
+    }
+}
+
+wire_struct! {
+    /// A mount's connection to a node.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NodeLink {
+        /// The node's number.
+        pub node: NodeId,
+        /// Where it listens.
+        pub address: String,
+        /// The islands that it holds.
+        pub islands: Vec<IslandId>,
+        /// The connection is up.
+        pub up: bool,
+    }
+}
+
+wire_struct! {
+    /// How often the kernel asked for an operation.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FuseCount {
+        /// The kernel's name of it.
+        pub operation: String,
+        /// Requests.
+        pub requests: u64,
+        /// Those that were answered with an error.
+        pub errors: u64,
+    }
+}
+
+wire_struct! {
+    /// What an island has of a file or directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Trace {
+        /// The island.
+        pub island: IslandId,
+        /// It owns the directory: it has its names.
+        pub owns: bool,
+        /// The directory is in its skeleton.
+        pub skeleton: bool,
+        /// The file's inode and body are here.
+        pub home: bool,
+        /// The native folder of the island's plain tree, as the node names it.
+        pub tree: String,
+        /// Where the body lies, as the node names it, if the file is at home here.
+        pub body: Option<String>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::NodeConfig;
+    use atoll_core::{Decode, Encode, Table};
+
+    #[test]
+    fn an_order_comes_back_as_it_went() {
+        let config = VolumeConfig {
+            id: VolumeId(7),
+            name: "home".to_owned(),
+            seed: 9,
+            table: Table::new(2),
+            nodes: vec![NodeConfig {
+                node: NodeId(0),
+                address: "a:1".to_owned(),
+                islands: vec![IslandId(0), IslandId(1)],
+            }],
+        };
+        let order = Control::Prepare { config: Box::new(config), node: NodeId(0) };
+        let bytes = order.to_vec();
+        assert_eq!(Control::from_slice(&bytes), Ok(order));
+        assert!(Control::from_slice(&bytes[..bytes.len() - 1]).is_err(), "a short order is refused");
+        assert!(Control::from_slice(&[99]).is_err(), "an order of a newer version is refused");
+    }
+}

@@ -1,0 +1,136 @@
+//! Carried bytes on their way into bodies: kept in memory until a background thread, or the next use
+//! of the body, puts them in place.
+//!
+//! The log has them, so nothing is at risk here: a recovery puts them in place again. A file that is
+//! gone in time never costs a native call. Never reorders the writes of one body.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use atoll_body::{Bodies, BodyError, Born};
+use atoll_core::{IdMap, Ino};
+use atoll_disk::Disk;
+use bytes::Bytes;
+
+const SHARDS: usize = 64;
+/// Bytes that may wait; beyond, whoever brings more puts some in place first.
+const BYTES_MAX: u64 = 24 << 20;
+/// Milliseconds that bytes wait at most while the background thread keeps up.
+pub(crate) const AGE_MS: u64 = 300;
+/// What a write costs in memory beside its bytes.
+const OVERHEAD_BYTES: u64 = 256;
+
+/// One write that waits.
+struct Write {
+    offset: u64,
+    data: Bytes,
+    size: u64,
+    born: Option<Born>,
+}
+
+#[derive(Default)]
+struct Shard {
+    waiting: IdMap<Ino, Vec<Write>>,
+    /// In the order in which their first write came, with the time.
+    order: VecDeque<(u64, Ino)>,
+}
+
+/// Writes that wait, of all bodies of an island.
+pub(crate) struct Behind {
+    shards: Vec<Mutex<Shard>>,
+    bytes: AtomicU64,
+}
+
+impl Default for Behind {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), bytes: AtomicU64::new(0) }
+    }
+}
+
+impl Behind {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
+        self.shards[ino.0 as usize % SHARDS].lock().expect("no panic while it is held")
+    }
+
+    /// Takes a write in. Its bytes are seen by everything that settles the body first.
+    pub(crate) fn put<D: Disk>(
+        &self,
+        bodies: &Bodies<D>,
+        now_ms: u64,
+        (ino, offset, data, size, born): (Ino, u64, Bytes, u64, Option<Born>),
+    ) -> Result<(), BodyError> {
+        let bytes = data.len() as u64 + OVERHEAD_BYTES;
+        let mut shard = self.shard(ino);
+        let writes = shard.waiting.entry(ino).or_default();
+        let first = writes.is_empty();
+        writes.push(Write { offset, data, size, born });
+        if first {
+            shard.order.push_back((now_ms, ino));
+        }
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
+            // The background thread does not keep up: this one helps, with the oldest of this shard.
+            while let Some((_, oldest)) = shard.order.pop_front() {
+                if shard.waiting.contains_key(&oldest) {
+                    self.place(bodies, &mut shard, oldest)?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts everything of a body in place, before it is used in another way.
+    pub(crate) fn settle<D: Disk>(&self, bodies: &Bodies<D>, ino: Ino) -> Result<(), BodyError> {
+        if self.bytes.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let mut shard = self.shard(ino);
+        self.place(bodies, &mut shard, ino)
+    }
+
+    /// Forgets what waits for a body that goes.
+    pub(crate) fn discard(&self, ino: Ino) {
+        let mut shard = self.shard(ino);
+        if let Some(writes) = shard.waiting.remove(&ino) {
+            self.count_out(&writes);
+        }
+    }
+
+    /// Puts in place what came before `before_ms`; all of it with `u64::MAX`.
+    pub(crate) fn settle_older<D: Disk>(&self, bodies: &Bodies<D>, before_ms: u64) -> Result<(), BodyError> {
+        if self.bytes.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        for shard in &self.shards {
+            loop {
+                // Let go of between two bodies, so that nobody waits for more than one.
+                let mut shard = shard.lock().expect("no panic while it is held");
+                match shard.order.front() {
+                    Some((at, ino)) if *at < before_ms => {
+                        let ino = *ino;
+                        shard.order.pop_front();
+                        self.place(bodies, &mut shard, ino)?;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The lock is held meanwhile: who reads the body next finds it done.
+    fn place<D: Disk>(&self, bodies: &Bodies<D>, shard: &mut Shard, ino: Ino) -> Result<(), BodyError> {
+        let Some(writes) = shard.waiting.remove(&ino) else { return Ok(()) };
+        self.count_out(&writes);
+        for write in writes {
+            bodies.write(ino, write.offset, &write.data, write.size, write.born)?;
+        }
+        Ok(())
+    }
+
+    fn count_out(&self, writes: &[Write]) {
+        let bytes = writes.iter().map(|w| w.data.len() as u64 + OVERHEAD_BYTES).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

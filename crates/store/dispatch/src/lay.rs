@@ -1,0 +1,115 @@
+//! Has the view follow the log: takes what has changed, makes it as safe as the view needs it, and
+//! lays it out. Runs on a thread of its own; nothing waits for it.
+
+use std::io;
+use std::sync::Arc;
+
+use atoll_core::{Decode, Ino, Name};
+use atoll_disk::Disk;
+use atoll_proto::{Dir, Entry, Inode, Xattrs};
+use atoll_snapshot::SnapshotError;
+use atoll_state::{Miss, RowKey};
+use atoll_view::{Options, Report, Source, View};
+
+use crate::engine::Engine;
+
+/// Milliseconds between two times that what was laid is made to survive a power cut.
+const SETTLE_MS: u64 = 10_000;
+
+/// The view of one island at work.
+pub struct Laying<D: Disk> {
+    engine: Arc<Engine<D>>,
+    view: View<D>,
+    settled_ms: u64,
+}
+
+impl<D: Disk> std::fmt::Debug for Laying<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Laying").field("island", &self.engine.id()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Laying<D> {
+    /// Opens the view of an island. If its index was lost, everything is laid again.
+    pub fn open(engine: Arc<Engine<D>>, root: bool, devices: bool) -> io::Result<Self> {
+        let options = Options { island: engine.id(), root, devices: root && devices };
+        let mut view = View::open(Arc::clone(engine.disk()), Arc::clone(engine.bodies()), options)?;
+        if view.index_was_lost() {
+            view.lay_all(&crate::whole::WholeState(&engine))?;
+        }
+        Ok(Self { engine, view, settled_ms: 0 })
+    }
+
+    /// Lays what has changed since the last round.
+    pub fn round(&mut self) -> io::Result<Report> {
+        let engine = &self.engine;
+        if engine.is_halted() || engine.with_island(|i| i.state().view_is_drained()) {
+            return Ok(Report::default());
+        }
+        let (upto, (inos, names)) =
+            engine.with_island(|island| (island.state().seq(), island.state_mut().take_view()));
+        // A name must not outlive its record, nor be laid before the bytes behind it are there.
+        engine.sync_upto(upto).map_err(io::Error::other)?;
+        engine.settle_bodies().map_err(io::Error::other)?;
+        let report = self.view.lay(&inos, &names, &CommittedState(engine))?;
+        let now = engine.clock.now().ms;
+        if now >= self.settled_ms + SETTLE_MS {
+            self.settle()?;
+        }
+        Ok(report)
+    }
+
+    /// Makes what was laid survive a power cut.
+    pub fn settle(&mut self) -> io::Result<()> {
+        self.settled_ms = self.engine.clock.now().ms;
+        self.view.settle()?;
+        self.engine.with_island(|island| island.state_mut().view_settled());
+        Ok(())
+    }
+
+    /// Lays until nothing waits, and settles: before the island stops.
+    pub fn drain(&mut self) -> io::Result<Report> {
+        let mut last = Report::default();
+        while !self.engine.is_halted() && !self.engine.with_island(|i| i.state().view_is_drained()) {
+            last = self.round()?;
+        }
+        self.settle()?;
+        Ok(last)
+    }
+}
+
+/// The state as the view reads it, row by row, without bringing rows into memory.
+pub(crate) struct CommittedState<'a, D: Disk>(pub(crate) &'a Engine<D>);
+
+impl<D: Disk> CommittedState<'_, D> {
+    fn row<T: Decode + Clone>(
+        &self,
+        key: RowKey,
+        look: impl FnOnce(&atoll_state::State) -> Result<Option<T>, Miss>,
+    ) -> io::Result<Option<T>> {
+        if let Ok(row) = self.0.with_island(|island| look(island.state())) {
+            return Ok(row);
+        }
+        let bytes = self.0.snapshot().get(&key.to_bytes()).map_err(|e: SnapshotError| io::Error::other(e))?;
+        bytes.map(|b| T::from_slice(&b)).transpose().map_err(io::Error::other)
+    }
+}
+
+impl<D: Disk> Source for CommittedState<'_, D> {
+    fn inode(&self, ino: Ino) -> io::Result<Option<Inode>> {
+        self.row(RowKey::Inode(ino), |state| Ok(state.inode(ino)?.cloned()))
+    }
+
+    fn dir(&self, ino: Ino) -> io::Result<Option<Dir>> {
+        self.row(RowKey::Dir(ino), |state| Ok(state.dir(ino)?.cloned()))
+    }
+
+    fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
+        let cookie = self.0.with_island(|island| island.state().cookie(name.as_bytes()));
+        self.row(RowKey::Entry(dir, cookie, name.clone()), |state| Ok(state.entry(dir, name)?.cloned()))
+    }
+
+    fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
+        self.row(RowKey::Xattrs(ino), |state| Ok(state.xattrs(ino)?.cloned()))
+    }
+}

@@ -1,0 +1,101 @@
+//! All of an island's state, row by row from its snapshot: for checks, and for a view that must be
+//! laid anew. The island must be at rest, with everything in the snapshot.
+
+use std::io;
+
+use atoll_core::{Ino, Name};
+use atoll_disk::Disk;
+use atoll_proto::{Dir, Entry, Inode, Xattrs};
+use atoll_state::{Load, Loaded, RowKey};
+use atoll_view::{Source, Whole};
+
+use crate::engine::Engine;
+use crate::lay::CommittedState;
+use crate::perform::load_from;
+
+const PAGE: usize = 4096;
+
+/// The state of an engine, whole.
+pub struct WholeState<'a, D: Disk>(pub &'a Engine<D>);
+
+impl<D: Disk> WholeState<'_, D> {
+    /// Ids of all rows with this tag, in order.
+    fn ids(&self, tag: u8) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        let mut from = Some(vec![tag]);
+        let pages = std::iter::from_fn(move || {
+            let start = from.take()?;
+            match self.0.snapshot().range(&start, &[tag + 1], PAGE) {
+                Ok(rows) => {
+                    if rows.len() == PAGE {
+                        let mut next = rows[PAGE - 1].0.clone();
+                        next.push(0);
+                        from = Some(next);
+                    }
+                    Some(Ok(rows))
+                }
+                Err(error) => Some(Err(io::Error::other(error))),
+            }
+        });
+        Box::new(pages.flat_map(|page| -> Box<dyn Iterator<Item = io::Result<Ino>>> {
+            match page {
+                Err(error) => Box::new(std::iter::once(Err(error))),
+                Ok(rows) => Box::new(rows.into_iter().map(|(key, _)| match RowKey::from_bytes(&key) {
+                    Some(RowKey::Inode(ino) | RowKey::Dir(ino)) => Ok(ino),
+                    _ => Err(io::Error::other(format!("row {} is none", key.escape_ascii()))),
+                })),
+            }
+        }))
+    }
+}
+
+impl<D: Disk> Source for WholeState<'_, D> {
+    fn inode(&self, ino: Ino) -> io::Result<Option<Inode>> {
+        CommittedState(self.0).inode(ino)
+    }
+
+    fn dir(&self, ino: Ino) -> io::Result<Option<Dir>> {
+        CommittedState(self.0).dir(ino)
+    }
+
+    fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
+        CommittedState(self.0).entry(dir, name)
+    }
+
+    fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
+        CommittedState(self.0).xattrs(ino)
+    }
+}
+
+impl<D: Disk> Whole for WholeState<'_, D> {
+    fn inodes(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        self.ids(b'i')
+    }
+
+    fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        self.ids(b'd')
+    }
+
+    fn names(&self, dir: Ino) -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>> + '_> {
+        let mut from = Some(0);
+        let pages = std::iter::from_fn(move || {
+            let at = from.take()?;
+            match load_from(self.0.snapshot(), &Load::Names { dir, from: at }) {
+                Ok(Loaded::Names { names, to }) => {
+                    from = (to != u64::MAX).then_some(to);
+                    Some(Ok(names))
+                }
+                Ok(Loaded::Row(_)) => unreachable!("names were asked for"),
+                Err(why) => Some(Err(io::Error::other(why))),
+            }
+        });
+        Box::new(pages.flat_map(|page| -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>>> {
+            match page {
+                Err(error) => Box::new(std::iter::once(Err(error))),
+                Ok(names) => Box::new(names.into_iter().map(|(_, name, row)| {
+                    let entry = atoll_core::Decode::from_slice(&row).map_err(io::Error::other)?;
+                    Ok((name, entry))
+                })),
+            }
+        }))
+    }
+}
