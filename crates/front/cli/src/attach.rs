@@ -31,7 +31,8 @@ pub(crate) struct Manner {
 
 /// A way to a node.
 enum Way {
-    Local(Arc<Local<RealDisk>>),
+    /// In this process; others reach it by this address.
+    Local(Arc<Local<RealDisk>>, String),
     Remote(Arc<Remote>, Address),
 }
 
@@ -53,19 +54,19 @@ pub(crate) struct Other {
 /// Makes a client. Nodes that are down are connected when they return.
 pub(crate) fn attach(
     config: VolumeConfig,
-    here: Option<&Arc<Volume<RealDisk>>>,
+    here: Option<(&Arc<Volume<RealDisk>>, String)>,
     others: Vec<Other>,
     manner: Manner,
 ) -> Result<Attached> {
     let session = SessionId(random()?);
     let later: Arc<OnceLock<Weak<Client>>> = Arc::default();
     let (mut ways, mut wires, mut alive) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-    if let Some(volume) = here {
+    if let Some((volume, address)) = here {
         let local = volume.local();
         for island in volume.islands() {
             wires.insert(island, Arc::clone(&local) as Arc<dyn Wire>);
         }
-        ways.insert(volume.node(), Way::Local(local));
+        ways.insert(volume.node(), Way::Local(local, address));
     }
     for other in others {
         let Some(node) = config.nodes.iter().find(|n| n.node == other.node) else { continue };
@@ -94,7 +95,7 @@ pub(crate) fn attach(
     let _ = later.set(Arc::downgrade(&client));
     for way in ways.values() {
         match way {
-            Way::Local(local) => local.connect(Arc::clone(&client) as _),
+            Way::Local(local, _) => local.connect(Arc::clone(&client) as _),
             Way::Remote(remote, _) => {
                 let _ = remote.connect(Duration::ZERO);
             }
@@ -113,7 +114,7 @@ impl Attached {
     pub(crate) fn nodes(&self) -> Vec<NodeLink> {
         let node = |n: &atoll_proto::NodeConfig| {
             let (address, up) = match self.ways.get(&n.node) {
-                Some(Way::Local(_)) => (String::new(), true),
+                Some(Way::Local(_, address)) => (address.clone(), true),
                 Some(Way::Remote(remote, address)) => (address.to_string(), remote.is_up()),
                 None => (n.address.clone(), false),
             };
@@ -127,7 +128,7 @@ impl Attached {
         self.client.stop();
         for way in self.ways.values() {
             match way {
-                Way::Local(local) => local.disconnect(),
+                Way::Local(local, _) => local.disconnect(),
                 Way::Remote(remote, _) => remote.stop(),
             }
         }

@@ -1,12 +1,33 @@
 //! The `atoll` command: reads arguments, composes the parts, prints what happened.
 
+mod ask;
+mod attach;
+mod check;
+mod daemonize;
+mod explain;
 mod files;
+mod helper;
+mod mount;
+mod mount_options;
+mod mounting;
 mod node;
+mod papers;
+mod places;
+mod say;
+mod serve;
 mod signals;
+mod source;
+mod status;
+mod table;
+mod umount;
 mod up;
+mod volume;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+
+/// Longest message about an error, in lines: what, why, what to do next.
+const LINES_MAX: usize = 3;
 
 /// One POSIX file tree out of the disks of several machines.
 #[derive(Debug, Parser)]
@@ -20,18 +41,60 @@ struct Cli {
 enum Command {
     /// Serve and mount a volume on this machine: everything in one process
     Up(up::Up),
+    /// Run a node: serve its part of volumes to other nodes and to mounts
+    Serve(serve::Serve),
+    /// Mount a volume
+    Mount(mount::MountCommand),
+    /// Unmount a volume, and wait until its process has ended
+    Umount(umount::Umount),
+    /// Make and list volumes
+    Volume(volume::Volume),
+    /// Show how nodes, islands and mounts are
+    Status(status::Status),
+    /// Show which island owns what
+    Table(table::Table),
+    /// Show where a file or directory is, and why there
+    Explain(explain::Explain),
+    /// Look for damage in the data directory of a stopped node
+    Check(check::Check),
+    /// Print completions for a shell
+    Completions(papers::Completions),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(papers::Man),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match cli.command {
-        Command::Up(up) => up.run(),
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().map(std::path::PathBuf::from);
+    if name.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == helper::NAME) {
+        return helper::main(arguments);
+    }
+    let result = match Cli::parse().command {
+        Command::Up(command) => command.run(),
+        Command::Serve(command) => command.run(),
+        Command::Mount(command) => command.run(),
+        Command::Umount(command) => command.run(),
+        Command::Volume(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Table(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Check(command) => return command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("atoll: {error:#}");
+        Err(why) => {
+            complain(&why);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what went wrong.
+fn complain(why: &anyhow::Error) {
+    let text = format!("{why:#}");
+    let lines: Vec<&str> = text.lines().take(LINES_MAX).collect();
+    eprintln!("atoll: {}", lines.join("\n"));
 }

@@ -1,36 +1,80 @@
-//! A node in this process: data directory, control store, and the volumes that it serves.
+//! A node in this process: data directory, control store, volumes, and where it listens.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
-use atoll_control::{ControlStore, DataDir, EmbeddedStore};
+use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_proto::{NodeConfig, VolumeConfig};
-use atoll_server::{Volume, VolumeError, VolumeOptions};
+use atoll_rpc::{Address, Listener, Options};
+use atoll_server::{Node, NodeSetup, VolumeError, VolumeOptions};
 
-/// A data directory in use.
-pub(crate) struct Node {
+use crate::places::{SocketPlace, data_socket};
+
+/// The control store of volumes that are being made, in a data directory.
+const PREPARED: &str = "prepared.redb";
+
+/// A daemon: a data directory in use, its volumes, and where it listens.
+pub(crate) struct Daemon {
+    pub(crate) node: Arc<Node<RealDisk>>,
     pub(crate) dir: DataDir,
-    pub(crate) store: EmbeddedStore,
-    incarnation: u32,
+    listeners: Arc<Mutex<Vec<Listener>>>,
+    pub(crate) socket: SocketPlace,
+    /// Where it can be reached by TCP.
+    pub(crate) tcp: Option<Address>,
 }
 
-impl Node {
-    /// Takes the data directory at `path`, making it if there is none.
+/// The runtime options of this process for every volume.
+pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
+    let uid = rustix::process::geteuid();
+    VolumeOptions {
+        rows_max: 40_000,
+        snapshot_cache_bytes: 4 << 20,
+        log: atoll_log::Config::default(),
+        root: uid.is_root(),
+        owner: (uid.as_raw(), rustix::process::getegid().as_raw()),
+        daemon: dir.identity().node,
+        incarnation,
+    }
+}
+
+/// Opens the folder of an island, making it if the volume is new.
+pub(crate) fn open_island(folder: &Path, island: IslandId) -> Result<Arc<RealDisk>, VolumeError> {
+    let path = folder.join(island.to_string());
+    let io = |e| VolumeError::Open(atoll_dispatch::OpenError::Io(island, e));
+    match std::fs::create_dir(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
+        _ => {}
+    }
+    RealDisk::open(&path).map(Arc::new).map_err(io)
+}
+
+impl Daemon {
+    /// Takes the data directory at `path`, making it if there is none. Serves nothing yet.
     pub(crate) fn take(path: &Path) -> Result<Self> {
         let mut dir = DataDir::open_or_create(path)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
+        let prepared = EmbeddedStore::open(&dir.path().join(PREPARED))?;
         let incarnation = dir.begin_incarnation()?;
-        Ok(Self { dir, store, incarnation })
+        let data = std::fs::canonicalize(dir.path())
+            .with_context(|| format!("The data directory {} cannot be used", path.display()))?;
+        let socket = data_socket(&data)?;
+        let node = Node::new(NodeSetup {
+            identity: dir.identity(),
+            options: options(&dir, incarnation),
+            data,
+            store: Box::new(store),
+            prepared: Box::new(prepared),
+            shelf: Box::new(open_island),
+        });
+        Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
     }
 
-    /// The volume of this name, made with so many islands if there is none.
-    pub(crate) fn volume_or_create(&self, name: &str, islands: u16) -> Result<(VolumeConfig, bool)> {
-        if let Some(config) = self.store.volumes()?.into_iter().find(|v| v.name == name) {
-            return Ok((config, false));
-        }
+    /// A volume of this node alone, with so many islands, if there is none of that name. True if it
+    /// was made. `address`: where other machines reach it; empty if they do not.
+    pub(crate) fn make_volume(&self, name: &str, islands: u16, address: String) -> Result<()> {
         let config = VolumeConfig {
             id: VolumeId(random()?),
             name: name.to_owned(),
@@ -38,42 +82,47 @@ impl Node {
             table: Table::new(islands),
             nodes: vec![NodeConfig {
                 node: NodeId(0),
-                address: String::new(),
+                address,
                 islands: (0..islands).map(IslandId).collect(),
             }],
         };
-        self.store.create_volume(&config)?;
-        Ok((config, true))
+        self.node.prepare(&config, NodeId(0))?;
+        self.node.activate(config.id)?;
+        Ok(())
     }
 
-    /// Serves this node's part of a volume.
-    pub(crate) fn serve(&self, config: VolumeConfig, node: NodeId) -> Result<Arc<Volume<RealDisk>>> {
-        let root = rustix::process::geteuid().is_root();
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let options = VolumeOptions {
-            rows_max: 40_000,
-            snapshot_cache_bytes: 4 << 20,
-            log: atoll_log::Config::default(),
-            root,
-            devices: root,
-            owner,
-            daemon: self.dir.identity().node,
-            incarnation: self.incarnation,
-        };
-        let base = self.dir.path().join("islands").join(&config.name);
-        std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
-        let name = config.name.clone();
-        let volume = Volume::open(config, node, &options, |island| {
-            let path = base.join(island.to_string());
-            let io = |e| VolumeError::Open(atoll_dispatch::OpenError::Io(island, e));
-            match std::fs::create_dir(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
-                _ => {}
-            }
-            RealDisk::open(&path).map(Arc::new).map_err(io)
-        })
-        .with_context(|| format!("cannot serve volume {name}"))?;
-        Ok(volume)
+    /// Takes connections on the data directory's socket, and on TCP if an address is given.
+    pub(crate) fn listen(&mut self, tcp: Option<&Address>) -> Result<()> {
+        let mut places = vec![format!("unix:{}", self.socket.shown.display())];
+        let mut listeners = Vec::new();
+        if let Some(address) = tcp {
+            let listener = Listener::start(address, Arc::clone(&self.node) as _, Options::default())?;
+            places.push(listener.address().to_string());
+            self.tcp = Some(listener.address().clone());
+            listeners.push(listener);
+        }
+        listeners.push(Listener::start(&self.socket.address, Arc::clone(&self.node) as _, Options::default())?);
+        *self.listeners.lock().expect("no panic while it is held") = listeners;
+        let counted = Arc::downgrade(&self.listeners);
+        self.node.listens(places, move || {
+            let Some(listeners) = counted.upgrade() else { return 0 };
+            // While all links are being ended nobody is counted.
+            listeners.try_lock().map_or(0, |all| all.iter().map(|l| l.links().len() as u32).sum())
+        });
+        Ok(())
+    }
+
+    /// Stops in order: no more connections, then every volume synced and at rest.
+    pub(crate) fn stop(self) -> Result<()> {
+        for listener in self.listeners.lock().expect("no panic while it is held").iter_mut() {
+            listener.stop();
+        }
+        self.node.forget_process();
+        let failed = self.node.stop();
+        match failed.as_slice() {
+            [] => Ok(()),
+            all => anyhow::bail!("{}.\nWhat was acknowledged is in the log, and comes back at the next start.", all.join("; ")),
+        }
     }
 }
 

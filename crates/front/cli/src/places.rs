@@ -34,6 +34,15 @@ pub(crate) fn data_socket(data: &Path) -> Result<SocketPlace> {
     socket_in(&data, SOCKET)
 }
 
+/// An address as it was shown to people.
+pub(crate) fn reach(shown: &str) -> Result<SocketPlace> {
+    let path = shown.strip_prefix("unix:").map(Path::new);
+    match path.and_then(|p| Some((p.parent()?, p.file_name()?.to_str()?))) {
+        Some((folder, name)) => socket_in(folder, name),
+        None => Ok(SocketPlace { address: shown.parse()?, shown: shown.into(), _folder: None }),
+    }
+}
+
 fn socket_in(folder: &Path, name: &str) -> Result<SocketPlace> {
     let shown = folder.join(name);
     if shown.as_os_str().len() <= UNIX_PATH_BYTES_MAX {

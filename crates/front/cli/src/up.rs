@@ -1,16 +1,17 @@
 //! `atoll up`: serve and mount a volume in one process.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
-use atoll_client::{Client, Wire};
-use atoll_core::{NodeId, SessionId};
-use atoll_fuse::{MountOptions, Mounted};
+use anyhow::{Result, anyhow, bail};
+use atoll_control::check_volume_name;
+use atoll_fuse::MountOptions;
+use atoll_rpc::Address;
 
-use crate::files::ClusterFiles;
-use crate::node::{Node, random};
+use crate::attach::{Manner, Other, attach};
+use crate::mounting::{Mount, check_point};
+use crate::node::Daemon;
+use crate::say;
+use crate::source::Found;
 
 /// Arguments of `atoll up`.
 #[derive(Debug, clap::Args)]
@@ -21,49 +22,87 @@ pub(crate) struct Up {
     /// Where to mount the volume; made if it is not there
     #[arg(long, value_name = "DIR")]
     mount: PathBuf,
-    /// Name of the volume
-    #[arg(long, default_value = "main")]
+    /// Name of the volume; made if there is none
+    #[arg(long, default_value = "main", value_name = "NAME")]
     volume: String,
     /// How many islands a new volume gets
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands: u16,
+    /// Let other machines mount the volume too. There is no authentication: trusted networks only
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<Address>,
 }
 
 impl Up {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
         let stop = crate::signals::block()?;
-        let node = Node::take(&self.data)?;
-        let (config, created) = node.volume_or_create(&self.volume, self.islands)?;
-        let volume = node.serve(config.clone(), NodeId(0))?;
-        let local = volume.local();
-        let wires = volume.islands().into_iter().map(|i| (i, Arc::clone(&local) as Arc<dyn Wire>)).collect();
-        let route = atoll_route::Config {
-            seed: config.seed,
-            table: config.table.clone(),
-            islands: config.islands(),
-            session: SessionId(random()?),
-            mount: true,
-            patience_ms: Some(10_000),
-        };
-        let client = Client::new(route, wires);
-        local.connect(Arc::clone(&client) as _);
-        client.wait_ready(Duration::from_secs(10));
-        if !self.mount.exists() {
-            std::fs::create_dir(&self.mount)
-                .with_context(|| format!("cannot make the mount point {}", self.mount.display()))?;
+        check_volume_name(&self.volume).map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
+        let point = check_point(&self.mount, true)?;
+        if std::path::absolute(&self.data)?.starts_with(&point) {
+            bail!(
+                "The data directory {} would be hidden by the mount on {}.\nPut one of them elsewhere.",
+                self.data.display(),
+                point.display()
+            );
         }
+        let mut daemon = Daemon::take(&self.data)?;
+        let failed = daemon.node.serve_all()?;
+        for why in &failed {
+            eprintln!("atoll: {why}");
+        }
+        let listens = daemon.listen(self.listen.as_ref());
+        let result = listens.and_then(|()| self.serve(&daemon, &point, &stop));
+        let stopped = daemon.stop();
+        result.and(stopped)
+    }
+
+    fn serve(&self, daemon: &Daemon, point: &std::path::Path, stop: &crate::signals::Signals) -> Result<()> {
+        let mut is_new = false;
+        let volume = match daemon.node.volume(&self.volume) {
+            Some(volume) => volume,
+            None => {
+                let address = daemon.tcp.as_ref().map(ToString::to_string).unwrap_or_default();
+                daemon.make_volume(&self.volume, self.islands, address)?;
+                is_new = true;
+                daemon.node.volume(&self.volume).ok_or_else(|| anyhow!("The new volume is not served."))?
+            }
+        };
+        let config = volume.config().clone();
+        let found =
+            Found { config: config.clone(), teller: daemon.socket.address.clone(), node: Some(volume.node()) };
+        let mut others = found.addresses()?;
+        others.retain(|(node, _)| *node != volume.node());
+        let alive = Found::alive(&others);
+        let others = others.into_iter().zip(alive);
+        let others = others.map(|((node, address), alive)| Other { node, address, alive }).collect();
+        let manner = Manner { mount: true, patience_ms: Some(10_000) };
+        let socket = format!("unix:{}", daemon.socket.shown.display());
+        let attached = attach(config.clone(), Some((&volume, socket.clone())), others, manner)?;
         let options = MountOptions::new(&self.volume);
-        let files = Arc::new(ClusterFiles(Arc::clone(&client)));
-        let mounted = Mounted::new(files, &self.mount, &options, atoll_fuse::Config::default())?;
-        println!("volume   {} ({})", self.volume, if created { "new" } else { "found" });
-        println!("mounted  {}", self.mount.display());
-        println!("data     {}", self.data.display());
+        let mount = Mount::new(attached, point, &options, atoll_fuse::Config::default())?;
+        daemon.node.mounted(mount.status());
+        // Whoever unmounts it ends the process as a signal does.
+        mount.when_ended(crate::signals::end_this_process)?;
+        let data = std::fs::canonicalize(daemon.dir.path()).unwrap_or_else(|_| self.data.clone());
+        let islands = volume.islands().len();
+        let how = if is_new { "new" } else { "found" };
+        let word = if islands == 1 { "island" } else { "islands" };
+        say::line(format_args!("volume   {} ({how}, {islands} {word})", self.volume));
+        say::line(format_args!("mounted  {}", mount.point().display()));
+        say::line(format_args!("data     {}", data.display()));
+        say::line(format_args!(
+            "plain    {}/*/tree",
+            data.join(atoll_server::ISLANDS).join(&self.volume).display()
+        ));
+        say::line(format_args!("socket   {socket}"));
+        if let Some(tcp) = &daemon.tcp {
+            say::line(format_args!("listens  {tcp}"));
+        }
+        say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
         stop.wait();
-        mounted.unmount();
-        client.stop();
-        local.disconnect();
-        volume.stop()?;
+        daemon.node.forget_process();
+        mount.end();
         Ok(())
     }
 }

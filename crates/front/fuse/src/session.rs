@@ -68,8 +68,9 @@ pub enum Locks {
 /// How a mount is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Threads that wait for requests. Two serve one busy client best; more are added, up to 32,
-    /// while operations are slow.
+    /// Threads that wait for requests, at most, while operations are fast. One serves one client
+    /// best, because it mostly runs where the client does; the others join while requests queue up.
+    /// More are added, up to 32, while operations are slow.
     pub readers: usize,
     /// What the kernel may keep.
     pub keep: Keep,
@@ -97,7 +98,9 @@ impl Default for Config {
 /// The readers of a mount: how many wait for requests, and how far the mount has come.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    wanted: usize,
+    /// As many as requests ask for now, from 1 to `most`.
+    wanted: AtomicUsize,
+    most: usize,
     /// Those in read(2), or on their way there.
     idle: AtomicUsize,
     state: Mutex<State>,
@@ -134,7 +137,8 @@ pub(crate) enum NotStarted {
 impl Readers {
     fn new(wanted: usize) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { wanted: wanted.clamp(1, READERS_MAX), idle: 0.into(), state, changed }
+        let most = wanted.clamp(1, READERS_MAX);
+        Self { wanted: 1.into(), most, idle: 0.into(), state, changed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,10 +147,14 @@ impl Readers {
 
     /// To be called by a reader that is about to be busy for long.
     pub(crate) fn keep_one_reading(core: &Arc<Core>) {
-        let readers = &core.readers;
-        if readers.idle.load(SeqCst) > 0 {
-            return;
+        if core.readers.idle.load(SeqCst) == 0 {
+            Self::add(core);
         }
+    }
+
+    /// One more reader.
+    fn add(core: &Arc<Core>) {
+        let readers = &core.readers;
         let mut state = readers.lock();
         if state.phase == Phase::Ended {
             return;
@@ -162,15 +170,28 @@ impl Readers {
         }
     }
 
+    /// Requests queue up, or have stopped to: as many read as can keep up.
+    fn adapt(core: &Arc<Core>, queue: &mut Queue, waited: Duration) {
+        let wanted = core.readers.wanted.load(SeqCst);
+        match queue.judge(waited) {
+            Some(true) if wanted < core.readers.most => {
+                core.readers.wanted.store(wanted + 1, SeqCst);
+                Self::add(core);
+            }
+            Some(false) if wanted > 1 => core.readers.wanted.store(wanted - 1, SeqCst),
+            _ => {}
+        }
+    }
+
     /// Waits while enough others read. False when the mount has ended.
     fn park(&self) -> bool {
-        if self.idle.load(SeqCst) < self.wanted {
+        if self.idle.load(SeqCst) < self.wanted.load(SeqCst) {
             self.idle.fetch_add(1, SeqCst);
             return true;
         }
         let mut state = self.lock();
         // Whoever went busy meanwhile has not seen this thread among the parked ones.
-        if self.idle.load(SeqCst) < self.wanted {
+        if self.idle.load(SeqCst) < self.wanted.load(SeqCst) {
             self.idle.fetch_add(1, SeqCst);
             return true;
         }
@@ -196,6 +217,40 @@ impl Readers {
     }
 }
 
+/// What a reader has seen lately of how requests come.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Positive: so many requests in a row were there already. Negative: had to be waited for.
+    run: i32,
+}
+
+impl Queue {
+    /// A request that came so soon was there already.
+    const WAITED: Duration = Duration::from_nanos(1_500);
+    /// Requests in a row after which there is work for one more reader.
+    const BUSY: i32 = 32;
+    /// Requests in a row after which there is work for one less.
+    const CALM: i32 = -512;
+
+    /// Whether one more reader is needed, or one less.
+    fn judge(&mut self, waited: Duration) -> Option<bool> {
+        let queued = waited < Self::WAITED;
+        self.run = match (queued, self.run) {
+            (true, run) => run.max(0) + 1,
+            (false, run) => run.min(0) - 1,
+        };
+        let verdict = match self.run {
+            Self::BUSY => Some(true),
+            Self::CALM => Some(false),
+            _ => None,
+        };
+        if verdict.is_some() {
+            self.run = 0;
+        }
+        verdict
+    }
+}
+
 /// One more reader, which counts as idle from now on.
 fn spawn(core: &Arc<Core>, state: &mut State) -> std::io::Result<()> {
     let mine = Arc::clone(core);
@@ -217,12 +272,15 @@ fn read_requests(core: &Arc<Core>) {
     let mut inbox = Inbox::new();
     let mine = Arc::clone(core);
     handover::before_slow(move || Readers::keep_one_reading(&mine));
+    let mut queue = Queue::default();
     loop {
+        let began = Instant::now();
         let received = inbox.receive(&core.device);
         core.readers.idle.fetch_sub(1, SeqCst);
         if received.is_err() {
             break;
         }
+        Readers::adapt(core, &mut queue, began.elapsed());
         let extended = core.agreed.get().is_some_and(|agreed| agreed.flags & init::SETXATTR_EXT != 0);
         if let Some((header, request)) = parse(inbox.message(), extended) {
             // A write's payload leaves the buffer whole, so nothing may point into it any more.
@@ -303,12 +361,7 @@ impl Session {
         });
         {
             let mut state = core.readers.lock();
-            for at in 0..core.readers.wanted {
-                match spawn(&core, &mut state) {
-                    Err(why) if at == 0 => return Err(why),
-                    _ => {}
-                }
-            }
+            spawn(&core, &mut state)?;
         }
         Ok(Self { core })
     }

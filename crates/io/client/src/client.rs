@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use atoll_core::{Ino, IslandId, VolumePath};
+use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Op};
 use atoll_proto::{Notice, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
@@ -132,6 +132,11 @@ impl Client {
     /// Directories that it knows.
     pub fn dirs_len(&self) -> usize {
         self.lock().dirs().len()
+    }
+
+    /// The placement key of a directory that it knows.
+    pub fn key_of(&self, ino: Ino) -> Option<Key> {
+        self.lock().dirs().get(ino).map(|known| known.key)
     }
 
     /// Waits until every island that can be reached knows the session, or the time is over.

@@ -9,7 +9,6 @@ mod local;
 mod member;
 mod node;
 mod orders;
-mod quiet;
 mod switch;
 mod volume;
 

@@ -35,6 +35,24 @@ impl<D: Disk> Node<D> {
         self.about.lock().expect("no panic while it is held").mounts.push(Box::new(status));
     }
 
+    /// Names of the volumes that it serves or should serve, in order.
+    pub fn names(&self) -> Vec<String> {
+        let parts = self.parts.read().expect("no panic while it is held");
+        let mut names: Vec<_> = parts.values().map(|part| part.config().name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Where each volume's configuration has this node, if others are to reach it.
+    pub fn own_addresses(&self) -> Vec<(String, String)> {
+        let parts = self.parts.read().expect("no panic while it is held");
+        let own = parts.values().filter_map(|part| {
+            let me = part.config().nodes.iter().find(|n| Some(n.node) == part.node())?;
+            Some((part.config().name.clone(), me.address.clone()))
+        });
+        own.filter(|(_, address)| !address.is_empty()).collect()
+    }
+
     /// Forgets what it was told of its process. The mounts and listeners are gone.
     pub fn forget_process(&self) {
         *self.about.lock().expect("no panic while it is held") = About::default();

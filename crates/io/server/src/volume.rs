@@ -210,7 +210,6 @@ impl<D: Disk> Volume<D> {
         };
         let volume = Arc::downgrade(self);
         let lay = move || {
-            crate::quiet::lower_priority();
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
                 volume.lay();
                 drop(volume);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 /// Lines that are kept.
-const TAIL_LINES: usize = 400;
+const TAIL_LINES: usize = 4000;
 /// Bytes of a line; what is longer is cut.
 const LINE_BYTES: usize = 260;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_core::{IslandId, SessionId, Table, Time, VolumeId};
-use atoll_disk::Fault;
-use atoll_disk::sim::SimDisk;
+
+use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, Setup, Work};
 use atoll_island::{Event, Now, Phase};
 use atoll_model::Rng;
@@ -579,7 +579,7 @@ impl World {
             let node = &mut self.nodes[island];
             node.held_down = false;
             if node.engine.is_some() {
-                node.disk.disarm();
+                node.disk.die_after(u64::MAX);
             } else {
                 let life = node.life;
                 self.schedule(1000, Happening::Start { island, life });
@@ -747,6 +747,13 @@ impl World {
     pub fn forget(&mut self, client: usize, inos: &[atoll_core::Ino]) {
         let now_ms = self.now_us() / 1000;
         self.with_client(client, &[], |route, out| route.forget(now_ms, inos, out));
+    }
+
+    /// No frontend knows these files and directories any more.
+    pub(crate) fn forget_all(&mut self, inos: &[atoll_core::Ino]) {
+        for client in 0..self.clients.len() {
+            self.forget(client, inos);
+        }
     }
 
     // ------------------------------------------------------------------- at rest

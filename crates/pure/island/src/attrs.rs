@@ -196,9 +196,11 @@ impl Island {
         let namespace = xattr::may_write(call.caller(), owned, access.as_ref(), name, change)?;
         let mut bits = owned.mode;
         let there = xattrs.get(name).is_some();
+        let is_acl = matches!(namespace, Namespace::AccessAcl | Namespace::DefaultAcl);
         match (value, namespace) {
-            (Some((_, XattrMode::Create)), _) if there => return Err(Errno::EEXIST.into()),
-            (Some((_, XattrMode::Replace)), _) if !there => return Err(Errno::ENODATA.into()),
+            // Linux does not ask for ACLs whether there is one.
+            (Some((_, XattrMode::Create)), _) if there && !is_acl => return Err(Errno::EEXIST.into()),
+            (Some((_, XattrMode::Replace)), _) if !there && !is_acl => return Err(Errno::ENODATA.into()),
             (Some((value, _)), Namespace::AccessAcl) => {
                 let parsed = acl::Acl::parse(value)?;
                 let (acl, new_bits) = acl::set_access(call.caller(), owned, parsed, kill_sgid)?;
@@ -223,7 +225,9 @@ impl Island {
             }
             // Taking away an ACL that is not there is fine, as Linux has it.
             (None, Namespace::AccessAcl | Namespace::DefaultAcl) => {
-                xattrs.remove(name);
+                if !xattrs.remove(name) {
+                    return Ok(Step::Looked(done()));
+                }
             }
             (None, _) => {
                 if !xattrs.remove(name) {

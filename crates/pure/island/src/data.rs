@@ -411,11 +411,13 @@ impl Island {
     }
 
     /// The rows of a file that grows to `len` with a hole, as far as its last block is concerned.
-    fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64) {
-        if let Some(block) = sum::growing_block(size, len)
-            && let Ok(sums) = self.state.sums(ino, block, 1)
-        {
-            let (block, sum) = sum::sum_after_growing(size, len, (block, sums[0]));
+    /// `zeroed`: checksums that the same decision gives to blocks from the first one on.
+    fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64, zeroed: (u64, &[u32])) {
+        let Some(block) = sum::growing_block(size, len) else { return };
+        let new = block.checked_sub(zeroed.0).and_then(|i| zeroed.1.get(i as usize)).copied();
+        let now = new.or_else(|| self.state.sums(ino, block, 1).ok().map(|sums| sums[0]));
+        if let Some(now) = now {
+            let (block, sum) = sum::sum_after_growing(size, len, (block, now));
             decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
         }
     }
@@ -435,21 +437,24 @@ impl Island {
         };
         let mut decision = Decision::new();
         let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
+        let new: Vec<u32> = (first..first + count)
+            .map(|block| edges.iter().find(|(b, _)| *b == block).map_or(0, |(_, sum)| *sum))
+            .collect();
         if count > 0 {
             let old = self.state.sums(ino, first, count).expect("loaded before");
-            let new: Vec<u32> = (first..first + count)
-                .map(|block| edges.iter().find(|(b, _)| *b == block).map_or(0, |(_, sum)| *sum))
-                .collect();
             let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
             row.attr.blocks = (row.attr.blocks + used(&new) * 8).saturating_sub(used(&old) * 8);
-            decision.push(Change::Sums { ino, first, sums: new });
+            decision.push(Change::Sums { ino, first, sums: new.clone() });
         }
         let now = self.time();
         row.attr.mtime = now;
         row.attr.ctime = now;
+        if !call.caller().is_root() {
+            row.attr.mode = perm::kill_set_id(row.attr.mode);
+        }
         let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
         if grows {
-            self.grow(&mut decision, ino, size, offset + len);
+            self.grow(&mut decision, ino, size, offset + len, (first, &new));
             row.attr.size = offset + len;
         }
         let attr = row.attr;
@@ -490,9 +495,12 @@ impl Island {
         let now = self.time();
         row.attr.mtime = now;
         row.attr.ctime = now;
+        if !call.caller().is_root() {
+            row.attr.mode = perm::kill_set_id(row.attr.mode);
+        }
         let end = offset + len;
         if !keep_size && end > size {
-            self.grow(&mut decision, ino, size, end);
+            self.grow(&mut decision, ino, size, end, (0, &[]));
             row.attr.size = end;
         }
         row.attr.blocks = row.attr.blocks.max(blocks(end) * 8);
@@ -549,7 +557,9 @@ impl Island {
             attr: body_attr(&target),
         };
         let then = Then::InPlace { to, offset: to_offset, len, size: target.size };
-        let ticket = self.ticket(InBody::Asked { ino: from, how: Use::Shared, call: None, then });
+        // Within one file there is one gate.
+        let how = if from == to { Use::Exclusive } else { Use::Shared };
+        let ticket = self.ticket(InBody::Asked { ino: from, how, call: None, then });
         self.body_after(ticket, op, after);
         Ok(Step::Later(Later::Body(ticket)))
     }
@@ -676,7 +686,10 @@ impl Island {
         size: u64,
         new: &BlockSums,
     ) -> Result<Step, Stop> {
-        let kill = matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
+        let kill = match call.request.op {
+            ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
+            _ => !call.caller().is_root(),
+        };
         // Only the count of used blocks depends on the old ones.
         let old = self.old_sums(ino, offset, len, size).unwrap_or_else(|_| new.clone());
         let missing = [Change::Sums { ino, first: new.first, sums: new.sums.clone() }]

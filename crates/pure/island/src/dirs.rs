@@ -49,7 +49,8 @@ impl Island {
             ino,
             key,
             place: Place { version: stamp, parent: dir, name: Some(name.clone()) },
-            fixed: Static { version: stamp, mode: born.mode, uid: born.uid, gid: born.gid },
+            // The first of its owner's versions: stamps of two islands cannot be compared.
+            fixed: Static { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
             xattrs,
         };
         if owner == self.config.id {
@@ -402,4 +403,3 @@ pub(crate) fn staged_dir(decision: &Decision, ino: Ino) -> Option<Dir> {
         _ => None,
     })
 }
-

@@ -168,7 +168,7 @@ impl Island {
         }
         let Some((last, _)) = fresh.last() else {
             // A repetition, or nothing to do: the sender may have missed the answer.
-            self.send(self.state.seq(), from, Peer::Applied { upto: seen, synced: false });
+            self.send(0, from, Peer::Applied { upto: seen, synced: false });
             return Ok(());
         };
         let mut decision = Decision::new();
@@ -178,7 +178,8 @@ impl Island {
         decision.push(Change::Clock { island: from, stamp: *last });
         let seq = self.decide(decision);
         self.journal.to_confirm.insert(from, (seq, *last));
-        self.send(seq, from, Peer::Applied { upto: *last, synced: false });
+        // Before it is written: if this island dies now, it gets the entries again before it serves.
+        self.send(0, from, Peer::Applied { upto: *last, synced: false });
         self.caught_up();
         Ok(())
     }
@@ -323,6 +324,9 @@ impl Island {
             decision.no_dir(at);
             if row.has_xattrs {
                 decision.xattrs(at, None);
+            }
+            if row.owned.is_some() {
+                self.drop_locks(decision, at);
             }
             self.skeleton_name(decision, &row.place, at, false);
             let parent = row.place.parent;

@@ -217,8 +217,6 @@ pub struct Island {
     /// Files with bytes in place that no body sync has covered.
     pub(crate) unsynced_bodies: IdSet<Ino>,
     pub(crate) recovery: Recovery,
-    /// The incarnation in which each island was last heard of.
-    pub(crate) incarnations: IdMap<IslandId, u32>,
     checkpoint: Option<Checkpointing>,
     checkpoint_ms: u64,
     hidden: VecDeque<Call>,
@@ -274,7 +272,6 @@ impl Island {
             touched: IdSet::default(),
             unsynced_bodies: IdSet::default(),
             recovery: Recovery::default(),
-            incarnations: IdMap::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
             hidden: VecDeque::new(),
@@ -356,6 +353,12 @@ impl Island {
     /// What it knows of its volume.
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// True if somebody waits for a record to be committed. What nobody waits for is written along
+    /// with it, or a moment later: until it is, another island has it and tells it again.
+    pub fn wants_write(&self) -> bool {
+        !self.gated.is_empty()
     }
 
     /// True if nothing is under way: no record unwritten, no request waiting for a body.

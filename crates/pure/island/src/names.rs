@@ -187,14 +187,10 @@ impl Island {
         if row.has_xattrs {
             decision.xattrs(ino, None);
         }
-        if row.attr.kind == Kind::Regular {
-            if row.attr.size > 0 {
-                decision.push(Change::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
-            }
-            if matches!(self.state.locks(ino), Ok(Some(_)) | Err(_)) {
-                decision.push(Change::Locks { ino, row: None });
-            }
+        if row.attr.kind == Kind::Regular && row.attr.size > 0 {
+            decision.push(Change::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
         }
+        self.drop_locks(decision, ino);
         decision.body(BodyChange::Drop { ino });
         let seq = self.state.seq() + 1;
         self.drop_body(ino, seq);
@@ -217,6 +213,15 @@ impl Island {
         self.name_is_free(dir, new_name)?;
         let old = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
         let new = self.state.entry(dir, new_name)?;
+        // As Linux has it: what the names are comes before who asks.
+        match (mode, new) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST.into()),
+            (RenameMode::Exchange, None) => return Err(Errno::ENOENT.into()),
+            (_, Some(new)) if new.ino == old.ino => {
+                return Ok(Step::Looked(ok(Answer::Removed { orphan: None }, None)));
+            }
+            _ => {}
+        }
         self.may_delete(call.caller(), dir, parent, self.owner_of(old)?)?;
         match new {
             Some(new) => self.may_delete(call.caller(), dir, parent, self.owner_of(new)?)?,
@@ -224,11 +229,6 @@ impl Island {
         }
         let (parent, old, new) = (parent.clone(), old.clone(), new.cloned());
         match (mode, new) {
-            (RenameMode::NoReplace, Some(_)) => Err(Errno::EEXIST.into()),
-            (RenameMode::Exchange, None) => Err(Errno::ENOENT.into()),
-            (_, Some(new)) if new.ino == old.ino => {
-                Ok(Step::Looked(ok(Answer::Removed { orphan: None }, None)))
-            }
             (RenameMode::Exchange, Some(new)) => {
                 self.exchange(call, dir, &parent, (name, old), (new_name, new))
             }

@@ -85,7 +85,7 @@ impl Island {
         }
         // Whichever side was away: both ask and both tell.
         self.send(self.state.seq(), island, Peer::Hello);
-        self.retell(island, false);
+        self.retell(island, |_| true);
         self.resend(island, Stamp::default());
     }
 
@@ -110,14 +110,12 @@ impl Island {
         }
         match &message.peer {
             Peer::Hello => {
-                let lost = self.recovery_seen(from, message.incarnation);
-                self.retell(from, lost);
+                self.retell(from, |_| true);
                 self.resend(from, Stamp::default());
                 self.send(self.state.seq(), from, Peer::HelloDone);
                 Ok(())
             }
             Peer::HelloDone => {
-                self.recovery_seen(from, message.incarnation);
                 self.heard(from);
                 Ok(())
             }
@@ -145,13 +143,6 @@ impl Island {
                 Ok(())
             }
         }
-    }
-
-    /// Notes an island's incarnation; true if it is a new one since the last time.
-    fn recovery_seen(&mut self, from: IslandId, incarnation: u32) -> bool {
-        let known = self.incarnations.insert(from, incarnation);
-        // After this island's own start nobody knows what the other has lost meanwhile.
-        known.is_none_or(|known| known != incarnation)
     }
 
     fn heard(&mut self, island: IslandId) {

@@ -220,6 +220,7 @@ impl Island {
         if row.orphan_of.is_empty() {
             self.drop_file(decision, &row);
         } else {
+            self.drop_session_locks(decision, session, ino);
             decision.inode(row);
         }
     }

@@ -7,7 +7,7 @@
 use atoll_core::map::IdMap;
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId, Name, TxnId};
+use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
 use atoll_posix::Errno;
 use atoll_proto::row::TxnState;
 use atoll_proto::{Outcome, Peer, PeerMessage, Txn, Vote, Work};
@@ -29,6 +29,8 @@ pub(crate) struct Txns {
     /// they are synced.
     unconfirmed: Vec<(u64, TxnId, IslandId)>,
     retell_ms: u64,
+    /// Up to which stamp of each coordinator transactions were there when they were told last.
+    told_before: BTreeMap<IslandId, Stamp>,
 }
 
 /// A transaction that this island coordinates and has not decided.
@@ -85,7 +87,7 @@ impl Island {
             self.txns.names.insert((dir, name.clone()), txn);
         }
         // What the chain of ancestors shows must be committed before another island builds on it.
-        self.send(self.state.seq(), partner, Peer::Prepare { txn, work: work.clone() });
+        self.send(self.state.seen(), partner, Peer::Prepare { txn, work: work.clone() });
         self.txns.begun.insert(txn, Begun { partner, dir, names, work, call: None });
         Ok(Step::Later(Later::Txn(txn)))
     }
@@ -212,7 +214,7 @@ impl Island {
         }
         if self.state.txn(txn).is_some() {
             // A repetition.
-            self.send(self.state.seq(), from, Peer::Voted { txn, vote: Vote::Yes });
+            self.send(0, from, Peer::Voted { txn, vote: Vote::Yes });
             return Ok(());
         }
         if matches!(work, Work::Adopt { .. }) {
@@ -241,8 +243,10 @@ impl Island {
             Ok(()) => {
                 let row = Txn { state: TxnState::Prepared, partner: from, work: work.clone() };
                 decision.txn(txn, Some(row));
-                let seq = self.decide(decision);
-                self.send(seq, from, Peer::Voted { txn, vote: Vote::Yes });
+                self.decide(decision);
+                // Before it is written: if this island dies now, the coordinator, which has logged what
+                // the work is, tells it again before this island serves.
+                self.send(0, from, Peer::Voted { txn, vote: Vote::Yes });
             }
             Err(vote) => self.send(0, from, Peer::Voted { txn, vote }),
         }
@@ -288,7 +292,7 @@ impl Island {
                     let seq = self.decide(decision);
                     self.txns.unconfirmed.push((seq, txn, from));
                 } else {
-                    self.send(0, from, Peer::Stable { txns: vec![txn] });
+                    self.send(0, from, Peer::Ask { txn });
                 }
             }
             (None, false) => {}
@@ -323,9 +327,9 @@ impl Island {
         if txn.coordinator != self.config.id || self.txns.begun.contains_key(&txn) {
             return;
         }
-        // No row and not under way: it was never committed (presumed abort).
-        let commit = self.state.txn(txn).is_some();
-        self.send(self.state.seq(), from, Peer::Decided { txn, commit, work: None });
+        // No row and not under way: it was never committed (presumed abort), or is long done.
+        let work = self.state.txn(txn).map(|row| Box::new(row.work.clone()));
+        self.send(self.state.seq(), from, Peer::Decided { txn, commit: work.is_some(), work });
     }
 
     pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[TxnId]) {
@@ -368,21 +372,21 @@ impl Island {
         self.confirm_applied();
     }
 
-    /// Tells a partner that came back what it may have missed. `lost`: it started uncleanly, so
-    /// that its part may be gone.
-    pub(crate) fn retell(&mut self, to: IslandId, lost: bool) {
+    /// Tells a partner what it may have missed, of the transactions of which `which` says so.
+    pub(crate) fn retell(&mut self, to: IslandId, which: impl Fn(TxnId) -> bool) {
         let rows: Vec<(TxnId, Txn)> = self
             .state
             .txn_ids()
             .filter_map(|txn| self.state.txn(txn).map(|row| (txn, row.clone())))
-            .filter(|(_, row)| row.partner == to)
+            .filter(|(txn, row)| row.partner == to && which(*txn))
             .collect();
         let seq = self.state.seq();
         for (txn, row) in rows {
             let mine = txn.coordinator == self.config.id;
             match row.state {
                 TxnState::Committed if mine => {
-                    let work = lost.then(|| Box::new(row.work));
+                    // With all that it is: the participant may have lost its part.
+                    let work = Some(Box::new(row.work));
                     self.send(seq, to, Peer::Decided { txn, commit: true, work });
                 }
                 TxnState::Prepared => self.send(seq, to, Peer::Ask { txn }),
@@ -414,8 +418,15 @@ impl Island {
         }
         if self.now.ms >= self.txns.retell_ms + RETELL_MS {
             self.txns.retell_ms = self.now.ms;
+            // What was there at the last time already.
+            let old = std::mem::take(&mut self.txns.told_before);
+            for txn in self.state.txn_ids() {
+                let last = self.txns.told_before.entry(txn.coordinator).or_default();
+                *last = txn.stamp.max(*last);
+            }
+            let is_old = |txn: TxnId| old.get(&txn.coordinator).is_some_and(|last| txn.stamp <= *last);
             for island in self.others().filter(|i| self.is_reachable(*i)).collect::<Vec<_>>() {
-                self.retell(island, false);
+                self.retell(island, is_old);
             }
             self.stable();
         }

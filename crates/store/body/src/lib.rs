@@ -70,8 +70,7 @@ impl Default for Options {
     }
 }
 
-/// The path of a body's native file beneath the disk's folder. Ids that follow each other lie in
-/// different folders.
+/// The path of a body's native file beneath the disk's folder.
 pub fn path_of(prefix: &[u8], ino: Ino) -> Vec<u8> {
     let mut path = folder_path(prefix, folder_of(ino));
     path.extend_from_slice(format!("/{:016x}", ino.0).as_bytes());
@@ -87,8 +86,10 @@ pub fn ino_of(name: &[u8]) -> Option<Ino> {
     u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok().map(Ino)
 }
 
+/// Files that are made one after the other lie together, so that a native file system keeps them
+/// near each other; over time all folders fill evenly.
 const fn folder_of(ino: Ino) -> u8 {
-    ino.0 as u8
+    (ino.0 >> 8) as u8
 }
 
 fn folder_path(prefix: &[u8], folder: u8) -> Vec<u8> {

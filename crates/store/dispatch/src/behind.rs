@@ -82,7 +82,7 @@ impl Behind {
 
     /// Puts everything of a body in place, before it is used in another way.
     pub(crate) fn settle<D: Disk>(&self, bodies: &Bodies<D>, ino: Ino) -> Result<(), BodyError> {
-        if self.bytes.load(Ordering::Relaxed) == 0 {
+        if self.bytes.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let mut shard = self.shard(ino);
@@ -99,7 +99,7 @@ impl Behind {
 
     /// Puts in place what came before `before_ms`; all of it with `u64::MAX`.
     pub(crate) fn settle_older<D: Disk>(&self, bodies: &Bodies<D>, before_ms: u64) -> Result<(), BodyError> {
-        if self.bytes.load(Ordering::Relaxed) == 0 {
+        if self.bytes.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         for shard in &self.shards {
@@ -122,15 +122,16 @@ impl Behind {
     /// The lock is held meanwhile: who reads the body next finds it done.
     fn place<D: Disk>(&self, bodies: &Bodies<D>, shard: &mut Shard, ino: Ino) -> Result<(), BodyError> {
         let Some(writes) = shard.waiting.remove(&ino) else { return Ok(()) };
-        self.count_out(&writes);
-        for write in writes {
+        for write in &writes {
             bodies.write(ino, write.offset, &write.data, write.size, write.born)?;
         }
+        // Only now: while the count is 0 nobody asks for the lock.
+        self.count_out(&writes);
         Ok(())
     }
 
     fn count_out(&self, writes: &[Write]) {
         let bytes = writes.iter().map(|w| w.data.len() as u64 + OVERHEAD_BYTES).sum();
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Release);
     }
 }

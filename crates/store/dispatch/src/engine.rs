@@ -208,8 +208,10 @@ impl<D: Disk> Engine<D> {
     fn try_step(&self, event: Event, work: &mut Work) -> Result<(), String> {
         let now = self.clock.now();
         let mut core = self.lock();
+        let flush = matches!(event, Event::Tick { .. });
         core.handle(now, event, work)?;
-        while let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? {
+        while flush || core.island.wants_write() {
+            let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? else { break };
             drop(core);
             let performed = batch.perform();
             core = self.lock();

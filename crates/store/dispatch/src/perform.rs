@@ -13,9 +13,6 @@ use std::cell::RefCell;
 
 use crate::engine::Engine;
 
-/// Bytes from which a read or write is worth passing the reading of requests on.
-const SLOW_BYTES: u64 = 64 * 1024;
-
 thread_local! {
     /// Bytes of the read under way: kept, so that a read allocates nothing.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -104,9 +101,8 @@ impl<D: Disk> Engine<D> {
     fn body(&self, ticket: Ticket, op: BodyOp) -> Option<Event> {
         let result = match op {
             BodyOp::Read { link, id, reply, ino, offset, len, size, sums } => {
-                if u64::from(len) > SLOW_BYTES {
-                    slow();
-                }
+                // The bytes may have to come from the disk.
+                slow();
                 // A reply may bring the next request in on this thread: the buffer is taken out.
                 let mut buffer = BUFFER.take();
                 let read = self

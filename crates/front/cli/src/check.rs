@@ -1,0 +1,247 @@
+//! `atoll check`: names every broken invariant in the data directory of a stopped node.
+//!
+//! Opens each island as its daemon would, so what an unclean end left to be done is done first; never
+//! repairs anything else.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use atoll_check::{Rows, Volume};
+use atoll_control::{ControlStore, DataDir, EmbeddedStore};
+use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{Ino, IslandId};
+use atoll_disk::real::RealDisk;
+use atoll_dispatch::{Engine, Net, Report};
+use atoll_island::LinkId;
+use atoll_posix::Kind;
+use atoll_proto::{Notice, PeerMessage, Reply, VolumeConfig};
+use atoll_server::WallClock;
+use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
+use serde_json::{Value, json};
+
+use crate::node::{open_island, options};
+use crate::say;
+
+/// Exit code when something is wrong with the data, as of fsck(8): "errors left uncorrected".
+const WRONG: u8 = 4;
+
+/// Rows that are read at once.
+const PAGE: usize = 4096;
+
+/// Bytes of a body that are read at once.
+const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
+
+/// Arguments of `atoll check`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// The data directory; its daemon must not run
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Read every byte of every file and compare checksums
+    #[arg(long)]
+    read: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something wrong, whatever found it.
+struct Wrong {
+    volume: String,
+    rule: String,
+    island: Option<IslandId>,
+    ino: Option<Ino>,
+    what: String,
+}
+
+#[derive(Default)]
+struct Outcome {
+    wrong: Vec<Wrong>,
+    islands: u64,
+    files: u64,
+    dirs: u64,
+    bytes_read: u64,
+    recovered: Vec<String>,
+}
+
+/// An island at rest talks to nobody.
+struct Nobody;
+
+impl Net for Nobody {
+    fn reply(&self, _: IslandId, _: LinkId, _: u64, _: Reply, _: &[u8]) {}
+    fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
+    fn send(&self, _: IslandId, _: PeerMessage) {}
+    fn halted(&self, _: IslandId, _: &str) {}
+}
+
+impl Check {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.check() {
+            Ok(outcome) => {
+                if self.json { say::json(&outcome.json()) } else { outcome.show(self.read) }
+                if outcome.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG) }
+            }
+            Err(why) => {
+                crate::complain(&why);
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn check(&self) -> Result<Outcome> {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let dir = DataDir::open(&self.data)?;
+        let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
+        let mut outcome = Outcome::default();
+        for config in store.volumes()? {
+            self.volume(&dir, &config, &mut outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    fn volume(&self, dir: &DataDir, config: &VolumeConfig, outcome: &mut Outcome) -> Result<()> {
+        let options = options(dir, dir.identity().incarnation);
+        let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
+        if !folder.is_dir() {
+            bail!("Volume {} has no folder {}.\nIs its disk mounted?", config.name, folder.display());
+        }
+        let mut all = Vec::new();
+        for island in config.islands() {
+            if !folder.join(island.to_string()).is_dir() {
+                continue;
+            }
+            outcome.islands += 1;
+            let opened = open_island(&folder, island).map_err(anyhow::Error::from).and_then(|disk| {
+                let setup = atoll_server::setup(config, island, &*disk, &options);
+                Ok(Engine::open(disk, setup, Arc::new(Nobody), Arc::new(WallClock::default()))?)
+            });
+            let (engine, report) = match opened {
+                Ok(opened) => opened,
+                Err(why) => {
+                    outcome.add(config, "opens", Some(island), None, format!("it cannot be opened: {why:#}"));
+                    continue;
+                }
+            };
+            outcome.recovery(config, island, &report);
+            if let Err(why) = engine.stop() {
+                outcome.add(config, "opens", Some(island), None, format!("it does not come to rest: {}", why.why));
+                continue;
+            }
+            let rows = read_rows(&engine)?;
+            outcome.files += rows.inodes.len() as u64;
+            outcome.dirs += rows.dirs.values().filter(|d| d.owned.is_some()).count() as u64;
+            self.bodies(config, &engine, &rows, outcome);
+            all.push(rows);
+        }
+        let volume = Volume { table: config.table.clone(), seed: config.seed };
+        for finding in atoll_check::check(&volume, &all) {
+            let rule = finding.rule.name();
+            outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
+        }
+        Ok(())
+    }
+
+    /// Native files are as long as their inodes say; with `--read`, every byte is as its checksum.
+    fn bodies(&self, config: &VolumeConfig, engine: &Engine<RealDisk>, rows: &Rows, outcome: &mut Outcome) {
+        let mut buffer = Vec::new();
+        for (ino, row) in rows.inodes.iter().filter(|(_, row)| row.attr.kind == Kind::Regular) {
+            let size = row.attr.size;
+            let mut offset = 0;
+            while self.read && offset < size {
+                let len = READ_BYTES.min(size - offset);
+                let sums = match sums(engine, *ino, offset / BLOCK_BYTES, len.div_ceil(BLOCK_BYTES)) {
+                    Ok(sums) => sums,
+                    Err(why) => {
+                        outcome.add(config, "row-readable", Some(rows.island), Some(*ino), why.to_string());
+                        break;
+                    }
+                };
+                if let Err(why) = engine.bodies().read(*ino, offset, len, size, &sums, &mut buffer) {
+                    outcome.add(config, "body-matches", Some(rows.island), Some(*ino), why.to_string());
+                }
+                outcome.bytes_read += len;
+                offset += len;
+            }
+        }
+    }
+}
+
+/// Checksums of so many blocks, all of one row.
+fn sums(engine: &Engine<RealDisk>, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>> {
+    use atoll_core::Decode;
+    let key = RowKey::Sums(ino, first / SUMS_PER_CHUNK).to_bytes();
+    let row = engine.snapshot().get(&key)?;
+    let mut sums = row.map(|row| Vec::<u32>::from_slice(&row)).transpose()?.unwrap_or_default();
+    sums.resize(count as usize, 0);
+    Ok(sums)
+}
+
+/// All rows of an island that has come to rest, so that its snapshot has them.
+fn read_rows(engine: &Engine<RealDisk>) -> Result<Rows> {
+    let mut rows = Rows::new(engine.id());
+    let mut from = Vec::new();
+    loop {
+        let page = engine.snapshot().range(&from, &[0xff], PAGE)?;
+        for (key, row) in &page {
+            rows.take(key, row);
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE => {
+                from.clone_from(last);
+                from.push(0);
+            }
+            _ => return Ok(rows),
+        }
+    }
+}
+
+impl Outcome {
+    fn add(&mut self, config: &VolumeConfig, rule: &str, island: Option<IslandId>, ino: Option<Ino>, what: String) {
+        self.wrong.push(Wrong { volume: config.name.clone(), rule: rule.to_owned(), island, ino, what });
+    }
+
+    fn recovery(&mut self, config: &VolumeConfig, island: IslandId, report: &Report) {
+        if report.records > 0 || report.torn_bytes > 0 {
+            self.recovered.push(format!(
+                "volume {} island {island}: {} records and {} torn bytes behind the checkpoint",
+                config.name, report.records, report.torn_bytes
+            ));
+        }
+        for (ino, what) in &report.corrected {
+            self.recovered.push(format!("volume {} island {island}: id {ino}: {what}", config.name));
+        }
+    }
+
+    fn show(&self, read: bool) {
+        if !self.recovered.is_empty() {
+            say::line("The node was not stopped in order; its recovery was done first:");
+            self.recovered.iter().for_each(|line| say::line(format_args!("  {line}")));
+        }
+        for wrong in &self.wrong {
+            let island = wrong.island.map(|i| format!(" island {i}")).unwrap_or_default();
+            let ino = wrong.ino.map(|i| format!(" id {i}")).unwrap_or_default();
+            say::line(format_args!("volume {}{island}{ino}: {} [{}]", wrong.volume, wrong.what, wrong.rule));
+        }
+        let checked = format!("{} islands, {} directories, {} files", self.islands, self.dirs, self.files);
+        let bytes = if read { format!(", {} read", say::bytes(self.bytes_read)) } else { String::new() };
+        match self.wrong.len() {
+            0 => say::line(format_args!("{checked}{bytes}: nothing wrong.")),
+            n => say::line(format_args!("{checked}{bytes}: {n} things wrong.")),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let wrong = self.wrong.iter().map(|w| {
+            json!({
+                "volume": w.volume, "rule": w.rule, "island": w.island.map(|i| i.0), "id": w.ino.map(|i| i.0),
+                "what": w.what,
+            })
+        });
+        json!({
+            "islands": self.islands, "directories": self.dirs, "files": self.files,
+            "bytes_read": self.bytes_read, "recovered": self.recovered, "findings": wrong.collect::<Vec<_>>(),
+        })
+    }
+}

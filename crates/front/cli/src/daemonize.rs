@@ -1,0 +1,85 @@
+//! Goes into the background once there is something to see: the parent waits for the child's word.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Result, bail};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// What the child writes when all is well; anything else is why it failed.
+const READY: &[u8] = b"\0ready";
+
+/// Which of the two processes this is.
+pub(crate) enum Parent {
+    /// The parent, and its child.
+    Me(Child),
+    /// The child, and the parent that waits.
+    Child(Waiting),
+}
+
+/// The child, as its parent knows it.
+pub(crate) struct Child(OwnedFd);
+
+/// The parent, as its child knows it.
+pub(crate) struct Waiting(OwnedFd);
+
+/// Makes a child that outlives this process and its terminal. Only before any thread is started.
+pub(crate) fn fork() -> Result<Parent> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("no pipe to be had")?;
+    // SAFETY: the process has one thread, so the child finds no lock held and no state half-changed.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()).context("no process can be started"),
+        0 => {
+            drop(read);
+            // Fails only for the leader of a group, which a new child never is.
+            let _ = rustix::process::setsid();
+            Ok(Parent::Child(Waiting(write)))
+        }
+        _ => {
+            drop(write);
+            Ok(Parent::Me(Child(read)))
+        }
+    }
+}
+
+impl Child {
+    /// Waits until the child is ready or has failed.
+    pub(crate) fn wait(self) -> Result<()> {
+        let mut said = Vec::new();
+        File::from(self.0).read_to_end(&mut said).context("the child cannot be heard")?;
+        if said == READY {
+            return Ok(());
+        }
+        if said.is_empty() {
+            bail!("The process in the background died without a word.\nTry again with --foreground to see more.");
+        }
+        bail!("{}", String::from_utf8_lossy(&said))
+    }
+}
+
+impl Waiting {
+    /// All is well: lets the parent end, and lets go of the terminal and of the directory.
+    pub(crate) fn ready(&self) -> Result<()> {
+        let null = File::options().read(true).write(true).open("/dev/null").context("/dev/null cannot be opened")?;
+        std::env::set_current_dir("/").context("/ cannot be entered")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        self.say(READY)
+    }
+
+    /// Lets the parent say why the child ended, if it has.
+    pub(crate) fn failed_if(&self, result: &Result<()>) {
+        if let Err(why) = result {
+            // A parent that waits no more is told nothing.
+            let _ = self.say(format!("{why:#}").as_bytes());
+        }
+    }
+
+    fn say(&self, what: &[u8]) -> Result<()> {
+        let mut pipe = File::from(self.0.try_clone()?);
+        pipe.write_all(what)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! `mount.atoll`: what mount(8) runs for `mount -t atoll`, with its conventions for arguments.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::mount::mount;
+use crate::mount_options::Options;
+use crate::source::Source;
+
+/// The name by which mount(8) finds it.
+pub(crate) const NAME: &str = "mount.atoll";
+
+/// mount(8): "mount failure".
+const MOUNT_FAILED: u8 = 32;
+/// mount(8): "incorrect invocation or permissions".
+const USAGE: u8 = 1;
+
+#[derive(Debug, PartialEq, Eq)]
+struct Arguments {
+    source: String,
+    point: PathBuf,
+    options: Vec<String>,
+    /// Do everything but the mount itself.
+    fake: bool,
+    /// Options that are not known are let through.
+    sloppy: bool,
+}
+
+/// Runs it.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parsed = match parse(arguments) {
+        Ok(parsed) => parsed,
+        Err(why) => {
+            crate::complain(&why);
+            return ExitCode::from(USAGE);
+        }
+    };
+    match run(&parsed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            crate::complain(&why);
+            ExitCode::from(MOUNT_FAILED)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let words = arguments.options.iter().map(String::as_str);
+    let options = if arguments.sloppy {
+        Options::parse(words.filter(|word| Options::parse([*word]).is_ok()))?
+    } else {
+        Options::parse(words)?
+    };
+    let source: Source = arguments.source.parse()?;
+    if arguments.fake {
+        return Ok(());
+    }
+    mount(&source, &arguments.point, &options, false)
+}
+
+fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments> {
+    let usage = || anyhow!("Wrong arguments.\nUsage: {NAME} SOURCE DIR [-sfnv] [-o OPTIONS]");
+    let (mut fake, mut sloppy) = (false, false);
+    let (mut places, mut options) = (Vec::new(), Vec::new());
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_str().unwrap_or("");
+        let Some(letters) = text.strip_prefix('-').filter(|l| !l.is_empty()) else {
+            places.push(argument);
+            continue;
+        };
+        for (at, letter) in letters.char_indices() {
+            match letter {
+                'f' => fake = true,
+                's' => sloppy = true,
+                // There is no table of mounts to leave out, and little to be said.
+                'n' | 'v' => {}
+                'o' | 't' | 'N' => {
+                    let rest = &letters[at + 1..];
+                    let value = if rest.is_empty() {
+                        arguments.next().and_then(|v| v.into_string().ok()).ok_or_else(usage)?
+                    } else {
+                        rest.to_owned()
+                    };
+                    match letter {
+                        'o' => options.extend(value.split(',').map(str::to_owned)),
+                        't' => {}
+                        _ => bail!("Another mount namespace is not supported.\nUse: nsenter --mount={value} {NAME} ..."),
+                    }
+                    break;
+                }
+                _ => return Err(usage()),
+            }
+        }
+    }
+    let [source, point] = <[OsString; 2]>::try_from(places).map_err(|_| usage())?;
+    let source = source.into_string().map_err(|_| usage())?;
+    Ok(Arguments { source, point: point.into(), options, fake, sloppy })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_line(line: &str) -> Result<Arguments> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn arguments_of_mount_8_are_read() {
+        let parsed = parse_line("a:1:/v /mnt -sn -o rw,_netdev -f").unwrap();
+        assert_eq!(parsed.source, "a:1:/v");
+        assert_eq!(parsed.point, PathBuf::from("/mnt"));
+        assert_eq!(parsed.options, ["rw", "_netdev"]);
+        assert!(parsed.fake && parsed.sloppy);
+        assert_eq!(parse_line("a:1:/v /mnt -oro").unwrap().options, ["ro"]);
+        for bad in ["a:1:/v", "a:1:/v /mnt -o", "a:1:/v /mnt -x", "a b c"] {
+            assert!(parse_line(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `atoll mount`: mount a volume of other processes or machines.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::attach::{Manner, Other, attach};
+use crate::daemonize::{Parent, fork};
+use crate::mount_options::Options;
+use crate::mounting::{Mount, check_point};
+use crate::places::data_socket;
+use crate::say;
+use crate::source::{Found, Source};
+
+/// Arguments of `atoll mount`.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "atoll mount HOST:PORT[,HOST:PORT...]:/VOLUME DIR [-o OPTIONS]\n       \
+    atoll mount unix:/PATH/atoll.sock:/VOLUME DIR [-o OPTIONS]\n       \
+    atoll mount --data DATA [--volume NAME] DIR [-o OPTIONS]")]
+pub(crate) struct MountCommand {
+    /// The volume to mount, then the directory to mount it on; with --data only the directory
+    #[arg(required = true, num_args = 1..=2, value_names = ["SOURCE", "DIR"])]
+    places: Vec<PathBuf>,
+    /// Mount from the daemon of this machine that uses this data directory
+    #[arg(long, value_name = "DATA")]
+    data: Option<PathBuf>,
+    /// With --data: which volume, if there are several
+    #[arg(long, value_name = "NAME", requires = "data")]
+    volume: Option<String>,
+    /// hard, soft=SECONDS, ro, allow_other, noexec, noatime, locks=shared|local, cache=none ...
+    #[arg(short, long, value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Stay in the foreground, as under a supervisor
+    #[arg(long, short)]
+    foreground: bool,
+}
+
+impl MountCommand {
+    pub(crate) fn run(self) -> Result<()> {
+        let options = Options::parse(self.options.iter().map(String::as_str))?;
+        let (source, point) = match (&self.data, self.places.as_slice()) {
+            (None, [source, point]) => {
+                let Some(text) = source.to_str() else { bail!("{} names no volume.", source.display()) };
+                (text.parse()?, point)
+            }
+            (None, _) => bail!(
+                "The directory to mount on is missing.\nWrite: atoll mount HOST:PORT:/VOLUME DIR"
+            ),
+            (Some(data), [point]) => {
+                let socket = data_socket(data)?;
+                // Kept open for the life of the process: its address may lead through it.
+                let socket = Box::leak(Box::new(socket));
+                (Source { hosts: vec![socket.address.clone()], volume: self.volume.clone() }, point)
+            }
+            (Some(_), _) => bail!("With --data only the directory to mount on is named."),
+        };
+        mount(&source, point, &options, self.foreground)
+    }
+}
+
+/// Mounts, and serves the mount: in the background unless told otherwise.
+pub(crate) fn mount(source: &Source, point: &Path, options: &Options, foreground: bool) -> Result<()> {
+    let point = check_point(point, false)?;
+    if foreground {
+        return serve(source, &point, options, None);
+    }
+    match fork()? {
+        Parent::Me(child) => child.wait(),
+        Parent::Child(parent) => {
+            let result = serve(source, &point, options, Some(&parent));
+            parent.failed_if(&result);
+            result
+        }
+    }
+}
+
+fn serve(
+    source: &Source,
+    point: &Path,
+    options: &Options,
+    parent: Option<&crate::daemonize::Waiting>,
+) -> Result<()> {
+    let stop = crate::signals::block()?;
+    let found = source.find()?;
+    let addresses = found.addresses()?;
+    let alive = Found::alive(&addresses);
+    let others = addresses.into_iter().zip(alive);
+    let others = others.map(|((node, address), alive)| Other { node, address, alive }).collect();
+    let manner = Manner { mount: true, patience_ms: options.patience_ms };
+    let name = found.config.name.clone();
+    let attached = attach(found.config, None, others, manner)?;
+    let mount = Mount::new(attached, point, &options.mount_options(&name), options.fuse_config())?;
+    if let Err(why) = options.apply_flags(mount.point()) {
+        mount.end();
+        return Err(why);
+    }
+    mount.when_ended(crate::signals::end_this_process)?;
+    match parent {
+        Some(parent) => parent.ready()?,
+        None => {
+            say::line(format_args!("volume   {name}"));
+            say::line(format_args!("mounted  {}", mount.point().display()));
+            say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
+        }
+    }
+    stop.wait();
+    mount.end();
+    Ok(())
+}

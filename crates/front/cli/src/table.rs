@@ -1,0 +1,90 @@
+//! `atoll table show`: which island owns how much, and where it is.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use atoll_rpc::Address;
+use serde_json::json;
+
+use crate::places::data_socket;
+use crate::say;
+use crate::source::Source;
+
+/// Arguments of `atoll table`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Table {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show a volume's table: buckets, islands, nodes
+    Show(Show),
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// The volume and a node to ask, in either order; the only volume of the node if it is left out
+    #[arg(value_names = ["VOLUME", "HOST:PORT"], num_args = 0..=2)]
+    what: Vec<String>,
+    /// Ask the daemon of this machine that uses this data directory
+    #[arg(long, value_name = "DATA")]
+    data: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Table {
+    pub(crate) fn run(self) -> Result<()> {
+        let Command::Show(show) = self.command;
+        show.run()
+    }
+}
+
+impl Show {
+    fn run(self) -> Result<()> {
+        let (mut volume, mut address) = (None, None);
+        for word in &self.what {
+            // No volume's name has a colon in it.
+            let place = if word.contains(':') { &mut address } else { &mut volume };
+            if place.replace(word.clone()).is_some() {
+                bail!("\"{word}\" is one too many.\nName a volume, and a node as HOST:PORT.");
+            }
+        }
+        let socket = self.data.as_deref().map(data_socket).transpose()?;
+        let host: Address = match (address, &socket) {
+            (Some(address), None) => address.parse()?,
+            (None, Some(socket)) => socket.address.clone(),
+            _ => bail!("Whom to ask?\nName one node as HOST:PORT, or its data directory with --data."),
+        };
+        let found = Source { hosts: vec![host], volume }.find();
+        let config = found.map_err(|why| crate::status::explain_down(why, self.data.as_deref()))?.config;
+        let table = &config.table;
+        let share = |island| table.owners().iter().filter(|owner| **owner == island).count();
+        if self.json {
+            let nodes = config.nodes.iter().map(|n| {
+                let islands = n.islands.iter().map(|i| json!({ "island": i.0, "buckets": share(*i) }));
+                json!({ "node": n.node.0, "address": n.address, "islands": islands.collect::<Vec<_>>() })
+            });
+            let owners: Vec<u16> = table.owners().iter().map(|o| o.0).collect();
+            say::json(&json!({
+                "volume": config.name, "id": format!("{:016x}", config.id.0), "version": table.version(),
+                "buckets": table.buckets(), "nodes": nodes.collect::<Vec<_>>(), "owners": owners,
+            }));
+            return Ok(());
+        }
+        say::line(format_args!("volume {}  table version {}  {} buckets", config.name, table.version(), table.buckets()));
+        for node in &config.nodes {
+            let address = if node.address.is_empty() { "this machine only" } else { &node.address };
+            say::line(format_args!("node {}  {address}", node.node));
+            for island in &node.islands {
+                let n = share(*island);
+                let part = say::share(n as u64, table.buckets() as u64);
+                say::line(format_args!("  island {island:<4} {n:>6} buckets  {part:>7}", island = island.to_string()));
+            }
+        }
+        Ok(())
+    }
+}

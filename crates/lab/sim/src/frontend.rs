@@ -1,0 +1,180 @@
+//! What a kernel or a frontend does before an operation reaches a client: it walks to the
+//! directories, checks the walk, and refuses what makes no sense. Also whole dumps of the tree.
+
+use atoll_core::{Ino, Name};
+use atoll_model::{Dump, Model};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::client::Done;
+use crate::world::World;
+
+/// The directories that an operation names as such.
+fn dirs_of(op: &Op) -> Vec<Ino> {
+    match op {
+        Op::Lookup { dir, .. }
+        | Op::Create { dir, .. }
+        | Op::Mkdir { dir, .. }
+        | Op::Unlink { dir, .. }
+        | Op::Rmdir { dir, .. }
+        | Op::Link { dir, .. }
+        | Op::FsyncDir { dir }
+        | Op::ReadDir { dir, .. } => vec![*dir],
+        Op::Rename { dir, new_dir, .. } => vec![*dir, *new_dir],
+        _ => Vec::new(),
+    }
+}
+
+/// The file or directory that an operation is about, if it is not named by a name.
+pub(crate) const fn target_of(op: &Op) -> Option<Ino> {
+    Some(match op {
+        Op::GetAttr { ino }
+        | Op::SetAttr { ino, .. }
+        | Op::Link { ino, .. }
+        | Op::Readlink { ino }
+        | Op::Read { ino, .. }
+        | Op::Write { ino, .. }
+        | Op::Fallocate { ino, .. }
+        | Op::Seek { ino, .. }
+        | Op::Fsync { ino }
+        | Op::GetXattr { ino, .. }
+        | Op::SetXattr { ino, .. }
+        | Op::ListXattr { ino }
+        | Op::RemoveXattr { ino, .. }
+        | Op::GetLock { ino, .. }
+        | Op::SetLock { ino, .. }
+        | Op::CopyRange { to: ino, .. } => *ino,
+        _ => return None,
+    })
+}
+
+/// Whether a kernel would send this operation at all: it walks with the caller's permissions, to
+/// directories that exist, and knows kinds.
+pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
+    let kind = |ino: Ino| model.attr(ino).map(|a| a.kind);
+    let walks = |dir: &Ino| {
+        let probe = Op::Lookup { dir: *dir, name: Name::new(b"?").expect("a name") };
+        let mut copy = None;
+        let is_dir = kind(*dir) == Some(Kind::Directory) && model.attr(*dir).is_some_and(|a| a.nlink > 0);
+        // The superuser walks everywhere; for others the model is asked.
+        is_dir && (caller.is_root() || {
+            let copy = copy.get_or_insert_with(|| model.clone());
+            let known = Caller { groups: Some(caller.groups.clone().unwrap_or_default()), ..caller.clone() };
+            let time = atoll_core::Time::default();
+            let found = copy.apply(time, atoll_core::SessionId(0), &known, &probe, &[]);
+            found != Err(Errno::EACCES)
+        })
+    };
+    let ok = dirs_of(op).iter().all(walks);
+    ok && match op {
+        Op::Link { ino, .. } => kind(*ino) != Some(Kind::Directory),
+        // Locks are taken on what is open, and symbolic links never are.
+        Op::SetLock { ino, .. } | Op::GetLock { ino, .. } => kind(*ino) != Some(Kind::Symlink),
+        // A kernel sends this flag with ACLs only.
+        Op::SetXattr { name, kill_sgid: true, .. } => name.starts_with(b"system.posix_acl"),
+        Op::Readlink { ino } => kind(*ino) == Some(Kind::Symlink),
+        Op::SetAttr { ino, set } => kind(*ino) != Some(Kind::Symlink) || set.mode.is_none(),
+        Op::Fsync { ino } | Op::Seek { ino, .. } | Op::Fallocate { ino, .. } => {
+            kind(*ino) == Some(Kind::Regular)
+        }
+        Op::Read { ino, .. } | Op::Write { ino, .. } => kind(*ino) == Some(Kind::Regular),
+        Op::CopyRange { from, to, .. } => {
+            kind(*from) == Some(Kind::Regular) && kind(*to) == Some(Kind::Regular)
+        }
+        _ => true,
+    }
+}
+
+impl World {
+    /// Has a client walk to the directories that `op` names, as the model has them.
+    pub(crate) fn walk_to(&mut self, client: usize, model: &Model, op: &Op) -> Result<(), Failure> {
+        let mut dirs = dirs_of(op);
+        if let Some(ino) = target_of(op)
+            && model.attr(ino).is_some_and(|a| a.kind == Kind::Directory)
+        {
+            dirs.push(ino);
+        }
+        for dir in dirs {
+            let mut path = Vec::new();
+            let mut at = dir;
+            while at != Ino::ROOT && self.clients[client].route.dirs().get(at).is_none() {
+                let Some(parent) = model.parent(at) else { break };
+                let name = model.children(parent).find(|(_, ino)| *ino == at).map(|(name, _)| name.clone());
+                let Some(name) = name else { break };
+                path.push((parent, name, at));
+                at = parent;
+            }
+            for (parent, name, ino) in path.into_iter().rev() {
+                self.walk_step(client, parent, name, ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_step(&mut self, client: usize, dir: Ino, name: Name, ino: Ino) -> Result<(), Failure> {
+        let faults = self.faults;
+        let began_calm = self.is_calm();
+        let op = Op::Lookup { dir, name: name.clone() };
+        // What cannot be answered while something is away is asked again.
+        for _ in 0..1000 {
+            match self.run(client, &Caller::ROOT, op.clone(), Bytes::new())? {
+                Ok((Answer::Found { found }, _)) if found.attr.ino == ino => return Ok(()),
+                Err(Errno::EIO) if faults != self.faults || !began_calm || !self.is_calm() => {
+                    self.run_for(100_000)?;
+                }
+                other => {
+                    return Err(Failure::new(format!("walking to {name} in {dir} found {other:?}, not {ino}")));
+                }
+            }
+        }
+        Err(Failure::new(format!("{name} in {dir} cannot be looked up")))
+    }
+
+    /// Runs an operation as a kernel does: without groups first, with them where they decide.
+    pub(crate) fn run_as(
+        &mut self,
+        client: usize,
+        caller: &Caller,
+        op: &Op,
+        data: &Bytes,
+    ) -> Result<Done, Failure> {
+        if self.rng.percent(30) && !caller.is_root() {
+            let few = Caller { groups: None, ..caller.clone() };
+            let done = self.run(client, &few, op.clone(), data.clone())?;
+            if done != Err(Errno::EACCES) {
+                return Ok(done);
+            }
+        }
+        self.run(client, caller, op.clone(), data.clone())
+    }
+
+    /// The whole tree, through a client's operations alone.
+    pub fn dump(&mut self, client: usize) -> Result<Dump, Failure> {
+        let mut failure = None;
+        let dump = Dump::walk(&mut |op| {
+            let done = self.run(client, &Caller::ROOT, op.clone(), Bytes::new());
+            let done = match done {
+                Ok(done) => done,
+                Err(f) => {
+                    failure = Some(f);
+                    return Err(Errno::EIO);
+                }
+            };
+            if let (Op::ReadDir { dir, .. }, Ok((Answer::Entries { entries, .. }, _))) = (op, &done) {
+                for entry in entries.iter().filter(|e| e.kind == Kind::Directory) {
+                    if let Err(f) = self.walk_step(client, *dir, entry.name.clone(), entry.ino) {
+                        failure = Some(f);
+                        return Err(Errno::EIO);
+                    }
+                }
+            }
+            done
+        });
+        match (dump, failure) {
+            (_, Some(failure)) => Err(failure),
+            (Ok(dump), None) => Ok(dump),
+            (Err(not), None) => Err(Failure::new(format!("the tree cannot be dumped: {not}"))),
+        }
+    }
+}

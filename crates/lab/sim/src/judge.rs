@@ -1,0 +1,266 @@
+//! Judges one operation after another by the model, and the whole tree now and then.
+
+use atoll_core::{Ino, Time};
+use atoll_model::answer::differences;
+use atoll_model::{AtimeRule, Dump, Model, Outcome, Step, Strictness};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::client::Done;
+use crate::world::World;
+
+/// The model, and how it is kept in step with the world.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    /// What the tree must be.
+    pub model: Model,
+    /// Files without a name that somebody may have open.
+    pub orphans: Vec<Ino>,
+}
+
+/// What the world did with an operation, as far as the model needs to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// As the model does.
+    Same,
+    /// Refused for what was away, or for what is not built; no effect.
+    Refused,
+}
+
+impl Judge {
+    /// The judge of a new volume.
+    pub fn new(world: &mut World) -> Result<Self, Failure> {
+        let root = match world.run(0, &Caller::ROOT, Op::GetAttr { ino: Ino::ROOT }, Bytes::new())? {
+            Ok((Answer::Attr { attr }, _)) => attr,
+            other => return Err(Failure::new(format!("the root's attributes: {other:?}"))),
+        };
+        Ok(Self { model: Model::new(root.btime, AtimeRule::Never), orphans: Vec::new() })
+    }
+
+    /// Runs an operation in the world, then in the model, and compares.
+    pub(crate) fn run(&mut self, world: &mut World, client: usize, step: &Step) -> Result<Verdict, Failure> {
+        world.walk_to(client, &self.model, &step.op)?;
+        let (faults, calm) = (world.faults, world.is_calm());
+        let began = world.now_wall();
+        let got = world.run_as(client, &step.caller, &step.op, &step.data)?;
+        let disturbed = !calm || faults != world.faults || !world.is_calm();
+        self.compare(world, client, step, got, disturbed, began)
+    }
+
+    fn compare(
+        &mut self,
+        world: &mut World,
+        client: usize,
+        step: &Step,
+        got: Done,
+        disturbed: bool,
+        began: Time,
+    ) -> Result<Verdict, Failure> {
+        if is_refused(&step.op, &got, disturbed, &self.model) {
+            return Ok(Verdict::Refused);
+        }
+        let decided = self.time_of(world, client, step, &got)?;
+        if let Some(at) = decided
+            && (at < began || at > world.now_wall())
+        {
+            let why = format!("{:?}: decided at {at:?}, but it ran from {began:?}", step.op);
+            return Err(Failure::new(why));
+        }
+        let expected = self.apply(world, step, &got, decided.unwrap_or(began));
+        let what = verdict(&expected, &got, disturbed, Strictness::FULL);
+        if what.is_empty() {
+            return Ok(Verdict::Same);
+        }
+        Err(Failure::new(format!("{:?} of uid {}:\n  {}", step.op, step.caller.uid, what.join("\n  "))))
+    }
+
+    /// Applies an operation to the model, with the ids that the world gave.
+    pub(crate) fn apply(&mut self, world: &mut World, step: &Step, got: &Done, now: Time) -> Done {
+        if let (Op::Create { .. } | Op::Mkdir { .. }, Ok((Answer::Found { found }, _))) = (&step.op, got)
+            && self.model.attr(found.attr.ino).is_none()
+        {
+            self.model.set_next_ino(found.attr.ino);
+        }
+        let removed = match &step.op {
+            Op::Rmdir { dir, name } => self.child(*dir, name),
+            Op::Rename { new_dir, new_name, .. } => self.child(*new_dir, new_name),
+            _ => None,
+        };
+        let known = Caller {
+            groups: Some(step.caller.groups.clone().unwrap_or_default()),
+            ..step.caller.clone()
+        };
+        let outcome = self.model.apply(now, step.session, &known, &step.op, &step.data);
+        let done = match outcome {
+            Ok(Outcome::Answered(answer, bytes)) => Ok((answer, bytes)),
+            Ok(Outcome::Blocked) => Err(Errno::EAGAIN),
+            Err(errno) => Err(errno),
+        };
+        // Kernels keep a removed directory to themselves; here nobody has one open.
+        if let Some(gone) = removed
+            && self.model.attr(gone).is_some_and(|a| a.kind == Kind::Directory && a.nlink == 0)
+        {
+            self.model.forget(gone);
+            world.forget_all(&[gone]);
+        }
+        match &done {
+            Ok((Answer::Removed { orphan: Some(ino) }, _)) if world.config.mounts => self.orphans.push(*ino),
+            Ok((Answer::Removed { orphan: Some(ino) }, _)) => self.model.forget(*ino),
+            _ => {}
+        }
+        match done {
+            // Without mounts nothing keeps an orphan.
+            Ok((Answer::Removed { .. }, bytes)) if !world.config.mounts => {
+                Ok((Answer::Removed { orphan: None }, bytes))
+            }
+            other => other,
+        }
+    }
+
+    fn child(&self, dir: Ino, name: &atoll_core::Name) -> Option<Ino> {
+        self.model.children(dir).find(|(n, _)| *n == name).map(|(_, ino)| ino)
+    }
+
+    /// Every mount closes a file that has no name.
+    pub(crate) fn close_orphan(&mut self, world: &mut World, at: usize) {
+        let ino = self.orphans.swap_remove(at);
+        self.model.forget(ino);
+        world.forget_all(&[ino]);
+    }
+
+    /// When the world decided an operation, as its effect tells.
+    fn time_of(
+        &self,
+        world: &mut World,
+        client: usize,
+        step: &Step,
+        got: &Done,
+    ) -> Result<Option<Time>, Failure> {
+        let Ok((answer, _)) = got else { return Ok(None) };
+        let attr = match (&step.op, answer) {
+            (Op::Create { .. }, Answer::Found { found }) => {
+                return Ok(self.model.attr(found.attr.ino).is_none().then_some(found.attr.ctime));
+            }
+            (Op::Mkdir { .. } | Op::Link { .. }, Answer::Found { found }) => found.attr,
+            (Op::SetAttr { .. }, Answer::Attr { attr }) => *attr,
+            (Op::Unlink { dir, .. } | Op::Rmdir { dir, .. }, _) => self.ask(world, client, *dir)?,
+            (Op::Rename { dir, name, new_dir, new_name, .. }, _) => {
+                if self.child(*dir, name) == self.child(*new_dir, new_name) {
+                    return Ok(None);
+                }
+                self.ask(world, client, *dir)?
+            }
+            (Op::Write { .. } | Op::CopyRange { .. }, Answer::Wrote { len: 0, .. }) => return Ok(None),
+            (
+                Op::Write { ino, .. }
+                | Op::Fallocate { ino, .. }
+                | Op::SetXattr { ino, .. }
+                | Op::CopyRange { to: ino, .. },
+                _,
+            ) => self.ask(world, client, *ino)?,
+            (Op::RemoveXattr { ino, .. }, _) => {
+                let attr = self.ask(world, client, *ino)?;
+                let before = self.model.attr(*ino).map(|a| a.ctime);
+                // Removing an ACL that is not there changes nothing.
+                return Ok((before != Some(attr.ctime)).then_some(attr.ctime));
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(attr.ctime))
+    }
+
+    fn ask(&self, world: &mut World, client: usize, ino: Ino) -> Result<Attr, Failure> {
+        let op = Op::GetAttr { ino };
+        world.walk_to(client, &self.model, &op)?;
+        for _ in 0..1000 {
+            // While its owner is away, a directory's last known times are answered.
+            let calm = world.is_calm();
+            match world.run(client, &Caller::ROOT, op.clone(), Bytes::new())? {
+                Ok((Answer::Attr { attr }, _)) if calm && world.is_calm() => return Ok(attr),
+                Err(errno) if errno != Errno::EIO => {
+                    return Err(Failure::new(format!("attributes of {ino}: {errno:?}")));
+                }
+                _ => world.run_for(50_000)?,
+            }
+            if !world.is_calm() && world.rng.percent(10) {
+                world.heal();
+            }
+        }
+        Err(Failure::new(format!("attributes of {ino} cannot be had")))
+    }
+
+    /// Compares the whole tree.
+    pub fn compare_trees(&self, world: &mut World, strict: Strictness) -> Result<(), Failure> {
+        let got = world.dump(0)?;
+        let mut expected = Dump::of(&self.model);
+        // A directory that was told of by its stub has only static attributes; dumps ask the owner.
+        let differ = expected.differences(&got, strict);
+        expected.items.clear();
+        if differ.is_empty() { Ok(()) } else { Err(Failure::new(format!("trees:\n  {}", differ.join("\n  ")))) }
+    }
+}
+
+/// What is refused although the model would do it: what spans islands and is not built yet, and what
+/// needs an island that is away.
+pub(crate) fn is_refused(op: &Op, got: &Done, disturbed: bool, model: &Model) -> bool {
+    match (op, got) {
+        (Op::Rename { dir, new_dir, .. }, Err(Errno::EXDEV)) => dir != new_dir,
+        (Op::Link { ino, dir, .. }, Err(Errno::EXDEV)) => {
+            model.children(*dir).all(|(_, child)| child != *ino)
+        }
+        (Op::CopyRange { from, to, .. }, Err(Errno::EXDEV)) => from.minted_by() != to.minted_by(),
+        // A kernel has looked the name up before, and knows a directory when it sees one.
+        (Op::Create { dir, name, exclusive: false, .. }, Err(Errno::EISDIR)) => {
+            let there = model.children(*dir).find(|(n, _)| *n == name);
+            there.and_then(|(_, ino)| model.attr(ino)).is_some_and(|a| a.kind == Kind::Directory)
+        }
+        (_, Err(Errno::EIO)) => disturbed,
+        _ => false,
+    }
+}
+
+/// In what two outcomes of one operation differ.
+pub(crate) fn verdict(expected: &Done, got: &Done, disturbed: bool, strict: Strictness) -> Vec<String> {
+    match (expected, got) {
+        (Ok((Answer::Data, a)), Ok((Answer::Data, b))) if a == b || same_names(a, b) => Vec::new(),
+        (Ok((Answer::Data, a)), Ok((Answer::Data, b))) => {
+            let at = a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(a.len().min(b.len()));
+            vec![format!("bytes: expected {} of them, got {}, first difference at {at}", a.len(), b.len())]
+        }
+        // What a skeleton tells while an owner is away may be old.
+        (Ok((Answer::Attr { attr: a }, _)), Ok((Answer::Attr { attr: b }, _)))
+            if disturbed && a.kind == Kind::Directory =>
+        {
+            let same = (a.ino, a.kind) == (b.ino, b.kind);
+            if same { Vec::new() } else { vec![format!("expected {a:?}, got {b:?}")] }
+        }
+        (Ok((Answer::Found { found: a }, _)), Ok((Answer::Found { found: b }, _)))
+            if disturbed && a.attr.kind == Kind::Directory && !b.attr_current =>
+        {
+            let same = (a.attr.ino, a.attr.kind) == (b.attr.ino, b.attr.kind);
+            if same { Vec::new() } else { vec![format!("expected {a:?}, got {b:?}")] }
+        }
+        (Ok((Answer::Offset { .. }, _)) | Err(Errno::ENXIO), Ok((Answer::Offset { .. }, _))) => Vec::new(),
+        (Ok((a, _)), Ok((b, _))) => differences(a, b, strict),
+        (Err(a), Err(b)) if a == b => Vec::new(),
+        (a, b) => vec![format!("expected {}, got {}", shown(a), shown(b))],
+    }
+}
+
+fn shown(done: &Done) -> String {
+    match done {
+        Ok((answer, _)) => format!("{answer:?}"),
+        Err(errno) => errno.name().to_owned(),
+    }
+}
+
+/// Lists of names, each with a NUL behind it, are sets.
+fn same_names(a: &[u8], b: &[u8]) -> bool {
+    let names = |list: &[u8]| {
+        let mut names: Vec<Vec<u8>> = list.split_inclusive(|&b| b == 0).map(<[u8]>::to_vec).collect();
+        names.sort();
+        names
+    };
+    a.len() == b.len() && a.last() == Some(&0) && names(a) == names(b)
+}

@@ -1,0 +1,115 @@
+//! `atoll-sim NAME --seed N [--steps N]` repeats one run; `atoll-sim soak --minutes M` looks for
+//! failures. Prints what happened last and the one line that repeats a failure.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use atoll_sim::{Report, SCENARIOS, Scenario, run};
+
+/// What was asked for.
+struct Args {
+    name: String,
+    seed: u64,
+    seeds: u64,
+    steps: Option<u64>,
+    minutes: u64,
+    tail: bool,
+}
+
+fn usage() -> String {
+    let names: Vec<String> = SCENARIOS.iter().map(|s| format!("  {:14}{}", s.name, s.what)).collect();
+    format!(
+        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail]\n       atoll-sim soak [--minutes M] [--seed FIRST]\n{}",
+        names.join("\n")
+    )
+}
+
+fn parse() -> Option<Args> {
+    let mut words = std::env::args().skip(1);
+    let name = words.next()?;
+    let mut args = Args { name, seed: 1, seeds: 1, steps: None, minutes: 1, tail: false };
+    while let Some(word) = words.next() {
+        if word == "--tail" {
+            args.tail = true;
+            continue;
+        }
+        let value: u64 = words.next()?.parse().ok()?;
+        match word.as_str() {
+            "--seed" => args.seed = value,
+            "--seeds" => args.seeds = value,
+            "--steps" => args.steps = Some(value),
+            "--minutes" => args.minutes = value,
+            _ => return None,
+        }
+    }
+    Some(args)
+}
+
+fn main() -> ExitCode {
+    let Some(args) = parse() else {
+        eprintln!("{}", usage());
+        return ExitCode::from(2);
+    };
+    if args.name == "soak" {
+        return soak(args.seed, Duration::from_secs(args.minutes * 60));
+    }
+    let Some(scenario) = Scenario::named(&args.name) else {
+        eprintln!("{}", usage());
+        return ExitCode::from(2);
+    };
+    let began = Instant::now();
+    let mut operations = 0;
+    let mut failed = false;
+    for seed in args.seed..args.seed + args.seeds {
+        let report = one(scenario, seed, args.steps);
+        operations += report.operations;
+        if args.tail && report.failure.is_none() {
+            print!("{}", report.tail);
+        }
+        failed |= told(&report, args.seeds == 1);
+    }
+    let secs = began.elapsed().as_secs_f64();
+    println!("{operations} operations in {secs:.1} s, {:.0} each second", operations as f64 / secs);
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Where panics end the process, the line that repeats the run must be out before.
+fn one(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
+    if cfg!(panic = "abort") {
+        let steps = steps.unwrap_or(scenario.steps);
+        let command = format!("cargo xtask sim {} --seed {seed} --steps {steps}", scenario.name);
+        std::panic::set_hook(Box::new(move |info| eprintln!("{info}\n{command}")));
+    }
+    run(scenario, seed, steps)
+}
+
+fn told(report: &Report, whole: bool) -> bool {
+    let Some(failure) = &report.failure else { return false };
+    if whole {
+        print!("{}", report.tail);
+    }
+    println!("{failure}");
+    println!("{}", report.command);
+    true
+}
+
+fn soak(first: u64, time: Duration) -> ExitCode {
+    let began = Instant::now();
+    let (mut runs, mut operations) = (0u64, 0);
+    for seed in first.. {
+        for scenario in SCENARIOS {
+            if began.elapsed() >= time {
+                let secs = began.elapsed().as_secs_f64();
+                println!("{runs} runs, {operations} operations, {:.0} each second", operations as f64 / secs);
+                return ExitCode::SUCCESS;
+            }
+            let report = one(scenario, seed, None);
+            runs += 1;
+            operations += report.operations;
+            if told(&report, true) {
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}

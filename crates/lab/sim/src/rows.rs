@@ -1,0 +1,82 @@
+//! All rows of an island, read from its snapshot after a checkpoint.
+
+use std::collections::BTreeMap;
+
+use atoll_core::{Decode, Ino, IslandId, Name, SessionId, Stamp, TxnId};
+use atoll_posix::locks::Locks;
+use atoll_proto::{Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
+use atoll_state::RowKey;
+use atoll_state::state::Meta;
+
+use crate::cause::Failure;
+use crate::world::World;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// Files.
+    pub inodes: BTreeMap<Ino, Inode>,
+    /// Directories of the skeleton.
+    pub dirs: BTreeMap<Ino, Dir>,
+    /// Names.
+    pub entries: BTreeMap<(Ino, Name), Entry>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Ino, Xattrs>,
+    /// Block checksums by file and chunk.
+    pub sums: BTreeMap<(Ino, u64), Vec<u32>>,
+    /// Locks.
+    pub locks: BTreeMap<Ino, Locks>,
+    /// Transactions.
+    pub txns: BTreeMap<TxnId, Txn>,
+    /// Clients.
+    pub sessions: BTreeMap<SessionId, Session>,
+    /// Journal entries that others have not applied.
+    pub outbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
+    /// How far journals were applied.
+    pub clocks: BTreeMap<IslandId, Stamp>,
+    /// What the island knows of itself.
+    pub meta: Meta,
+}
+
+impl Rows {
+    /// Reads all rows of an island that has just made a checkpoint and is at rest.
+    pub fn read(world: &World, island: usize) -> Result<Self, Failure> {
+        let engine = world.nodes[island].engine.as_ref().ok_or_else(|| Failure::new("an island is down"))?;
+        let failed = |why: String| Failure::new(format!("snapshot of island {island}: {why}"));
+        let all = engine.snapshot().range(&[0], &[255], usize::MAX).map_err(|e| failed(e.to_string()))?;
+        let mut rows = Self::default();
+        for (key, value) in all {
+            rows.take(&key, &value)
+                .ok_or_else(|| failed(format!("row {} is malformed", key.escape_ascii())))?;
+        }
+        Ok(rows)
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        fn row<T: Decode>(value: &[u8]) -> Option<T> {
+            T::from_slice(value).ok()
+        }
+        match RowKey::from_bytes(key)? {
+            RowKey::Inode(ino) => drop(self.inodes.insert(ino, row(value)?)),
+            RowKey::Dir(ino) => drop(self.dirs.insert(ino, row(value)?)),
+            RowKey::Entry(dir, _, name) => drop(self.entries.insert((dir, name), row(value)?)),
+            RowKey::Xattrs(ino) => drop(self.xattrs.insert(ino, row(value)?)),
+            RowKey::Sums(ino, chunk) => drop(self.sums.insert((ino, chunk), row(value)?)),
+            RowKey::Locks(ino) => drop(self.locks.insert(ino, row(value)?)),
+            RowKey::Txn(txn) => drop(self.txns.insert(txn, row(value)?)),
+            RowKey::Session(session) => drop(self.sessions.insert(session, row(value)?)),
+            RowKey::Outbox(island, stamp) => drop(self.outbox.insert((island, stamp), row(value)?)),
+            RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),
+            RowKey::Meta => self.meta = row(value)?,
+            RowKey::View(_) | RowKey::ViewName(..) => {}
+        }
+        Some(())
+    }
+
+    /// The block checksum of a file.
+    pub fn sum(&self, ino: Ino, block: u64) -> u32 {
+        let per = atoll_state::key::SUMS_PER_CHUNK;
+        let chunk = self.sums.get(&(ino, block / per));
+        chunk.and_then(|sums| sums.get((block % per) as usize)).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,137 @@
+//! The scenarios by name, and how one run of one is made and told of.
+
+use crate::cause::Failure;
+use crate::world::World;
+
+/// Whether islands die and links break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Faults {
+    No,
+    Yes,
+}
+
+/// A kind of run.
+#[derive(Debug, Clone, Copy)]
+pub struct Scenario {
+    /// As it is asked for.
+    pub name: &'static str,
+    /// What it does.
+    pub what: &'static str,
+    /// How many steps a run has unless told otherwise.
+    pub steps: u64,
+    body: fn(&mut Run) -> Result<(), Failure>,
+}
+
+/// One run under way: its world outlives a failure, so that it can be looked at.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) seed: u64,
+    pub(crate) steps: u64,
+    pub(crate) world: Option<World>,
+    /// Operations of worlds that came before the last one.
+    pub(crate) operations: u64,
+    /// Hash of their transcripts.
+    pub(crate) hash: u64,
+}
+
+impl Run {
+    /// Ends a world of this run; the next one takes its place.
+    pub(crate) fn next_world(&mut self, world: World) -> &mut World {
+        if let Some(old) = self.world.take() {
+            self.operations += old.operations;
+            self.hash = self.hash.rotate_left(7) ^ old.hash();
+        }
+        self.world.insert(world)
+    }
+}
+
+/// Every scenario.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "sequential",
+        what: "one operation after another, no faults",
+        steps: 300,
+        body: |run| crate::sequential::run(run, Faults::No),
+    },
+    Scenario {
+        name: "faults",
+        what: "one operation after another; islands die at any effect, links break",
+        steps: 200,
+        body: |run| crate::sequential::run(run, Faults::Yes),
+    },
+    Scenario {
+        name: "power",
+        what: "one operation after another, then the power of some islands fails at any effect",
+        steps: 60,
+        body: crate::power::run,
+    },
+    Scenario {
+        name: "concurrent",
+        what: "several clients at once, judged by trying all orders",
+        steps: 100,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::None),
+    },
+    Scenario {
+        name: "deaths",
+        what: "several clients at once, and islands die",
+        steps: 80,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Deaths),
+    },
+    Scenario {
+        name: "partition",
+        what: "several clients at once, and links between islands are cut",
+        steps: 80,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Partitions),
+    },
+    Scenario {
+        name: "crash_points",
+        what: "one operation between islands, each island dying at each effect of it",
+        steps: 40,
+        body: crate::crash_points::run,
+    },
+];
+
+impl Scenario {
+    /// The scenario of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SCENARIOS.iter().find(|s| s.name == name)
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// The line that repeats it.
+    pub command: String,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+    /// The last things that happened.
+    pub tail: String,
+    /// Hash of everything that happened.
+    pub hash: u64,
+    /// Operations of clients.
+    pub operations: u64,
+}
+
+/// Runs a scenario once. A panic of a machine is a failure like any other.
+pub fn run(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
+    let steps = steps.unwrap_or(scenario.steps);
+    let mut run = Run { seed, steps, world: None, operations: 0, hash: 0 };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (scenario.body)(&mut run)));
+    let failure = match caught {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Some(Failure::new(format!("panic: {}", text.unwrap_or_default())))
+        }
+    };
+    let command = format!("cargo xtask sim {} --seed {seed} --steps {steps}", scenario.name);
+    let (tail, hash, operations) = match &run.world {
+        Some(world) => (world.tail(3000), world.hash(), world.operations),
+        None => (String::new(), 0, 0),
+    };
+    let hash = run.hash.rotate_left(7) ^ hash;
+    Report { command, failure, tail, hash, operations: operations + run.operations }
+}

@@ -1,0 +1,90 @@
+//! One operation after another, each judged by the model; process deaths and broken links between
+//! and during them, if asked for.
+
+use atoll_disk::sim::Fault;
+use atoll_model::{Strictness, Weights, Workload};
+use atoll_posix::{Op, RenameMode};
+
+use crate::cause::Failure;
+use crate::frontend::sensible;
+use crate::judge::Judge;
+use crate::scenario::{Faults, Run};
+use crate::world::{Config, World};
+
+/// Operations between two comparisons of the whole tree.
+const OPERATIONS_PER_DUMP: u64 = 60;
+/// Operations between two checks of all rows.
+const OPERATIONS_PER_CHECK: u64 = 150;
+
+/// A world for a seed: islands, mounts and memory as the seed has it.
+pub(crate) fn world_of(seed: u64, clients: usize) -> Result<World, Failure> {
+    let mut config = Config::new(seed, 1 + (atoll_model::rng::mix(seed) % 5) as u16);
+    config.clients = clients;
+    config.mounts = seed % 3 == 1;
+    config.rows_max = [2, 20, 1000][(seed / 3 % 3) as usize];
+    World::new(config)
+}
+
+/// Runs it. `faults`: islands die, links break.
+pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
+    let world = run.world.insert(world_of(run.seed, 4)?);
+    let mut judge = Judge::new(world)?;
+    let mut workload = Workload::new(run.seed, Weights::default());
+    for n in 1..=run.steps {
+        if faults == Faults::Yes {
+            disturb(world);
+        }
+        if world.rng.percent(2) {
+            let island = world.rng.index(world.nodes.len());
+            world.checkpoint(island);
+        }
+        let step = workload.next(&judge.model);
+        if sensible(&judge.model, &step.caller, &step.op) && worth_it(world, &step.op) {
+            let client = step.session.0 as usize - 1;
+            judge.run(world, client, &step)?;
+        }
+        if !judge.orphans.is_empty() && world.rng.percent(20) {
+            let at = world.rng.index(judge.orphans.len());
+            judge.close_orphan(world, at);
+        }
+        let last = n == run.steps;
+        if last || n % OPERATIONS_PER_DUMP == 0 {
+            world.settle()?;
+            judge.compare_trees(world, Strictness::FULL)?;
+        }
+        if last || n % OPERATIONS_PER_CHECK == 0 {
+            world.settle()?;
+            crate::invariants(world)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is not built yet is asked for seldom: it can only be refused.
+pub(crate) fn worth_it(world: &mut World, op: &Op) -> bool {
+    match op {
+        Op::Rename { dir, new_dir, mode, .. } if dir != new_dir => {
+            world.rng.percent(if *mode == RenameMode::Replace { 10 } else { 30 })
+        }
+        _ => true,
+    }
+}
+
+/// Perhaps a fault.
+fn disturb(world: &mut World) {
+    if world.rng.percent(6) {
+        let island = world.rng.index(world.nodes.len());
+        if world.is_up(island) {
+            let effects = 1 + world.rng.below(12);
+            world.arm(island, effects, Fault::ProcessDeath);
+        }
+    }
+    if world.rng.percent(2) {
+        let island = world.rng.index(world.nodes.len());
+        world.kill(island, Fault::ProcessDeath);
+    }
+    if world.rng.percent(5) {
+        let conn = world.rng.index(world.conns.len());
+        world.break_conn(conn);
+    }
+}

@@ -1,0 +1,276 @@
+//! Starts, kills and stops `atoll up`. Whatever becomes of a test, its process and its mount go.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a daemon may take until its volume is mounted, and until it has stopped.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// A daemon is killed after this, so that whoever waits for a mount that hangs goes on and fails.
+pub const LIFE_MAX: Duration = Duration::from_secs(2 * 3600);
+/// `f_type` of a FUSE file system.
+const FUSE_MAGIC: u64 = 0x6573_5546;
+
+/// The `atoll` binary: `ATOLL_BIN`, or else the workspace's, built once in the life of this process
+/// (for release if `ATOLL_TORTURE_RELEASE` is set).
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("ATOLL_BIN") {
+        Some(path) => path.into(),
+        None => build().expect("the atoll binary can be built"),
+    })
+}
+
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "atoll-cli", "--message-format=json"]);
+    if std::env::var_os("ATOLL_TORTURE_RELEASE").is_some() {
+        command.arg("--release");
+    }
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit());
+    let output = command.output().context("cargo cannot be run; set ATOLL_BIN")?;
+    ensure!(output.status.success(), "cargo build failed; set ATOLL_BIN to a binary");
+    let text = String::from_utf8(output.stdout)?;
+    let paths = text.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let found = paths.map(PathBuf::from).find(|path| path.file_name().is_some_and(|name| name == "atoll"));
+    found.context("cargo named no binary")
+}
+
+/// How a daemon is started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// Data directory.
+    pub data: PathBuf,
+    /// Mount point.
+    pub mount: PathBuf,
+    /// Islands of a new volume.
+    pub islands: u16,
+    /// User and group that it runs as; none: as this process.
+    pub user: Option<(u32, u32)>,
+    /// More arguments.
+    pub more: Vec<String>,
+    /// It is killed when it lives longer.
+    pub life_max: Duration,
+}
+
+impl Launch {
+    /// Data and mount point in `place`, four islands.
+    pub fn new(place: &Path) -> Self {
+        Self {
+            data: place.join("data"),
+            mount: place.join("mnt"),
+            islands: 4,
+            user: None,
+            more: Vec::new(),
+            life_max: LIFE_MAX,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(binary());
+        command.arg("up").arg("--data").arg(&self.data).arg("--mount").arg(&self.mount);
+        command.arg("--islands").arg(self.islands.to_string()).args(&self.more);
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+
+    /// Starts it and waits for nothing.
+    pub fn spawn(&self) -> Result<Daemon> {
+        let log = self.mount.with_extension("log");
+        let out = File::create(&log).with_context(|| format!("{} cannot be made", log.display()))?;
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+        let child = command.spawn().with_context(|| format!("{} does not start", binary().display()))?;
+        let alive = Arc::new((Mutex::new(true), Condvar::new()));
+        watch(Pid::from_child(&child), self.life_max, Arc::clone(&alive));
+        Ok(Daemon { launch: self.clone(), child, log, alive })
+    }
+
+    /// Starts it and waits until its volume is mounted.
+    pub fn start(&self) -> Result<Daemon> {
+        let mut daemon = self.spawn()?;
+        daemon.wait_mounted(PATIENCE)?;
+        Ok(daemon)
+    }
+
+    /// Starts what must fail: how it ended, and what it said.
+    pub fn start_in_vain(&self) -> Result<(ExitStatus, String)> {
+        let mut daemon = self.spawn()?;
+        let status = daemon.wait_ended(PATIENCE)?;
+        Ok((status, daemon.said()))
+    }
+}
+
+/// Kills a process that lives too long, unless it is known to have ended.
+fn watch(pid: Pid, life_max: Duration, alive: Arc<(Mutex<bool>, Condvar)>) {
+    std::thread::spawn(move || {
+        let (lock, ended) = &*alive;
+        let guard = lock.lock().expect("no panic while it is held");
+        let (guard, time) = ended.wait_timeout_while(guard, life_max, |alive| *alive).expect("as above");
+        if time.timed_out() && *guard {
+            eprintln!("the daemon {} lives too long and is killed", pid.as_raw_pid());
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    });
+}
+
+/// A daemon that runs. Killed and unmounted when this is dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    launch: Launch,
+    child: Child,
+    log: PathBuf,
+    alive: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Daemon {
+    /// Where its volume is mounted.
+    pub fn mount(&self) -> &Path {
+        &self.launch.mount
+    }
+
+    /// How it was started.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        std::fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+
+    /// Whether its volume is there, and alive.
+    pub fn is_mounted(&self) -> bool {
+        is_fuse(self.mount())
+    }
+
+    /// Waits until its volume is mounted.
+    pub fn wait_mounted(&mut self, patience: Duration) -> Result<()> {
+        let until = Instant::now() + patience;
+        while !self.is_mounted() {
+            if let Some(status) = self.ended()? {
+                bail!("the daemon ended ({status}) before it mounted. It said:\n{}", self.said());
+            }
+            if Instant::now() > until {
+                bail!("nothing is mounted after {} s. The daemon said:\n{}", patience.as_secs(), self.said());
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        Ok(())
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        // Held over the wait, so that the number is not killed after it is another's.
+        let mut alive = self.alive.0.lock().expect("no panic while it is held");
+        let status = self.child.try_wait()?;
+        if status.is_some() {
+            *alive = false;
+            self.alive.1.notify_all();
+        }
+        Ok(status)
+    }
+
+    fn wait_ended(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() > until {
+                bail!("it has not ended after {} s. It said:\n{}", patience.as_secs(), self.said());
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// `kill -9`: true unless it had ended by itself before. The dead mount stays.
+    pub fn kill9(&mut self) -> Result<bool> {
+        if self.ended()?.is_some() {
+            return Ok(false);
+        }
+        self.signal(Signal::KILL);
+        self.wait_ended(PATIENCE)?;
+        Ok(true)
+    }
+
+    /// Stops it in order.
+    pub fn stop(mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        let status = self.wait_ended(PATIENCE)?;
+        ensure!(status.success(), "the daemon ended with {status}. It said:\n{}", self.said());
+        ensure!(!is_fuse(self.mount()), "it has stopped, but the mount is still there");
+        Ok(())
+    }
+
+    /// Bytes of memory that it has in use (`VmRSS`).
+    pub fn memory_bytes(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib << 10)
+    }
+
+    /// Threads that it has.
+    pub fn threads(&self) -> Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/task", self.child.id()))?.count())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.kill9();
+        detach(&self.launch.mount);
+    }
+}
+
+/// Whether a live FUSE file system is mounted at `path`.
+pub fn is_fuse(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type as u64 == FUSE_MAGIC)
+}
+
+/// Takes away what is mounted at `path`, alive or dead.
+pub fn detach(path: &Path) {
+    let dead = std::fs::metadata(path).is_err_and(|why| Errno::from_io_error(&why) == Some(Errno::NOTCONN));
+    if dead || is_fuse(path) {
+        let flags = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
+        let _ = rustix::mount::unmount(path, flags);
+    }
+}
+
+/// The commands that this `atoll` has.
+pub fn has_command(name: &str) -> bool {
+    let output = Command::new(binary()).arg("--help").output();
+    output.is_ok_and(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().any(|line| line.split_whitespace().next() == Some(name))
+    })
+}
+
+/// Runs `atoll ARGS`, and gives back what it printed.
+pub fn atoll(args: &[&str]) -> Result<String> {
+    let output = match Command::new(binary()).args(args).output() {
+        Err(why) if why.kind() == ErrorKind::NotFound => bail!("there is no {}", binary().display()),
+        other => other?,
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "atoll {}: {}\n{text}{errors}", args.join(" "), output.status);
+    Ok(text)
+}

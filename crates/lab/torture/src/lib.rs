@@ -1,0 +1,19 @@
+//! Torture of the real product: the `atoll` binary, real disks, the kernel's mount, real programs.
+//!
+//! - [`daemon`] starts, kills and stops `atoll up`; [`place`] has folders and small disks for it.
+//! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
+//! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
+//! - [`programs`], [`million`] and [`pjdfstest`] are what else is run over a mount.
+//!
+//! Looks only at what users see: the mount, the plain trees, the command. Never used by the product.
+
+pub mod daemon;
+pub mod kill9;
+pub mod million;
+pub mod ops;
+pub mod pjdfstest;
+pub mod place;
+pub mod plain;
+pub mod programs;
+pub mod tree;
+pub mod worker;

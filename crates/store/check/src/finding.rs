@@ -1,0 +1,103 @@
+//! What was found wrong, and which rule it breaks.
+
+use std::fmt;
+
+use atoll_core::{Ino, IslandId};
+
+macro_rules! rules {
+    ($($(#[$meta:meta])* $variant:ident $name:literal $text:literal),* $(,)?) => {
+        /// A rule that a state at rest keeps.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Rule {
+            $($(#[$meta])* $variant),*
+        }
+        impl Rule {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+            /// Its name, for programs and tests.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+            /// What it says.
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
+rules! {
+    /// A row cannot be read.
+    RowReadable "row-readable" "every row can be read",
+    /// The root is there.
+    RootThere "root-there" "every island has the root in its skeleton",
+    /// A directory hangs together with the root.
+    SkeletonWhole "skeleton-whole" "every skeleton directory's parent is in the skeleton, up to the root",
+    /// A skeleton directory is needed.
+    SkeletonNeeded "skeleton-needed" "a skeleton directory is owned, has one below it, or has files at home below it",
+    /// The count of skeleton directories below is right.
+    BelowCounted "below-counted" "a skeleton directory counts the skeleton directories in it",
+    /// The owner is the table's.
+    OwnerByTable "owner-by-table" "a directory is owned where the table says, and nowhere else",
+    /// Names stand in directories that are owned here.
+    NamesOwned "names-owned" "a name stands in a directory that is owned on the same island",
+    /// A name's cookie is its own.
+    CookieOfName "cookie-of-name" "a name's place in listings is the one that the volume's seed gives",
+    /// Names are counted.
+    NamesCounted "names-counted" "a directory counts its names and its directories",
+    /// A directory's name has a stub.
+    StubThere "stub-there" "the name of a directory has a stub, and no other name has one",
+    /// The stub agrees with what it stands for.
+    StubAgrees "stub-agrees" "a stub has the key and the static attributes of its directory",
+    /// A directory has one name, at its parent.
+    DirNamedOnce "dir-named-once" "a directory stands under one name, in the directory that it says, and only there",
+    /// A named directory is there.
+    DirThere "dir-there" "a directory that has a name is there, owned by the island of its key",
+    /// A named file is there.
+    FileThere "file-there" "a file that has a name has an inode at its home",
+    /// Names of files are counted.
+    LinksCounted "links-counted" "an inode counts the names of its file",
+    /// A file without a name is somebody's.
+    OrphanHeld "orphan-held" "a file without a name is kept by a client that is known",
+    /// The type of a name is that of what it names.
+    KindAgrees "kind-agrees" "a name has the type of what it names",
+    /// A file has its checksums, and no more.
+    SumsFit "sums-fit" "checksums cover no block beyond the end of their file",
+    /// Attributes that are rows of their own are announced, and the other way round.
+    XattrsAnnounced "xattrs-announced" "a file or directory says whether it has extended attributes",
+    /// Locks belong to clients that are known, on files that are there.
+    LocksHeld "locks-held" "a lock is on a file that is there, by a client that is known",
+    /// Ids were minted.
+    IdMinted "id-minted" "an id is below the limit of the island that minted it",
+    /// The skeletons agree.
+    SkeletonsAgree "skeletons-agree" "two islands that have a directory at the same version have it alike",
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Something wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule that it breaks.
+    pub rule: Rule,
+    /// Where it was seen.
+    pub island: IslandId,
+    /// The file or directory that it is about, if it is about one.
+    pub ino: Option<Ino>,
+    /// What was found, for people.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "island {}: ", self.island)?;
+        if let Some(ino) = self.ino {
+            write!(f, "id {ino}: ")?;
+        }
+        write!(f, "{} [{}]", self.what, self.rule)
+    }
+}

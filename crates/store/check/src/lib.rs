@@ -1,0 +1,37 @@
+//! The invariants of islands at rest: what `atoll check` and the simulator hold a state against.
+//!
+//! Pure functions over rows, wherever they come from. Never reads a file, never repairs anything:
+//! what is wrong is named ([`Finding`]), with the rule that it breaks.
+//!
+//! Each rule is one function in [`within`] (one island's rows) or [`across`] (several islands of one
+//! volume). A rule that needs an island that is not there is skipped for it: what is not known is
+//! not wrong.
+
+pub mod across;
+mod finding;
+mod rows;
+pub mod within;
+
+pub use finding::{Finding, Rule};
+pub use rows::{BadRow, Rows};
+
+use atoll_core::Table;
+
+/// What every rule needs to know of the volume.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// Who owns what.
+    pub table: Table,
+    /// Seed of its directory cookies.
+    pub seed: u64,
+}
+
+/// Everything that is wrong with these islands, each by itself and together.
+pub fn check(volume: &Volume, islands: &[Rows]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rows in islands {
+        within::check(volume, rows, &mut findings);
+    }
+    across::check(volume, islands, &mut findings);
+    findings
+}

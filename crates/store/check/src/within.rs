@@ -1,0 +1,251 @@
+//! Rules that one island's rows keep by themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{Ino, Name};
+use atoll_posix::{Kind, acl};
+use atoll_proto::{Dir, Entry};
+use atoll_state::cookie_of;
+
+use crate::{Finding, Rows, Rule, Volume};
+
+/// Everything that is wrong with one island.
+pub fn check(volume: &Volume, rows: &Rows, findings: &mut Vec<Finding>) {
+    let mut look = Look { volume, rows, findings };
+    look.readable();
+    look.names();
+    look.skeleton();
+    look.files();
+    look.sessions();
+    look.ids();
+}
+
+struct Look<'a> {
+    volume: &'a Volume,
+    rows: &'a Rows,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Look<'_> {
+    fn found(&mut self, rule: Rule, ino: Option<Ino>, what: String) {
+        self.findings.push(Finding { rule, island: self.rows.island, ino, what });
+    }
+
+    fn readable(&mut self) {
+        for bad in &self.rows.bad {
+            self.found(Rule::RowReadable, None, format!("row {} is {}", bad.key.escape_ascii(), bad.why));
+        }
+        if !self.rows.dirs.contains_key(&Ino::ROOT) && self.rows.meta.incarnation > 0 {
+            self.found(Rule::RootThere, Some(Ino::ROOT), "the root is missing".to_owned());
+        }
+    }
+
+    // -------------------------------------------------------------------- names
+
+    fn names(&mut self) {
+        let rows = self.rows;
+        let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
+        for (dir, names) in &rows.names {
+            let Some(row) = rows.dirs.get(dir) else {
+                let what = format!("{} names are left of it, which is no directory here", names.len());
+                self.found(Rule::NamesOwned, Some(*dir), what);
+                continue;
+            };
+            for (cookie, name, entry) in names {
+                if *cookie != cookie_of(self.volume.seed, name.as_bytes()) {
+                    self.found(Rule::CookieOfName, Some(*dir), format!("{} has another's cookie", show(name)));
+                }
+                self.name(*dir, row, name, entry);
+                if entry.kind != Kind::Directory && entry.home == rows.island {
+                    *links.entry(entry.ino).or_default() += 1;
+                }
+            }
+        }
+        for (ino, dir) in &rows.dirs {
+            self.counts(*ino, dir);
+        }
+        for (ino, row) in &rows.inodes {
+            let names = links.get(ino).copied().unwrap_or(0);
+            if names != row.attr.nlink {
+                let what = format!("it has {names} names, but a link count of {}", row.attr.nlink);
+                self.found(Rule::LinksCounted, Some(*ino), what);
+            }
+        }
+    }
+
+    fn name(&mut self, dir: Ino, row: &Dir, name: &Name, entry: &Entry) {
+        let rows = self.rows;
+        let shown = show(name);
+        if entry.kind == Kind::Directory {
+            if entry.stub.is_some() != row.owned.is_some() {
+                let has = if entry.stub.is_some() { "a" } else { "no" };
+                self.found(Rule::StubThere, Some(dir), format!("the name {shown} of a directory has {has} stub"));
+            }
+            let child = rows.dirs.get(&entry.ino);
+            let is_there = |c: &Dir| c.place.parent == dir && c.place.name.as_ref() == Some(name);
+            // A name in a directory that others own is there only for the sake of what is below it.
+            let wrong = match child {
+                Some(child) => !is_there(child) && !rows.in_doubt(entry.ino),
+                None => row.owned.is_none(),
+            };
+            if wrong {
+                let what = format!("the name {shown} leads to {}, which says that it is elsewhere", entry.ino);
+                self.found(Rule::DirNamedOnce, Some(dir), what);
+            }
+            return;
+        }
+        if entry.stub.is_some() {
+            self.found(Rule::StubThere, Some(dir), format!("the name {shown} of a file has a stub"));
+        }
+        if row.owned.is_none() {
+            self.found(Rule::NamesOwned, Some(dir), format!("it has the name {shown}, but is not owned here"));
+        }
+        if entry.home != rows.island {
+            return;
+        }
+        match rows.inodes.get(&entry.ino) {
+            Some(file) if file.attr.kind != entry.kind => {
+                let what = format!("the name {shown} is of type {:?}, its file {:?}", entry.kind, file.attr.kind);
+                self.found(Rule::KindAgrees, Some(entry.ino), what);
+            }
+            Some(_) => {}
+            None => {
+                let what = format!("the name {shown} in {dir} names it, but it is gone");
+                self.found(Rule::FileThere, Some(entry.ino), what);
+            }
+        }
+    }
+
+    fn counts(&mut self, ino: Ino, dir: &Dir) {
+        let names = self.rows.names_of(ino);
+        let dirs = names.iter().filter(|(_, _, e)| e.kind == Kind::Directory).count() as u32;
+        if let Some(owned) = &dir.owned
+            && (owned.entries, owned.subdirs) != (names.len() as u64, dirs)
+        {
+            let what = format!(
+                "it counts {} names and {} directories, but has {} and {dirs}",
+                owned.entries,
+                owned.subdirs,
+                names.len()
+            );
+            self.found(Rule::NamesCounted, Some(ino), what);
+        }
+        let by_table = self.volume.table.owner(dir.key) == self.rows.island;
+        if dir.owned.is_some() && !by_table {
+            self.found(Rule::OwnerByTable, Some(ino), "it is owned here, but not by the table".to_owned());
+        } else if dir.owned.is_none() && by_table && !self.rows.in_doubt(ino) {
+            self.found(Rule::OwnerByTable, Some(ino), "it is not owned here, but by the table".to_owned());
+        }
+    }
+
+    // ----------------------------------------------------------------- skeleton
+
+    fn skeleton(&mut self) {
+        let rows = self.rows;
+        let mut needed: BTreeSet<Ino> = BTreeSet::from([Ino::ROOT]);
+        let mut below: BTreeMap<Ino, u32> = BTreeMap::new();
+        for (ino, dir) in &rows.dirs {
+            if *ino != Ino::ROOT {
+                *below.entry(dir.place.parent).or_default() += 1;
+            }
+            let mut at = *ino;
+            while dir.owned.is_some() && needed.insert(at) {
+                match rows.dirs.get(&at) {
+                    Some(above) => at = above.place.parent,
+                    None => {
+                        self.found(Rule::SkeletonWhole, Some(*ino), format!("{at} above it is missing"));
+                        break;
+                    }
+                }
+            }
+        }
+        for (ino, dir) in &rows.dirs {
+            if !needed.contains(ino) && !rows.in_doubt(*ino) {
+                self.found(Rule::SkeletonNeeded, Some(*ino), "it is in the skeleton for nothing".to_owned());
+            }
+            let count = below.get(ino).copied().unwrap_or(0);
+            if count != dir.below {
+                let what = format!("it counts {} directories of the skeleton below, but has {count}", dir.below);
+                self.found(Rule::BelowCounted, Some(*ino), what);
+            }
+            let has = rows.xattrs.get(ino);
+            let is_acl = |name| has.is_some_and(|x| x.get(name).is_some());
+            let acl = is_acl(acl::ACCESS_XATTR) || is_acl(acl::DEFAULT_XATTR);
+            self.xattrs(*ino, (dir.has_xattrs, has.is_some()), (dir.has_acl, acl));
+        }
+    }
+
+    fn xattrs(&mut self, ino: Ino, xattrs: (bool, bool), acl: (bool, bool)) {
+        for (what, (says, has)) in [("extended attributes", xattrs), ("an ACL", acl)] {
+            if says != has {
+                let (says, has) = (word(says), word(has));
+                self.found(Rule::XattrsAnnounced, Some(ino), format!("it says that it {says} {what}, but it {has}"));
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------- files
+
+    fn files(&mut self) {
+        let rows = self.rows;
+        for (ino, row) in &rows.inodes {
+            let has = rows.xattrs.get(ino);
+            let acl = has.is_some_and(|x| x.get(acl::ACCESS_XATTR).is_some());
+            self.xattrs(*ino, (row.has_xattrs, has.is_some_and(|x| !x.0.is_empty())), (row.has_acl, acl));
+            let alive = row.orphan_of.iter().filter(|s| rows.sessions.contains_key(s)).count();
+            if row.attr.nlink == 0 && (alive == 0 || alive != row.orphan_of.len()) {
+                let what = format!("it has no name, and of {} that keep it {alive} are known", row.orphan_of.len());
+                self.found(Rule::OrphanHeld, Some(*ino), what);
+            } else if row.attr.nlink > 0 && !row.orphan_of.is_empty() {
+                self.found(Rule::OrphanHeld, Some(*ino), "it has a name, and is kept as if it had none".to_owned());
+            }
+        }
+        for ino in rows.xattrs.keys() {
+            if !rows.inodes.contains_key(ino) && !rows.dirs.contains_key(ino) {
+                self.found(Rule::XattrsAnnounced, Some(*ino), "extended attributes are left of it".to_owned());
+            }
+        }
+        for (ino, end) in &rows.sums_end {
+            let blocks = rows.inodes.get(ino).map_or(0, |row| row.attr.size.div_ceil(BLOCK_BYTES));
+            if *end > blocks {
+                let what = format!("checksums cover {end} blocks, but it has {blocks}");
+                self.found(Rule::SumsFit, Some(*ino), what);
+            }
+        }
+    }
+
+    fn sessions(&mut self) {
+        let rows = self.rows;
+        for (ino, locks) in &rows.locks {
+            if !rows.inodes.contains_key(ino) && !rows.dirs.contains_key(ino) {
+                self.found(Rule::LocksHeld, Some(*ino), "locks are left of it".to_owned());
+            }
+            for (who, _) in locks.held() {
+                if !rows.sessions.get(&who.session).is_some_and(|s| s.held.contains(ino)) {
+                    let what = format!("client {:016x} does not know of its lock", who.session.0);
+                    self.found(Rule::LocksHeld, Some(*ino), what);
+                }
+            }
+        }
+    }
+
+    fn ids(&mut self) {
+        let counter = |ino: Ino| ino.0 & ((1 << Ino::COUNTER_BITS) - 1);
+        let limit = self.rows.meta.mint_limit;
+        let mine = |ino: &Ino| ino.minted_by() == self.rows.island && *ino != Ino::ROOT;
+        let all = self.rows.inodes.keys().chain(self.rows.dirs.keys());
+        let beyond: Vec<Ino> = all.copied().filter(mine).filter(|ino| counter(*ino) >= limit).collect();
+        for ino in beyond {
+            self.found(Rule::IdMinted, Some(ino), format!("it is beyond the limit {limit} of ids"));
+        }
+    }
+}
+
+const fn word(has: bool) -> &'static str {
+    if has { "has" } else { "has not" }
+}
+
+fn show(name: &Name) -> String {
+    format!("\"{}\"", name.as_bytes().escape_ascii())
+}
