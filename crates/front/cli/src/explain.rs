@@ -58,13 +58,14 @@ impl Explain {
         let addresses: Vec<Address> = ways.iter().map(|w| w.address.clone()).collect();
         let alive: Vec<bool> =
             ask_all(&addresses, &Control::Describe, QUESTION).iter().map(Result::is_ok).collect();
-        let others = config.nodes.iter().zip(&addresses).zip(&alive).map(|((node, address), alive)| Other {
-            node: node.node,
-            address: address.clone(),
-            alive: *alive,
-        });
+        let nodes = config.nodes.iter().map(|n| n.node);
+        let others: Vec<Other> = nodes
+            .zip(&addresses)
+            .zip(&alive)
+            .map(|((node, address), alive)| Other { node, address: address.clone(), alive: *alive })
+            .collect();
         let manner = Manner { mount: false, patience_ms: Some(PATIENCE_MS) };
-        let attached = attach(*config, None, others.collect(), manner)?;
+        let attached = attach(*config, None, others, manner)?;
         let steps = walk(&attached, &names);
         attached.stop();
         let report = Report::new(&attached.config, &names, &steps?, &addresses, &path)?;

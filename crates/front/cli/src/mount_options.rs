@@ -143,7 +143,7 @@ impl Options {
         flags.set(MountFlags::RDONLY, self.read_only);
         flags.set(MountFlags::NOSUID, !self.set_id);
         flags.set(MountFlags::NODEV, !self.devices);
-        rustix::mount::mount_remount(point, flags | MountFlags::BIND, None)
+        rustix::mount::mount_remount(point, flags | MountFlags::BIND, c"")
             .with_context(|| format!("The options of {} cannot be set", point.display()))
     }
 }

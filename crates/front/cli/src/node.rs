@@ -34,6 +34,7 @@ pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
         snapshot_cache_bytes: 4 << 20,
         log: atoll_log::Config::default(),
         root: uid.is_root(),
+        devices: uid.is_root(),
         owner: (uid.as_raw(), rustix::process::getegid().as_raw()),
         daemon: dir.identity().node,
         incarnation,

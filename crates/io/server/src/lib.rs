@@ -17,4 +17,4 @@ pub use local::Local;
 pub use member::ISLANDS;
 pub use node::{Node, NodeError, NodeSetup, Shelf};
 pub use switch::Switch;
-pub use volume::{Volume, VolumeError, VolumeOptions, WallClock};
+pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};

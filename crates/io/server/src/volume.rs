@@ -375,7 +375,7 @@ fn report_conflicts(report: &atoll_view::Report) {
 }
 
 /// An island's part of the options.
-fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
+pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
     /// Bytes that stay free on a large disk.
     const RESERVE_BYTES: u64 = 256 << 20;
     let space = disk.space().map_or(0, |s| s.bytes);

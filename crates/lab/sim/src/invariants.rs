@@ -13,9 +13,10 @@ use crate::world::World;
 
 /// Every broken invariant of a world at rest, after it has made checkpoints of all islands.
 pub fn invariants(world: &mut World) -> Result<(), Failure> {
-    world.checkpoint_all()?;
+    world.settle()?;
     // Carried bytes are put in place a moment later.
     world.run_for(1_000_000)?;
+    world.checkpoint_all()?;
     let all: Vec<Rows> =
         (0..world.nodes.len()).map(|island| Rows::read(world, island)).collect::<Result<_, _>>()?;
     let check = Check { world, all: &all, broken: Vec::new() };

@@ -167,7 +167,9 @@ impl Island {
             self.need_entry(entry)?;
         }
         let Some((last, _)) = fresh.last() else {
-            // A repetition, or nothing to do: the sender may have missed the answer.
+            // A repetition, or nothing to do: the sender may have missed the answer, and this island
+            // forgets what it has not confirmed when it dies.
+            self.journal.to_confirm.insert(from, (self.state.seq(), seen));
             self.send(0, from, Peer::Applied { upto: seen, synced: false });
             return Ok(());
         };
