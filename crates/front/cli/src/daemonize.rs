@@ -1,5 +1,6 @@
 //! Goes into the background once there is something to see: the parent waits for the child's word.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -22,7 +23,7 @@ pub(crate) enum Parent {
 pub(crate) struct Child(OwnedFd);
 
 /// The parent, as its child knows it.
-pub(crate) struct Waiting(OwnedFd);
+pub(crate) struct Waiting(Cell<Option<OwnedFd>>);
 
 /// Makes a child that outlives this process and its terminal. Only before any thread is started.
 pub(crate) fn fork() -> Result<Parent> {
@@ -34,7 +35,7 @@ pub(crate) fn fork() -> Result<Parent> {
             drop(read);
             // Fails only for the leader of a group, which a new child never is.
             let _ = rustix::process::setsid();
-            Ok(Parent::Child(Waiting(write)))
+            Ok(Parent::Child(Waiting(Cell::new(Some(write)))))
         }
         _ => {
             drop(write);
@@ -77,9 +78,11 @@ impl Waiting {
         }
     }
 
+    /// Says it, and hangs up: the parent waits for that.
     fn say(&self, what: &[u8]) -> Result<()> {
-        let mut pipe = File::from(self.0.try_clone()?);
-        pipe.write_all(what)?;
+        if let Some(pipe) = self.0.take() {
+            File::from(pipe).write_all(what)?;
+        }
         Ok(())
     }
 }

@@ -46,7 +46,8 @@ impl Explain {
             anyhow!("{} is in no mounted volume of Atoll.\n\"atoll status\" lists what is mounted.", path.display())
         })?;
         let inside = path.strip_prefix(&mount.path).expect("the mount was found by it");
-        let names = VolumePath::parse(inside.as_os_str().as_bytes())
+        let absolute = Path::new("/").join(inside);
+        let names = VolumePath::parse(absolute.as_os_str().as_bytes())
             .map_err(|e| anyhow!("{} cannot be a path of a volume: {e}.", inside.display()))?;
         let socket = places::mount_socket(&mount.path)?;
         let reply = ask(&socket.address, Control::Volume { name: String::new() }, QUESTION).with_context(|| {

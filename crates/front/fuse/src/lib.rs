@@ -20,7 +20,7 @@ mod request;
 mod session;
 
 pub use counters::Count;
-pub use mount::{MountError, MountOptions};
+pub use mount::{MountError, MountOptions, is_dead};
 pub use session::{Config, Flush, Keep, Locks};
 
 use atoll_vfs::Files;

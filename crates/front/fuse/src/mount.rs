@@ -119,12 +119,17 @@ pub(crate) fn mount_with(
     Ok((fd, Mount { path, helper, device }))
 }
 
+/// Whether `path` is a mount whose daemon has gone. Asks what the kernel cannot know by itself: the
+/// attributes of a dead mount's root it still has for as long as it was told that they are good.
+pub fn is_dead(path: &Path) -> bool {
+    matches!(rustix::fs::statfs(path), Err(Os::NOTCONN))
+}
+
 /// The mount point's absolute path, if something can be mounted there.
 fn check(point: &Path) -> Result<PathBuf, MountError> {
     let strange = |why| MountError::Os { what: "look at the mount point", why };
     let absolute = std::path::absolute(point).map_err(strange)?;
-    let is_dead = |why: &std::io::Error| Os::from_io_error(why) == Some(Os::NOTCONN);
-    if std::fs::metadata(&absolute).is_err_and(|why| is_dead(&why)) {
+    if is_dead(&absolute) {
         // Left by a daemon that was killed. Only ours is removed.
         let path = std::fs::canonicalize(&absolute).unwrap_or_else(|_| absolute.clone());
         if mounted_type(&path).as_deref() != Some(TYPE) {
@@ -135,7 +140,7 @@ fn check(point: &Path) -> Result<PathBuf, MountError> {
     let metadata = std::fs::metadata(&absolute).map_err(|why| match why.kind() {
         std::io::ErrorKind::NotFound => MountError::Missing(absolute.clone()),
         std::io::ErrorKind::NotADirectory => MountError::NotDirectory(absolute.clone()),
-        _ if is_dead(&why) => MountError::Dead(absolute.clone()),
+        _ if is_dead(&absolute) => MountError::Dead(absolute.clone()),
         _ => strange(why),
     })?;
     let path = std::fs::canonicalize(&absolute).map_err(strange)?;

@@ -14,6 +14,9 @@ use bytes::Bytes;
 /// How often time is told to the routing machine.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How long the end of a session waits for the islands.
+const DETACH_MAX: Duration = Duration::from_millis(500);
+
 /// Called once with the outcome of an operation. The bytes are those of `Answer::Data`.
 pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, &[u8]) + Send>;
 /// Called once with the end of a walk.
@@ -154,6 +157,11 @@ impl Client {
     /// Ends the session: islands let go of its locks and orphans.
     pub fn stop(&self) {
         self.with(|route, _, out| route.detach(out));
+        // A link that ends before the answers have come may take the requests with it.
+        let until = Instant::now() + DETACH_MAX;
+        while self.lock().is_detaching() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.stopping.store(true, Ordering::Release);
     }
 

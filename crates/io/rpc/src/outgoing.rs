@@ -224,8 +224,6 @@ impl Shared {
         let name = self.address.to_string();
         let handler = Arc::new(Watched(Arc::clone(self)));
         let link = Link::new(name, remote, greeted.version, stream, greeted.reader, handler, &self.options);
-        // Before anybody else can send: the first frames are the handler's.
-        self.handler.opened(&link);
         let mut state = self.lock();
         if state.stopping {
             link.close(Goodbye::new(Reason::Stopping, "the connection is no longer needed"));
@@ -233,6 +231,8 @@ impl Shared {
             state.link = Some(Arc::clone(&link));
         }
         drop(state);
+        // After that: what the handler sends from inside it, by way of `send`, has to go somewhere.
+        self.handler.opened(&link);
         self.changed.notify_all();
         link.start();
         Ok(())

@@ -1,3 +1,267 @@
-//! tmp
-pub(crate) enum Trouble { None, Deaths, Partitions }
-pub(crate) fn run(_: &mut crate::scenario::Run, _: Trouble) -> Result<(), crate::Failure> { Ok(()) }
+//! Several clients at once. In each round every client has one operation under way; afterwards some
+//! order of them must explain all answers. With few in a round, all orders are tried.
+
+use atoll_core::SessionId;
+use atoll_disk::sim::Fault;
+use atoll_model::{Dump, Step, Strictness, Weights, Workload};
+use atoll_posix::{Caller, Op};
+
+use crate::cause::Failure;
+use crate::client::Done;
+use crate::frontend::sensible;
+use crate::judge::{Judge, is_refused, verdict};
+use crate::scenario::Run;
+use crate::sequential::{world_of, worth_it};
+use crate::world::{End2, PATIENCE_US, World};
+
+/// What disturbs the clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    None,
+    Deaths,
+    Partitions,
+}
+
+/// Rounds between two comparisons of the whole tree.
+const ROUNDS_PER_DUMP: u64 = 20;
+/// Clients.
+const CLIENTS: usize = 4;
+/// Times are not told by all answers, so they are not compared.
+const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
+
+/// An operation of a round, with its answer.
+struct Played {
+    client: usize,
+    step: Step,
+    token: u64,
+    began_us: u64,
+    done: Option<(u64, Done)>,
+}
+
+pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
+    let world = run.world.insert(world_of(run.seed, CLIENTS)?);
+    let mut judge = Judge::new(world)?;
+    let weights = Weights { mkdir: 12, rmdir: 9, rename: 22, set_attr: 14, ..Weights::default() };
+    let mut workload = Workload::new(run.seed, weights);
+    for n in 1..=run.steps {
+        match trouble {
+            Trouble::None => {}
+            Trouble::Deaths => deaths(world),
+            Trouble::Partitions => partition(world),
+        }
+        round(world, &mut judge, &mut workload)?;
+        if n == run.steps || n % ROUNDS_PER_DUMP == 0 {
+            world.settle()?;
+            judge.compare_trees(world, STRICT)?;
+            crate::invariants(world)?;
+        }
+    }
+    Ok(())
+}
+
+fn deaths(world: &mut World) {
+    if world.rng.percent(25) {
+        let island = world.rng.index(world.nodes.len());
+        if world.is_up(island) {
+            let effects = 1 + world.rng.below(20);
+            world.arm(island, effects, Fault::ProcessDeath);
+        }
+    }
+}
+
+fn partition(world: &mut World) {
+    if world.rng.percent(20) {
+        let sides = world.rng.bits();
+        world.partition(|end| match end {
+            // Clients reach everybody: what is cut are islands from each other.
+            End2::Client(_) => true,
+            End2::Island(i) => sides >> i & 1 == 0,
+        });
+        for conn in 0..world.conns.len() {
+            if matches!(world.conns[conn].from, crate::net::End::Client(_)) {
+                world.conns[conn].cut = false;
+            }
+        }
+    } else if world.rng.percent(40) {
+        world.heal();
+    }
+}
+
+fn round(world: &mut World, judge: &mut Judge, workload: &mut Workload) -> Result<(), Failure> {
+    let mut played: Vec<Played> = Vec::new();
+    for client in 0..CLIENTS {
+        let mut step = workload.next(&judge.model);
+        step.session = SessionId(client as u64 + 1);
+        // One client at a time does what is about locks: they are told apart by sessions.
+        if sensible(&judge.model, &step.caller, &step.op) && worth_it(world, &step.op) {
+            world.walk_to(client, &judge.model, &step.op)?;
+            let (token, began_us, done) = (0, 0, None);
+            played.push(Played { client, step, token, began_us, done });
+        }
+    }
+    let (faults, calm) = (world.faults, world.is_calm());
+    for p in &mut played {
+        let pause = world.rng.below(3_000);
+        p.began_us = world.now_us() + pause;
+        let known = Caller {
+            groups: Some(p.step.caller.groups.clone().unwrap_or_default()),
+            ..p.step.caller.clone()
+        };
+        p.token = world.call(p.client, &known, p.step.op.clone(), p.step.data.clone(), pause);
+    }
+    let until = world.now_us() + PATIENCE_US;
+    while played.iter().any(|p| p.done.is_none()) {
+        world.step()?;
+        let now = world.now_us();
+        for p in played.iter_mut().filter(|p| p.done.is_none()) {
+            p.done = world.poll(p.client, p.token).map(|done| (now, done));
+        }
+        if now > until {
+            let stuck = played.iter().find(|p| p.done.is_none()).expect("just seen");
+            return Err(Failure::new(format!("client {} waits for ever: {:?}", stuck.client, stuck.step.op)));
+        }
+    }
+    let disturbed = !calm || faults != world.faults || !world.is_calm();
+    explain(world, judge, &played, disturbed)
+}
+
+/// Finds an order that explains all answers, and has the model follow it.
+fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: bool) -> Result<(), Failure> {
+    let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
+    let fits = |judge: &mut Judge, p: &Played, world: &mut World| {
+        let got = answered(p);
+        if is_refused(&p.step.op, &got, disturbed, &judge.model) {
+            return true;
+        }
+        if walked_into_nothing(judge, &p.step.op) {
+            // What a kernel finds gone, it looks up again.
+            return got.is_err();
+        }
+        let now = world.now_wall();
+        let expected = judge.apply(world, &p.step, &got, now);
+        verdict(&expected, &got, disturbed, STRICT).is_empty()
+    };
+    // Orders that lead to the same tree are one.
+    let mut found: Vec<Judge> = Vec::new();
+    let mut order: Vec<usize> = (0..played.len()).collect();
+    permutations(&mut order, 0, &mut |order| {
+        if !in_time(played, order) {
+            return;
+        }
+        let mut copy = judge.clone();
+        if order.iter().all(|i| fits(&mut copy, &played[*i], world)) {
+            found.push(copy);
+        }
+    });
+    if found.len() > 1 && played.iter().filter(|p| changes(&p.step.op)).count() < 2 {
+        found.truncate(1);
+    }
+    let mut found: Vec<(Judge, Dump)> =
+        found.into_iter().map(|judge| { let tree = Dump::of(&judge.model); (judge, tree) }).collect();
+    for at in (1..found.len()).rev() {
+        if found[..at].iter().any(|(_, other)| other.differences(&found[at].1, STRICT).is_empty()) {
+            found.swap_remove(at);
+        }
+    }
+    let next = match found.len() {
+        0 | 1 => found.pop().map(|(judge, _)| judge),
+        _ => {
+            // The answers leave open which one it was; the tree tells.
+            world.settle()?;
+            let got = world.dump(0)?;
+            let at = found.iter().position(|(_, tree)| tree.differences(&got, STRICT).is_empty());
+            let Some(at) = at else {
+                let differ = found[0].1.differences(&got, STRICT);
+                let why = format!("{} orders explain the answers, none the tree: {differ:?}", found.len());
+                return Err(Failure::new(why));
+            };
+            Some(found.swap_remove(at).0)
+        }
+    };
+    match next {
+        Some(next) => {
+            *judge = next;
+            while !judge.orphans.is_empty() {
+                judge.close_orphan(world, 0);
+            }
+            Ok(())
+        }
+        None => {
+            let lines: Vec<String> = played
+                .iter()
+                .map(|p| {
+                    let answer = answered(p).map(|(answer, bytes)| (answer, bytes.len()));
+                    format!("client {} uid {}: {:?} gave {answer:?}", p.client, p.step.caller.uid, p.step.op)
+                })
+                .collect();
+            let alone = played.iter().map(|p| {
+                let mut copy = judge.clone();
+                let now = world.now_wall();
+                let expected = copy.apply(world, &p.step, &answered(p), now);
+                format!("client {} alone: {:?}", p.client, verdict(&expected, &answered(p), disturbed, STRICT))
+            });
+            let lines: Vec<String> = lines.into_iter().chain(alone).collect();
+            Err(Failure::new(format!("no order explains these answers:\n  {}", lines.join("\n  "))))
+        }
+    }
+}
+
+/// The operation is about something that another one of the round has removed.
+fn walked_into_nothing(judge: &Judge, op: &Op) -> bool {
+    let gone = |ino| judge.model.attr(ino).is_none();
+    let about = crate::frontend::target_of(op);
+    let from = match op {
+        Op::CopyRange { from, .. } => Some(*from),
+        _ => None,
+    };
+    let dirs = match op {
+        Op::Rename { dir, new_dir, .. } => [Some(*dir), Some(*new_dir)],
+        Op::Lookup { dir, .. }
+        | Op::Create { dir, .. }
+        | Op::Mkdir { dir, .. }
+        | Op::Unlink { dir, .. }
+        | Op::Rmdir { dir, .. }
+        | Op::Link { dir, .. }
+        | Op::FsyncDir { dir }
+        | Op::ReadDir { dir, .. } => [Some(*dir), None],
+        _ => [None, None],
+    };
+    about.into_iter().chain(from).chain(dirs.into_iter().flatten()).any(gone)
+}
+
+/// Whether an operation may change the tree.
+const fn changes(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Lookup { .. }
+            | Op::GetAttr { .. }
+            | Op::Readlink { .. }
+            | Op::Read { .. }
+            | Op::Seek { .. }
+            | Op::Fsync { .. }
+            | Op::FsyncDir { .. }
+            | Op::ReadDir { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+            | Op::GetLock { .. }
+    )
+}
+
+/// What ended before another began comes before it.
+fn in_time(played: &[Played], order: &[usize]) -> bool {
+    let ended = |i: usize| played[i].done.as_ref().expect("the round is over").0;
+    order.iter().enumerate().all(|(at, later)| {
+        order[..at].iter().all(|earlier| ended(*later) >= played[*earlier].began_us)
+    })
+}
+
+fn permutations(items: &mut Vec<usize>, from: usize, visit: &mut dyn FnMut(&[usize])) {
+    if from == items.len() {
+        return visit(items);
+    }
+    for i in from..items.len() {
+        items.swap(from, i);
+        permutations(items, from + 1, visit);
+        items.swap(from, i);
+    }
+}

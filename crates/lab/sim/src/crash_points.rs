@@ -1,2 +1,251 @@
-//! tmp
-pub(crate) fn run(_: &mut crate::scenario::Run) -> Result<(), crate::Failure> { Ok(()) }
+//! One operation between islands, over and over: each island dies at each of its effects, by either
+//! fault. Afterwards the tree is as before or as after it, the repeated request was answered
+//! accordingly, and the rows hold together.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use atoll_core::{H3, Ino, Name};
+use atoll_disk::sim::Fault;
+use atoll_model::{Dump, Step, Strictness};
+use atoll_posix::{Caller, Errno, Op, RenameMode, SetAttr};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::judge::Judge;
+use crate::scenario::Run;
+use crate::world::{Config, World};
+
+/// Virtual microseconds after the operation in which effects still count: what is told behind the
+/// answer is written then.
+const AFTER_US: u64 = 1_500_000;
+
+/// A scripted operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Script {
+    /// mkdir with another island as the owner.
+    Mkdir,
+    /// rmdir of a directory that another island owns.
+    Rmdir,
+    /// chmod of a directory whose stub is elsewhere.
+    Chmod,
+    /// chown of a directory with others below it.
+    Chown,
+    /// Rename of a directory within its directory.
+    Rename,
+    /// Rename over an empty directory.
+    RenameOver,
+    /// Two directories swap their names.
+    Exchange,
+    /// A large write and its fsync: one island, body and log.
+    Write,
+}
+
+/// All scripts.
+pub const SCRIPTS: &[Script] = &[
+    Script::Mkdir,
+    Script::Rmdir,
+    Script::Chmod,
+    Script::Chown,
+    Script::Rename,
+    Script::RenameOver,
+    Script::Exchange,
+    Script::Write,
+];
+
+/// Where and how to die.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    /// Which island.
+    pub island: usize,
+    /// At its how-manieth effect from the beginning of the operation, from 1.
+    pub effect: u64,
+    /// How.
+    pub fault: Fault,
+}
+
+/// Runs `steps` points, chosen by the seed among all. `power`: power cuts instead of deaths.
+pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
+    let mut rng = atoll_model::Rng::new(run.seed);
+    let mut counted: BTreeMap<(u16, usize), Vec<u64>> = BTreeMap::new();
+    for _ in 0..run.steps {
+        let which = rng.index(SCRIPTS.len());
+        let script = SCRIPTS[which];
+        let islands = 1 + rng.below(3) as u16;
+        // What happens up to the death depends on the seed, and so does the count.
+        let counts = match counted.entry((islands, which)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(count(script, islands, run.seed)?),
+        };
+        let island = rng.index(counts.len());
+        if counts[island] == 0 {
+            continue;
+        }
+        let fault = if power { Fault::PowerCut { seed: rng.bits() } } else { Fault::ProcessDeath };
+        let point = Point { island, effect: 1 + rng.below(counts[island]), fault };
+        let world = run.next_world(world(islands, run.seed)?);
+        one(world, script, Some(point))
+            .map_err(|why| Failure::new(format!("{script:?} with {islands} islands, {point:?}: {why}")))?;
+    }
+    Ok(())
+}
+
+/// A world for one script.
+pub fn world(islands: u16, seed: u64) -> Result<World, Failure> {
+    let mut config = Config::new(seed, islands);
+    config.delay_us_max = 500;
+    World::new(config)
+}
+
+/// How many effects each island has during a script that nothing disturbs.
+pub fn count(script: Script, islands: u16, seed: u64) -> Result<Vec<u64>, Failure> {
+    let mut world = world(islands, seed)?;
+    one(&mut world, script, None)
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a good name")
+}
+
+/// A name in the root for a directory that this island owns.
+fn name_owned_by(world: &World, island: usize, but: &[Name]) -> Name {
+    let h3 = H3::new(world.config.seed);
+    (0..)
+        .map(|i| name(&format!("d{i}")))
+        .find(|n| {
+            let key = h3.path([n]).expect("short").key();
+            usize::from(world.table.owner(key).0) == island && !but.contains(n)
+        })
+        .expect("every island owns some")
+}
+
+/// Runs a script, with or without a death, and judges it. The effects of each island.
+pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Vec<u64>, Failure> {
+    let mut judge = Judge::new(world)?;
+    let root_owner = usize::from(world.table.owner(atoll_core::Key(0)).0);
+    let other = (root_owner + 1) % world.nodes.len();
+    let (a, b) = (name_owned_by(world, other, &[]), name("to"));
+    let c = name_owned_by(world, other, std::slice::from_ref(&a));
+    let mkdir = |n: &Name| Op::Mkdir { dir: Ino::ROOT, name: n.clone(), mode: 0o755, umask: 0 };
+    let mut setup = Vec::new();
+    if script != Script::Mkdir {
+        setup.push(mkdir(&a));
+    }
+    if matches!(script, Script::RenameOver | Script::Exchange) {
+        setup.push(mkdir(&c));
+    }
+    for op in setup {
+        step(world, &mut judge, op, &[])?;
+    }
+    let dir = judge.model.children(Ino::ROOT).find(|(n, _)| **n == a).map(|(_, ino)| ino);
+    let mut file = None;
+    if let Some(dir) = dir
+        && !matches!(script, Script::Rmdir)
+    {
+        // Something below, so that skeletons have a chain to keep.
+        for i in 0..3 {
+            let below = Op::Mkdir { dir, name: name(&format!("below{i}")), mode: 0o755, umask: 0 };
+            step(world, &mut judge, below, &[])?;
+        }
+        let create = Op::Create {
+            dir,
+            name: name("file"),
+            kind: atoll_posix::Kind::Regular,
+            mode: 0o644,
+            umask: 0,
+            rdev: 0,
+            exclusive: true,
+            target: Bytes::new(),
+        };
+        step(world, &mut judge, create, &[])?;
+        file = judge.model.children(dir).find(|(n, _)| n.as_bytes() == b"file").map(|(_, ino)| ino);
+        let write = Op::Write { ino: file.expect("made"), offset: 0, append: false, kill_set_id: false };
+        step(world, &mut judge, write, &[7; 5000])?;
+    }
+    // Everything so far survives.
+    world.settle()?;
+    for island in 0..world.nodes.len() {
+        world.checkpoint(island);
+    }
+    world.settle()?;
+    let rename = |new_name: &Name, mode| Op::Rename {
+        dir: Ino::ROOT,
+        name: a.clone(),
+        new_dir: Ino::ROOT,
+        new_name: new_name.clone(),
+        mode,
+    };
+    let op = match script {
+        Script::Mkdir => mkdir(&a),
+        Script::Rmdir => Op::Rmdir { dir: Ino::ROOT, name: a.clone() },
+        Script::Chmod => Op::SetAttr {
+            ino: dir.expect("made"),
+            set: SetAttr { mode: Some(0o700), ..SetAttr::default() },
+        },
+        Script::Chown => Op::SetAttr {
+            ino: dir.expect("made"),
+            set: SetAttr { uid: Some(1000), gid: Some(1000), ..SetAttr::default() },
+        },
+        Script::Rename => rename(&b, RenameMode::Replace),
+        Script::RenameOver => rename(&c, RenameMode::Replace),
+        Script::Exchange => rename(&c, RenameMode::Exchange),
+        Script::Write => {
+            Op::Write { ino: file.expect("made"), offset: 5000, append: false, kill_set_id: false }
+        }
+    };
+    let data = if script == Script::Write { Bytes::from(vec![9; 40_000]) } else { Bytes::new() };
+    strike(world, judge, op, data, point)
+}
+
+fn step(world: &mut World, judge: &mut Judge, op: Op, data: &[u8]) -> Result<(), Failure> {
+    let data = Bytes::copy_from_slice(data);
+    let step = Step { session: atoll_core::SessionId(1), caller: Caller::ROOT, op, data };
+    judge.run(world, 0, &step).map(|_| ())
+}
+
+/// Runs the operation, with a death at the point, and judges what is there afterwards.
+fn strike(
+    world: &mut World,
+    judge: Judge,
+    op: Op,
+    data: Bytes,
+    point: Option<Point>,
+) -> Result<Vec<u64>, Failure> {
+    world.walk_to(0, &judge.model, &op)?;
+    let before: Vec<u64> = world.nodes.iter().map(|n| n.disk.effects()).collect();
+    if let Some(point) = point {
+        world.arm(point.island, point.effect, point.fault);
+    }
+    let faults = world.faults;
+    let got = world.run(0, &Caller::ROOT, op.clone(), data.clone())?;
+    let answered_before_death = point.is_none() || world.faults == faults;
+    world.run_for(AFTER_US)?;
+    let effects = world.nodes.iter().zip(&before).map(|(n, b)| n.disk.effects() - b).collect();
+    world.settle()?;
+    // What the client was told must hold, unless the power failed after that.
+    let mut after = judge.clone();
+    let step = Step { session: atoll_core::SessionId(1), caller: Caller::ROOT, op: op.clone(), data };
+    let expected = after.apply(world, &step, &got, world.now_wall());
+    let power = point.is_some_and(|p| matches!(p.fault, Fault::PowerCut { .. }));
+    let lossy = power && answered_before_death;
+    let dump = world.dump(0)?;
+    let strict = Strictness { mtime_ctime: false, ..Strictness::FULL };
+    let not_before = Dump::of(&judge.model).differences(&dump, strict);
+    let not_after = Dump::of(&after.model).differences(&dump, strict);
+    let torn = lossy && matches!(op, Op::Write { .. });
+    let fits = match &got {
+        Ok(_) if lossy => not_before.is_empty() || not_after.is_empty() || torn,
+        Ok(_) => not_after.is_empty(),
+        Err(Errno::EIO) => not_before.is_empty(),
+        Err(_) => false,
+    };
+    if !fits {
+        return Err(Failure::new(format!(
+            "answered {got:?}, the model {expected:?}; the tree is not as before:\n  {}\nand not as after:\n  {}",
+            not_before.join("\n  "),
+            not_after.join("\n  ")
+        )));
+    }
+    crate::invariants(world)?;
+    Ok(effects)
+}

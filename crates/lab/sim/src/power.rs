@@ -1,2 +1,159 @@
-//! tmp
-pub(crate) fn run(_: &mut crate::scenario::Run) -> Result<(), crate::Failure> { Ok(()) }
+//! One operation after another on one island, then the power fails at some effect. What comes back
+//! must be the tree as of one moment: not before the last `fsync`, and not a mixture. Bytes that no
+//! `fsync` covered may be old or new, each by itself, but never others.
+
+use atoll_core::{Ino, SessionId};
+use atoll_disk::sim::Fault;
+use atoll_model::{Dump, Model, Outcome, Step, Strictness, Weights, Workload};
+use atoll_posix::{Answer, Caller, Kind, Op};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::client::Done;
+use crate::frontend::{sensible, target_of};
+use crate::judge::Judge;
+use crate::scenario::Run;
+use crate::sequential::worth_it;
+use crate::world::{Config, World};
+
+/// Times of the operation under way are not known.
+const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
+/// Effects within which the power fails once it is going to.
+const EFFECTS_MAX: u64 = 25;
+
+pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
+    let mut config = Config::new(run.seed, 1);
+    config.rows_max = [2, 20, 1000][(run.seed % 3) as usize];
+    let world = run.world.insert(World::new(config)?);
+    let mut judge = Judge::new(world)?;
+    let weights = Weights { fsync: 3, write: 30, read: 1, fallocate: 6, copy_range: 5, set_attr: 12, ..Weights::default() };
+    let clients = vec![(SessionId(1), Caller::ROOT)];
+    let mut workload = Workload::new(run.seed, weights).with_clients(clients);
+    // Every state since the last sync.
+    let mut window = vec![judge.clone()];
+    let quiet = run.steps * 3 / 4;
+    for n in 0.. {
+        if n == quiet {
+            let fault = Fault::PowerCut { seed: world.rng.bits() };
+            let effects = 1 + world.rng.below(EFFECTS_MAX);
+            world.arm(0, effects, fault);
+        }
+        if world.rng.percent(3) {
+            world.checkpoint(0);
+        }
+        if world.rng.percent(5) {
+            let pause = world.rng.below(2_000_000);
+            world.run_for(pause)?;
+        }
+        let step = workload.next(&judge.model);
+        if world.faults > 0 {
+            return judge_after(world, &window, None);
+        }
+        if !sensible(&judge.model, &step.caller, &step.op) || !worth_it(world, &step.op) {
+            continue;
+        }
+        world.walk_to(0, &judge.model, &step.op)?;
+        if world.faults > 0 {
+            return judge_after(world, &window, None);
+        }
+        let got = world.run(0, &step.caller, step.op.clone(), step.data.clone())?;
+        if world.faults > 0 {
+            return judge_after(world, &window, Some((&step, &got)));
+        }
+        let now = world.now_wall();
+        if !crate::judge::is_refused(&step.op, &got, false, &judge.model) {
+            let expected = judge.apply(world, &step, &got, now);
+            let differ = crate::judge::verdict(&expected, &got, false, STRICT);
+            if !differ.is_empty() {
+                return Err(Failure::new(format!("{:?}:\n  {}", step.op, differ.join("\n  "))));
+            }
+        }
+        if matches!(step.op, Op::Fsync { .. } | Op::FsyncDir { .. }) && got.is_ok() {
+            window.clear();
+        }
+        window.push(judge.clone());
+        if n > quiet + run.steps {
+            // Nothing that it did was an effect: the next one comes by itself.
+            world.run_for(20_000_000)?;
+        }
+    }
+    Ok(())
+}
+
+/// Judges what came back. `last` was under way, and was repeated.
+fn judge_after(
+    world: &mut World,
+    window: &[Judge],
+    last: Option<(&Step, &Done)>,
+) -> Result<(), Failure> {
+    world.settle()?;
+    let got = world.dump(0)?;
+    let mut candidates: Vec<Judge> = window.to_vec();
+    if let Some((step, done)) = last {
+        for before in window {
+            let mut after = before.clone();
+            let now = world.now_wall();
+            after.apply(world, step, done, now);
+            candidates.push(after);
+        }
+    }
+    let free = last.and_then(|(step, _)| target_of(&step.op));
+    let bytes_only = |line: &String| line.contains(": content:") || line.contains(": size:");
+    let mut nearest: Option<Vec<String>> = None;
+    let mut fitting = None;
+    // The latest first: as a rule little is lost.
+    for candidate in candidates.iter().rev() {
+        let differ = Dump::of(&candidate.model).differences(&got, STRICT);
+        if differ.iter().all(bytes_only) {
+            fitting = Some(differ);
+            break;
+        }
+        if nearest.as_ref().is_none_or(|n| n.len() > differ.len()) {
+            nearest = Some(differ);
+        }
+    }
+    let Some(differ) = fitting else {
+        let lines = nearest.unwrap_or_default().join("\n  ");
+        let count = candidates.len();
+        return Err(Failure::new(format!("none of {count} states came back; the nearest differs in:\n  {lines}")));
+    };
+    if !differ.is_empty() {
+        for item in got.items.values().filter(|item| item.attr.kind == Kind::Regular) {
+            if Some(item.attr.ino) != free {
+                bytes_of(world, &candidates, item.attr.ino, item.attr.size)?;
+            }
+        }
+    }
+    crate::invariants(world)
+}
+
+/// Every byte of a file is one that it had since the last sync.
+fn bytes_of(world: &mut World, versions: &[Judge], ino: Ino, size: u64) -> Result<(), Failure> {
+    let read = Op::Read { ino, offset: 0, len: u32::try_from(size).unwrap_or(u32::MAX) };
+    let got = match world.run(0, &Caller::ROOT, read.clone(), Bytes::new())? {
+        Ok((Answer::Data, bytes)) => bytes,
+        other => return Err(Failure::new(format!("file {ino} cannot be read: {other:?}"))),
+    };
+    let had: Vec<Vec<u8>> = versions.iter().filter_map(|v| content(&v.model, ino)).collect();
+    let (least, most) = (had.iter().map(Vec::len).min(), had.iter().map(Vec::len).max());
+    if least.is_none_or(|l| got.len() < l) || most.is_none_or(|m| got.len() > m) {
+        let why = format!("file {ino} came back with {} bytes; it had {least:?} to {most:?}", got.len());
+        return Err(Failure::new(why));
+    }
+    for (at, byte) in got.iter().enumerate() {
+        if !had.iter().any(|bytes| bytes.get(at).copied().unwrap_or(0) == *byte) {
+            return Err(Failure::new(format!("byte {at} of file {ino} is {byte}, which it never was")));
+        }
+    }
+    Ok(())
+}
+
+fn content(model: &Model, ino: Ino) -> Option<Vec<u8>> {
+    let size = model.attr(ino)?.size;
+    let mut copy = model.clone();
+    let read = Op::Read { ino, offset: 0, len: size as u32 };
+    match copy.apply(atoll_core::Time::default(), SessionId(1), &Caller::ROOT, &read, &[]) {
+        Ok(Outcome::Answered(_, bytes)) => Some(bytes),
+        _ => None,
+    }
+}

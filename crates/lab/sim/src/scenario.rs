@@ -61,7 +61,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "power",
-        what: "one operation after another, then the power of some islands fails at any effect",
+        what: "one island, one operation after another, then the power fails at any effect",
         steps: 60,
         body: crate::power::run,
     },
@@ -87,7 +87,13 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "crash_points",
         what: "one operation between islands, each island dying at each effect of it",
         steps: 40,
-        body: crate::crash_points::run,
+        body: |run| crate::crash_points::run(run, false),
+    },
+    Scenario {
+        name: "power_points",
+        what: "the same, each island losing its power at each effect of it",
+        steps: 40,
+        body: |run| crate::crash_points::run(run, true),
     },
 ];
 

@@ -247,7 +247,8 @@ pub fn is_fuse(path: &Path) -> bool {
 
 /// Takes away what is mounted at `path`, alive or dead.
 pub fn detach(path: &Path) {
-    let dead = std::fs::metadata(path).is_err_and(|why| Errno::from_io_error(&why) == Some(Errno::NOTCONN));
+    // Not by its attributes: the kernel knows those of a dead mount for a while.
+    let dead = matches!(rustix::fs::statfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED));
     if dead || is_fuse(path) {
         let flags = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
         let _ = rustix::mount::unmount(path, flags);

@@ -30,6 +30,8 @@ pub struct Kill9 {
     pub launch: Launch,
     /// After so many rounds the daemon is stopped in order and its plain trees compared.
     pub plain_every: u32,
+    /// After so many rounds `atoll check` looks at what the kill has left, and recovers it itself.
+    pub check_every: u32,
     /// Longest load before a kill, in milliseconds.
     pub load_ms_max: u64,
 }
@@ -37,7 +39,7 @@ pub struct Kill9 {
 impl Kill9 {
     /// With the daemon of `launch`.
     pub fn new(rounds: u32, seed: u64, launch: Launch) -> Self {
-        Self { rounds, seed, launch, plain_every: 25, load_ms_max: LOAD_MS_MAX }
+        Self { rounds, seed, launch, plain_every: 25, check_every: 10, load_ms_max: LOAD_MS_MAX }
     }
 }
 
@@ -89,6 +91,9 @@ pub fn run(what: &Kill9, say: &mut dyn FnMut(&str)) -> Result<Summary> {
             say(&format!("round {round}: mounted after {start_ms} ms, {whole} acknowledged, killed"));
         }
         summary.kills += 1;
+        if check && round % what.check_every == 0 {
+            run_check(&what.launch, &mut summary).with_context(context)?;
+        }
         if round % what.plain_every == 0 || round == what.rounds {
             stopped_in_order(what, &mut workers, check, &mut summary).with_context(context)?;
         }
@@ -171,9 +176,11 @@ fn stopped_in_order(what: &Kill9, workers: &mut [Worker], check: bool, summary: 
     daemon.stop()?;
     let wrong = plain::compare(&shown, &what.launch.data)?;
     ensure!(wrong.is_empty(), "mount (left) and plain trees (right) differ:\n{}", wrong.join("\n"));
-    if check {
-        daemon::atoll(&["check", "--data", &what.launch.data.to_string_lossy()])?;
-        summary.checked += 1;
-    }
+    if check { run_check(&what.launch, summary) } else { Ok(()) }
+}
+
+fn run_check(launch: &Launch, summary: &mut Summary) -> Result<()> {
+    daemon::atoll(&["check", "--read", "--data", &launch.data.to_string_lossy()])?;
+    summary.checked += 1;
     Ok(())
 }

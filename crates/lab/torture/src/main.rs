@@ -1,6 +1,7 @@
 //! `atoll-torture`: the long forms of what the tests of this crate do shortly.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use atoll_torture::daemon::Launch;
@@ -57,8 +58,18 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("FAILED: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Kill9 { rounds, seed, dir } => {
             let place = Place::new("kill9")?;
             let dir = dir.unwrap_or_else(|| place.path().to_owned());
@@ -85,9 +96,7 @@ fn main() -> Result<()> {
         }
         Command::Pjdfstest { pattern } => {
             let place = Place::new("pjdfstest")?;
-            let mut launch = Launch::new(place.path());
-            launch.more = pjdfstest::mount_arguments();
-            let daemon = launch.start()?;
+            let daemon = Launch::new(place.path()).start()?;
             let report = pjdfstest::run(daemon.mount(), place.path(), pattern.as_deref())?;
             print!("{report}");
             daemon.stop()?;

@@ -67,6 +67,8 @@ pub struct Worker {
 impl Worker {
     /// One that starts with an empty tree, in which its files belong to `owner`.
     pub fn new(seed: u64, owner: (u32, u32), rules: Rules) -> Self {
+        // Of the whole process: what is made gets the mode that was asked for.
+        rustix::process::umask(rustix::fs::Mode::empty());
         Self {
             rng: Rng::new(seed),
             rules,
@@ -181,7 +183,7 @@ impl Worker {
 
     /// A name that is free in `dir`.
     fn free(&mut self, dir: &Below) -> Below {
-        const ODD: [&[u8]; 6] = [b" ", b"\xff\xfe", b"*?\n", b"\xc3\xa4", b"..x", b"\\\"'"];
+        const ODD: &[&[u8]] = &[b" ", b"\xff\xfe", b"*?\n", b"\xc3\xa4", b"..x", b"\\\"'"];
         loop {
             let mut path = dir.clone();
             if !path.is_empty() {
@@ -189,7 +191,7 @@ impl Worker {
             }
             path.extend_from_slice(format!("n{}", self.rng.below(400)).as_bytes());
             if self.rng.percent(15) {
-                path.extend_from_slice(self.rng.pick(&ODD));
+                path.extend_from_slice(ODD[self.rng.index(ODD.len())]);
             }
             if self.rng.percent(2) {
                 path.extend(std::iter::repeat_n(b'x', 200));

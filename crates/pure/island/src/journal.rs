@@ -408,6 +408,7 @@ impl Island {
                     }
                 }
                 Parked::Peer(message) => self.peer(message),
+                Parked::Again(call) => self.arrive(call),
                 Parked::Nobody => {}
             }
         }

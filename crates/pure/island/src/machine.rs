@@ -170,6 +170,8 @@ pub(crate) enum Parked {
     /// Something that looks again by itself.
     Nobody,
     Call(Call),
+    /// A repetition whose first result is to be told: it must not be carried out.
+    Again(Call),
     Peer(atoll_proto::PeerMessage),
 }
 
@@ -368,7 +370,7 @@ impl Island {
 
     // ----------------------------------------------------------------- requests
 
-    fn arrive(&mut self, call: Call) {
+    pub(crate) fn arrive(&mut self, call: Call) {
         if self.phase == Phase::Hidden {
             if self.hidden.len() < HIDDEN_QUEUE_MAX {
                 self.hidden.push_back(call);
@@ -415,6 +417,7 @@ impl Island {
             match self.again(&result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.answer(&call, self.state.seq(), outcome),
+                Err(Stop::Load(loads)) => self.load(loads, Parked::Again(call)),
                 Err(stop) => self.park(call, stop, false),
             }
             return None;
@@ -712,10 +715,11 @@ impl Island {
         let damaged = self.state.load(load, loaded).is_err();
         for parked in waiting {
             match parked {
-                Parked::Call(call) if damaged => {
+                Parked::Call(call) | Parked::Again(call) if damaged => {
                     self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
                 }
                 Parked::Call(call) => self.start(call, false),
+                Parked::Again(call) => self.arrive(call),
                 Parked::Peer(_) if damaged => {}
                 Parked::Nobody => {}
                 Parked::Peer(message) => self.peer(message),

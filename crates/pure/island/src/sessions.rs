@@ -193,9 +193,8 @@ impl Island {
     pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
         let mut missing = Vec::new();
         for ino in inos {
-            if let Err(miss) = self.state.inode(*ino) {
-                missing.push(miss.0);
-            }
+            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
+            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
         }
         if !missing.is_empty() {
             return Err(Stop::Load(missing));

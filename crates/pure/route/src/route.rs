@@ -753,6 +753,11 @@ impl<T> Route<T> {
         }
     }
 
+    /// Whether an island has yet to answer that the session has ended.
+    pub fn is_detaching(&self) -> bool {
+        self.calls.values().any(|call| matches!(call.what, What::Own(ClientOp::Detach)))
+    }
+
     /// The frontend no longer knows these ids.
     pub fn forget(&mut self, now_ms: u64, inos: &[Ino], out: &mut RouteOut<T>) {
         for ino in inos {

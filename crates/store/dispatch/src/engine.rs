@@ -207,17 +207,37 @@ impl<D: Disk> Engine<D> {
 
     fn try_step(&self, event: Event, work: &mut Work) -> Result<(), String> {
         let now = self.clock.now();
-        let mut core = self.lock();
         let flush = matches!(event, Event::Tick { .. });
+        let mut core = self.lock();
         core.handle(now, event, work)?;
-        while flush || core.island.wants_write() {
-            let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? else { break };
+        if flush || core.island.wants_write() {
+            drop(self.write(core, now, work)?);
+        }
+        Ok(())
+    }
+
+    /// Writes the log as far as nobody else is at it, without the lock, until nothing waits.
+    fn write<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core<D>>,
+        now: Now,
+        work: &mut Work,
+    ) -> Result<MutexGuard<'a, Core<D>>, String> {
+        while let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? {
             drop(core);
             let performed = batch.perform();
             core = self.lock();
             let upto = core.log.written(performed).map_err(|e| e.to_string())?;
             core.handle(now, Event::Written(upto), work)?;
         }
+        Ok(core)
+    }
+
+    /// Writes what nobody waited for.
+    fn flush(&self) -> Result<(), String> {
+        let mut work = Work::default();
+        drop(self.write(self.lock(), self.clock.now(), &mut work)?);
+        while self.go_on(&mut work) {}
         Ok(())
     }
 
@@ -247,13 +267,23 @@ impl<D: Disk> Engine<D> {
             if self.lock().log.synced_upto() >= seq {
                 return Ok(());
             }
+            self.flush()?;
             match self.sync() {
                 Some(event) => self.enter(event),
                 None if self.is_halted() => return Err("the log has stopped".to_owned()),
-                // Another thread is at it.
-                None => std::thread::yield_now(),
+                // Records that nobody waits for are written at the next tick: this one, because at a
+                // stop there is no other. Or another thread is at it.
+                None => {
+                    self.tick();
+                    std::thread::yield_now();
+                }
             }
         }
+    }
+
+    fn tick(&self) {
+        let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
+        self.enter(Event::Tick { bytes_available });
     }
 
     /// Puts all bytes that wait in place.
@@ -279,8 +309,7 @@ impl<D: Disk> Engine<D> {
         if let Err(error) = self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
             return self.halt(&error.to_string());
         }
-        let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
-        self.enter(Event::Tick { bytes_available });
+        self.tick();
         loop {
             let next = self.background.lock().expect("no panic while it is held").pop_front();
             let Some(effect) = next else { break };

@@ -1,0 +1,115 @@
+//! Reading and copying the bytes of native files. Decides nothing.
+
+use std::io;
+
+use atoll_core::Name;
+use atoll_core::sum::{BLOCK_BYTES, sum};
+use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
+use atoll_state::key::SUMS_PER_CHUNK;
+
+use crate::plan::alike;
+use crate::unite::{DirAt, FileAt, Tree};
+use crate::{Disks, RebuildError, at};
+
+/// Bytes that are read at once: those whose checksums share a row.
+pub(crate) const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
+
+/// Reads up to the length of `buf`; less at the end only.
+fn read_full<F: DiskFile>(file: &F, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset + done as u64)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}
+
+/// Whether two native objects of one name are the same thing: what an earlier run that was ended had
+/// moved from one island to another is in both.
+pub(crate) fn same_content<D: Disk>(
+    disks: &Disks<D>,
+    tree: &Tree,
+    a: FileAt,
+    b: FileAt,
+    dir: DirAt,
+    name: &Name,
+) -> Result<bool, RebuildError> {
+    if !alike(tree, a, b) {
+        return Ok(false);
+    }
+    if tree.files[a].stat.kind != FileKind::Regular {
+        return Ok(true);
+    }
+    let path = tree.native(dir, name.as_bytes());
+    let (island, other) = (tree.files[a].island, tree.files[b].island);
+    let open = |island| disks[&island].open(&path, OpenHow::Read).map_err(at(island, &path));
+    let (one, two) = (open(island)?, open(other)?);
+    let mut bufs = [vec![0; READ_BYTES as usize], vec![0; READ_BYTES as usize]];
+    let mut offset = 0;
+    loop {
+        let [buf, other_buf] = &mut bufs;
+        let n = read_full(&one, buf, offset).map_err(at(island, &path))?;
+        let m = read_full(&two, other_buf, offset).map_err(at(other, &path))?;
+        if buf[..n] != other_buf[..m] {
+            return Ok(false);
+        }
+        if n < buf.len() {
+            return Ok(true);
+        }
+        offset += n as u64;
+    }
+}
+
+/// Checksums of a file's blocks, chunk by chunk; chunks that are all zeros are passed over. False if
+/// the file does not have `size` bytes.
+pub(crate) fn sums_of<F: DiskFile>(
+    file: &F,
+    size: u64,
+    mut chunk: impl FnMut(u64, Vec<u32>),
+) -> io::Result<bool> {
+    let mut buf = Vec::new();
+    let mut offset = 0;
+    while offset < size {
+        // Holes have the sum 0, and need no reading.
+        match file.seek(offset, false)? {
+            None => break,
+            Some(data) => offset = data / READ_BYTES * READ_BYTES,
+        }
+        if offset >= size {
+            break;
+        }
+        buf.resize((size - offset).min(READ_BYTES) as usize, 0);
+        if read_full(file, &mut buf, offset)? < buf.len() {
+            return Ok(false);
+        }
+        let sums: Vec<u32> = buf.chunks(BLOCK_BYTES as usize).map(sum).collect();
+        if sums.iter().any(|sum| *sum != 0) {
+            chunk(offset / READ_BYTES, sums);
+        }
+        offset += READ_BYTES;
+    }
+    Ok(file.stat()?.size == size)
+}
+
+/// Copies all of a file, and keeps its holes.
+pub(crate) fn copy<F: DiskFile>(from: &F, to: &F, size: u64) -> io::Result<()> {
+    let mut buf = vec![0; READ_BYTES as usize];
+    let mut offset = 0;
+    while let Some(data) = from.seek(offset, false)?.filter(|data| *data < size) {
+        let end = from.seek(data, true)?.unwrap_or(size).min(size);
+        let mut at = data;
+        while at < end {
+            let part = (end - at).min(READ_BYTES) as usize;
+            let n = read_full(from, &mut buf[..part], at)?;
+            if n == 0 {
+                break;
+            }
+            to.write_at(&buf[..n], at)?;
+            at += n as u64;
+        }
+        offset = end.max(data + 1);
+    }
+    to.set_len(size)
+}
