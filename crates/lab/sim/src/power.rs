@@ -2,6 +2,8 @@
 //! must be the tree as of one moment: not before the last `fsync`, and not a mixture. Bytes that no
 //! `fsync` covered may be old or new, each by itself, but never others.
 
+use std::collections::BTreeMap;
+
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Model, Outcome, Step, Strictness, Weights, Workload};
@@ -29,8 +31,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let weights = Weights { fsync: 3, write: 30, read: 1, fallocate: 6, copy_range: 5, set_attr: 12, ..Weights::default() };
     let clients = vec![(SessionId(1), Caller::ROOT)];
     let mut workload = Workload::new(run.seed, weights).with_clients(clients);
-    // Every state since the last sync.
-    let mut window = vec![judge.clone()];
+    let mut history = History { all: vec![judge.clone()], synced: 0, files: BTreeMap::new() };
     let quiet = run.steps * 3 / 4;
     for n in 0.. {
         if n == quiet {
@@ -47,18 +48,18 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         }
         let step = workload.next(&judge.model);
         if world.faults > 0 {
-            return judge_after(world, &window, None);
+            return judge_after(world, &history, None);
         }
         if !sensible(&judge.model, &step.caller, &step.op) || !worth_it(world, &step.op) {
             continue;
         }
         world.walk_to(0, &judge.model, &step.op)?;
         if world.faults > 0 {
-            return judge_after(world, &window, None);
+            return judge_after(world, &history, None);
         }
         let got = world.run(0, &step.caller, step.op.clone(), step.data.clone())?;
         if world.faults > 0 {
-            return judge_after(world, &window, Some((&step, &got)));
+            return judge_after(world, &history, Some((&step, &got)));
         }
         let now = world.now_wall();
         if !crate::judge::is_refused(&step.op, &got, false, &judge.model) {
@@ -68,10 +69,13 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
                 return Err(Failure::new(format!("{:?}:\n  {}", step.op, differ.join("\n  "))));
             }
         }
+        history.all.push(judge.clone());
         if matches!(step.op, Op::Fsync { .. } | Op::FsyncDir { .. }) && got.is_ok() {
-            window.clear();
+            history.synced = history.all.len() - 1;
         }
-        window.push(judge.clone());
+        if let (Op::Fsync { ino }, Ok(_)) = (&step.op, &got) {
+            history.files.insert(*ino, history.synced);
+        }
         if n > quiet + run.steps {
             // Nothing that it did was an effect: the next one comes by itself.
             world.run_for(20_000_000)?;
@@ -80,14 +84,24 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the tree was after each operation.
+struct History {
+    all: Vec<Judge>,
+    /// The island's log is synced up to this one.
+    synced: usize,
+    /// A file's bytes are synced up to this one.
+    files: BTreeMap<Ino, usize>,
+}
+
 /// Judges what came back. `last` was under way, and was repeated.
 fn judge_after(
     world: &mut World,
-    window: &[Judge],
+    history: &History,
     last: Option<(&Step, &Done)>,
 ) -> Result<(), Failure> {
     world.settle()?;
     let got = world.dump(0)?;
+    let window = &history.all[history.synced..];
     let mut candidates: Vec<Judge> = window.to_vec();
     if let Some((step, done)) = last {
         for before in window {
@@ -120,7 +134,11 @@ fn judge_after(
     if !differ.is_empty() {
         for item in got.items.values().filter(|item| item.attr.kind == Kind::Regular) {
             if Some(item.attr.ino) != free {
-                bytes_of(world, &candidates, item.attr.ino, item.attr.size)?;
+                let ino = item.attr.ino;
+                let from = history.files.get(&ino).copied().unwrap_or(0);
+                let versions: Vec<&Judge> =
+                    history.all[from..].iter().chain(&candidates[window.len()..]).collect();
+                bytes_of(world, &versions, ino, item.attr.size)?;
             }
         }
     }
@@ -128,7 +146,7 @@ fn judge_after(
 }
 
 /// Every byte of a file is one that it had since the last sync.
-fn bytes_of(world: &mut World, versions: &[Judge], ino: Ino, size: u64) -> Result<(), Failure> {
+fn bytes_of(world: &mut World, versions: &[&Judge], ino: Ino, size: u64) -> Result<(), Failure> {
     let read = Op::Read { ino, offset: 0, len: u32::try_from(size).unwrap_or(u32::MAX) };
     let got = match world.run(0, &Caller::ROOT, read.clone(), Bytes::new())? {
         Ok((Answer::Data, bytes)) => bytes,

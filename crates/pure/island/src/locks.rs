@@ -45,8 +45,10 @@ impl Island {
             Err(NotLocked::Blocked { released, .. }) => {
                 if released {
                     // The old kind of lock went before the new one was had: others may go on.
+                    let on = self.holds_on(call.session(), ino, &locks)?;
                     let mut decision = Decision::new();
                     decision.locks(ino, locks);
+                    decision.push(Change::Held { session: call.session(), ino, on });
                     self.decide(decision);
                     self.lock_given_up(ino);
                 }
@@ -59,17 +61,22 @@ impl Island {
             return Ok(Step::Looked(done()));
         }
         let session = call.session();
-        let holds = locks.held().any(|(who, _)| who.session == session);
-        let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
+        let on = self.holds_on(session, ino, &locks)?;
         let mut decision = Decision::new();
         decision.locks(ino, locks);
-        decision.push(Change::Held { session, ino, on: holds || orphan });
+        decision.push(Change::Held { session, ino, on });
         self.remember(&mut decision, call, Remembered::Done);
         self.decide(decision);
         if given_up {
             self.lock_given_up(ino);
         }
         Ok(Step::Decided(done()))
+    }
+
+    /// Whether a session has locks on a file, or keeps it alive.
+    fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Stop> {
+        let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
+        Ok(orphan || locks.held().any(|(who, _)| who.session == session))
     }
 
     /// Whoever waits for a lock on this file asks again, in the order in which they came.

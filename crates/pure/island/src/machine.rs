@@ -414,7 +414,7 @@ impl Island {
         if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
             let result = session.results[i].1.clone();
             self.state.look_away();
-            match self.again(&result) {
+            match self.again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.answer(&call, self.state.seq(), outcome),
                 Err(Stop::Load(loads)) => self.load(loads, Parked::Again(call)),

@@ -3,7 +3,7 @@
 use atoll_core::{Ino, Name, Time};
 use atoll_posix::perm::{self, Owned};
 use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, acl};
-use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Outcome, Remembered, Xattrs};
+use atoll_proto::{BodyChange, Change, ClientOp, Dir, Entry, Inode, Outcome, Remembered, Xattrs};
 use bytes::Bytes;
 
 use crate::data::blocks;
@@ -322,7 +322,7 @@ impl Island {
     // --------------------------------------------------------- repeated requests
 
     /// The answer to a request that was carried out before.
-    pub(crate) fn again(&self, result: &Remembered) -> Result<Outcome, Stop> {
+    pub(crate) fn again(&self, call: &Call, result: &Remembered) -> Result<Outcome, Stop> {
         Ok(match result {
             Remembered::Done => crate::path::done(),
             Remembered::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
@@ -342,8 +342,20 @@ impl Island {
                         let found = Found { attr, attr_current: dir.owned.is_some() };
                         ok(Answer::Found { found }, Some(dir.key))
                     }
-                    // It was made, and removed by somebody else since.
-                    None => Outcome::Failed { errno: Errno::ESTALE },
+                    // Its owner is another island: the name tells. Or it was made, and removed or
+                    // moved by somebody else since.
+                    None => match &call.request.op {
+                        ClientOp::Fs { op: Op::Mkdir { dir, name, .. } } => {
+                            match self.state.entry(*dir, name)?.filter(|entry| entry.ino == *ino) {
+                                Some(entry) => {
+                                    let (found, key) = self.found(entry)?;
+                                    ok(Answer::Found { found }, key)
+                                }
+                                None => Outcome::Failed { errno: Errno::ESTALE },
+                            }
+                        }
+                        _ => Outcome::Failed { errno: Errno::ESTALE },
+                    },
                 }
             }
         })

@@ -533,6 +533,12 @@ impl<T> Route<T> {
         if call.gather.is_some() {
             return self.gather(id, &answer, out);
         }
+        if let (What::Op(Op::GetAttr { ino }), Answer::Found { found }) = (&call.what, &answer)
+            && found.attr.ino != *ino
+        {
+            // The name under which it was known is another one's by now.
+            return self.next_detour(id, out);
+        }
         let mut keys = keys.iter().copied();
         if let What::Op(op) = &call.what {
             let mut learn = |ino: Ino, parent: Ino, name: &Name| {

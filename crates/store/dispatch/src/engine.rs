@@ -348,6 +348,11 @@ impl<D: Disk> Engine<D> {
                 self.with_island(|island| island.state_mut().stop_clean());
                 self.enter(Event::CheckpointWanted);
             } else {
+                // Bodies that go wait until their records are durable, and nobody else asks for it.
+                let seq = self.with_island(|island| island.state().seq());
+                if self.sync_upto(seq).is_err() {
+                    break;
+                }
                 std::thread::yield_now();
             }
         }

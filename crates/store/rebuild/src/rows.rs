@@ -62,8 +62,9 @@ pub(crate) fn write<D: Disk>(
 fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> Result<(), RebuildError> {
     let (node, dir) = (&plan.tree.dirs[at], &plan.dirs[at]);
     let seen = attributes(plan, at);
-    let owns = dir.owner == out.island;
-    let is_here = |below: &DirAt| plan.dirs[*below].skeleton.binary_search(&out.island).is_ok();
+    let island = out.island;
+    let owns = dir.owner == island;
+    let is_here = |below: &DirAt| plan.dirs[*below].skeleton.binary_search(&island).is_ok();
     let subdirs = || node.children.iter().filter_map(|(name, child)| Some((name, child.dir?)));
     let below = subdirs().filter(|(_, below)| is_here(below)).count() as u32;
     let names = &plan.names[at];
@@ -86,16 +87,14 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
     if let Some(seen) = seen.filter(|_| row.has_xattrs) {
         out.put(&RowKey::Xattrs(dir.ino), &seen.xattrs)?;
     }
-    let entry = |name: &Name| {
-        RowKey::Entry(dir.ino, cookie_of(volume.seed, name.as_bytes()), name.clone())
-    };
+    let entry = |name: &Name| RowKey::Entry(dir.ino, cookie_of(volume.seed, name.as_bytes()), name.clone());
     // Where a directory is not owned, the names of what is below are kept for walking only.
     for (name, child) in subdirs().filter(|(_, child)| owns || is_here(child)) {
         let time = attributes(plan, child).map_or(Time::default(), |seen| time(seen.stat.mtime));
         let below = &plan.dirs[child];
         let stub = Stub { key: below.key, place: VERSION, fixed: fixed(plan, child), time };
         let stub = owns.then(|| Box::new(stub));
-        let row = Entry { ino: below.ino, kind: Kind::Directory, home: out.island, stub };
+        let row = Entry { ino: below.ino, kind: Kind::Directory, home: island, stub };
         out.put(&entry(name), &row)?;
     }
     for (name, file) in names.iter().filter(|_| owns) {
@@ -147,7 +146,13 @@ trait FromStat {
 
 impl FromStat for Owned {
     fn of(stat: &Stat) -> Self {
-        Self { atime: time(stat.atime), mtime: time(stat.mtime), ctime: time(stat.ctime), btime: born(stat), ..Self::none() }
+        Self {
+            atime: time(stat.atime),
+            mtime: time(stat.mtime),
+            ctime: time(stat.ctime),
+            btime: born(stat),
+            ..Self::none()
+        }
     }
 
     fn none() -> Self {

@@ -173,7 +173,9 @@ fn clear<D: Disk>(disks: &Disks<D>, plan: &Plan) -> Result<(), RebuildError> {
         match disk.stat(&path) {
             // The view may have put something else there.
             Ok(stat) if stat.ino == file.stat.ino => disk.unlink(&path).map_err(at(file.island, &path))?,
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(file.island, &path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(at(file.island, &path)(error));
+            }
             _ => {}
         }
     }
@@ -185,7 +187,8 @@ fn clear<D: Disk>(disks: &Disks<D>, plan: &Plan) -> Result<(), RebuildError> {
     }
     // From the bottom up. What still holds something stays.
     for (at_dir, dir) in plan.dirs.iter().enumerate().rev() {
-        let strangers = plan.tree.dirs[at_dir].seen.iter().filter(|seen| !dir.skeleton.contains(&seen.island));
+        let strangers =
+            plan.tree.dirs[at_dir].seen.iter().filter(|seen| !dir.skeleton.contains(&seen.island));
         for seen in strangers {
             let _ = disks[&seen.island].rmdir(&plan.tree.native(at_dir, b""));
         }
@@ -274,7 +277,9 @@ impl Whole for Stored {
         let from = RowKey::entries_from(dir, 0);
         let to = [&RowKey::entries_from(dir, u64::MAX)[..], &[0xff; 2]].concat();
         Box::new(self.rows(from, to).map(|row| match row? {
-            (RowKey::Entry(_, _, name), row) => Ok((name, Entry::from_slice(&row).map_err(io::Error::other)?)),
+            (RowKey::Entry(_, _, name), row) => {
+                Ok((name, Entry::from_slice(&row).map_err(io::Error::other)?))
+            }
             _ => Err(io::Error::other("a row of another kind")),
         }))
     }

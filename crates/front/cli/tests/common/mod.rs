@@ -1,0 +1,282 @@
+//! Runs the built `atoll` for tests: daemons and mounts that go away with the test, however it ends.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long anything may take that a test waits for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether mounts can be made here; says why not.
+pub fn can_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let device = Path::new("/dev/fuse").exists();
+    if !root || !device {
+        eprintln!("skipped: mounting needs root and /dev/fuse");
+    }
+    root && device
+}
+
+/// A command of the built program.
+pub fn atoll<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_atoll"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command of the program to its end.
+pub fn run<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Output {
+    atoll(arguments).output().expect("the program can be run")
+}
+
+/// The same; it must succeed. What it printed.
+pub fn good<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> String {
+    let output = run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    String::from_utf8(output.stdout).expect("it prints text")
+}
+
+/// The same; it must fail with a message of three lines at most. The message.
+pub fn bad<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> String {
+    let started = Instant::now();
+    let output = run(arguments);
+    let said = String::from_utf8(output.stderr).expect("it says it in text");
+    assert!(!output.status.success(), "it should have failed: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(said.starts_with("atoll: ") && said.lines().count() <= 3, "not three lines: {said}");
+    assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}: {said}", started.elapsed());
+    said
+}
+
+/// A directory for one test, with everything that is mounted in it taken away at the end.
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self(tempfile::Builder::new().prefix("atoll-cli-").tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A new directory.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for point in mounts_below(self.0.path()) {
+            let flags = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
+            let _ = rustix::mount::unmount(&point, flags);
+        }
+    }
+}
+
+/// What is mounted below a path, the innermost first.
+pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut found: Vec<PathBuf> = points.filter(|p| p.starts_with(path)).collect();
+    found.reverse();
+    found
+}
+
+pub fn is_mounted(path: &Path) -> bool {
+    mounts_below(path).iter().any(|p| p == path)
+}
+
+/// A daemon in the foreground.
+pub struct Daemon {
+    child: Child,
+    lines: Receiver<String>,
+    /// What it has printed until it was ready.
+    pub said: Vec<String>,
+}
+
+impl Daemon {
+    /// Starts one, and waits until it prints a line that begins with `last`.
+    pub fn start<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>, last: &str) -> Self {
+        let mut command = atoll(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut daemon = Self { child, lines, said: Vec::new() };
+        loop {
+            let line = daemon.lines.recv_timeout(PATIENCE).expect("it ends, or takes too long to start");
+            let is_last = line.starts_with(last);
+            daemon.said.push(line);
+            if is_last {
+                return daemon;
+            }
+        }
+    }
+
+    /// `atoll up`, with a volume of so many islands.
+    pub fn up(data: &Path, mount: &Path, islands: u16) -> Self {
+        let islands = islands.to_string();
+        let arguments =
+            ["up", "--data", text(data), "--mount", text(mount), "--islands", islands.as_str()];
+        Self::start(arguments, "stop")
+    }
+
+    /// The rest of a line that it printed.
+    pub fn told(&self, word: &str) -> &str {
+        let line = self.said.iter().find_map(|line| line.strip_prefix(word));
+        line.unwrap_or_else(|| panic!("it did not say {word}: {:?}", self.said)).trim()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// As Ctrl-C does.
+    pub fn interrupt(&self) {
+        self.signal(rustix::process::Signal::INT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; whether it ended well.
+    pub fn wait(&mut self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.success();
+            }
+            assert!(Instant::now() < until, "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// As a crash of the process.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Stops it in order.
+    pub fn stop(&mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        assert!(self.wait(), "the daemon did not end well");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A mount in the background: its process ends with the mount.
+pub struct Mounted(pub PathBuf);
+
+impl Mounted {
+    /// `atoll mount SOURCE POINT -o OPTIONS`.
+    pub fn new(source: &str, point: PathBuf, options: &str) -> Self {
+        good(["mount", source, text(&point), "-o", options]);
+        Self(point)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
+        let _ = rustix::mount::unmount(&self.0, flags);
+    }
+}
+
+/// A port that nobody uses at the moment.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Nodes of one volume, each a process.
+pub struct Cluster {
+    pub scratch: Scratch,
+    pub nodes: Vec<Option<Daemon>>,
+    pub addresses: Vec<String>,
+}
+
+impl Cluster {
+    /// So many nodes, and a volume `home` with one island on each.
+    pub fn new(nodes: usize) -> Self {
+        let cluster = Self::bare(nodes);
+        good(["volume", "create", "home", "--nodes", cluster.addresses.join(",").as_str()]);
+        cluster
+    }
+
+    /// So many nodes without a volume.
+    pub fn bare(nodes: usize) -> Self {
+        let scratch = Scratch::new();
+        let mut cluster = Self { scratch, nodes: Vec::new(), addresses: Vec::new() };
+        for at in 0..nodes {
+            cluster.nodes.push(None);
+            cluster.addresses.push(format!("127.0.0.1:{}", free_port()));
+            cluster.start(at);
+        }
+        cluster
+    }
+
+    pub fn data(&self, node: usize) -> PathBuf {
+        self.scratch.path(&format!("data{node}"))
+    }
+
+    pub fn start(&mut self, node: usize) {
+        let data = self.data(node);
+        let arguments = ["serve", "--data", text(&data), "--listen", &self.addresses[node]];
+        self.nodes[node] = Some(Daemon::start(arguments, "volumes"));
+    }
+
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].take().expect("it runs").kill();
+    }
+
+    /// What a mount is made from, with all nodes named.
+    pub fn source(&self) -> String {
+        format!("{}:/home", self.addresses.join(","))
+    }
+
+    pub fn mount(&self, name: &str, options: &str) -> Mounted {
+        Mounted::new(&self.source(), self.scratch.dir(name), options)
+    }
+}
+
+/// A path as text.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("tests have plain paths")
+}
+
+/// Tries until it holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "it never came true: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

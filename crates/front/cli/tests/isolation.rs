@@ -1,0 +1,196 @@
+//! Failure isolation: four nodes as four processes, one of which is killed.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Cluster, can_mount, eventually, good, text};
+
+/// Directories directly in the root; each has one below it, and that one another.
+const TOPS: usize = 12;
+
+/// Who owns each directory: path below the mount -> node.
+type Owners = BTreeMap<String, usize>;
+
+fn paths() -> Vec<String> {
+    let tops = (0..TOPS).map(|i| format!("top{i}"));
+    let all = tops.flat_map(|top| [top.clone(), format!("{top}/mid"), format!("{top}/mid/deep")]);
+    std::iter::once(String::new()).chain(all).collect()
+}
+
+/// What a directory holds: the names.
+fn expected(path: &str) -> Vec<String> {
+    let mut names = vec!["file".to_owned()];
+    match path.matches('/').count() {
+        _ if path.is_empty() => names.extend((0..TOPS).map(|i| format!("top{i}"))),
+        0 => names.push("mid".to_owned()),
+        1 => names.push("deep".to_owned()),
+        _ => {}
+    }
+    names.sort();
+    names
+}
+
+fn make_tree(root: &Path) -> Owners {
+    for path in paths() {
+        let dir = root.join(&path);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("file"), format!("this is {path}")).unwrap();
+    }
+    let owner = |path: &String| {
+        let dir = root.join(path);
+        let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&dir), "--json"])).unwrap();
+        (path.clone(), told["node"].as_u64().unwrap() as usize)
+    };
+    paths().iter().map(owner).collect()
+}
+
+fn list(dir: &Path) -> std::io::Result<Vec<String>> {
+    let names: std::io::Result<Vec<String>> = std::fs::read_dir(dir)?
+        .map(|entry| entry.map(|e| e.file_name().into_string().expect("tests have plain names")))
+        .collect();
+    let mut names = names?;
+    names.sort();
+    Ok(names)
+}
+
+/// The only errors that what cannot be answered may give.
+fn is_honest(error: &std::io::Error) -> bool {
+    [libc::EIO, libc::ETIMEDOUT].contains(&error.raw_os_error().unwrap_or(0))
+}
+
+/// Looks at one directory with one node gone; what is not as promised.
+fn look(root: &Path, path: &str, is_lost: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let dir = root.join(path);
+    let mut expect = |what: &str, result: Result<(), std::io::Error>| match (result, is_lost) {
+        (Ok(()), false) => {}
+        (Err(error), true) if is_honest(&error) => {}
+        (Ok(()), true) => wrong.push(format!("{what} of /{path} works although its node is gone")),
+        (Err(error), _) => wrong.push(format!("{what} of /{path} (lost: {is_lost}): {error}")),
+    };
+    expect("listing", list(&dir).map(|names| assert_eq!(names, expected(path), "a listing of /{path} differs")));
+    let read = std::fs::read_to_string(dir.join("file"));
+    expect("reading", read.map(|bytes| assert_eq!(bytes, format!("this is {path}"))));
+    // A name that is not there: known for certain, or not at all.
+    let absent = std::fs::symlink_metadata(dir.join("absent"));
+    let absent = match absent {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => panic!("a file that nobody made"),
+    };
+    expect("absence", absent);
+    let made = dir.join("made");
+    let create = File::options().write(true).create_new(true).mode(0o644).open(&made);
+    expect("making a file", create.and_then(|mut file| file.write_all(b"x")).and_then(|()| std::fs::remove_file(&made)));
+    // The directory itself can be looked at, whoever is gone: that is how one walks through it.
+    if let Err(error) = std::fs::metadata(&dir) {
+        wrong.push(format!("stat of /{path} (lost: {is_lost}): {error}"));
+    }
+    wrong
+}
+
+/// Looks at all directories at once, since what is lost keeps one waiting.
+fn look_at_all(root: &Path, owners: &Owners, lost: usize) {
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let looks: Vec<_> = owners
+            .iter()
+            .map(|(path, owner)| scope.spawn(move || look(root, path, *owner == lost)))
+            .collect();
+        looks.into_iter().flat_map(|thread| thread.join().expect("no assertion has failed")).collect()
+    });
+    assert!(wrong.is_empty(), "with node {lost} gone:\n{}", wrong.join("\n"));
+}
+
+fn lock(file: &File) -> bool {
+    rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+fn open(path: PathBuf) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// One node is killed and comes back: the whole story.
+fn lose(choose: impl FnOnce(&Owners) -> usize) {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "soft=2");
+    let owners = make_tree(&mount.0);
+    let lost = choose(&owners);
+    assert!(owners.values().any(|owner| *owner == lost), "the node owns something: {owners:?}");
+    let copy = cluster.scratch.dir("copy");
+    let copied = Command::new("cp").arg("-a").arg(mount.0.join(".")).arg(&copy).status().unwrap();
+    assert!(copied.success());
+
+    // Files that are open and locked, on every node.
+    let mut held: Vec<(String, File)> =
+        owners.keys().map(|path| (path.clone(), open(mount.0.join(path).join("file")))).collect();
+    for (path, file) in &held {
+        assert!(lock(file), "/{path}/file can be locked");
+    }
+
+    cluster.kill(lost);
+    look_at_all(&mount.0, &owners, lost);
+    // On a mount that has never seen anything, and knows nothing but paths.
+    let fresh = cluster.mount("fresh", "soft=2");
+    look_at_all(&fresh.0, &owners, lost);
+    no_deletion(&fresh.0, &copy);
+    drop(fresh);
+
+    cluster.start(lost);
+    eventually("the lost directories are back", || {
+        owners.keys().all(|path| list(&mount.0.join(path)).is_ok())
+    });
+    for path in owners.keys() {
+        assert_eq!(list(&mount.0.join(path)).unwrap(), expected(path), "/{path} after the restart");
+    }
+    let other = cluster.mount("other", "soft=2");
+    for (path, file) in &mut held {
+        let mut bytes = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut bytes).unwrap();
+        assert_eq!(bytes, format!("this is {path}"), "an open file goes on");
+        file.write_all(b" still").unwrap();
+        assert!(!lock(&open(other.0.join(&*path).join("file"))), "the lock on /{path}/file has been lost");
+    }
+    drop(held);
+    for path in owners.keys() {
+        let bytes = std::fs::read_to_string(other.0.join(path).join("file")).unwrap();
+        assert_eq!(bytes, format!("this is {path} still"));
+        assert!(lock(&open(other.0.join(path).join("file"))), "the lock on /{path}/file outlives its holder");
+    }
+}
+
+/// A backup of what is mounted must not take what is lost for what is gone.
+fn no_deletion(from: &Path, copy: &Path) {
+    let from = format!("{}/", text(from));
+    let to = format!("{}/", text(copy));
+    let Ok(output) = Command::new("rsync").args(["-an", "--delete", "-v", &from, &to]).output() else {
+        eprintln!("rsync is not installed: its part of the test is left out");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("deleting"), "rsync would delete:\n{said}");
+}
+
+#[test]
+fn a_node_that_is_killed_is_isolated_to_what_it_owns_and_goes_on_when_it_is_back() {
+    lose(|owners| {
+        let root = owners[""];
+        // The one that has the most, so that much lies below what is lost.
+        let count = |node: usize| owners.values().filter(|owner| **owner == node).count();
+        (0..4).filter(|node| *node != root).max_by_key(|node| count(*node)).expect("there are three")
+    });
+}
+
+#[test]
+fn the_owner_of_the_root_is_isolated_like_any_other() {
+    lose(|owners| owners[""]);
+}
