@@ -8,6 +8,7 @@
 //! of it; but no answer that shows it leaves before the record is committed.
 
 mod attrs;
+mod checkpoint;
 mod data;
 mod decision;
 mod dirs;

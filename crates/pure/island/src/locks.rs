@@ -88,7 +88,8 @@ impl Island {
 
     /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.
     pub(crate) fn drop_locks(&self, decision: &mut Decision, ino: Ino) {
-        let holds = |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());
+        let holds =
+            |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());
         let holders: Vec<SessionId> = self.state.session_ids().filter(holds).collect();
         if holders.is_empty() {
             return;

@@ -8,9 +8,10 @@ use atoll_core::{H3, Ino, IslandId, Name, SessionId, Stamp, Table, Time, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Answer, Caller, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request};
-use atoll_state::{Load, Loaded, Miss, State};
+use atoll_state::{Load, Miss, State};
 use bytes::Bytes;
 
+use crate::checkpoint::Checkpointing;
 use crate::data::InBody;
 use crate::decision::Decision;
 use crate::event::{Effect, Event, LinkId, Now, Ticket};
@@ -196,13 +197,13 @@ pub struct Island {
     pub(crate) out: Vec<Effect>,
     /// Effects that wait until a record is committed, in the order of the records.
     gated: VecDeque<(u64, Effect)>,
-    loading: IdMap<Load, Vec<Parked>>,
-    generation: u64,
+    pub(crate) loading: IdMap<Load, Vec<Parked>>,
+    pub(crate) generation: u64,
     /// Where the answer to a request that changes something goes: its latest repetition.
     active: IdMap<(SessionId, u64), (LinkId, u64)>,
     pub(crate) gates: Gates<Call>,
     pub(crate) in_body: BTreeMap<Ticket, InBody>,
-    next_ticket: u64,
+    pub(crate) next_ticket: u64,
     /// Body operations that wait until a record is synced.
     pub(crate) after_sync: VecDeque<(u64, Ticket, crate::event::BodyOp)>,
     pub(crate) sync_waiting: Vec<(u64, Call)>,
@@ -219,19 +220,10 @@ pub struct Island {
     /// Files with bytes in place that no body sync has covered.
     pub(crate) unsynced_bodies: IdSet<Ino>,
     pub(crate) recovery: Recovery,
-    checkpoint: Option<Checkpointing>,
-    checkpoint_ms: u64,
+    pub(crate) checkpoint: Option<Checkpointing>,
+    pub(crate) checkpoint_ms: u64,
     hidden: VecDeque<Call>,
-    counters: Counters,
-}
-
-/// A checkpoint that has begun.
-#[derive(Debug)]
-enum Checkpointing {
-    /// Body operations up to this ticket must end first.
-    Waiting { ticket: Ticket, frozen: atoll_state::Frozen, bodies: Vec<Ino> },
-    /// It is being written.
-    Writing,
+    pub(crate) counters: Counters,
 }
 
 impl Island {
@@ -687,82 +679,6 @@ impl Island {
         self.next_ticket += 1;
         self.in_body.insert(ticket, in_body);
         ticket
-    }
-
-    // ------------------------------------------------------------------ loading
-
-    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Parked) {
-        let mut parked = Some(parked);
-        for load in loads.into_iter().rev() {
-            let first = !self.loading.contains_key(&load);
-            let waiting = self.loading.entry(load.clone()).or_default();
-            // It goes on with the last one: the others are in memory by then, or asked for again.
-            waiting.extend(parked.take());
-            if first {
-                self.counters.loads += 1;
-                self.out.push(Effect::Load { load, generation: self.generation });
-            }
-        }
-    }
-
-    fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
-        if generation != self.generation {
-            // A checkpoint came between: this may be older than what memory has let go of.
-            self.out.push(Effect::Load { load, generation: self.generation });
-            return;
-        }
-        let waiting = self.loading.remove(&load).unwrap_or_default();
-        let damaged = self.state.load(load, loaded).is_err();
-        for parked in waiting {
-            match parked {
-                Parked::Call(call) | Parked::Again(call) if damaged => {
-                    self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
-                }
-                Parked::Call(call) => self.start(call, false),
-                Parked::Again(call) => self.arrive(call),
-                Parked::Peer(_) if damaged => {}
-                Parked::Nobody => {}
-                Parked::Peer(message) => self.peer(message),
-            }
-        }
-    }
-
-    // -------------------------------------------------------------- checkpoints
-
-    fn begin_checkpoint(&mut self) {
-        if self.checkpoint.is_some() {
-            return;
-        }
-        self.checkpoint_ms = self.now.ms;
-        let frozen = self.state.freeze();
-        let bodies = self.touched.drain().collect();
-        self.fresh.clear();
-        let ticket = Ticket(self.next_ticket - 1);
-        self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
-        self.want_sync();
-        self.continue_checkpoint();
-    }
-
-    /// Begins to write the checkpoint when the bodies hold what its rows say.
-    pub(crate) fn continue_checkpoint(&mut self) {
-        let first = self.in_body.first_key_value().map(|(t, _)| *t);
-        match self.checkpoint.take() {
-            Some(Checkpointing::Waiting { ticket, frozen, bodies })
-                if first.is_none_or(|t| t > ticket) && self.committed >= frozen.seq =>
-            {
-                self.checkpoint = Some(Checkpointing::Writing);
-                self.out.push(Effect::Checkpoint { frozen, bodies });
-            }
-            other => self.checkpoint = other,
-        }
-    }
-
-    fn checkpoint_done(&mut self) {
-        assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
-        self.checkpoint = None;
-        self.generation += 1;
-        self.counters.checkpoints += 1;
-        self.state.thaw(self.config.rows_max);
     }
 
     // --------------------------------------------------------------------- time

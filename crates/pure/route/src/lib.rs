@@ -4,6 +4,8 @@
 //! Never touches a socket, a clock or a thread. The mount, the tools and the simulator's clients
 //! run this same code.
 
+mod attach;
+mod detour;
 pub mod dirs;
 pub mod route;
 pub mod serial;

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request, Resolved};
+use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
+use crate::detour::client_op;
 use crate::dirs::Dirs;
 use crate::serial::Serial;
 
@@ -24,7 +25,7 @@ const FRESH_MS: u64 = 5_000;
 /// Milliseconds for which a frontend may keep an answer at most.
 pub const KEEP_MS: u64 = 6_000;
 /// Files without names that are released with one request.
-const RELEASE_BATCH: usize = 512;
+pub(crate) const RELEASE_BATCH: usize = 512;
 /// Milliseconds after which released files are told of.
 const RELEASE_MS: u64 = 100;
 
@@ -104,7 +105,7 @@ impl<T> Default for RouteOut<T> {
 
 /// What a call is about.
 #[derive(Debug)]
-enum What {
+pub(crate) enum What {
     Op(Op),
     /// A walk of a path from the root, for libraries and tools.
     Walk(VolumePath),
@@ -114,61 +115,61 @@ enum What {
 
 /// A call under way.
 #[derive(Debug)]
-struct Call<T> {
-    token: Option<T>,
-    caller: Caller,
-    what: What,
-    data: Bytes,
-    since_ms: u64,
-    island: IslandId,
-    seq: u64,
-    requests: u32,
+pub(crate) struct Call<T> {
+    pub(crate) token: Option<T>,
+    pub(crate) caller: Caller,
+    pub(crate) what: What,
+    pub(crate) data: Bytes,
+    pub(crate) since_ms: u64,
+    pub(crate) island: IslandId,
+    pub(crate) seq: u64,
+    pub(crate) requests: u32,
     /// Islands whose skeletons are still to be asked, when the one that knows is away.
-    detour: Option<VecDeque<IslandId>>,
+    pub(crate) detour: Option<VecDeque<IslandId>>,
     /// Parts of a call that asks every island (statfs).
-    gather: Option<Gather>,
+    pub(crate) gather: Option<Gather>,
 }
 
 #[derive(Debug)]
-struct Gather {
-    left: BTreeSet<IslandId>,
-    sums: BTreeMap<u64, [u64; 5]>,
+pub(crate) struct Gather {
+    pub(crate) left: BTreeSet<IslandId>,
+    pub(crate) sums: BTreeMap<u64, [u64; 5]>,
 }
 
 /// What is known of an island.
 #[derive(Debug, Default)]
-struct Peer {
-    up: bool,
+pub(crate) struct Peer {
+    pub(crate) up: bool,
     /// It knows the session.
-    attached: bool,
-    attaching: bool,
-    sole: bool,
-    renewed_ms: u64,
-    serial: Serial,
-    told_version: u64,
+    pub(crate) attached: bool,
+    pub(crate) attaching: bool,
+    pub(crate) sole: bool,
+    pub(crate) renewed_ms: u64,
+    pub(crate) serial: Serial,
+    pub(crate) told_version: u64,
     /// Calls that wait for it.
-    waiting: Vec<u64>,
+    pub(crate) waiting: Vec<u64>,
 }
 
 /// The routing machine of one session. `T` is the caller's, handed back when a call ends.
 #[derive(Debug)]
 pub struct Route<T> {
-    config: Config,
-    h3: H3,
-    dirs: Dirs,
-    peers: BTreeMap<IslandId, Peer>,
-    calls: IdMap<u64, Call<T>>,
-    next_id: u64,
-    vector: ClockVector,
-    vector_version: u64,
+    pub(crate) config: Config,
+    pub(crate) h3: H3,
+    pub(crate) dirs: Dirs,
+    pub(crate) peers: BTreeMap<IslandId, Peer>,
+    pub(crate) calls: IdMap<u64, Call<T>>,
+    pub(crate) next_id: u64,
+    pub(crate) vector: ClockVector,
+    pub(crate) vector_version: u64,
     /// Orphans that the frontend still knows.
-    orphans: IdSet<Ino>,
+    pub(crate) orphans: IdSet<Ino>,
     /// Orphans to be released, by their homes.
-    released: BTreeMap<IslandId, Vec<Ino>>,
-    released_ms: u64,
-    renew_ms: u64,
-    retry: Vec<(u64, u64)>,
-    counters: Counters,
+    pub(crate) released: BTreeMap<IslandId, Vec<Ino>>,
+    pub(crate) released_ms: u64,
+    pub(crate) renew_ms: u64,
+    pub(crate) retry: Vec<(u64, u64)>,
+    pub(crate) counters: Counters,
 }
 
 impl<T> Route<T> {
@@ -318,11 +319,7 @@ impl<T> Route<T> {
                 | Op::GetLock { ino, .. }
                 | Op::SetLock { ino, .. }
                 | Op::CopyRange { to: ino, .. } => home(*ino),
-                Op::Statfs => call
-                    .gather
-                    .as_ref()
-                    .and_then(|g| g.left.first().copied())
-                    .ok_or(Errno::EIO)?,
+                Op::Statfs => call.gather.as_ref().and_then(|g| g.left.first().copied()).ok_or(Errno::EIO)?,
             },
         })
     }
@@ -335,7 +332,7 @@ impl<T> Route<T> {
     }
 
     /// Sends a call's request, or has it wait until its island can be asked.
-    fn ask(&mut self, id: u64, out: &mut RouteOut<T>) {
+    pub(crate) fn ask(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let Some(peer) = self.peers.get_mut(&call.island) else {
             let call = self.calls.remove(&id).expect("looked at");
@@ -375,62 +372,6 @@ impl<T> Route<T> {
             op,
         };
         out.send.push(Sent { island: call.island, id, request, data: call.data.clone() });
-    }
-
-    /// Whether somebody else can answer for an island that is away, and if so, asks.
-    fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
-        let Some(call) = self.calls.get_mut(&id) else { return false };
-        if let Some(gather) = &mut call.gather {
-            // The space of an island that is away is unknown: the sum over the others is shown.
-            gather.left.remove(&call.island);
-            match gather.left.first().copied() {
-                Some(next) => {
-                    call.island = next;
-                    self.ask(id, out);
-                }
-                None => self.gathered(id, out),
-            }
-            return true;
-        }
-        let first = match &call.what {
-            What::Op(Op::Lookup { dir, name }) => self
-                .dirs
-                .key_by_path(&self.h3, *dir, name)
-                .map(|key| self.config.table.owner(key)),
-            What::Op(Op::GetAttr { ino }) if self.dirs.get(*ino).is_some() => {
-                stub_of(&self.dirs, &self.config.table, *ino).map(|(owner, ..)| owner)
-            }
-            What::Walk(_) => None,
-            _ => return false,
-        };
-        if call.detour.is_none() {
-            let away = call.island;
-            let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.up).map(|(i, _)| *i).collect();
-            let mut others: VecDeque<IslandId> = up.into_iter().filter(|i| *i != away).collect();
-            if let Some(first) = first
-                && let Some(at) = others.iter().position(|i| *i == first)
-            {
-                others.swap(0, at);
-            }
-            call.detour = Some(others);
-        }
-        self.next_detour(id, out);
-        true
-    }
-
-    fn next_detour(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        match call.detour.as_mut().and_then(VecDeque::pop_front) {
-            Some(next) => {
-                call.island = next;
-                self.ask(id, out);
-            }
-            None => {
-                // Nobody who can be reached knows it. That does not prove that it is not there.
-                let call = self.calls.remove(&id).expect("looked at");
-                Self::end(call, Err(Errno::EIO), None, None, out);
-            }
-        }
     }
 
     /// Whether a call has not ended yet.
@@ -501,7 +442,7 @@ impl<T> Route<T> {
         }
     }
 
-    fn take(&mut self, id: u64) -> Call<T> {
+    pub(crate) fn take(&mut self, id: u64) -> Call<T> {
         let call = self.calls.remove(&id).expect("looked at by the caller");
         if call.requests == 1 && call.token.is_some() {
             self.counters.one_island += 1;
@@ -510,7 +451,7 @@ impl<T> Route<T> {
     }
 
     /// Routes a call anew.
-    fn again(&mut self, id: u64, out: &mut RouteOut<T>) {
+    pub(crate) fn again(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get(&id).expect("looked at by the caller");
         match self.route(call) {
             Ok(island) => {
@@ -592,7 +533,9 @@ impl<T> Route<T> {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         let What::Walk(path) = &call.what else { return };
         let depth = resolved.depth as usize;
-        if let (Some(key), Some(name)) = (resolved.key, depth.checked_sub(1).and_then(|i| path.names().get(i))) {
+        if let (Some(key), Some(name)) =
+            (resolved.key, depth.checked_sub(1).and_then(|i| path.names().get(i)))
+        {
             // Its parent is not told; the name serves for the path of what is below.
             self.dirs.learn(resolved.found.attr.ino, key, Ino::ROOT, name);
         }
@@ -617,168 +560,6 @@ impl<T> Route<T> {
             _ => {
                 let call = self.take(id);
                 Self::end(call, Err(Errno::EIO), None, Some(resolved), out);
-            }
-        }
-    }
-
-    // ------------------------------------------------------------------- statfs
-
-    fn gather(&mut self, id: u64, answer: &Answer, out: &mut RouteOut<T>) {
-        let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        let gather = call.gather.as_mut().expect("looked at by the caller");
-        if let Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id } = answer {
-            // Islands that share a native file system share its space.
-            let row = [*bytes, *bytes_free, *bytes_available, *inodes, *inodes_free];
-            gather.sums.insert(*fs_id, row);
-        }
-        gather.left.remove(&call.island);
-        match gather.left.first().copied() {
-            Some(next) => {
-                call.island = next;
-                self.ask(id, out);
-            }
-            None => self.gathered(id, out),
-        }
-    }
-
-    fn gathered(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let call = self.calls.remove(&id).expect("looked at by the caller");
-        let gather = call.gather.as_ref().expect("looked at by the caller");
-        if gather.sums.is_empty() {
-            return Self::end(call, Err(Errno::EIO), None, None, out);
-        }
-        let mut sum = [0u64; 5];
-        for row in gather.sums.values() {
-            sum.iter_mut().zip(row).for_each(|(s, r)| *s = s.saturating_add(*r));
-        }
-        let [bytes, bytes_free, bytes_available, inodes, inodes_free] = sum;
-        let answer = Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id: 0 };
-        Self::end(call, Ok(answer), None, None, out);
-    }
-
-    // ----------------------------------------------------------------- sessions
-
-    /// An island can be reached, or not.
-    pub fn reachable(&mut self, island: IslandId, up: bool, out: &mut RouteOut<T>) {
-        let Some(peer) = self.peers.get_mut(&island) else { return };
-        peer.up = up;
-        if up {
-            if !peer.attaching {
-                self.attach(island, out);
-            }
-            return;
-        }
-        // What was on the way may or may not have arrived: it is asked again, with its number.
-        peer.attached = false;
-        peer.attaching = false;
-        peer.sole = false;
-        peer.told_version = 0;
-        let mut lost: Vec<u64> =
-            self.calls.iter().filter(|(_, c)| c.island == island).map(|(id, _)| *id).collect();
-        lost.sort_unstable();
-        self.peers.get_mut(&island).expect("looked at").waiting.clear();
-        for id in lost {
-            if matches!(self.calls.get(&id).map(|c| &c.what), Some(What::Own(_))) {
-                self.calls.remove(&id);
-            } else {
-                self.ask(id, out);
-            }
-        }
-    }
-
-    fn attach(&mut self, island: IslandId, out: &mut RouteOut<T>) {
-        let mount = self.config.mount;
-        let peer = self.peers.get_mut(&island).expect("known to the caller");
-        peer.attaching = true;
-        self.own(island, ClientOp::Attach { mount }, out);
-    }
-
-    fn own(&mut self, island: IslandId, op: ClientOp, out: &mut RouteOut<T>) {
-        let id = self.next_id;
-        self.next_id += 1;
-        let call = Call {
-            token: None,
-            caller: Caller::ROOT,
-            what: What::Own(op),
-            data: Bytes::new(),
-            since_ms: u64::MAX,
-            island,
-            seq: 0,
-            requests: 0,
-            detour: None,
-            gather: None,
-        };
-        self.calls.insert(id, call);
-        self.ask(id, out);
-    }
-
-    fn on_attached(&mut self, now_ms: u64, id: u64, island: IslandId, sole: bool, out: &mut RouteOut<T>) {
-        self.calls.remove(&id);
-        let peer = self.peers.get_mut(&island).expect("a reply of a known island");
-        peer.attaching = false;
-        peer.sole = sole;
-        peer.renewed_ms = now_ms;
-        if !peer.attached {
-            peer.attached = true;
-            for id in std::mem::take(&mut peer.waiting) {
-                self.ask(id, out);
-            }
-        }
-    }
-
-    /// An island tells something unasked.
-    pub fn on_notice(&mut self, island: IslandId, notice: Notice, out: &mut RouteOut<T>) {
-        match notice {
-            Notice::Recall => {
-                if let Some(peer) = self.peers.get_mut(&island) {
-                    // From here on no answer is kept; what was kept goes.
-                    peer.sole = false;
-                }
-                out.recall = true;
-            }
-            Notice::Orphan { ino } => {
-                self.orphans.insert(ino);
-                out.orphans.push(ino);
-            }
-        }
-    }
-
-    /// Everything that was kept is gone.
-    pub fn recalled(&mut self, out: &mut RouteOut<T>) {
-        let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.attached).map(|(i, _)| *i).collect();
-        for island in up {
-            self.own(island, ClientOp::Renew, out);
-        }
-    }
-
-    /// Ends the session everywhere.
-    pub fn detach(&mut self, out: &mut RouteOut<T>) {
-        let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.attached).map(|(i, _)| *i).collect();
-        for island in up {
-            self.own(island, ClientOp::Detach, out);
-        }
-    }
-
-    /// Whether an island has yet to answer that the session has ended.
-    pub fn is_detaching(&self) -> bool {
-        self.calls.values().any(|call| matches!(call.what, What::Own(ClientOp::Detach)))
-    }
-
-    /// The frontend no longer knows these ids.
-    pub fn forget(&mut self, now_ms: u64, inos: &[Ino], out: &mut RouteOut<T>) {
-        for ino in inos {
-            self.dirs.forget(*ino);
-            if !self.orphans.is_empty() && self.orphans.remove(ino) {
-                if self.released.is_empty() {
-                    self.released_ms = now_ms;
-                }
-                let home = ino.minted_by();
-                let list = self.released.entry(home).or_default();
-                list.push(*ino);
-                if list.len() >= RELEASE_BATCH {
-                    let inos = std::mem::take(list);
-                    self.own(home, ClientOp::Release { inos }, out);
-                }
             }
         }
     }
@@ -827,7 +608,7 @@ impl<T> Route<T> {
         }
     }
 
-    fn end(
+    pub(crate) fn end(
         call: Call<T>,
         result: Result<Answer, Errno>,
         data: Option<Bytes>,
@@ -863,31 +644,4 @@ const fn changes(what: &What) -> bool {
         // Releasing twice does no harm.
         What::Own(_) => false,
     }
-}
-
-fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> ClientOp {
-    match &call.what {
-        What::Own(op) => op.clone(),
-        What::Walk(path) => ClientOp::Resolve { path: path.clone() },
-        What::Op(op) => match (op, &call.detour) {
-            (Op::Lookup { dir, name }, Some(_)) => {
-                ClientOp::Skeleton { parent: *dir, name: name.clone() }
-            }
-            (Op::GetAttr { ino }, Some(_)) => match stub_of(dirs, table, *ino) {
-                // The parent owner has a stub of it, whether or not its skeleton has it.
-                Some((owner, dir, name)) if owner == call.island => {
-                    ClientOp::Fs { op: Op::Lookup { dir, name } }
-                }
-                _ => ClientOp::SkeletonAttr { ino: *ino },
-            },
-            (op, _) => ClientOp::Fs { op: op.clone() },
-        },
-    }
-}
-
-/// Who has the stub of a directory, and under which name.
-fn stub_of(dirs: &Dirs, table: &Table, ino: Ino) -> Option<(IslandId, Ino, Name)> {
-    let known = dirs.get(ino)?;
-    let parent = dirs.get(known.parent)?;
-    Some((table.owner(parent.key), known.parent, known.name.clone()?))
 }

@@ -1,0 +1,99 @@
+//! Between memory and snapshot: rows that are loaded, and checkpoints.
+//!
+//! Invariant: a checkpoint's rows go to the snapshot only when the log is synced up to them and the
+//! bodies hold what they say.
+
+use atoll_core::Ino;
+use atoll_posix::Errno;
+use atoll_proto::Outcome;
+use atoll_state::{Load, Loaded};
+
+use crate::event::{Effect, Ticket};
+use crate::machine::{Island, Parked};
+
+/// A checkpoint that has begun.
+#[derive(Debug)]
+pub(crate) enum Checkpointing {
+    /// Body operations up to this ticket must end first.
+    Waiting { ticket: Ticket, frozen: atoll_state::Frozen, bodies: Vec<Ino> },
+    /// It is being written.
+    Writing,
+}
+
+impl Island {
+    // ------------------------------------------------------------------ loading
+
+    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Parked) {
+        let mut parked = Some(parked);
+        for load in loads.into_iter().rev() {
+            let first = !self.loading.contains_key(&load);
+            let waiting = self.loading.entry(load.clone()).or_default();
+            // It goes on with the last one: the others are in memory by then, or asked for again.
+            waiting.extend(parked.take());
+            if first {
+                self.counters.loads += 1;
+                self.out.push(Effect::Load { load, generation: self.generation });
+            }
+        }
+    }
+
+    pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
+        if generation != self.generation {
+            // A checkpoint came between: this may be older than what memory has let go of.
+            self.out.push(Effect::Load { load, generation: self.generation });
+            return;
+        }
+        let waiting = self.loading.remove(&load).unwrap_or_default();
+        let damaged = self.state.load(load, loaded).is_err();
+        for parked in waiting {
+            match parked {
+                Parked::Call(call) | Parked::Again(call) if damaged => {
+                    self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+                }
+                Parked::Call(call) => self.start(call, false),
+                Parked::Again(call) => self.arrive(call),
+                Parked::Peer(_) if damaged => {}
+                Parked::Nobody => {}
+                Parked::Peer(message) => self.peer(message),
+            }
+        }
+    }
+
+    // -------------------------------------------------------------- checkpoints
+
+    pub(crate) fn begin_checkpoint(&mut self) {
+        if self.checkpoint.is_some() {
+            return;
+        }
+        self.checkpoint_ms = self.now.ms;
+        let frozen = self.state.freeze();
+        let bodies = self.touched.drain().collect();
+        self.fresh.clear();
+        let ticket = Ticket(self.next_ticket - 1);
+        self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
+        self.want_sync();
+        self.continue_checkpoint();
+    }
+
+    /// Begins to write the checkpoint when the bodies hold what its rows say.
+    pub(crate) fn continue_checkpoint(&mut self) {
+        let first = self.in_body.first_key_value().map(|(t, _)| *t);
+        match self.checkpoint.take() {
+            Some(Checkpointing::Waiting { ticket, frozen, bodies })
+                if first.is_none_or(|t| t > ticket) && self.committed >= frozen.seq =>
+            {
+                self.checkpoint = Some(Checkpointing::Writing);
+                self.out.push(Effect::Checkpoint { frozen, bodies });
+            }
+            other => self.checkpoint = other,
+        }
+    }
+
+    pub(crate) fn checkpoint_done(&mut self) {
+        assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
+        self.checkpoint = None;
+        self.generation += 1;
+        self.counters.checkpoints += 1;
+        self.state.thaw(self.config.rows_max);
+    }
+}

@@ -1,0 +1,127 @@
+//! Around islands that are away: who else can answer a lookup or a stat of a directory, and the sum
+//! of space over those that can be reached.
+
+use std::collections::VecDeque;
+
+use atoll_core::{Ino, IslandId, Name, Table};
+use atoll_posix::{Answer, Errno, Op};
+use atoll_proto::ClientOp;
+
+use crate::dirs::Dirs;
+use crate::route::{Call, Route, RouteOut, What};
+
+impl<T> Route<T> {
+    /// Whether somebody else can answer for an island that is away, and if so, asks.
+    pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
+        let Some(call) = self.calls.get_mut(&id) else { return false };
+        if let Some(gather) = &mut call.gather {
+            // The space of an island that is away is unknown: the sum over the others is shown.
+            gather.left.remove(&call.island);
+            match gather.left.first().copied() {
+                Some(next) => {
+                    call.island = next;
+                    self.ask(id, out);
+                }
+                None => self.gathered(id, out),
+            }
+            return true;
+        }
+        let first = match &call.what {
+            What::Op(Op::Lookup { dir, name }) => {
+                self.dirs.key_by_path(&self.h3, *dir, name).map(|key| self.config.table.owner(key))
+            }
+            What::Op(Op::GetAttr { ino }) if self.dirs.get(*ino).is_some() => {
+                stub_of(&self.dirs, &self.config.table, *ino).map(|(owner, ..)| owner)
+            }
+            What::Walk(_) => None,
+            _ => return false,
+        };
+        if call.detour.is_none() {
+            let away = call.island;
+            let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.up).map(|(i, _)| *i).collect();
+            let mut others: VecDeque<IslandId> = up.into_iter().filter(|i| *i != away).collect();
+            if let Some(first) = first
+                && let Some(at) = others.iter().position(|i| *i == first)
+            {
+                others.swap(0, at);
+            }
+            call.detour = Some(others);
+        }
+        self.next_detour(id, out);
+        true
+    }
+
+    pub(crate) fn next_detour(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        match call.detour.as_mut().and_then(VecDeque::pop_front) {
+            Some(next) => {
+                call.island = next;
+                self.ask(id, out);
+            }
+            None => {
+                // Nobody who can be reached knows it. That does not prove that it is not there.
+                let call = self.calls.remove(&id).expect("looked at");
+                Self::end(call, Err(Errno::EIO), None, None, out);
+            }
+        }
+    }
+
+    pub(crate) fn gather(&mut self, id: u64, answer: &Answer, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        let gather = call.gather.as_mut().expect("looked at by the caller");
+        if let Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id } = answer {
+            // Islands that share a native file system share its space.
+            let row = [*bytes, *bytes_free, *bytes_available, *inodes, *inodes_free];
+            gather.sums.insert(*fs_id, row);
+        }
+        gather.left.remove(&call.island);
+        match gather.left.first().copied() {
+            Some(next) => {
+                call.island = next;
+                self.ask(id, out);
+            }
+            None => self.gathered(id, out),
+        }
+    }
+
+    pub(crate) fn gathered(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let call = self.calls.remove(&id).expect("looked at by the caller");
+        let gather = call.gather.as_ref().expect("looked at by the caller");
+        if gather.sums.is_empty() {
+            return Self::end(call, Err(Errno::EIO), None, None, out);
+        }
+        let mut sum = [0u64; 5];
+        for row in gather.sums.values() {
+            sum.iter_mut().zip(row).for_each(|(s, r)| *s = s.saturating_add(*r));
+        }
+        let [bytes, bytes_free, bytes_available, inodes, inodes_free] = sum;
+        let answer = Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id: 0 };
+        Self::end(call, Ok(answer), None, None, out);
+    }
+}
+
+/// What an island is asked for a call.
+pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> ClientOp {
+    match &call.what {
+        What::Own(op) => op.clone(),
+        What::Walk(path) => ClientOp::Resolve { path: path.clone() },
+        What::Op(op) => match (op, &call.detour) {
+            (Op::Lookup { dir, name }, Some(_)) => ClientOp::Skeleton { parent: *dir, name: name.clone() },
+            (Op::GetAttr { ino }, Some(_)) => match stub_of(dirs, table, *ino) {
+                // The parent owner has a stub of it, whether or not its skeleton has it.
+                Some((owner, dir, name)) if owner == call.island => {
+                    ClientOp::Fs { op: Op::Lookup { dir, name } }
+                }
+                _ => ClientOp::SkeletonAttr { ino: *ino },
+            },
+            (op, _) => ClientOp::Fs { op: op.clone() },
+        },
+    }
+}
+
+/// Who has the stub of a directory, and under which name.
+fn stub_of(dirs: &Dirs, table: &Table, ino: Ino) -> Option<(IslandId, Ino, Name)> {
+    let known = dirs.get(ino)?;
+    let parent = dirs.get(known.parent)?;
+    Some((table.owner(parent.key), known.parent, known.name.clone()?))
+}
