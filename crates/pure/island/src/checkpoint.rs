@@ -5,9 +5,11 @@
 
 use atoll_core::Ino;
 use atoll_posix::Errno;
-use atoll_proto::Outcome;
+use atoll_proto::{Change, Outcome};
 use atoll_state::{Load, Loaded};
 
+use crate::data::InBody;
+use crate::decision::Decision;
 use crate::event::{Effect, Ticket};
 use crate::machine::{Island, Parked};
 
@@ -69,6 +71,17 @@ impl Island {
         let frozen = self.state.freeze();
         let bodies = self.touched.drain().collect();
         self.fresh.clear();
+        // What is being overwritten in place now was announced before this checkpoint, whose log may go
+        // before it is decided.
+        let mut decision = Decision::new();
+        for ino in self.in_body.values().filter_map(InBody::overwrites) {
+            decision.push(Change::Dirty { ino });
+        }
+        if !decision.record.changes.is_empty() {
+            self.decide(decision);
+        }
+        // Everything put in place before is synced with this checkpoint.
+        self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
         let ticket = Ticket(self.next_ticket - 1);
         self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
         self.want_sync();
@@ -92,6 +105,7 @@ impl Island {
     pub(crate) fn checkpoint_done(&mut self) {
         assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
         self.checkpoint = None;
+        self.syncing_bodies.clear();
         self.generation += 1;
         self.counters.checkpoints += 1;
         self.state.thaw(self.config.rows_max);

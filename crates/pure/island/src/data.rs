@@ -59,6 +59,14 @@ pub(crate) enum Then {
 }
 
 impl InBody {
+    /// The file of which bytes are being put in place, ahead of the record.
+    pub(crate) const fn overwrites(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { then: Then::InPlace { to, .. }, .. } => Some(*to),
+            _ => None,
+        }
+    }
+
     pub(crate) fn keep(&mut self, kept: Call) {
         match self {
             Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),
@@ -278,6 +286,7 @@ impl Island {
         self.fresh.remove(&ino);
         self.touched.remove(&ino);
         self.unsynced_bodies.remove(&ino);
+        self.syncing_bodies.remove(&ino);
         let ticket = self.ticket(InBody::Dropping);
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
@@ -567,7 +576,12 @@ impl Island {
     // -------------------------------------------------------------------- fsync
 
     pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
-        if self.unsynced_bodies.contains(&ino) {
+        // Another's sync that is under way has begun for what was there then.
+        let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
+        if self.unsynced_bodies.contains(&ino)
+            || self.syncing_bodies.contains(&ino)
+            || self.in_body.values().any(another)
+        {
             let ticket = self.ticket(InBody::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
             self.out.push(Effect::Body(ticket, BodyOp::Sync { ino }));

@@ -219,6 +219,8 @@ pub struct Island {
     pub(crate) touched: IdSet<Ino>,
     /// Files with bytes in place that no body sync has covered.
     pub(crate) unsynced_bodies: IdSet<Ino>,
+    /// Those that the checkpoint under way will sync.
+    pub(crate) syncing_bodies: IdSet<Ino>,
     pub(crate) recovery: Recovery,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
@@ -265,6 +267,7 @@ impl Island {
             fresh: IdSet::default(),
             touched: IdSet::default(),
             unsynced_bodies: IdSet::default(),
+            syncing_bodies: IdSet::default(),
             recovery: Recovery::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
