@@ -34,6 +34,36 @@ build: tools ## Build the release binary
 test: tools ## Everything that CI checks: formatting, rules, licences, lints, docs, tests
 	@cargo xtask ci
 
+# Where things are installed. DESTDIR goes in front of all of them.
+PREFIX ?= /usr/local
+SBINDIR ?= /sbin
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+.PHONY: install
+install: build ## Install Atoll below /usr/local (PREFIX=, DESTDIR=, SBINDIR=, UNITDIR=)
+	install -D -m 755 "$(BIN)/atoll" "$(DESTDIR)$(PREFIX)/bin/atoll"
+	install -d "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(UNITDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8"
+	ln -sf "$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/mount.atoll"
+	@pages=$$(mktemp -d) && trap 'rm -rf "$$pages"' EXIT && "$(BIN)/atoll" man --out "$$pages" && \
+	install -m 644 "$$pages"/*.1 "$(SHARE)/man/man1" && install -m 644 "$$pages"/*.8 "$(SHARE)/man/man8"
+	install -d "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" \
+	  "$(SHARE)/fish/vendor_completions.d"
+	"$(BIN)/atoll" completions bash > "$(SHARE)/bash-completion/completions/atoll"
+	"$(BIN)/atoll" completions zsh > "$(SHARE)/zsh/site-functions/_atoll"
+	"$(BIN)/atoll" completions fish > "$(SHARE)/fish/vendor_completions.d/atoll.fish"
+	@for unit in packaging/systemd/*.service; do \
+	  sed 's|@BINDIR@|$(PREFIX)/bin|' "$$unit" > "$(DESTDIR)$(UNITDIR)/$${unit##*/}" || exit; \
+	  chmod 644 "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
+
+.PHONY: uninstall
+uninstall: ## Remove what `make install` has installed
+	rm -f "$(DESTDIR)$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/mount.atoll"
+	rm -f "$(SHARE)"/man/man1/atoll.1 "$(SHARE)"/man/man1/atoll-*.1 "$(SHARE)/man/man8/mount.atoll.8"
+	rm -f "$(SHARE)/bash-completion/completions/atoll" "$(SHARE)/zsh/site-functions/_atoll" \
+	  "$(SHARE)/fish/vendor_completions.d/atoll.fish"
+	rm -f "$(DESTDIR)$(UNITDIR)/atoll.service" "$(DESTDIR)$(UNITDIR)/atoll@.service"
+
 # Where cargo puts release binaries.
 BIN = $(or $(CARGO_TARGET_DIR),target)/release
 

@@ -6,6 +6,7 @@ mod ci;
 mod code;
 mod repo;
 mod rules;
+mod sim;
 
 use repo::Repo;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,11 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
   tidy    check the rules of the repository that no compiler checks
-  ci      everything that a change must pass, in order: formatting, tidy, licences, lints, docs, tests";
+  ci      everything that a change must pass, in order: formatting, tidy, licences, lints, docs, tests
+  sim NAME --seed N [--seeds COUNT] [--steps N]
+          run a simulated scenario; without a name, the list of them
+  soak [--minutes M] [--seed FIRST]
+          run all scenarios, seed after seed, until one fails";
 
 /// The folder of the workspace: the one above this crate's.
 fn root() -> PathBuf {
@@ -28,6 +33,8 @@ fn main() -> ExitCode {
     let passed = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(&root()),
         ["ci"] => ci::run(&root()),
+        ["sim", ref args @ ..] => sim::sim(&root(), args),
+        ["soak", ref args @ ..] => sim::soak(&root(), args),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -156,8 +156,13 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
     if found.len() > 1 && played.iter().filter(|p| changes(&p.step.op)).count() < 2 {
         found.truncate(1);
     }
-    let mut found: Vec<(Judge, Dump)> =
-        found.into_iter().map(|judge| { let tree = Dump::of(&judge.model); (judge, tree) }).collect();
+    let mut found: Vec<(Judge, Dump)> = found
+        .into_iter()
+        .map(|judge| {
+            let tree = Dump::of(&judge.model);
+            (judge, tree)
+        })
+        .collect();
     for at in (1..found.len()).rev() {
         if found[..at].iter().any(|(_, other)| other.differences(&found[at].1, STRICT).is_empty()) {
             found.swap_remove(at);
@@ -181,9 +186,7 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
     match next {
         Some(next) => {
             *judge = next;
-            while !judge.orphans.is_empty() {
-                judge.close_orphan(world, 0);
-            }
+            judge.close_orphans(world);
             Ok(())
         }
         None => {
@@ -198,7 +201,11 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
                 let mut copy = judge.clone();
                 let now = world.now_wall();
                 let expected = copy.apply(world, &p.step, &answered(p), now);
-                format!("client {} alone: {:?}", p.client, verdict(&expected, &answered(p), disturbed, STRICT))
+                format!(
+                    "client {} alone: {:?}",
+                    p.client,
+                    verdict(&expected, &answered(p), disturbed, STRICT)
+                )
             });
             let lines: Vec<String> = lines.into_iter().chain(alone).collect();
             Err(Failure::new(format!("no order explains these answers:\n  {}", lines.join("\n  "))))
@@ -250,9 +257,10 @@ const fn changes(op: &Op) -> bool {
 /// What ended before another began comes before it.
 fn in_time(played: &[Played], order: &[usize]) -> bool {
     let ended = |i: usize| played[i].done.as_ref().expect("the round is over").0;
-    order.iter().enumerate().all(|(at, later)| {
-        order[..at].iter().all(|earlier| ended(*later) >= played[*earlier].began_us)
-    })
+    order
+        .iter()
+        .enumerate()
+        .all(|(at, later)| order[..at].iter().all(|earlier| ended(*later) >= played[*earlier].began_us))
 }
 
 fn permutations(items: &mut Vec<usize>, from: usize, visit: &mut dyn FnMut(&[usize])) {

@@ -178,10 +178,9 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
     let op = match script {
         Script::Mkdir => mkdir(&a),
         Script::Rmdir => Op::Rmdir { dir: Ino::ROOT, name: a.clone() },
-        Script::Chmod => Op::SetAttr {
-            ino: dir.expect("made"),
-            set: SetAttr { mode: Some(0o700), ..SetAttr::default() },
-        },
+        Script::Chmod => {
+            Op::SetAttr { ino: dir.expect("made"), set: SetAttr { mode: Some(0o700), ..SetAttr::default() } }
+        }
         Script::Chown => Op::SetAttr {
             ino: dir.expect("made"),
             set: SetAttr { uid: Some(1000), gid: Some(1000), ..SetAttr::default() },

@@ -58,13 +58,15 @@ pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
         let mut copy = None;
         let is_dir = kind(*dir) == Some(Kind::Directory) && model.attr(*dir).is_some_and(|a| a.nlink > 0);
         // The superuser walks everywhere; for others the model is asked.
-        is_dir && (caller.is_root() || {
-            let copy = copy.get_or_insert_with(|| model.clone());
-            let known = Caller { groups: Some(caller.groups.clone().unwrap_or_default()), ..caller.clone() };
-            let time = atoll_core::Time::default();
-            let found = copy.apply(time, atoll_core::SessionId(0), &known, &probe, &[]);
-            found != Err(Errno::EACCES)
-        })
+        is_dir
+            && (caller.is_root() || {
+                let copy = copy.get_or_insert_with(|| model.clone());
+                let known =
+                    Caller { groups: Some(caller.groups.clone().unwrap_or_default()), ..caller.clone() };
+                let time = atoll_core::Time::default();
+                let found = copy.apply(time, atoll_core::SessionId(0), &known, &probe, &[]);
+                found != Err(Errno::EACCES)
+            })
     };
     let ok = dirs_of(op).iter().all(walks);
     ok && match op {
@@ -124,7 +126,9 @@ impl World {
                     self.run_for(100_000)?;
                 }
                 other => {
-                    return Err(Failure::new(format!("walking to {name} in {dir} found {other:?}, not {ino}")));
+                    return Err(Failure::new(format!(
+                        "walking to {name} in {dir} found {other:?}, not {ino}"
+                    )));
                 }
             }
         }

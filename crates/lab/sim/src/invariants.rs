@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::sum::BLOCK_BYTES;
-use atoll_core::{Ino, IslandId};
+use atoll_core::{Ino, IslandId, Stamp};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{Dir, Entry};
 
@@ -61,8 +61,10 @@ impl Check<'_> {
         for (id, txn) in &rows.txns {
             self.say(island, format!("transaction {id:?} has no end: {txn:?}"));
         }
-        for (to, stamp) in rows.outbox.keys() {
-            self.say(island, format!("journal entry {stamp:?} waits for island {to}"));
+        for stamp in rows.outbox.keys() {
+            let waits = |(to, upto): (&IslandId, &Stamp)| (upto < stamp).then_some(*to);
+            let late: Vec<_> = rows.delivered.iter().filter_map(waits).collect();
+            self.say(island, format!("journal entry {stamp:?} waits for islands {late:?}"));
         }
         for (ino, dir) in &rows.dirs {
             if let Some(owned) = &dir.owned
@@ -91,7 +93,10 @@ impl Check<'_> {
             let home = usize::from(entry.home.0);
             match self.all.get(home).and_then(|r| r.inodes.get(&entry.ino)) {
                 Some(row) if row.attr.kind == entry.kind => {}
-                Some(row) => self.say(island, format!("{name} in {dir} is {:?}, its file {:?}", entry.kind, row.attr.kind)),
+                Some(row) => self.say(
+                    island,
+                    format!("{name} in {dir} is {:?}, its file {:?}", entry.kind, row.attr.kind),
+                ),
                 None => self.say(island, format!("{name} in {dir} names {}, which is gone", entry.ino)),
             }
         }
@@ -100,12 +105,22 @@ impl Check<'_> {
             match &dir.owned {
                 Some(owned) if (owned.entries, owned.subdirs) != (entries, subdirs) => self.say(
                     island,
-                    format!("{ino} counts {} names {} directories, it has {entries} {subdirs}", owned.entries, owned.subdirs),
+                    format!(
+                        "{ino} counts {} names {} directories, it has {entries} {subdirs}",
+                        owned.entries, owned.subdirs
+                    ),
                 ),
-                Some(_) if self.owner(dir) != island => self.say(island, format!("{ino} is owned here, but not by the table")),
-                None if self.owner(dir) == island => self.say(island, format!("{ino} is not owned here, but by the table")),
+                Some(_) if self.owner(dir) != island => {
+                    self.say(island, format!("{ino} is owned here, but not by the table"))
+                }
+                None if self.owner(dir) == island => {
+                    self.say(island, format!("{ino} is not owned here, but by the table"))
+                }
                 None if u64::from(dir.below) != entries => {
-                    self.say(island, format!("{ino} of the skeleton has {} below and {entries} names", dir.below));
+                    self.say(
+                        island,
+                        format!("{ino} of the skeleton has {} below and {entries} names", dir.below),
+                    );
                 }
                 _ => {}
             }
@@ -130,27 +145,58 @@ impl Check<'_> {
                 match self.all[owner].dirs.get(&entry.ino) {
                     Some(child) if child.owned.is_some() => {
                         if child.fixed != stub.fixed {
-                            self.say(island, format!("stub of {} has {:?}, its owner {:?}", entry.ino, stub.fixed, child.fixed));
+                            self.say(
+                                island,
+                                format!(
+                                    "stub of {} has {:?}, its owner {:?}",
+                                    entry.ino, stub.fixed, child.fixed
+                                ),
+                            );
                         }
-                        if child.place.version != stub.place || child.place.parent != dir || child.place.name.as_ref() != Some(name) {
-                            self.say(island, format!("stub {name} in {dir} ({:?}), its owner {owner} has {:?}", stub.place, child.place));
+                        if child.place.version != stub.place
+                            || child.place.parent != dir
+                            || child.place.name.as_ref() != Some(name)
+                        {
+                            self.say(
+                                island,
+                                format!(
+                                    "stub {name} in {dir} ({:?}), its owner {owner} has {:?}",
+                                    stub.place, child.place
+                                ),
+                            );
                         }
                         if child.key != stub.key {
                             self.say(island, format!("stub of {} has another key than its owner", entry.ino));
                         }
                     }
-                    _ => self.say(island, format!("{name} in {dir} is directory {}, which island {owner} does not own", entry.ino)),
+                    _ => self.say(
+                        island,
+                        format!(
+                            "{name} in {dir} is directory {}, which island {owner} does not own",
+                            entry.ino
+                        ),
+                    ),
                 }
             }
             (None, false) => {
                 let child = rows.dirs.get(&entry.ino);
                 if child.is_none_or(|c| c.place.parent != dir || c.place.name.as_ref() != Some(name)) {
-                    self.say(island, format!("skeleton name {name} in {dir} leads to {}: {:?}", entry.ino, child.map(|c| &c.place)));
+                    self.say(
+                        island,
+                        format!(
+                            "skeleton name {name} in {dir} leads to {}: {:?}",
+                            entry.ino,
+                            child.map(|c| &c.place)
+                        ),
+                    );
                 }
             }
             (stub, owned) => self.say(
                 island,
-                format!("{name} in {dir} (owned: {owned}) has {}", if stub.is_some() { "a stub" } else { "no stub" }),
+                format!(
+                    "{name} in {dir} (owned: {owned}) has {}",
+                    if stub.is_some() { "a stub" } else { "no stub" }
+                ),
             ),
         }
     }
@@ -184,9 +230,8 @@ impl Check<'_> {
             if dir.has_xattrs != has.is_some() {
                 self.say(island, format!("{ino} says has_xattrs {}, and has {has:?}", dir.has_xattrs));
             }
-            let acl = has.is_some_and(|x| {
-                x.get(acl::ACCESS_XATTR).is_some() || x.get(acl::DEFAULT_XATTR).is_some()
-            });
+            let acl = has
+                .is_some_and(|x| x.get(acl::ACCESS_XATTR).is_some() || x.get(acl::DEFAULT_XATTR).is_some());
             if dir.has_acl != acl {
                 self.say(island, format!("{ino} says has_acl {}, which is {acl}", dir.has_acl));
             }
@@ -204,7 +249,10 @@ impl Check<'_> {
                     continue;
                 };
                 if there.fixed != dir.fixed || there.place != dir.place {
-                    let what = format!("{ino} is {:?} {:?}, at its owner {:?} {:?}", dir.place, dir.fixed, there.place, there.fixed);
+                    let what = format!(
+                        "{ino} is {:?} {:?}, at its owner {:?} {:?}",
+                        dir.place, dir.fixed, there.place, there.fixed
+                    );
                     self.say(island, what);
                 }
                 let values = |i: usize| self.all[i].xattrs.get(ino).map(|x| x.0.clone()).unwrap_or_default();
@@ -214,10 +262,18 @@ impl Check<'_> {
                 if owner != island || *ino == Ino::ROOT {
                     continue;
                 }
-                let parent = self.all.iter().find_map(|r| r.dirs.get(&dir.place.parent).filter(|d| d.owned.is_some()).map(|_| r));
-                let named = parent.zip(dir.place.name.as_ref()).and_then(|(r, name)| r.entries.get(&(dir.place.parent, name.clone())));
+                let parent = self
+                    .all
+                    .iter()
+                    .find_map(|r| r.dirs.get(&dir.place.parent).filter(|d| d.owned.is_some()).map(|_| r));
+                let named = parent
+                    .zip(dir.place.name.as_ref())
+                    .and_then(|(r, name)| r.entries.get(&(dir.place.parent, name.clone())));
                 if named.is_none_or(|entry| entry.ino != *ino) {
-                    self.say(island, format!("directory {ino} is owned here, but {:?} does not lead to it", dir.place));
+                    self.say(
+                        island,
+                        format!("directory {ino} is owned here, but {:?} does not lead to it", dir.place),
+                    );
                 }
             }
         }
@@ -287,7 +343,10 @@ impl Check<'_> {
             for other in 0..self.all.len() {
                 let seen = self.all[other].clocks.get(&me).copied().unwrap_or_default();
                 if seen != own {
-                    self.say(other, format!("has applied {seen:?} of island {island}'s journal, which is at {own:?}"));
+                    self.say(
+                        other,
+                        format!("has applied {seen:?} of island {island}'s journal, which is at {own:?}"),
+                    );
                 }
             }
         }

@@ -21,7 +21,7 @@ pub struct Judge {
 
 /// What the world did with an operation, as far as the model needs to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// As the model does.
     Same,
     /// Refused for what was away, or for what is not built; no effect.
@@ -39,7 +39,7 @@ impl Judge {
     }
 
     /// Runs an operation in the world, then in the model, and compares.
-    pub(crate) fn run(&mut self, world: &mut World, client: usize, step: &Step) -> Result<Verdict, Failure> {
+    pub fn run(&mut self, world: &mut World, client: usize, step: &Step) -> Result<Verdict, Failure> {
         world.walk_to(client, &self.model, &step.op)?;
         let (faults, calm) = (world.faults, world.is_calm());
         let began = world.now_wall();
@@ -87,10 +87,8 @@ impl Judge {
             Op::Rename { new_dir, new_name, .. } => self.child(*new_dir, new_name),
             _ => None,
         };
-        let known = Caller {
-            groups: Some(step.caller.groups.clone().unwrap_or_default()),
-            ..step.caller.clone()
-        };
+        let known =
+            Caller { groups: Some(step.caller.groups.clone().unwrap_or_default()), ..step.caller.clone() };
         let outcome = self.model.apply(now, step.session, &known, &step.op, &step.data);
         let done = match outcome {
             Ok(Outcome::Answered(answer, bytes)) => Ok((answer, bytes)),
@@ -127,6 +125,13 @@ impl Judge {
         let ino = self.orphans.swap_remove(at);
         self.model.forget(ino);
         world.forget_all(&[ino]);
+    }
+
+    /// Every mount closes every file that has no name.
+    pub fn close_orphans(&mut self, world: &mut World) {
+        while !self.orphans.is_empty() {
+            self.close_orphan(world, 0);
+        }
     }
 
     /// When the world decided an operation, as its effect tells.
@@ -197,7 +202,11 @@ impl Judge {
         // A directory that was told of by its stub has only static attributes; dumps ask the owner.
         let differ = expected.differences(&got, strict);
         expected.items.clear();
-        if differ.is_empty() { Ok(()) } else { Err(Failure::new(format!("trees:\n  {}", differ.join("\n  ")))) }
+        if differ.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("trees:\n  {}", differ.join("\n  "))))
+        }
     }
 }
 

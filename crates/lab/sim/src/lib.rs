@@ -21,8 +21,9 @@ mod transcript;
 pub mod world;
 
 pub use cause::Failure;
+pub use client::Done;
 pub use invariants::invariants;
-pub use judge::Judge;
+pub use judge::{Judge, Verdict};
 pub use rows::Rows;
 pub use scenario::{Report, SCENARIOS, Scenario, run};
 pub use world::{Config, World};

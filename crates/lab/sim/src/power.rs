@@ -28,7 +28,15 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     config.rows_max = [2, 20, 1000][(run.seed % 3) as usize];
     let world = run.world.insert(World::new(config)?);
     let mut judge = Judge::new(world)?;
-    let weights = Weights { fsync: 3, write: 30, read: 1, fallocate: 6, copy_range: 5, set_attr: 12, ..Weights::default() };
+    let weights = Weights {
+        fsync: 3,
+        write: 30,
+        read: 1,
+        fallocate: 6,
+        copy_range: 5,
+        set_attr: 12,
+        ..Weights::default()
+    };
     let clients = vec![(SessionId(1), Caller::ROOT)];
     let mut workload = Workload::new(run.seed, weights).with_clients(clients);
     let mut history = History { all: vec![judge.clone()], synced: 0, files: BTreeMap::new() };
@@ -94,11 +102,7 @@ struct History {
 }
 
 /// Judges what came back. `last` was under way, and was repeated.
-fn judge_after(
-    world: &mut World,
-    history: &History,
-    last: Option<(&Step, &Done)>,
-) -> Result<(), Failure> {
+fn judge_after(world: &mut World, history: &History, last: Option<(&Step, &Done)>) -> Result<(), Failure> {
     world.settle()?;
     let got = world.dump(0)?;
     let window = &history.all[history.synced..];
@@ -107,7 +111,7 @@ fn judge_after(
         for before in window {
             let mut after = before.clone();
             let now = world.now_wall();
-            after.apply(world, step, done, now);
+            let _ = after.apply(world, step, done, now);
             candidates.push(after);
         }
     }
@@ -129,7 +133,9 @@ fn judge_after(
     let Some(differ) = fitting else {
         let lines = nearest.unwrap_or_default().join("\n  ");
         let count = candidates.len();
-        return Err(Failure::new(format!("none of {count} states came back; the nearest differs in:\n  {lines}")));
+        return Err(Failure::new(format!(
+            "none of {count} states came back; the nearest differs in:\n  {lines}"
+        )));
     };
     if !differ.is_empty() {
         for item in got.items.values().filter(|item| item.attr.kind == Kind::Regular) {

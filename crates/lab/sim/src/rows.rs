@@ -30,8 +30,10 @@ pub struct Rows {
     pub txns: BTreeMap<TxnId, Txn>,
     /// Clients.
     pub sessions: BTreeMap<SessionId, Session>,
-    /// Journal entries that others have not applied.
-    pub outbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
+    /// Entries of its journal that others may not have.
+    pub outbox: BTreeMap<Stamp, JournalEntry>,
+    /// How far each island has this island's journal, synced.
+    pub delivered: BTreeMap<IslandId, Stamp>,
     /// How far journals were applied.
     pub clocks: BTreeMap<IslandId, Stamp>,
     /// What the island knows of itself.
@@ -65,7 +67,8 @@ impl Rows {
             RowKey::Locks(ino) => drop(self.locks.insert(ino, row(value)?)),
             RowKey::Txn(txn) => drop(self.txns.insert(txn, row(value)?)),
             RowKey::Session(session) => drop(self.sessions.insert(session, row(value)?)),
-            RowKey::Outbox(island, stamp) => drop(self.outbox.insert((island, stamp), row(value)?)),
+            RowKey::Outbox(stamp) => drop(self.outbox.insert(stamp, row(value)?)),
+            RowKey::Delivered(island) => drop(self.delivered.insert(island, row(value)?)),
             RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),
             RowKey::Meta => self.meta = row(value)?,
             RowKey::View(_) | RowKey::ViewName(..) => {}

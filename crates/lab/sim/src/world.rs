@@ -97,24 +97,62 @@ pub(crate) struct Node {
 /// Something that will happen.
 #[derive(Debug)]
 enum Happening {
-    Open { conn: usize },
-    Opened { conn: usize, generation: u64 },
-    Closed { conn: usize, generation: u64 },
+    Open {
+        conn: usize,
+    },
+    Opened {
+        conn: usize,
+        generation: u64,
+    },
+    Closed {
+        conn: usize,
+        generation: u64,
+    },
     /// An island learns that a client's link is gone.
-    LinkGone { conn: usize, generation: u64, life: u64 },
-    ToIsland { conn: usize, generation: u64, message: ToIsland },
-    ToClient { conn: usize, generation: u64, message: ToClient },
-    Go { island: usize, life: u64 },
-    Tick { island: usize, life: u64 },
-    ClientTick { client: usize },
-    Start { island: usize, life: u64 },
-    Call { client: usize, token: u64, caller: Caller, op: Box<Op>, data: Bytes },
+    LinkGone {
+        conn: usize,
+        generation: u64,
+        life: u64,
+    },
+    ToIsland {
+        conn: usize,
+        generation: u64,
+        message: ToIsland,
+    },
+    ToClient {
+        conn: usize,
+        generation: u64,
+        message: ToClient,
+    },
+    Go {
+        island: usize,
+        life: u64,
+    },
+    Tick {
+        island: usize,
+        life: u64,
+    },
+    ClientTick {
+        client: usize,
+    },
+    Start {
+        island: usize,
+        life: u64,
+    },
+    Call {
+        client: usize,
+        token: u64,
+        caller: Caller,
+        op: Box<Op>,
+        data: Bytes,
+    },
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct World {
-    pub(crate) config: Config,
+    /// How it was made.
+    pub config: Config,
     pub(crate) table: Table,
     clock: Arc<SimClock>,
     pub(crate) rng: Rng,
@@ -522,6 +560,21 @@ impl World {
         }
     }
 
+    /// The island ends now, and stays down until everything is healed.
+    pub fn hold_down(&mut self, island: usize) {
+        self.nodes[island].held_down = true;
+        self.kill(island, Fault::ProcessDeath);
+    }
+
+    /// Breaks all links of a client.
+    pub fn break_client_links(&mut self, client: usize) {
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].from == End::Client(client) {
+                self.break_conn(conn);
+            }
+        }
+    }
+
     /// Whether the island runs.
     pub fn is_up(&self, island: usize) -> bool {
         self.nodes[island].engine.is_some()
@@ -591,7 +644,10 @@ impl World {
     // -------------------------------------------------------------------- links
 
     pub(crate) fn conn_between(&self, from: End, to: usize) -> usize {
-        self.conns.iter().position(|c| c.from == from && c.to == to).expect("everybody has a link to everybody")
+        self.conns
+            .iter()
+            .position(|c| c.from == from && c.to == to)
+            .expect("everybody has a link to everybody")
     }
 
     fn end_is_up(&self, end: End) -> bool {
@@ -862,4 +918,3 @@ impl std::fmt::Display for Short<'_> {
         }
     }
 }
-

@@ -82,8 +82,8 @@ impl Island {
         let me = self.config.id;
         decision.push(Change::Clock { island: me, stamp });
         let need = self.state.seq() + 1;
+        decision.push(Change::Posted { stamp, entry: entry.clone() });
         for island in self.others() {
-            decision.push(Change::Outbox { island, stamp, entry: Some(entry.clone()) });
             let entries = vec![(stamp, entry.clone())];
             self.send(need, island, Peer::Journal { after, entries });
         }
@@ -126,16 +126,14 @@ impl Island {
             }
         }
         self.answer_applied();
-        if synced {
-            let done: Vec<Stamp> =
-                self.state.outbox(from).map(|(stamp, _)| stamp).take_while(|s| *s <= upto).collect();
-            if !done.is_empty() {
-                let mut decision = Decision::new();
-                for stamp in done {
-                    decision.push(Change::Outbox { island: from, stamp, entry: None });
-                }
-                self.decide(decision);
+        if synced && upto > self.state.delivered(from) {
+            let mut decision = Decision::new();
+            decision.push(Change::Delivered { island: from, upto });
+            let slowest = self.others().map(|i| if i == from { upto } else { self.state.delivered(i) }).min();
+            if let Some(all) = slowest.filter(|all| self.state.first_posted().is_some_and(|first| first <= *all)) {
+                decision.push(Change::Unposted { upto: all });
             }
+            self.decide(decision);
         }
     }
 

@@ -129,11 +129,17 @@ wire_enum! {
             session: SessionId, /// The file.
             ino: Ino, /// Begins.
             on: bool },
-        /// A journal entry that `island` has not applied yet (`Some`), or has now (`None`).
-        11 => Outbox { /// For whom.
-            island: IslandId, /// The coordinator's clock: this island's.
+        /// An entry of this island's journal, kept until all others have it.
+        11 => Posted { /// This island's clock.
             stamp: Stamp, /// The entry.
-            entry: Option<JournalEntry> },
+            entry: JournalEntry },
+        /// An island has applied and synced this island's journal up to a stamp.
+        18 => Delivered { /// Which.
+            island: IslandId, /// Stamp.
+            upto: Stamp },
+        /// All others have applied and synced it up to this stamp: its entries are kept no longer.
+        19 => Unposted { /// Stamp.
+            upto: Stamp },
         /// How far this island has applied `island`'s journal.
         12 => Clock { /// The coordinator.
             island: IslandId, /// Its stamp.

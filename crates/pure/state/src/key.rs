@@ -25,8 +25,10 @@ pub enum RowKey {
     Txn(TxnId),
     /// A client.
     Session(SessionId),
-    /// A journal entry that an island has not applied yet.
-    Outbox(IslandId, Stamp),
+    /// An entry of this island's journal.
+    Outbox(Stamp),
+    /// How far an island has applied and synced this island's journal.
+    Delivered(IslandId),
     /// How far an island's journal was applied.
     Clock(IslandId),
     /// Mint limit, incarnation and the position that the snapshot stands for.
@@ -67,10 +69,13 @@ impl RowKey {
                 out.push(b'c');
                 out.extend_from_slice(&s.0.to_be_bytes());
             }
-            Self::Outbox(island, stamp) => {
+            Self::Outbox(stamp) => {
                 out.push(b'o');
-                out.extend_from_slice(&island.0.to_be_bytes());
                 out.extend_from_slice(&stamp.0.to_be_bytes());
+            }
+            Self::Delivered(island) => {
+                out.push(b'q');
+                out.extend_from_slice(&island.0.to_be_bytes());
             }
             Self::Clock(island) => {
                 out.push(b'k');
@@ -119,7 +124,8 @@ impl RowKey {
                 Self::Txn(TxnId { coordinator: island(rest.get(..2)?)?, stamp: Stamp(int(rest.get(2..)?)?) })
             }
             b'c' => Self::Session(SessionId(int(rest)?)),
-            b'o' => Self::Outbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
+            b'o' => Self::Outbox(Stamp(int(rest)?)),
+            b'q' => Self::Delivered(island(rest)?),
             b'k' => Self::Clock(island(rest)?),
             b'm' if rest.is_empty() => Self::Meta,
             b'v' => Self::View(Ino(int(rest)?)),
@@ -199,7 +205,8 @@ mod tests {
             RowKey::Locks(Ino(5)),
             RowKey::Txn(TxnId { coordinator: IslandId(1), stamp: Stamp::new(2, 3) }),
             RowKey::Session(SessionId(9)),
-            RowKey::Outbox(IslandId(3), Stamp(8)),
+            RowKey::Outbox(Stamp(8)),
+            RowKey::Delivered(IslandId(3)),
             RowKey::Clock(IslandId(4)),
             RowKey::Meta,
             RowKey::View(Ino(6)),

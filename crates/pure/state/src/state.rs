@@ -95,8 +95,10 @@ pub struct State {
     txn_ids: BTreeSet<TxnId>,
     sessions: Cached<SessionId, Session>,
     session_ids: BTreeSet<SessionId>,
-    outbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
-    outbox_dirty: BTreeSet<(IslandId, Stamp)>,
+    outbox: BTreeMap<Stamp, JournalEntry>,
+    outbox_dirty: BTreeSet<Stamp>,
+    delivered: BTreeMap<IslandId, Stamp>,
+    delivered_dirty: BTreeSet<IslandId>,
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
     /// Bodies that may differ from their checksums.
@@ -245,11 +247,20 @@ impl State {
         &self.clocks
     }
 
-    /// What `island` has not applied of this island's journal, in order.
+    /// What `island` may not have of this island's journal, in order.
     pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
-        self.outbox
-            .range((island, Stamp(0))..=(island, Stamp(u64::MAX)))
-            .map(|((_, stamp), entry)| (*stamp, entry))
+        let after = Stamp(self.delivered(island).0 + 1);
+        self.outbox.range(after..).map(|(stamp, entry)| (*stamp, entry))
+    }
+
+    /// The first entry that is kept of this island's journal.
+    pub fn first_posted(&self) -> Option<Stamp> {
+        self.outbox.first_key_value().map(|(stamp, _)| *stamp)
+    }
+
+    /// How far `island` has applied and synced this island's journal.
+    pub fn delivered(&self, island: IslandId) -> Stamp {
+        self.delivered.get(&island).copied().unwrap_or_default()
     }
 
     /// Bodies that may differ from their checksums.
@@ -339,13 +350,19 @@ impl State {
                     _ => {}
                 });
             }
-            Change::Outbox { island, stamp, entry } => {
-                let key = (*island, *stamp);
-                self.outbox_dirty.insert(key);
-                match entry {
-                    Some(entry) => self.outbox.insert(key, entry.clone()),
-                    None => self.outbox.remove(&key),
-                };
+            Change::Posted { stamp, entry } => {
+                self.outbox_dirty.insert(*stamp);
+                self.outbox.insert(*stamp, entry.clone());
+            }
+            Change::Delivered { island, upto } => {
+                let known = self.delivered.entry(*island).or_default();
+                *known = (*known).max(*upto);
+                self.delivered_dirty.insert(*island);
+            }
+            Change::Unposted { upto } => {
+                let rest = self.outbox.split_off(&Stamp(upto.0 + 1));
+                let gone = std::mem::replace(&mut self.outbox, rest);
+                self.outbox_dirty.extend(gone.into_keys());
             }
             Change::Clock { island, stamp } => {
                 if self.clocks.raise(*island, *stamp) {
@@ -457,7 +474,10 @@ impl State {
             names.freeze(|cookie, name, v| put(&mut rows, &RowKey::Entry(*dir, cookie, name.clone()), v));
         }
         for key in std::mem::take(&mut self.outbox_dirty) {
-            put(&mut rows, &RowKey::Outbox(key.0, key.1), self.outbox.get(&key));
+            put(&mut rows, &RowKey::Outbox(key), self.outbox.get(&key));
+        }
+        for island in std::mem::take(&mut self.delivered_dirty) {
+            put(&mut rows, &RowKey::Delivered(island), self.delivered.get(&island));
         }
         for island in std::mem::take(&mut self.clocks_dirty) {
             put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
@@ -563,8 +583,11 @@ impl State {
                 self.session_ids.insert(*session);
                 self.sessions.load(*session, Some(Session::from_slice(bytes)?));
             }
-            RowKey::Outbox(island, stamp) => {
-                self.outbox.insert((*island, *stamp), JournalEntry::from_slice(bytes)?);
+            RowKey::Outbox(stamp) => {
+                self.outbox.insert(*stamp, JournalEntry::from_slice(bytes)?);
+            }
+            RowKey::Delivered(island) => {
+                self.delivered.insert(*island, Stamp::from_slice(bytes)?);
             }
             RowKey::Clock(island) => {
                 self.clocks.raise(*island, Stamp::from_slice(bytes)?);
@@ -587,7 +610,7 @@ impl State {
     }
 
     /// Tags of the rows that [`State::open_row`] takes.
-    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcokmvw";
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkmvw";
 
     // --------------------------------------------------------------------- view
 

@@ -122,7 +122,14 @@ impl RealDisk {
     fn open_regular(&self, path: &[u8], flags: OFlags) -> io::Result<RealFile> {
         // Without O_NONBLOCK a fifo would wait for its other end. It means nothing to a file.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = self.open_beneath(path, flags, Mode::empty())?;
+        // The access times of plain files are those that their users see, not the daemon's reads. Only
+        // an owner may ask for that.
+        let fd = match self.open_beneath(path, flags | OFlags::NOATIME, Mode::empty()) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+                self.open_beneath(path, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
         match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
             FileType::RegularFile => Ok(RealFile::new(fd)),
             FileType::Directory => Err(Errno::ISDIR.into()),
@@ -134,7 +141,7 @@ impl RealDisk {
         if path.is_empty() {
             return Err(Errno::EXIST.into());
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::NOATIME;
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let fd = self.open_beneath(path, flags, mode)?;
         if mode_of(&rustix::fs::fstat(&fd)?) != mode.as_raw_mode() {

@@ -9,7 +9,7 @@ use atoll_posix::Kind;
 
 use crate::attributes::Want;
 use crate::files::{Prepared, Wanted};
-use crate::index::FileMark;
+use crate::index::{DirMark, FileMark};
 use crate::{Report, Source, Subject, View, Whole, Why, is_fatal, join};
 
 /// What one laying works on.
@@ -219,8 +219,18 @@ impl<D: Disk> View<D> {
             return Ok(());
         };
         let mark = self.index.dir(ino)?;
-        let had_xattrs = mark.is_none_or(|mark| mark.xattrs);
+        let had_xattrs = mark.as_ref().is_none_or(|mark| mark.xattrs);
         let xattrs = if row.has_xattrs { source.xattrs(ino)? } else { None };
+        if changed
+            && xattrs.is_some()
+            && !had_xattrs
+            && let Some(mark) = mark
+        {
+            // It got its first ones since it was planned: noted before they are there, or they would
+            // stay when they are removed.
+            self.index.set_dir(ino, &DirMark { xattrs: true, ..mark })?;
+            self.index.save()?;
+        }
         let times = row.owned.as_ref().map(|owned| (owned.atime, owned.mtime));
         let want = Want {
             kind: Kind::Directory,

@@ -4,11 +4,14 @@ mod common;
 
 use std::sync::Arc;
 
+use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_disk::real::RealDisk;
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_view::{Conflict, Finding, Report, Why};
-use common::{Model, Rng, assert_laid, lay, open};
+use atoll_proto::{Dir, Entry, Inode, Xattrs};
+use atoll_view::{Conflict, Finding, Report, Source, Why};
+use bytes::Bytes;
+use common::{Model, Rng, assert_laid, lay, name, open};
 
 /// Without the ones about devices, which only root makes.
 fn conflicts(report: &Report) -> Vec<Conflict> {
@@ -62,6 +65,54 @@ fn on_a_real_disk_too() {
         run(&disk, seed % 2 == 0 && rustix::process::geteuid().is_root(), seed, 120);
     }
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// A state that goes on while it is laid: a directory has no extended attributes when it is looked at
+/// first, and its own after some looks.
+struct GoesOn<'a> {
+    model: &'a Model,
+    /// Looks that show none.
+    looks: std::cell::Cell<u64>,
+}
+
+impl Source for GoesOn<'_> {
+    fn inode(&self, ino: Ino) -> std::io::Result<Option<Inode>> {
+        self.model.inode(ino)
+    }
+    fn dir(&self, ino: Ino) -> std::io::Result<Option<Dir>> {
+        let mut row = self.model.dir(ino)?;
+        if let Some(row) = row.as_mut().filter(|_| ino != Ino::ROOT) {
+            row.has_xattrs &= self.looks.get() == 0;
+            self.looks.set(self.looks.get().saturating_sub(1));
+        }
+        Ok(row)
+    }
+    fn entry(&self, dir: Ino, name: &Name) -> std::io::Result<Option<Entry>> {
+        self.model.entry(dir, name)
+    }
+    fn xattrs(&self, ino: Ino) -> std::io::Result<Option<Xattrs>> {
+        self.model.xattrs(ino)
+    }
+}
+
+#[test]
+fn attributes_that_come_while_a_directory_is_laid_go_when_they_are_removed() {
+    // After each look, to meet the one between planning and finishing.
+    for looks in 0..6 {
+        let disk = Arc::new(SimDisk::new(looks));
+        let (_bodies, mut view) = open(&disk, true).unwrap();
+        let mut model = Model::default();
+        let dir = model.mkdir(Ino::ROOT, &name(b"d")).unwrap();
+        lay(&mut view, &model).unwrap();
+        model.xattrs.insert(dir, Xattrs(vec![(Bytes::from_static(b"user.a"), Bytes::from_static(b"1"))]));
+        model.dirs.get_mut(&dir).unwrap().has_xattrs = true;
+        let changing = GoesOn { model: &model, looks: looks.into() };
+        view.lay(&[dir], &[], &changing).unwrap();
+        model.xattrs.remove(&dir);
+        model.dirs.get_mut(&dir).unwrap().has_xattrs = false;
+        lay(&mut view, &model).unwrap();
+        assert_eq!(disk.xattrs(b"tree/d").unwrap(), [], "changed after look {looks}");
+    }
 }
 
 /// How a life went and ended.

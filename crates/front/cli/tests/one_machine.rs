@@ -1,0 +1,201 @@
+//! `atoll up` and further mounts on the same machine.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::{Daemon, Mounted, Scratch, can_mount, eventually, good, is_mounted, text};
+
+#[test]
+fn what_one_run_wrote_the_next_one_finds() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 4);
+    assert!(daemon.told("volume").starts_with("main (new, 4 islands)"));
+    std::fs::create_dir_all(mnt.join("a/b")).unwrap();
+    std::fs::write(mnt.join("a/b/file"), b"kept").unwrap();
+    daemon.interrupt();
+    assert!(daemon.wait());
+    assert!(!is_mounted(&mnt), "Ctrl-C leaves no mount");
+    assert!(!data.join("atoll.sock").exists(), "nor a socket");
+    let mut daemon = Daemon::up(&data, &mnt, 4);
+    assert!(daemon.told("volume").starts_with("main (found"));
+    assert_eq!(std::fs::read(mnt.join("a/b/file")).unwrap(), b"kept");
+    // As umount(8) does, from outside.
+    rustix::mount::unmount(&mnt, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert!(daemon.wait(), "a process whose mount was taken away ends in order");
+    let said = good(["check", "--data", text(&data), "--read"]);
+    assert!(said.contains("nothing wrong") && !said.contains("recovery"), "{said}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    for i in 0..100 {
+        std::fs::create_dir(mnt.join(format!("d{i}"))).unwrap();
+        std::fs::write(mnt.join(format!("d{i}/file")), vec![i as u8; 1000 * i]).unwrap();
+    }
+    daemon.kill();
+    // The dead mount is cleared away by the next start.
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    for i in 0..100 {
+        assert_eq!(std::fs::read(mnt.join(format!("d{i}/file"))).unwrap(), vec![i as u8; 1000 * i]);
+    }
+    assert_eq!(std::fs::read_dir(&mnt).unwrap().count(), 100);
+    daemon.kill();
+    let said = good(["check", "--data", text(&data), "--read"]);
+    assert!(said.contains("nothing wrong") && said.contains("recovery was done first"), "{said}");
+}
+
+/// A mount by `up` and a second one through its socket.
+fn two_mounts(test: impl FnOnce(&Path, &Path)) {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    let second = Mounted::new(&format!("{}:/main", daemon.told("socket")), scratch.dir("second"), "soft=5");
+    test(&mnt, &second.0);
+    good(["umount", text(&second.0)]);
+    daemon.stop();
+}
+
+#[test]
+fn two_mounts_see_each_others_changes_at_once() {
+    two_mounts(|one, two| {
+        for round in 0..50 {
+            let name = format!("file{round}");
+            assert!(!two.join(&name).exists(), "not there before");
+            std::fs::write(one.join(&name), b"first").unwrap();
+            assert_eq!(std::fs::read(two.join(&name)).unwrap(), b"first");
+            std::fs::write(two.join(&name), b"second, and longer").unwrap();
+            assert_eq!(std::fs::read(one.join(&name)).unwrap(), b"second, and longer");
+            std::fs::rename(two.join(&name), two.join("moved")).unwrap();
+            assert!(!one.join(&name).exists() && one.join("moved").exists());
+            std::fs::create_dir(one.join(&name)).unwrap();
+            std::fs::write(two.join(&name).join("below"), b"x").unwrap();
+            assert_eq!(std::fs::read_dir(one.join(&name)).unwrap().count(), 1);
+            std::fs::remove_file(one.join("moved")).unwrap();
+            assert!(!two.join("moved").exists());
+        }
+    });
+}
+
+#[test]
+fn appends_of_two_mounts_are_neither_lost_nor_torn() {
+    const EACH: usize = 10_000;
+    two_mounts(|one, two| {
+        std::thread::scope(|scope| {
+            for (who, root) in [("one", one), ("two", two)] {
+                scope.spawn(move || {
+                    let mut file = File::options().create(true).append(true).open(root.join("log")).unwrap();
+                    for i in 0..EACH {
+                        file.write_all(format!("{who} {i:05}\n").as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        let text = std::fs::read_to_string(two.join("log")).unwrap();
+        assert_eq!(text.len(), 2 * EACH * "one 00000\n".len(), "bytes are missing");
+        for who in ["one", "two"] {
+            let mine: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix(who)).collect();
+            let all: Vec<String> = (0..EACH).map(|i| format!(" {i:05}")).collect();
+            assert!(mine == all, "lines of {who} are lost, torn or out of order");
+        }
+    });
+}
+
+#[test]
+fn a_lock_of_one_mount_holds_on_the_other() {
+    use rustix::fs::{FlockOperation, flock};
+    two_mounts(|one, two| {
+        std::fs::write(one.join("file"), b"x").unwrap();
+        let open = |root: &Path| File::options().read(true).write(true).open(root.join("file")).unwrap();
+        let (mine, theirs) = (open(one), open(two));
+        flock(&mine, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(flock(&theirs, FlockOperation::NonBlockingLockExclusive).is_err());
+        // Who waits gets it when it is given up.
+        let waits = std::thread::spawn(move || {
+            flock(&theirs, FlockOperation::LockExclusive).unwrap();
+            theirs
+        });
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(!waits.is_finished(), "two have the lock");
+        flock(&mine, FlockOperation::Unlock).unwrap();
+        let theirs = waits.join().unwrap();
+        assert!(flock(&mine, FlockOperation::NonBlockingLockExclusive).is_err());
+        drop(theirs);
+        eventually("a lock goes with its file", || flock(&mine, FlockOperation::NonBlockingLockExclusive).is_ok());
+    });
+}
+
+#[test]
+fn a_file_that_is_open_on_one_mount_outlives_its_name_removed_on_the_other() {
+    two_mounts(|one, two| {
+        std::fs::write(one.join("file"), b"still here").unwrap();
+        let mut open = File::options().read(true).write(true).open(one.join("file")).unwrap();
+        std::fs::remove_file(two.join("file")).unwrap();
+        assert!(!one.join("file").exists());
+        let mut bytes = Vec::new();
+        open.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, b"still here");
+        open.write_all_at(b"S", 0).unwrap();
+        let mut byte = [0];
+        open.read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(&byte, b"S");
+        // Another file of that name is another file.
+        std::fs::write(two.join("file"), b"new").unwrap();
+        assert_eq!(std::fs::read(one.join("file")).unwrap(), b"new");
+        open.read_exact_at(&mut byte, 1).unwrap();
+        assert_eq!(&byte, b"t");
+    });
+}
+
+#[test]
+fn the_status_counts_what_was_done() {
+    two_mounts(|one, two| {
+        for i in 0..20 {
+            std::fs::write(one.join(format!("f{i}")), b"x").unwrap();
+        }
+        for point in [one, two] {
+            let status: serde_json::Value =
+                serde_json::from_str(&good(["status", text(point), "--json"])).unwrap();
+            let processes = status["processes"].as_array().unwrap();
+            let mount = &processes[0]["mounts"][0];
+            assert_eq!(mount["point"], text(point));
+            assert!(mount["calls"].as_u64() >= mount["one_island"].as_u64());
+            let node = processes.iter().find(|p| !p["node"].is_null()).expect("the node is told of, too");
+            let islands = node["volumes"][0]["islands"].as_array().unwrap();
+            assert_eq!(islands.len(), 2);
+            assert!(islands.iter().all(|i| i["phase"] == "normal" && i["mounts"] == 2));
+            assert!(islands.iter().map(|i| i["records"].as_u64().unwrap()).sum::<u64>() > 20);
+        }
+    });
+}
+
+#[test]
+fn explain_names_the_plain_file_and_it_has_the_bytes() {
+    two_mounts(|one, _| {
+        std::fs::create_dir_all(one.join("a/b")).unwrap();
+        std::fs::write(one.join("a/b/file"), b"plain bytes").unwrap();
+        let path = one.join("a/b/file");
+        let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&path), "--json"])).unwrap();
+        let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+        assert_eq!(told["id"].as_u64(), Some(ino));
+        assert!(told["skeleton"].as_array().unwrap().contains(&told["owner"]));
+        let plain = told["plain"].as_str().unwrap().to_owned();
+        eventually("the plain file is laid", || std::fs::read(&plain).is_ok_and(|b| b == b"plain bytes"));
+    });
+}

@@ -1,0 +1,290 @@
+//! What the simulator has found, each as the shortest sequence that shows it.
+
+use atoll_core::{H3, Ino, Key, Name, SessionId};
+use atoll_disk::sim::Fault;
+use atoll_model::{Step, Strictness};
+use atoll_posix::{
+    Allocation, Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, XattrMode,
+};
+use atoll_sim::{Config, Judge, World, invariants};
+use bytes::Bytes;
+
+/// A world with its judge, and words for short sequences.
+struct Bench {
+    world: World,
+    judge: Judge,
+}
+
+const USER: Caller = Caller { uid: 1000, gid: 1000, groups: Some(Vec::new()) };
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+impl Bench {
+    fn new(config: Config) -> Self {
+        let mut world = World::new(config).unwrap();
+        let judge = Judge::new(&mut world).unwrap();
+        Self { world, judge }
+    }
+
+    /// Runs an operation of a client; the world must do as the model does.
+    fn by(&mut self, client: usize, caller: &Caller, op: Op, data: &[u8]) {
+        let session = SessionId(client as u64 + 1);
+        let data = Bytes::copy_from_slice(data);
+        let step = Step { session, caller: caller.clone(), op, data };
+        self.judge.run(&mut self.world, client, &step).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    fn root(&mut self, op: Op) {
+        self.by(0, &Caller::ROOT, op, &[]);
+    }
+
+    fn mkdir(&mut self, dir: Ino, n: &str) -> Ino {
+        self.root(Op::Mkdir { dir, name: name(n), mode: 0o755, umask: 0 });
+        self.ino(dir, n)
+    }
+
+    fn file(&mut self, dir: Ino, n: &str, mode: u32) -> Ino {
+        self.root(create(dir, n, mode));
+        self.ino(dir, n)
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) {
+        let op = Op::Write { ino, offset, append: false, kill_set_id: false };
+        self.by(0, &Caller::ROOT, op, data);
+    }
+
+    fn ino(&self, dir: Ino, n: &str) -> Ino {
+        let n = name(n);
+        self.judge.model.children(dir).find(|(other, _)| **other == n).map(|(_, ino)| ino).unwrap()
+    }
+
+    /// At rest the tree is the model's, and the rows hold together.
+    fn end(mut self) {
+        self.world.settle().unwrap();
+        self.judge.compare_trees(&mut self.world, Strictness::FULL).unwrap_or_else(|e| panic!("{e}"));
+        invariants(&mut self.world).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+fn create(dir: Ino, n: &str, mode: u32) -> Op {
+    let target = Bytes::new();
+    Op::Create { dir, name: name(n), kind: Kind::Regular, mode, umask: 0, rdev: 0, exclusive: true, target }
+}
+
+fn rename(n: &str, new_name: &str, mode: RenameMode) -> Op {
+    let (dir, new_dir) = (Ino::ROOT, Ino::ROOT);
+    Op::Rename { dir, name: name(n), new_dir, new_name: name(new_name), mode }
+}
+
+fn lock(kind: LockKind, flock: bool) -> LockRange {
+    LockRange { start: 0, end: u64::MAX, kind, owner: 1, pid: 1, flock }
+}
+
+/// A name in the root for a directory of which another island than the root's is the owner.
+fn foreign(config: &Config, but: &[String]) -> String {
+    let table = atoll_core::Table::new(config.islands);
+    let h3 = H3::new(config.seed);
+    let owner = |n: &str| table.owner(h3.path([&name(n)]).unwrap().key());
+    let root = table.owner(Key(0));
+    (0..).map(|i| format!("d{i}")).find(|n| owner(n) != root && !but.contains(n)).unwrap()
+}
+
+#[test]
+fn bytes_are_copied_within_one_file() {
+    let mut bench = Bench::new(Config::new(1, 1));
+    let ino = bench.file(Ino::ROOT, "f", 0o644);
+    bench.write(ino, 0, &[7; 9000]);
+    bench.root(Op::CopyRange { from: ino, from_offset: 0, to: ino, to_offset: 20_000, len: 5000 });
+    bench.write(ino, 100, b"the body is free again");
+    bench.end();
+}
+
+#[test]
+fn zeroing_past_the_end_leaves_right_checksums() {
+    let mut bench = Bench::new(Config::new(1, 1));
+    let ino = bench.file(Ino::ROOT, "f", 0o644);
+    bench.write(ino, 0, &[7; 5000]);
+    let what = Allocation::ZeroRange { keep_size: false };
+    bench.root(Op::Fallocate { ino, offset: 0, len: 12_736, what });
+    bench.write(ino, 79, b"reads the block that it changes");
+    bench.root(Op::Read { ino, offset: 0, len: 20_000 });
+    bench.end();
+}
+
+#[test]
+fn changes_of_bytes_by_others_than_root_take_set_id_bits() {
+    let mut bench = Bench::new(Config::new(1, 1));
+    let ino = bench.file(Ino::ROOT, "f", 0o6777);
+    bench.write(ino, 0, &[7; 9000]);
+    let copy = Op::CopyRange { from: ino, from_offset: 0, to: ino, to_offset: 20_000, len: 5000 };
+    let allocate = |what| Op::Fallocate { ino, offset: 0, len: 5000, what };
+    let keep_size = true;
+    for op in [copy, allocate(Allocation::Allocate { keep_size }), allocate(Allocation::PunchHole)] {
+        bench.root(Op::SetAttr { ino, set: SetAttr { mode: Some(0o6777), ..SetAttr::default() } });
+        bench.by(0, &USER, op, &[]);
+        bench.root(Op::GetAttr { ino });
+    }
+    bench.end();
+}
+
+#[test]
+fn static_attributes_reach_a_stub_whose_island_has_counted_further() {
+    let config = Config::new(1, 2);
+    let child = foreign(&config, &[]);
+    let mut bench = Bench::new(config);
+    for i in 0..5 {
+        // The root's owner gives stamps; the directory's owner has given none.
+        bench.mkdir(Ino::ROOT, &format!("x{i}"));
+    }
+    let ino = bench.mkdir(Ino::ROOT, &child);
+    bench.root(Op::SetAttr { ino, set: SetAttr { mode: Some(0o700), ..SetAttr::default() } });
+    bench.root(Op::Lookup { dir: Ino::ROOT, name: name(&child) });
+    bench.end();
+}
+
+#[test]
+fn a_rename_says_what_is_there_before_who_may() {
+    let mut bench = Bench::new(Config::new(1, 1));
+    bench.file(Ino::ROOT, "a", 0o644);
+    bench.file(Ino::ROOT, "b", 0o644);
+    bench.by(0, &USER, rename("a", "b", RenameMode::NoReplace), &[]);
+    bench.by(0, &USER, rename("a", "c", RenameMode::Exchange), &[]);
+    bench.by(0, &USER, rename("a", "a", RenameMode::Replace), &[]);
+    bench.by(0, &USER, rename("a", "b", RenameMode::Replace), &[]);
+    bench.end();
+}
+
+#[test]
+fn acls_are_set_and_removed_whether_or_not_they_are_there() {
+    const ACL: &[u8] = &[
+        2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 232, 3, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255,
+        16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 1, 0, 255, 255, 255, 255,
+    ];
+    let mut bench = Bench::new(Config::new(1, 1));
+    let dir = bench.mkdir(Ino::ROOT, "d");
+    let acl = Bytes::from_static(b"system.posix_acl_access");
+    let set = |mode| Op::SetXattr {
+        ino: dir,
+        name: Bytes::from_static(b"system.posix_acl_access"),
+        value: Bytes::from_static(ACL),
+        mode,
+        kill_sgid: false,
+    };
+    bench.root(Op::RemoveXattr { ino: dir, name: acl });
+    bench.root(Op::GetAttr { ino: dir });
+    bench.root(set(XattrMode::Replace));
+    bench.root(set(XattrMode::Create));
+    bench.end();
+}
+
+#[test]
+fn locks_go_with_what_they_were_on() {
+    let mut config = Config::new(1, 1);
+    config.clients = 2;
+    let mut bench = Bench::new(config);
+    let (file, dir) = (bench.file(Ino::ROOT, "f", 0o644), bench.mkdir(Ino::ROOT, "d"));
+    bench.root(create(Ino::ROOT, "other", 0o644));
+    for ino in [file, dir] {
+        bench.root(Op::SetLock { ino, lock: lock(LockKind::Write, true), wait: false });
+    }
+    bench.root(Op::Unlink { dir: Ino::ROOT, name: name("f") });
+    bench.root(Op::Rmdir { dir: Ino::ROOT, name: name("d") });
+    bench.end();
+}
+
+#[test]
+fn a_lock_that_was_given_up_for_another_kind_is_not_held() {
+    let mut config = Config::new(1, 1);
+    config.clients = 2;
+    let mut bench = Bench::new(config);
+    let ino = bench.file(Ino::ROOT, "f", 0o644);
+    for client in [0, 1] {
+        let op = Op::SetLock { ino, lock: lock(LockKind::Read, true), wait: false };
+        bench.by(client, &Caller::ROOT, op, &[]);
+    }
+    // The other one's stands in the way; the own one is gone all the same.
+    bench.root(Op::SetLock { ino, lock: lock(LockKind::Write, true), wait: false });
+    bench.end();
+}
+
+#[test]
+fn an_orphan_that_one_mount_closes_keeps_no_lock_of_it() {
+    let mut config = Config::new(1, 1);
+    (config.clients, config.mounts, config.rows_max) = (2, true, 1);
+    let mut bench = Bench::new(config);
+    let ino = bench.file(Ino::ROOT, "f", 0o644);
+    let op = Op::SetLock { ino, lock: lock(LockKind::Read, false), wait: false };
+    bench.by(1, &Caller::ROOT, op, &[]);
+    bench.root(Op::Unlink { dir: Ino::ROOT, name: name("f") });
+    bench.world.forget(1, &[ino]);
+    bench.world.run_for(500_000).unwrap();
+    invariants(&mut bench.world).unwrap_or_else(|e| panic!("{e}"));
+    bench.judge.close_orphans(&mut bench.world);
+    bench.world.run_for(500_000).unwrap();
+    bench.end();
+}
+
+#[test]
+fn an_island_that_died_confirms_the_journal_that_it_had_applied() {
+    let mut bench = Bench::new(Config::new(1, 2));
+    let set = SetAttr { mode: Some(0o711), ..SetAttr::default() };
+    bench.root(Op::SetAttr { ino: Ino::ROOT, set });
+    for island in [0, 1] {
+        bench.world.kill(island, Fault::ProcessDeath);
+    }
+    // It settles only when no journal entry waits to be confirmed.
+    bench.end();
+}
+
+#[test]
+fn a_request_is_carried_out_once_whenever_its_link_breaks() {
+    for islands in [1, 3] {
+        for at in 0..60 {
+            let mut config = Config::new(7, islands);
+            (config.rows_max, config.delay_us_max) = (1, 400);
+            let dir = if islands == 1 { "d".to_owned() } else { foreign(&config, &[]) };
+            let mut bench = Bench::new(config);
+            let mkdir = Op::Mkdir { dir: Ino::ROOT, name: name(&dir), mode: 0o755, umask: 0 };
+            let token = bench.world.call(0, &Caller::ROOT, mkdir, Bytes::new(), 0);
+            bench.world.run_for(at * 60).unwrap();
+            bench.world.break_client_links(0);
+            let done = loop {
+                if let Some(done) = bench.world.poll(0, token) {
+                    break done;
+                }
+                bench.world.step().unwrap();
+            };
+            let Ok((Answer::Found { found }, _)) = done else {
+                panic!("{islands} islands, broken after {} us: {done:?}", at * 60);
+            };
+            assert_eq!(found.attr.kind, Kind::Directory);
+            bench.world.settle().unwrap();
+            invariants(&mut bench.world).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
+fn a_directory_whose_owner_is_away_is_never_told_as_another() {
+    let mut config = Config::new(3, 3);
+    config.clients = 2;
+    let (first, second) = (foreign(&config, &[]), "second".to_owned());
+    let seed_table = atoll_core::Table::new(config.islands);
+    let owner = seed_table.owner(H3::new(config.seed).path([&name(&first)]).unwrap().key());
+    let mut bench = Bench::new(config);
+    let ino = bench.mkdir(Ino::ROOT, &first);
+    bench.mkdir(Ino::ROOT, &second);
+    // The second client learns the directory under its first name, which then becomes another's.
+    bench.by(1, &Caller::ROOT, Op::Lookup { dir: Ino::ROOT, name: name(&first) }, &[]);
+    bench.root(rename(&first, "moved", RenameMode::Replace));
+    bench.root(rename(&second, &first, RenameMode::Replace));
+    bench.world.hold_down(usize::from(owner.0));
+    bench.world.run_for(1_000_000).unwrap();
+    match bench.world.run(1, &Caller::ROOT, Op::GetAttr { ino }, Bytes::new()).unwrap() {
+        Ok((Answer::Attr { attr }, _)) => assert_eq!(attr.ino, ino),
+        other => assert_eq!(other.unwrap_err(), Errno::EIO),
+    }
+    bench.end();
+}

@@ -1,0 +1,50 @@
+//! A bounded number of seeds of each scenario; `cargo xtask soak` runs more.
+
+use atoll_sim::{Scenario, run};
+
+fn seeds(name: &str, from: u64, count: u64) {
+    let scenario = Scenario::named(name).expect("a scenario of that name");
+    for seed in from..from + count {
+        let report = run(scenario, seed, None);
+        if let Some(failure) = report.failure {
+            let tail: Vec<&str> = report.tail.lines().rev().take(60).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            panic!("{}\n{failure}\n{}", tail.join("\n"), report.command);
+        }
+    }
+}
+
+#[test]
+fn one_client_at_a_time_sees_what_the_model_says() {
+    seeds("sequential", 1, 60);
+}
+
+#[test]
+fn deaths_and_broken_links_change_no_answer() {
+    seeds("faults", 1, 30);
+}
+
+#[test]
+fn a_power_cut_leaves_a_state_that_was() {
+    seeds("power", 1, 80);
+}
+
+#[test]
+fn some_order_explains_what_clients_see_at_once() {
+    seeds("concurrent", 1, 8);
+}
+
+#[test]
+fn some_order_explains_it_when_islands_die() {
+    seeds("deaths", 1, 8);
+}
+
+#[test]
+fn some_order_explains_it_when_islands_are_cut_apart() {
+    seeds("partition", 1, 8);
+}
+
+#[test]
+fn an_operation_between_islands_happens_or_not_wherever_one_dies() {
+    seeds("crash_points", 1, 4);
+}

@@ -1,0 +1,253 @@
+//! A rebuild that ends at any of its effects, by process death or power cut, and is run again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use atoll_check::{Rows, Volume as Checked, check};
+use atoll_core::{IslandId, Key, NodeId, Table, VolumeId};
+use atoll_disk::sim::{Fault, SimDisk, SimFile};
+use atoll_disk::{Disk, DiskFile, FileKind, OpenHow, Space, Stat};
+use atoll_log::{Identity, Log, Position};
+use atoll_proto::{NodeConfig, VolumeConfig};
+use atoll_rebuild::{Options, Summary, rebuild};
+use atoll_snapshot::Snapshot;
+
+/// A folder of a simulated disk, as a disk.
+struct Folder {
+    disk: SimDisk,
+    name: Vec<u8>,
+}
+
+impl Folder {
+    fn at(&self, path: &[u8]) -> Vec<u8> {
+        match (path, &self.name[..]) {
+            (path, b"") => path.to_vec(),
+            (b"", name) => name.to_vec(),
+            (path, name) => [name, b"/", path].concat(),
+        }
+    }
+}
+
+impl Disk for Folder {
+    type File = SimFile;
+
+    fn open(&self, path: &[u8], how: OpenHow) -> io::Result<SimFile> {
+        self.disk.open(&self.at(path), how)
+    }
+    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        self.disk.stat(&self.at(path))
+    }
+    fn list(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, FileKind)>> {
+        self.disk.list(&self.at(path))
+    }
+    fn mkdir(&self, path: &[u8], mode: u32) -> io::Result<()> {
+        self.disk.mkdir(&self.at(path), mode)
+    }
+    fn rmdir(&self, path: &[u8]) -> io::Result<()> {
+        self.disk.rmdir(&self.at(path))
+    }
+    fn unlink(&self, path: &[u8]) -> io::Result<()> {
+        self.disk.unlink(&self.at(path))
+    }
+    fn link(&self, old: &[u8], new: &[u8]) -> io::Result<()> {
+        self.disk.link(&self.at(old), &self.at(new))
+    }
+    fn rename(&self, old: &[u8], new: &[u8], replace: bool) -> io::Result<()> {
+        self.disk.rename(&self.at(old), &self.at(new), replace)
+    }
+    fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()> {
+        self.disk.symlink(target, &self.at(path))
+    }
+    fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        self.disk.readlink(&self.at(path))
+    }
+    fn mknod(&self, path: &[u8], kind: FileKind, mode: u32, rdev: u32) -> io::Result<()> {
+        self.disk.mknod(&self.at(path), kind, mode, rdev)
+    }
+    fn set_mode(&self, path: &[u8], mode: u32) -> io::Result<()> {
+        self.disk.set_mode(&self.at(path), mode)
+    }
+    fn set_owner(&self, path: &[u8], uid: u32, gid: u32) -> io::Result<()> {
+        self.disk.set_owner(&self.at(path), uid, gid)
+    }
+    fn set_times(&self, path: &[u8], atime: (i64, u32), mtime: (i64, u32)) -> io::Result<()> {
+        self.disk.set_times(&self.at(path), atime, mtime)
+    }
+    fn xattrs(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.disk.xattrs(&self.at(path))
+    }
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        self.disk.set_xattr(&self.at(path), name, value)
+    }
+    fn sync_dir(&self, path: &[u8]) -> io::Result<()> {
+        self.disk.sync_dir(&self.at(path))
+    }
+    fn sync_everything(&self) -> io::Result<()> {
+        self.disk.sync_everything()
+    }
+    fn space(&self) -> io::Result<Space> {
+        self.disk.space()
+    }
+}
+
+const ISLANDS: u16 = 2;
+const LOG: atoll_log::Config =
+    atoll_log::Config { segment_bytes: 64 << 10, record_bytes_max: 4 << 10, buffer_bytes_max: 64 << 10 };
+
+fn config() -> VolumeConfig {
+    let islands = (0..ISLANDS).map(IslandId).collect();
+    VolumeConfig {
+        id: VolumeId(5),
+        name: "v".to_owned(),
+        seed: 9,
+        table: Table::new(ISLANDS),
+        nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
+    }
+}
+
+fn folder(disk: &SimDisk, island: u16) -> Arc<Folder> {
+    Arc::new(Folder { disk: disk.clone(), name: island.to_string().into_bytes() })
+}
+
+fn run(disk: &SimDisk, linked: bool) -> Result<Summary, atoll_rebuild::RebuildError> {
+    let islands = (0..ISLANDS).map(|i| (IslandId(i), folder(disk, i))).collect();
+    let common = linked.then(|| Arc::new(Folder { disk: disk.clone(), name: Vec::new() }));
+    let options = Options { root: true, devices: true, log: LOG, common };
+    rebuild(&config(), &islands, &options, &mut |_| {})
+}
+
+fn write(disk: &SimDisk, path: &str, content: &[u8]) {
+    disk.open(path.as_bytes(), OpenHow::Create { mode: 0o644 }).unwrap().write_at(content, 0).unwrap();
+}
+
+fn mkdir(disk: &SimDisk, path: &str) {
+    disk.mkdir(path.as_bytes(), 0o755).unwrap();
+}
+
+/// A volume at rest, into whose trees hands have reached since.
+fn world(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    mkdir(&disk, "0");
+    mkdir(&disk, "1");
+    let owner = config().table.owner(Key(0)).0;
+    let other = 1 - owner;
+    for (island, names) in [(owner, ["a", "b"]), (other, ["c", "d"])] {
+        mkdir(&disk, &format!("{island}/tree"));
+        for name in names {
+            mkdir(&disk, &format!("{island}/tree/{name}"));
+            write(&disk, &format!("{island}/tree/{name}/file"), name.as_bytes());
+            disk.link(
+                format!("{island}/tree/{name}/file").as_bytes(),
+                format!("{island}/tree/{name}/second").as_bytes(),
+            )
+            .unwrap();
+        }
+    }
+    run(&disk, false).unwrap();
+    // Misplaced: one that has a body, with all its names, one that has none, one of several names.
+    disk.mkdir(format!("{other}/tree/a").as_bytes(), 0o700).unwrap();
+    write(&disk, &format!("{other}/tree/a/stray"), b"stray");
+    for name in ["file", "second"] {
+        disk.rename(
+            format!("{other}/tree/c/{name}").as_bytes(),
+            format!("{other}/tree/{name}").as_bytes(),
+            false,
+        )
+        .unwrap();
+    }
+    disk.link(format!("{other}/tree/d/file").as_bytes(), format!("{other}/tree/split").as_bytes()).unwrap();
+    write(&disk, &format!("{owner}/tree/a/by hand"), &[7; 9000]);
+    disk.sync_everything().unwrap();
+    disk
+}
+
+fn united(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for island in 0..ISLANDS {
+        let mut left = vec![(format!("{island}/tree"), String::new())];
+        while let Some((native, shown)) = left.pop() {
+            for (name, kind) in disk.list(native.as_bytes()).unwrap() {
+                let name = String::from_utf8(name).unwrap();
+                let (native, shown) = (format!("{native}/{name}"), format!("{shown}/{name}"));
+                if kind == FileKind::Directory {
+                    left.push((native, shown.clone()));
+                    all.insert(shown, Vec::new());
+                    continue;
+                }
+                let file = disk.open(native.as_bytes(), OpenHow::Read).unwrap();
+                let mut content = vec![0; file.stat().unwrap().size as usize];
+                assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
+                all.insert(shown, content);
+            }
+        }
+    }
+    all
+}
+
+fn rows(disk: &SimDisk, island: u16) -> Rows {
+    let snapshot = Snapshot::open(&*folder(disk, island), b"state.redb", 1 << 20).unwrap();
+    let mut rows = Rows::new(IslandId(island));
+    for (key, row) in snapshot.range(&[], &[0xff], usize::MAX).unwrap() {
+        rows.take(&key, &row);
+    }
+    rows
+}
+
+/// Opens as a daemon would open it.
+fn opens(disk: &SimDisk, island: u16) -> bool {
+    let meta = rows(disk, island).meta;
+    assert!(meta.seq > 0, "an island that would open as a new one");
+    let identity = Identity { volume: 5, island };
+    let checkpoint = Position { epoch: 1, incarnation: meta.incarnation, seq: meta.seq };
+    let folder = folder(disk, island);
+    Log::open(folder, b"log", LOG, identity, checkpoint, 0, &mut |_| Ok(())).is_ok()
+}
+
+fn states(disk: &SimDisk) -> Vec<u32> {
+    (0..ISLANDS).map(|island| rows(disk, island).meta.incarnation).collect()
+}
+
+fn crashes(fault: Fault, linked: bool) {
+    let calm = world(1);
+    let want = united(&calm);
+    let before = calm.effects();
+    run(&calm, linked).unwrap();
+    let effects = calm.effects() - before;
+    assert_eq!(united(&calm), want);
+    let step = (effects / 60).max(1);
+    for seed in 0..effects / step {
+        let n = seed * step + 1 + seed % step;
+        let disk = world(seed);
+        let old = states(&disk);
+        disk.die_after(n);
+        let _ = run(&disk, linked);
+        let disk = disk.revive(fault);
+        let context = format!("seed {seed}, effect {n}, {fault:?}");
+        if (0..ISLANDS).all(|island| opens(&disk, island)) {
+            let now = states(&disk);
+            let is_new = now.iter().zip(&old).all(|(now, old)| now > old);
+            assert!(now == old || is_new, "old and new states together: {context}");
+        }
+        run(&disk, linked).unwrap_or_else(|error| panic!("{error}: {context}"));
+        assert_eq!(united(&disk), want, "{context}");
+        let all: Vec<Rows> = (0..ISLANDS).map(|island| rows(&disk, island)).collect();
+        let findings = check(&Checked { table: config().table, seed: 9 }, &all);
+        assert!(findings.is_empty(), "{context}: {findings:#?}");
+        assert!((0..ISLANDS).all(|island| opens(&disk, island)), "{context}");
+        let names: usize = all.iter().flat_map(|r| r.inodes.values()).map(|r| r.attr.nlink as usize).sum();
+        assert_eq!(names, want.values().filter(|content| !content.is_empty()).count(), "{context}");
+    }
+}
+
+#[test]
+fn a_rebuild_that_was_killed_anywhere_can_be_run_again() {
+    crashes(Fault::ProcessDeath, true);
+    crashes(Fault::ProcessDeath, false);
+}
+
+#[test]
+fn a_rebuild_that_lost_its_power_anywhere_can_be_run_again() {
+    crashes(Fault::PowerCut { seed: 3 }, true);
+    crashes(Fault::PowerCut { seed: 4 }, false);
+}
