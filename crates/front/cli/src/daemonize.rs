@@ -70,11 +70,12 @@ impl Waiting {
         self.say(READY)
     }
 
-    /// Lets the parent say why the child ended, if it has.
-    pub(crate) fn failed_if(&self, result: &Result<()>) {
-        if let Err(why) = result {
-            // A parent that waits no more is told nothing.
-            let _ = self.say(format!("{why:#}").as_bytes());
+    /// Lets the parent say why the child ends, if it has failed and the parent still waits. True if
+    /// so: there is no more to be said here.
+    pub(crate) fn failed_if(&self, result: &Result<()>) -> bool {
+        match result {
+            Err(why) => self.say(format!("{why:#}").as_bytes()).is_ok(),
+            Ok(()) => false,
         }
     }
 

@@ -68,7 +68,9 @@ pub(crate) fn mount(source: &Source, point: &Path, options: &Options, foreground
         Parent::Me(child) => child.wait(),
         Parent::Child(parent) => {
             let result = serve(source, &point, options, Some(&parent));
-            parent.failed_if(&result);
+            if parent.failed_if(&result) {
+                std::process::exit(1);
+            }
             result
         }
     }

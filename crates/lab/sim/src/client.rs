@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId, SessionId};
+use atoll_core::{Ino, IslandId};
 use atoll_posix::{Answer, Errno};
 use atoll_route::{Route, RouteOut, Sent};
 
@@ -14,7 +14,6 @@ pub type Done = Result<(Answer, Vec<u8>), Errno>;
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) route: Route<u64>,
-    pub(crate) session: SessionId,
     next_token: u64,
     done: BTreeMap<u64, Done>,
     /// Files without a name of which an island has told that this mount may have them open.
@@ -22,8 +21,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) const fn new(route: Route<u64>, session: SessionId) -> Self {
-        Self { route, session, next_token: 0, done: BTreeMap::new(), orphans: Vec::new() }
+    pub(crate) const fn new(route: Route<u64>) -> Self {
+        Self { route, next_token: 0, done: BTreeMap::new(), orphans: Vec::new() }
     }
 
     pub(crate) const fn token(&mut self) -> u64 {

@@ -10,9 +10,10 @@ use crate::cause::Failure;
 use crate::client::Done;
 use crate::frontend::sensible;
 use crate::judge::{Judge, is_refused, verdict};
+use crate::links::Party;
 use crate::scenario::Run;
 use crate::sequential::{world_of, worth_it};
-use crate::world::{End2, PATIENCE_US, World};
+use crate::world::{PATIENCE_US, World};
 
 /// What disturbs the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +75,8 @@ fn partition(world: &mut World) {
         let sides = world.rng.bits();
         world.partition(|end| match end {
             // Clients reach everybody: what is cut are islands from each other.
-            End2::Client(_) => true,
-            End2::Island(i) => sides >> i & 1 == 0,
+            Party::Client(_) => true,
+            Party::Island(i) => sides >> i & 1 == 0,
         });
         for conn in 0..world.conns.len() {
             if matches!(world.conns[conn].from, crate::net::End::Client(_)) {

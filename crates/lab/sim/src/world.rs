@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_core::{IslandId, SessionId, Table, Time, VolumeId};
+use atoll_core::{IslandId, SessionId, Table, Time};
 
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Clock, Engine, Setup, Work};
+use atoll_dispatch::{Clock, Engine, Work};
 use atoll_island::{Event, Now, Phase};
 use atoll_model::Rng;
 use atoll_posix::{Caller, Op};
@@ -19,11 +19,11 @@ use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::{Client, Done};
-use crate::net::{Conn, End, Out, Port, ToClient, ToIsland, conn_of, link_id};
+use crate::net::{Conn, End, Port, ToClient, ToIsland, link_id};
 use crate::transcript::Transcript;
 
 /// Microseconds between two rounds of an island's housekeeping.
-const TICK_US: u64 = 50_000;
+pub(crate) const TICK_US: u64 = 50_000;
 /// Microseconds between two ticks of a client.
 const CLIENT_TICK_US: u64 = 100_000;
 /// Virtual time within which every operation ends when nothing is in its way.
@@ -57,7 +57,7 @@ impl Config {
 
 /// The virtual clock.
 #[derive(Debug, Default)]
-struct SimClock(AtomicU64);
+pub(crate) struct SimClock(AtomicU64);
 
 impl Clock for SimClock {
     fn now(&self) -> Now {
@@ -72,10 +72,10 @@ fn wall(us: u64) -> Time {
 
 /// A thread of an island that has brought an event and performs what came of it.
 #[derive(Debug)]
-struct Thread {
-    work: Work,
+pub(crate) struct Thread {
+    pub(crate) work: Work,
     /// It reads this link, and nothing more of it before it is done.
-    reads: Option<usize>,
+    pub(crate) reads: Option<usize>,
 }
 
 /// An island with its disk.
@@ -83,20 +83,20 @@ struct Thread {
 pub(crate) struct Node {
     pub(crate) disk: SimDisk,
     pub(crate) engine: Option<Engine<SimDisk>>,
-    port: Port,
-    threads: Vec<Thread>,
-    going: bool,
+    pub(crate) port: Port,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) going: bool,
     /// Counts starts.
-    life: u64,
+    pub(crate) life: u64,
     /// What its disk's death is, when it dies.
-    fault: Fault,
+    pub(crate) fault: Fault,
     /// It stays down until told otherwise.
     pub(crate) held_down: bool,
 }
 
 /// Something that will happen.
 #[derive(Debug)]
-enum Happening {
+pub(crate) enum Happening {
     Open {
         conn: usize,
     },
@@ -154,7 +154,7 @@ pub struct World {
     /// How it was made.
     pub config: Config,
     pub(crate) table: Table,
-    clock: Arc<SimClock>,
+    pub(crate) clock: Arc<SimClock>,
     pub(crate) rng: Rng,
     agenda: BTreeMap<(u64, u64), Happening>,
     next_event: u64,
@@ -219,7 +219,7 @@ impl World {
                 mount: world.config.mounts,
                 patience_ms: None,
             });
-            world.clients.push(Client::new(route, session));
+            world.clients.push(Client::new(route));
             let at = world.delay();
             world.schedule(at, Happening::ClientTick { client });
         }
@@ -265,18 +265,18 @@ impl World {
         self.transcript.note(now, what);
     }
 
-    fn delay(&mut self) -> u64 {
+    pub(crate) fn delay(&mut self) -> u64 {
         // Mostly short, so that orders of many kinds come about.
         let max = self.config.delay_us_max;
         1 + if self.rng.percent(10) { self.rng.below(max * 10) } else { self.rng.below(max) }
     }
 
-    fn schedule(&mut self, in_us: u64, what: Happening) {
+    pub(crate) fn schedule(&mut self, in_us: u64, what: Happening) {
         let at = self.now_us() + in_us;
         self.schedule_at(at, what);
     }
 
-    fn schedule_at(&mut self, at_us: u64, what: Happening) {
+    pub(crate) fn schedule_at(&mut self, at_us: u64, what: Happening) {
         self.next_event += 1;
         self.agenda.insert((at_us, self.next_event), what);
     }
@@ -342,400 +342,15 @@ impl World {
             }
             Happening::ToClient { conn, generation, message } => {
                 if self.conns[conn].arrives(generation, self.now_us(), false) {
-                    self.to_client(conn, message);
+                    self.client_takes(conn, message);
                 }
             }
         }
-    }
-
-    // ------------------------------------------------------------------ islands
-
-    fn start_island(&mut self, island: usize, life: u64) {
-        let node = &mut self.nodes[island];
-        if node.life != life || node.engine.is_some() || node.held_down {
-            return;
-        }
-        node.life += 1;
-        let life = node.life;
-        node.port = Port::default();
-        let setup = Setup {
-            volume: VolumeId(1),
-            island: atoll_island::Config {
-                id: IslandId(island as u16),
-                seed: self.config.seed,
-                table: self.table.clone(),
-                islands: (0..self.config.islands).map(IslandId).collect(),
-                root_mode: 0o755,
-                root_uid: 0,
-                root_gid: 0,
-                rows_max: self.config.rows_max,
-                reserve_bytes: 0,
-            },
-            log: atoll_log::Config {
-                segment_bytes: 1 << 20,
-                record_bytes_max: 768 << 10,
-                buffer_bytes_max: 4 << 20,
-            },
-            snapshot_cache_bytes: 1 << 20,
-            root: false,
-        };
-        let disk = Arc::new(node.disk.clone());
-        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-        let opened = Engine::open(disk, setup, Arc::new(node.port.clone()), clock);
-        match opened {
-            Ok((engine, report)) => {
-                self.note(format_args!("island {island}: life {life} begins, {report:?}"));
-                let damaged = report.corrected.iter().find(|(_, what)| what.contains("Damaged"));
-                if let Some((ino, what)) = damaged {
-                    self.fail(format!("island {island}: body {ino} came back as {what}"));
-                }
-                self.nodes[island].engine = Some(engine);
-                self.tick_island(island, life);
-                for conn in 0..self.conns.len() {
-                    let c = &self.conns[conn];
-                    if (c.to == island || c.from == End::Island(island)) && !c.open {
-                        self.try_open(conn);
-                    }
-                }
-            }
-            Err(error) if self.nodes[island].disk.is_dead() => {
-                self.note(format_args!("island {island}: dies while it opens: {error}"));
-                self.die(island);
-            }
-            Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
-        }
-    }
-
-    fn tick_island(&mut self, island: usize, life: u64) {
-        let node = &self.nodes[island];
-        let Some(engine) = node.engine.as_ref().filter(|_| node.life == life) else { return };
-        engine.housekeep();
-        self.after_effects(island);
-        let pause = TICK_US + self.rng.below(100);
-        self.schedule(pause, Happening::Tick { island, life });
-    }
-
-    /// A thread of the island takes a message off a link.
-    fn read(&mut self, conn: usize, message: ToIsland) {
-        let to = self.conns[conn].to;
-        let event = match message {
-            ToIsland::Request { link, id, request, data } => Event::Request { link, id, request, data },
-            ToIsland::Peer(message) => Event::Peer(message),
-        };
-        self.conns[conn].busy = true;
-        self.begin(to, Some(conn), event);
-    }
-
-    fn begin(&mut self, island: usize, reads: Option<usize>, event: Event) {
-        match &event {
-            Event::Request { link, id, request, .. } => {
-                let (session, seq) = (request.session, request.seq);
-                self.note(format_args!(
-                    "island {island}: request {id} of {session} on {:?} seq {seq} {:?}",
-                    conn_of(*link),
-                    request.op
-                ));
-            }
-            Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.peer)),
-            other => self.note(format_args!("island {island}: {other:?}")),
-        }
-        let Some(engine) = &self.nodes[island].engine else { return };
-        let work = engine.begin(event);
-        self.nodes[island].threads.push(Thread { work, reads });
-        self.let_read(island);
-        self.after_effects(island);
-        self.keep_going(island);
-    }
-
-    /// Links are read on where a thread has nothing more to do, or is about to wait for the disk.
-    fn let_read(&mut self, island: usize) {
-        loop {
-            let node = &mut self.nodes[island];
-            let free = node.threads.iter_mut().find_map(|thread| {
-                if thread.work.is_done() || thread.work.is_slow() { thread.reads.take() } else { None }
-            });
-            node.threads.retain(|thread| !thread.work.is_done());
-            let Some(conn) = free else { return };
-            let c = &mut self.conns[conn];
-            c.busy = false;
-            if let Some(message) = c.unread.pop_front() {
-                self.read(conn, message);
-            }
-        }
-    }
-
-    fn keep_going(&mut self, island: usize) {
-        let node = &mut self.nodes[island];
-        if node.going || node.threads.is_empty() {
-            return;
-        }
-        node.going = true;
-        let life = node.life;
-        let pause = self.rng.below(60);
-        self.schedule(pause, Happening::Go { island, life });
-    }
-
-    /// One of the island's threads performs its next effect.
-    fn go(&mut self, island: usize, life: u64) {
-        let node = &mut self.nodes[island];
-        if node.life != life {
-            return;
-        }
-        node.going = false;
-        let Some(engine) = &node.engine else { return };
-        if !node.threads.is_empty() {
-            let chosen = self.rng.index(node.threads.len());
-            engine.go_on(&mut node.threads[chosen].work);
-        }
-        self.after_effects(island);
-        self.let_read(island);
-        self.keep_going(island);
-    }
-
-    /// Delivers what the island has sent; buries it if its disk has died.
-    fn after_effects(&mut self, island: usize) {
-        let outs = self.nodes[island].port.take();
-        let dead = self.nodes[island].disk.is_dead();
-        for out in outs {
-            match out {
-                Out::Client(link, message) => {
-                    let (conn, generation) = conn_of(link);
-                    self.send_to_client(conn, generation, message);
-                }
-                Out::Peer(to, message) => {
-                    let to = usize::from(to.0);
-                    let conn = self.conn_between(End::Island(island), to);
-                    if self.conns[conn].open {
-                        self.send_to_island(conn, ToIsland::Peer(message));
-                    }
-                }
-                Out::Halted(why) if !dead => self.fail(format!("island {island} has halted: {why}")),
-                Out::Halted(_) => {}
-            }
-        }
-        if dead && self.nodes[island].engine.is_some() {
-            self.die(island);
-        }
-    }
-
-    fn die(&mut self, island: usize) {
-        let fault = self.nodes[island].fault;
-        self.faults += 1;
-        self.note(format_args!("island {island}: DIES, {fault:?}"));
-        let node = &mut self.nodes[island];
-        // First the disk: what the old life does while it is taken apart must not reach it.
-        node.disk = node.disk.revive(fault);
-        node.engine = None;
-        node.threads.clear();
-        node.going = false;
-        node.life += 1;
-        let life = node.life;
-        let held = node.held_down;
-        for conn in 0..self.conns.len() {
-            let c = &self.conns[conn];
-            if c.to == island || c.from == End::Island(island) {
-                self.break_conn(conn);
-            }
-        }
-        if !held {
-            let pause = 1000 + self.rng.below(if self.rng.clone().percent(20) { 4_000_000 } else { 300_000 });
-            self.schedule(pause, Happening::Start { island, life });
-        }
-    }
-
-    // ------------------------------------------------------------------- faults
-
-    /// The island's disk dies at its `effects`-th effect from now.
-    pub fn arm(&mut self, island: usize, effects: u64, fault: Fault) {
-        self.note(format_args!("island {island}: will die at effect {effects}, {fault:?}"));
-        self.nodes[island].fault = fault;
-        self.nodes[island].disk.die_after(effects);
-    }
-
-    /// The island ends now, wherever it is.
-    pub fn kill(&mut self, island: usize, fault: Fault) {
-        self.nodes[island].fault = fault;
-        if self.nodes[island].engine.is_some() {
-            self.die(island);
-        }
-    }
-
-    /// The island ends now, and stays down until everything is healed.
-    pub fn hold_down(&mut self, island: usize) {
-        self.nodes[island].held_down = true;
-        self.kill(island, Fault::ProcessDeath);
-    }
-
-    /// Breaks all links of a client.
-    pub fn break_client_links(&mut self, client: usize) {
-        for conn in 0..self.conns.len() {
-            if self.conns[conn].from == End::Client(client) {
-                self.break_conn(conn);
-            }
-        }
-    }
-
-    /// Whether the island runs.
-    pub fn is_up(&self, island: usize) -> bool {
-        self.nodes[island].engine.is_some()
-    }
-
-    /// Breaks a link.
-    pub fn break_conn(&mut self, conn: usize) {
-        let now = self.now_us();
-        let (to_late, from_late, closed_late, gone_late) =
-            (self.delay() - 1, self.delay() - 1, self.delay(), self.delay());
-        let c = &mut self.conns[conn];
-        let (from, to, generation) = (c.from, c.to, c.generation);
-        if std::mem::take(&mut c.whole) {
-            // What was sent before the end may still arrive, also from a process that died.
-            c.broken = (generation, now + to_late, now + from_late);
-            self.faults += 1;
-            self.schedule(from_late + closed_late, Happening::Closed { conn, generation });
-            if let End::Client(_) = from {
-                let life = self.nodes[to].life;
-                self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life });
-            }
-        }
-        let c = &mut self.conns[conn];
-        let sender_died = matches!(from, End::Island(i) if self.nodes[i].engine.is_none());
-        if self.nodes[to].engine.is_none() {
-            c.busy = false;
-            c.unread.clear();
-        }
-        if sender_died {
-            c.open = false;
-        }
-    }
-
-    /// Cuts every link between the two halves, or heals all.
-    pub fn partition(&mut self, one_side: impl Fn(End2) -> bool) {
-        for conn in 0..self.conns.len() {
-            let c = &self.conns[conn];
-            let from = match c.from {
-                End::Client(i) => End2::Client(i),
-                End::Island(i) => End2::Island(i),
-            };
-            let cut = one_side(from) != one_side(End2::Island(c.to));
-            self.conns[conn].cut = cut;
-            if cut {
-                self.break_conn(conn);
-            } else if !self.conns[conn].open {
-                self.try_open(conn);
-            }
-        }
-    }
-
-    /// No disk will die, no link is cut, everybody starts.
-    pub fn heal(&mut self) {
-        for island in 0..self.nodes.len() {
-            let node = &mut self.nodes[island];
-            node.held_down = false;
-            if node.engine.is_some() {
-                node.disk.die_after(u64::MAX);
-            } else {
-                let life = node.life;
-                self.schedule(1000, Happening::Start { island, life });
-            }
-        }
-        self.partition(|_| true);
-    }
-
-    // -------------------------------------------------------------------- links
-
-    pub(crate) fn conn_between(&self, from: End, to: usize) -> usize {
-        self.conns
-            .iter()
-            .position(|c| c.from == from && c.to == to)
-            .expect("everybody has a link to everybody")
-    }
-
-    fn end_is_up(&self, end: End) -> bool {
-        match end {
-            End::Client(_) => true,
-            End::Island(i) => self.nodes[i].engine.is_some(),
-        }
-    }
-
-    fn try_open(&mut self, conn: usize) {
-        if !std::mem::replace(&mut self.conns[conn].opening, true) {
-            let pause = self.delay();
-            self.schedule(pause, Happening::Open { conn });
-        }
-    }
-
-    fn open_conn(&mut self, conn: usize) {
-        let c = &self.conns[conn];
-        let possible = !c.cut && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
-        let at = self.now_us() + self.delay();
-        let c = &mut self.conns[conn];
-        c.opening = false;
-        if possible && !c.open && !c.whole {
-            c.whole = true;
-            c.generation += 1;
-            let generation = c.generation;
-            c.last_to_us = at;
-            c.last_from_us = at;
-            self.schedule_at(at, Happening::Opened { conn, generation });
-        }
-    }
-
-    fn opened(&mut self, conn: usize, generation: u64) {
-        let c = &mut self.conns[conn];
-        if !c.whole || c.generation != generation {
-            return;
-        }
-        c.open = true;
-        let (from, island) = (c.from, IslandId(c.to as u16));
-        self.note(format_args!("{from:?} has a link to island {island}"));
-        match from {
-            End::Client(client) => {
-                self.with_client(client, &[], |route, out| route.reachable(island, true, out));
-            }
-            End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: true }),
-        }
-    }
-
-    fn closed(&mut self, conn: usize, generation: u64) {
-        let c = &mut self.conns[conn];
-        if c.generation != generation || c.whole {
-            return;
-        }
-        let was_open = std::mem::take(&mut c.open);
-        let (from, island) = (c.from, IslandId(c.to as u16));
-        if was_open {
-            self.note(format_args!("{from:?} has lost its link to island {island}"));
-            match from {
-                End::Client(client) => {
-                    self.with_client(client, &[], |route, out| route.reachable(island, false, out));
-                }
-                End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: false }),
-            }
-        }
-        self.try_open(conn);
-    }
-
-    fn send_to_island(&mut self, conn: usize, message: ToIsland) {
-        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_to_us);
-        let c = &mut self.conns[conn];
-        c.last_to_us = at;
-        let generation = c.generation;
-        self.schedule_at(at, Happening::ToIsland { conn, generation, message });
-    }
-
-    fn send_to_client(&mut self, conn: usize, generation: u64, message: ToClient) {
-        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_from_us);
-        let c = &mut self.conns[conn];
-        if !c.whole || c.generation != generation {
-            return;
-        }
-        c.last_from_us = at;
-        self.schedule_at(at, Happening::ToClient { conn, generation, message });
     }
 
     // ------------------------------------------------------------------ clients
 
-    fn with_client<R>(
+    pub(crate) fn with_client<R>(
         &mut self,
         client: usize,
         data: &[u8],
@@ -755,7 +370,7 @@ impl World {
         result
     }
 
-    fn to_client(&mut self, conn: usize, message: ToClient) {
+    fn client_takes(&mut self, conn: usize, message: ToClient) {
         let (End::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
         let (island, now_ms) = (IslandId(to as u16), self.now_us() / 1000);
         self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
@@ -839,8 +454,7 @@ impl World {
                 if let Some(txn) = state.txn_ids().next() {
                     return Some(format!("keeps {txn:?}: {:?}", state.txn(txn)));
                 }
-                let outbox = self.islands().into_iter().find(|to| state.outbox(*to).next().is_some());
-                outbox.map(|to| format!("has an outbox for island {to}"))
+                state.first_posted().map(|stamp| format!("still keeps journal entry {stamp:?}"))
             });
             if let Some(why) = why {
                 return Some(format!("island {i} {why}"));
@@ -890,19 +504,10 @@ impl World {
         }
     }
 
-    fn fail(&mut self, why: String) {
+    pub(crate) fn fail(&mut self, why: String) {
         self.note(format_args!("FAILURE {why}"));
         self.failure.get_or_insert(Failure::new(why));
     }
-}
-
-/// A participant of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End2 {
-    /// The client of this number.
-    Client(usize),
-    /// The island of this number.
-    Island(usize),
 }
 
 /// A message to a client without its bytes.

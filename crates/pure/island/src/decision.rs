@@ -87,3 +87,40 @@ impl Decision {
         self.dir(ino, row);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Effect, Event, Now};
+    use crate::machine::{Config, Island};
+    use atoll_core::{IslandId, Table, Time};
+    use atoll_state::State;
+
+    #[test]
+    fn a_decision_that_changes_nothing_is_no_record() {
+        let config = Config {
+            id: IslandId(0),
+            seed: 1,
+            table: Table::new(1),
+            islands: vec![IslandId(0)],
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+            rows_max: 100,
+            reserve_bytes: 0,
+        };
+        let now = Now { wall: Time::default(), ms: 0 };
+        let mut island = Island::new(config, State::new(1), false, now);
+        let mut out = Vec::new();
+        island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
+        let seq = island.state().seq();
+        assert_eq!(island.decide(Decision::new()), seq);
+        island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
+        let mut decision = Decision::new();
+        decision.push(Change::Dirty { ino: atoll_core::Ino(77) });
+        assert_eq!(island.decide(decision), seq + 1);
+        island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
+        let appended = out.iter().filter_map(|e| if let Effect::Append(n, _) = e { Some(*n) } else { None });
+        assert!(appended.eq(1..=seq + 1), "every record has its own number");
+    }
+}

@@ -82,7 +82,9 @@ impl Island {
         let me = self.config.id;
         decision.push(Change::Clock { island: me, stamp });
         let need = self.state.seq() + 1;
-        decision.push(Change::Posted { stamp, entry: entry.clone() });
+        if self.config.islands.len() > 1 {
+            decision.push(Change::Posted { stamp, entry: entry.clone() });
+        }
         for island in self.others() {
             let entries = vec![(stamp, entry.clone())];
             self.send(need, island, Peer::Journal { after, entries });

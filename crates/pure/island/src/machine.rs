@@ -547,6 +547,12 @@ impl Island {
 
     /// Decides: the state changes now, the record goes to the log. Its position.
     pub(crate) fn decide(&mut self, decision: Decision) -> u64 {
+        if decision.record.changes.is_empty() {
+            // What was asked for was so already, such as an orphan that is let go of twice. The state
+            // counts records by their changes: one without any would share its number with the next.
+            assert!(decision.record.bodies.is_empty(), "a body changes and no row does");
+            return self.state.seq();
+        }
         let seq = self.state.seq() + 1;
         for change in &decision.record.changes {
             self.state.apply(seq, change);

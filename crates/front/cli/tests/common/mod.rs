@@ -218,9 +218,10 @@ pub fn free_port() -> u16 {
 
 /// Nodes of one volume, each a process.
 pub struct Cluster {
-    pub scratch: Scratch,
+    // Before the directory: a daemon whose files go away complains.
     pub nodes: Vec<Option<Daemon>>,
     pub addresses: Vec<String>,
+    pub scratch: Scratch,
 }
 
 impl Cluster {
@@ -234,7 +235,7 @@ impl Cluster {
     /// So many nodes without a volume.
     pub fn bare(nodes: usize) -> Self {
         let scratch = Scratch::new();
-        let mut cluster = Self { scratch, nodes: Vec::new(), addresses: Vec::new() };
+        let mut cluster = Self { nodes: Vec::new(), addresses: Vec::new(), scratch };
         for at in 0..nodes {
             cluster.nodes.push(None);
             cluster.addresses.push(format!("127.0.0.1:{}", free_port()));

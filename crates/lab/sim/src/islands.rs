@@ -1,0 +1,205 @@
+//! Islands of the world: started, ticked, stepped from effect to effect, killed.
+
+use std::sync::Arc;
+
+use atoll_core::{IslandId, VolumeId};
+use atoll_dispatch::{Clock, Engine, Setup};
+use atoll_island::Event;
+
+use crate::net::{End, Out, Port, ToIsland, conn_of};
+use crate::world::{Happening, TICK_US, Thread, World};
+
+impl World {
+    pub(crate) fn start_island(&mut self, island: usize, life: u64) {
+        let node = &mut self.nodes[island];
+        if node.life != life || node.engine.is_some() || node.held_down {
+            return;
+        }
+        node.life += 1;
+        let life = node.life;
+        node.port = Port::default();
+        let setup = Setup {
+            volume: VolumeId(1),
+            island: atoll_island::Config {
+                id: IslandId(island as u16),
+                seed: self.config.seed,
+                table: self.table.clone(),
+                islands: (0..self.config.islands).map(IslandId).collect(),
+                root_mode: 0o755,
+                root_uid: 0,
+                root_gid: 0,
+                rows_max: self.config.rows_max,
+                reserve_bytes: 0,
+            },
+            log: atoll_log::Config {
+                segment_bytes: 1 << 20,
+                record_bytes_max: 768 << 10,
+                buffer_bytes_max: 4 << 20,
+            },
+            snapshot_cache_bytes: 1 << 20,
+            root: false,
+        };
+        let disk = Arc::new(node.disk.clone());
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let opened = Engine::open(disk, setup, Arc::new(node.port.clone()), clock);
+        match opened {
+            Ok((engine, report)) => {
+                self.note(format_args!("island {island}: life {life} begins, {report:?}"));
+                let damaged = report.corrected.iter().find(|(_, what)| what.contains("Damaged"));
+                if let Some((ino, what)) = damaged {
+                    self.fail(format!("island {island}: body {ino} came back as {what}"));
+                }
+                self.nodes[island].engine = Some(engine);
+                self.tick_island(island, life);
+                for conn in 0..self.conns.len() {
+                    let c = &self.conns[conn];
+                    if (c.to == island || c.from == End::Island(island)) && !c.open {
+                        self.try_open(conn);
+                    }
+                }
+            }
+            Err(error) if self.nodes[island].disk.is_dead() => {
+                self.note(format_args!("island {island}: dies while it opens: {error}"));
+                self.die(island);
+            }
+            Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
+        }
+    }
+
+    pub(crate) fn tick_island(&mut self, island: usize, life: u64) {
+        let node = &self.nodes[island];
+        let Some(engine) = node.engine.as_ref().filter(|_| node.life == life) else { return };
+        engine.housekeep();
+        self.after_effects(island);
+        let pause = TICK_US + self.rng.below(100);
+        self.schedule(pause, Happening::Tick { island, life });
+    }
+
+    /// A thread of the island takes a message off a link.
+    pub(crate) fn read(&mut self, conn: usize, message: ToIsland) {
+        let to = self.conns[conn].to;
+        let event = match message {
+            ToIsland::Request { link, id, request, data } => Event::Request { link, id, request, data },
+            ToIsland::Peer(message) => Event::Peer(message),
+        };
+        self.conns[conn].busy = true;
+        self.begin(to, Some(conn), event);
+    }
+
+    pub(crate) fn begin(&mut self, island: usize, reads: Option<usize>, event: Event) {
+        match &event {
+            Event::Request { link, id, request, .. } => {
+                let (session, seq) = (request.session, request.seq);
+                self.note(format_args!(
+                    "island {island}: request {id} of {session} on {:?} seq {seq} {:?}",
+                    conn_of(*link),
+                    request.op
+                ));
+            }
+            Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.peer)),
+            other => self.note(format_args!("island {island}: {other:?}")),
+        }
+        let Some(engine) = &self.nodes[island].engine else { return };
+        let work = engine.begin(event);
+        self.nodes[island].threads.push(Thread { work, reads });
+        self.let_read(island);
+        self.after_effects(island);
+        self.keep_going(island);
+    }
+
+    /// Links are read on where a thread has nothing more to do, or is about to wait for the disk.
+    pub(crate) fn let_read(&mut self, island: usize) {
+        loop {
+            let node = &mut self.nodes[island];
+            let free = node.threads.iter_mut().find_map(|thread| {
+                if thread.work.is_done() || thread.work.is_slow() { thread.reads.take() } else { None }
+            });
+            node.threads.retain(|thread| !thread.work.is_done());
+            let Some(conn) = free else { return };
+            let c = &mut self.conns[conn];
+            c.busy = false;
+            if let Some(message) = c.unread.pop_front() {
+                self.read(conn, message);
+            }
+        }
+    }
+
+    pub(crate) fn keep_going(&mut self, island: usize) {
+        let node = &mut self.nodes[island];
+        if node.going || node.threads.is_empty() {
+            return;
+        }
+        node.going = true;
+        let life = node.life;
+        let pause = self.rng.below(60);
+        self.schedule(pause, Happening::Go { island, life });
+    }
+
+    /// One of the island's threads performs its next effect.
+    pub(crate) fn go(&mut self, island: usize, life: u64) {
+        let node = &mut self.nodes[island];
+        if node.life != life {
+            return;
+        }
+        node.going = false;
+        let Some(engine) = &node.engine else { return };
+        if !node.threads.is_empty() {
+            let chosen = self.rng.index(node.threads.len());
+            engine.go_on(&mut node.threads[chosen].work);
+        }
+        self.after_effects(island);
+        self.let_read(island);
+        self.keep_going(island);
+    }
+
+    /// Delivers what the island has sent; buries it if its disk has died.
+    pub(crate) fn after_effects(&mut self, island: usize) {
+        let outs = self.nodes[island].port.take();
+        let dead = self.nodes[island].disk.is_dead();
+        for out in outs {
+            match out {
+                Out::Client(link, message) => {
+                    let (conn, generation) = conn_of(link);
+                    self.send_to_client(conn, generation, message);
+                }
+                Out::Peer(to, message) => {
+                    let to = usize::from(to.0);
+                    let conn = self.conn_between(End::Island(island), to);
+                    if self.conns[conn].open {
+                        self.send_to_island(conn, ToIsland::Peer(message));
+                    }
+                }
+                Out::Halted(why) if !dead => self.fail(format!("island {island} has halted: {why}")),
+                Out::Halted(_) => {}
+            }
+        }
+        if dead && self.nodes[island].engine.is_some() {
+            self.die(island);
+        }
+    }
+
+    pub(crate) fn die(&mut self, island: usize) {
+        let fault = self.nodes[island].fault;
+        self.faults += 1;
+        self.note(format_args!("island {island}: DIES, {fault:?}"));
+        let node = &mut self.nodes[island];
+        // First the disk: what the old life does while it is taken apart must not reach it.
+        node.disk = node.disk.revive(fault);
+        node.engine = None;
+        node.threads.clear();
+        node.going = false;
+        node.life += 1;
+        let life = node.life;
+        let held = node.held_down;
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            if c.to == island || c.from == End::Island(island) {
+                self.break_conn(conn);
+            }
+        }
+        if !held {
+            let pause = 1000 + self.rng.below(if self.rng.clone().percent(20) { 4_000_000 } else { 300_000 });
+            self.schedule(pause, Happening::Start { island, life });
+        }
+    }
+}

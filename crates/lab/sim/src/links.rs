@@ -1,0 +1,209 @@
+//! Faults and links of the world: what breaks, what is cut apart, what comes back.
+
+use atoll_core::IslandId;
+use atoll_disk::sim::Fault;
+use atoll_island::Event;
+
+use crate::net::{End, ToClient, ToIsland};
+use crate::world::{Happening, World};
+
+/// A participant of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    /// The client of this number.
+    Client(usize),
+    /// The island of this number.
+    Island(usize),
+}
+
+impl World {
+    // ------------------------------------------------------------------- faults
+
+    /// The island's disk dies at its `effects`-th effect from now.
+    pub fn arm(&mut self, island: usize, effects: u64, fault: Fault) {
+        self.note(format_args!("island {island}: will die at effect {effects}, {fault:?}"));
+        self.nodes[island].fault = fault;
+        self.nodes[island].disk.die_after(effects);
+    }
+
+    /// The island ends now, wherever it is.
+    pub fn kill(&mut self, island: usize, fault: Fault) {
+        self.nodes[island].fault = fault;
+        if self.nodes[island].engine.is_some() {
+            self.die(island);
+        }
+    }
+
+    /// The island ends now, and stays down until everything is healed.
+    pub fn hold_down(&mut self, island: usize) {
+        self.nodes[island].held_down = true;
+        self.kill(island, Fault::ProcessDeath);
+    }
+
+    /// Breaks all links of a client.
+    pub fn break_client_links(&mut self, client: usize) {
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].from == End::Client(client) {
+                self.break_conn(conn);
+            }
+        }
+    }
+
+    /// Whether the island runs.
+    pub fn is_up(&self, island: usize) -> bool {
+        self.nodes[island].engine.is_some()
+    }
+
+    /// Breaks a link.
+    pub fn break_conn(&mut self, conn: usize) {
+        let now = self.now_us();
+        let (to_late, from_late, closed_late, gone_late) =
+            (self.delay() - 1, self.delay() - 1, self.delay(), self.delay());
+        let c = &mut self.conns[conn];
+        let (from, to, generation) = (c.from, c.to, c.generation);
+        if std::mem::take(&mut c.whole) {
+            // What was sent before the end may still arrive, also from a process that died.
+            c.broken = (generation, now + to_late, now + from_late);
+            self.faults += 1;
+            self.schedule(from_late + closed_late, Happening::Closed { conn, generation });
+            if let End::Client(_) = from {
+                let life = self.nodes[to].life;
+                self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life });
+            }
+        }
+        let c = &mut self.conns[conn];
+        let sender_died = matches!(from, End::Island(i) if self.nodes[i].engine.is_none());
+        if self.nodes[to].engine.is_none() {
+            c.busy = false;
+            c.unread.clear();
+        }
+        if sender_died {
+            c.open = false;
+        }
+    }
+
+    /// Cuts every link between the two halves, or heals all.
+    pub fn partition(&mut self, one_side: impl Fn(Party) -> bool) {
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            let from = match c.from {
+                End::Client(i) => Party::Client(i),
+                End::Island(i) => Party::Island(i),
+            };
+            let cut = one_side(from) != one_side(Party::Island(c.to));
+            self.conns[conn].cut = cut;
+            if cut {
+                self.break_conn(conn);
+            } else if !self.conns[conn].open {
+                self.try_open(conn);
+            }
+        }
+    }
+
+    /// No disk will die, no link is cut, everybody starts.
+    pub fn heal(&mut self) {
+        for island in 0..self.nodes.len() {
+            let node = &mut self.nodes[island];
+            node.held_down = false;
+            if node.engine.is_some() {
+                node.disk.die_after(u64::MAX);
+            } else {
+                let life = node.life;
+                self.schedule(1000, Happening::Start { island, life });
+            }
+        }
+        self.partition(|_| true);
+    }
+
+    // -------------------------------------------------------------------- links
+
+    pub(crate) fn conn_between(&self, from: End, to: usize) -> usize {
+        self.conns
+            .iter()
+            .position(|c| c.from == from && c.to == to)
+            .expect("everybody has a link to everybody")
+    }
+
+    pub(crate) fn end_is_up(&self, end: End) -> bool {
+        match end {
+            End::Client(_) => true,
+            End::Island(i) => self.nodes[i].engine.is_some(),
+        }
+    }
+
+    pub(crate) fn try_open(&mut self, conn: usize) {
+        if !std::mem::replace(&mut self.conns[conn].opening, true) {
+            let pause = self.delay();
+            self.schedule(pause, Happening::Open { conn });
+        }
+    }
+
+    pub(crate) fn open_conn(&mut self, conn: usize) {
+        let c = &self.conns[conn];
+        let possible = !c.cut && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
+        let at = self.now_us() + self.delay();
+        let c = &mut self.conns[conn];
+        c.opening = false;
+        if possible && !c.open && !c.whole {
+            c.whole = true;
+            c.generation += 1;
+            let generation = c.generation;
+            c.last_to_us = at;
+            c.last_from_us = at;
+            self.schedule_at(at, Happening::Opened { conn, generation });
+        }
+    }
+
+    pub(crate) fn opened(&mut self, conn: usize, generation: u64) {
+        let c = &mut self.conns[conn];
+        if !c.whole || c.generation != generation {
+            return;
+        }
+        c.open = true;
+        let (from, island) = (c.from, IslandId(c.to as u16));
+        self.note(format_args!("{from:?} has a link to island {island}"));
+        match from {
+            End::Client(client) => {
+                self.with_client(client, &[], |route, out| route.reachable(island, true, out));
+            }
+            End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: true }),
+        }
+    }
+
+    pub(crate) fn closed(&mut self, conn: usize, generation: u64) {
+        let c = &mut self.conns[conn];
+        if c.generation != generation || c.whole {
+            return;
+        }
+        let was_open = std::mem::take(&mut c.open);
+        let (from, island) = (c.from, IslandId(c.to as u16));
+        if was_open {
+            self.note(format_args!("{from:?} has lost its link to island {island}"));
+            match from {
+                End::Client(client) => {
+                    self.with_client(client, &[], |route, out| route.reachable(island, false, out));
+                }
+                End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: false }),
+            }
+        }
+        self.try_open(conn);
+    }
+
+    pub(crate) fn send_to_island(&mut self, conn: usize, message: ToIsland) {
+        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_to_us);
+        let c = &mut self.conns[conn];
+        c.last_to_us = at;
+        let generation = c.generation;
+        self.schedule_at(at, Happening::ToIsland { conn, generation, message });
+    }
+
+    pub(crate) fn send_to_client(&mut self, conn: usize, generation: u64, message: ToClient) {
+        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_from_us);
+        let c = &mut self.conns[conn];
+        if !c.whole || c.generation != generation {
+            return;
+        }
+        c.last_from_us = at;
+        self.schedule_at(at, Happening::ToClient { conn, generation, message });
+    }
+}
