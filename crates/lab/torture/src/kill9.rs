@@ -91,13 +91,14 @@ pub fn run(what: &Kill9, say: &mut dyn FnMut(&str)) -> Result<Summary> {
             say(&format!("round {round}: mounted after {start_ms} ms, {whole} acknowledged, killed"));
         }
         summary.kills += 1;
+        // Its dead mount goes with it.
+        drop(daemon);
         if check && round % what.check_every == 0 {
             run_check(&what.launch, &mut summary).with_context(context)?;
         }
         if round % what.plain_every == 0 || round == what.rounds {
             stopped_in_order(what, &mut workers, check, &mut summary).with_context(context)?;
         }
-        drop(daemon);
     }
     summary.acknowledged = workers.iter().map(Worker::acknowledged).sum();
     Ok(summary)

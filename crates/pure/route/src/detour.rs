@@ -58,8 +58,33 @@ impl<T> Route<T> {
                 call.island = next;
                 self.ask(id, out);
             }
+            None => self.await_return(id, out),
+        }
+    }
+
+    /// Nobody who can be reached knows it. That does not prove that it is not there: the island that
+    /// would know is waited for, as long as the mount has patience.
+    fn await_return(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        call.detour = None;
+        let call = self.calls.get(&id).expect("looked at by the caller");
+        let island = match &call.what {
+            // A walk may have come to an island that only its steps have named.
+            What::Walk(_) => None,
+            _ => self.route(call).ok(),
+        };
+        match island.and_then(|island| Some((island, self.peers.get_mut(&island)?))) {
+            Some((island, peer)) => {
+                let is_back = peer.up && peer.attached;
+                if !is_back {
+                    peer.waiting.push(id);
+                }
+                self.calls.get_mut(&id).expect("looked at").island = island;
+                if is_back {
+                    self.ask(id, out);
+                }
+            }
             None => {
-                // Nobody who can be reached knows it. That does not prove that it is not there.
                 let call = self.calls.remove(&id).expect("looked at");
                 Self::end(call, Err(Errno::EIO), None, None, out);
             }

@@ -385,7 +385,8 @@ impl<T> Route<T> {
         let island = call.island;
         let Some(peer) = self.peers.get_mut(&island) else { return };
         if let Some(at) = peer.waiting.iter().position(|w| *w == id)
-            && call.requests == 0
+            // A change that was on its way may have been made; a question has no effect.
+            && (call.requests == 0 || !changes(&call.what))
         {
             peer.waiting.remove(at);
             let call = self.calls.remove(&id).expect("looked at");

@@ -144,7 +144,7 @@ fn what_is_broken_is_found_by_its_rule() {
     planted(Rule::RowReadable, |w| w.islands[0].take(b"i12345678", b"short"));
     planted(Rule::RowReadable, |w| w.islands[0].take(b"?", b""));
     planted(Rule::RootThere, |w| drop(w.islands[0].dirs.remove(&Ino::ROOT)));
-    planted(Rule::SkeletonWhole, |w| drop(w.islands[1].dirs.remove(&Ino::ROOT)));
+    planted(Rule::SkeletonWhole, |w| w.islands[1].dirs.get_mut(&w.sub).unwrap().place.parent = Ino(999));
     planted(Rule::BelowCounted, |w| w.islands[1].dirs.get_mut(&Ino::ROOT).unwrap().below = 2);
     planted(Rule::NamesOwned, |w| drop(w.islands[1].dirs.remove(&w.sub)));
     planted(Rule::CookieOfName, |w| w.islands[0].names.get_mut(&Ino::ROOT).unwrap()[1].0 += 1);
@@ -155,7 +155,7 @@ fn what_is_broken_is_found_by_its_rule() {
     planted(Rule::FileThere, |w| drop(w.islands[0].inodes.remove(&w.in_root)));
     planted(Rule::LinksCounted, |w| w.islands[1].inodes.get_mut(&w.in_sub).unwrap().attr.nlink = 2);
     planted(Rule::KindAgrees, |w| w.islands[1].inodes.get_mut(&w.in_sub).unwrap().attr.kind = Kind::Fifo);
-    planted(Rule::SumsFit, |w| drop(w.islands[0].sums_end.insert(w.in_root, 3)));
+    planted(Rule::SumsFit, |w| w.islands[0].sums_end.extend([(w.in_root, 3)]));
     planted(Rule::IdMinted, |w| w.islands[0].meta.mint_limit = 16);
     planted(Rule::XattrsAnnounced, |w| drop(w.islands[0].xattrs.insert(w.in_root, Xattrs::default())));
     planted(Rule::XattrsAnnounced, |w| w.islands[0].inodes.get_mut(&w.in_root).unwrap().has_acl = true);

@@ -215,7 +215,7 @@ fn crashes(fault: Fault, linked: bool) {
     run(&calm, linked).unwrap();
     let effects = calm.effects() - before;
     assert_eq!(united(&calm), want);
-    let step = (effects / 60).max(1);
+    let step = (effects / 25).max(1);
     for seed in 0..effects / step {
         let n = seed * step + 1 + seed % step;
         let disk = world(seed);

@@ -1,0 +1,323 @@
+//! What crosses the wire: requests, replies, notices, messages of islands, questions of tools.
+
+use atoll_core::{Ino, IslandId, Key, NodeId, Stamp, VolumeId, VolumePath};
+use atoll_posix::op::Whence;
+use atoll_posix::{
+    Allocation, Answer, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
+    XattrMode,
+};
+use atoll_proto::control::{
+    Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
+};
+use atoll_proto::{
+    ClientOp, Control, ControlReply, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote, Work,
+};
+use bytes::Bytes;
+
+use super::records::{adopt, journal, journal_fixed};
+use super::*;
+
+const LOCK: LockRange =
+    LockRange { start: 1, end: u64::MAX, kind: LockKind::Write, owner: 5, pid: 9, flock: true };
+
+fn ops() -> Vec<(&'static str, Op)> {
+    let n = || name("name");
+    let bytes = Bytes::from_static;
+    vec![
+        ("lookup", Op::Lookup { dir: DIR, name: n() }),
+        ("get attr", Op::GetAttr { ino: FILE }),
+        ("set attr", Op::SetAttr { ino: FILE, set: set() }),
+        (
+            "create",
+            Op::Create {
+                dir: DIR,
+                name: n(),
+                kind: Kind::Symlink,
+                mode: 0o777,
+                umask: 0o22,
+                rdev: 0,
+                exclusive: true,
+                target: bytes(b"to"),
+            },
+        ),
+        ("mkdir", Op::Mkdir { dir: DIR, name: n(), mode: 0o755, umask: 0o77 }),
+        ("unlink", Op::Unlink { dir: DIR, name: n() }),
+        ("rmdir", Op::Rmdir { dir: DIR, name: n() }),
+        (
+            "rename",
+            Op::Rename { dir: DIR, name: n(), new_dir: Ino::ROOT, new_name: n(), mode: RenameMode::Exchange },
+        ),
+        ("link", Op::Link { ino: FILE, dir: DIR, name: n() }),
+        ("readlink", Op::Readlink { ino: FILE }),
+        ("read", Op::Read { ino: FILE, offset: 1, len: 2 }),
+        ("write", Op::Write { ino: FILE, offset: 1, append: true, kill_set_id: false }),
+        (
+            "fallocate",
+            Op::Fallocate { ino: FILE, offset: 1, len: 2, what: Allocation::ZeroRange { keep_size: true } },
+        ),
+        ("seek", Op::Seek { ino: FILE, offset: 1, whence: Whence::Hole }),
+        ("copy range", Op::CopyRange { from: FILE, from_offset: 1, to: FILE, to_offset: 2, len: 3 }),
+        ("fsync", Op::Fsync { ino: FILE }),
+        ("fsync dir", Op::FsyncDir { dir: DIR }),
+        ("read dir", Op::ReadDir { dir: DIR, after: 16, bytes: 4096, plus: true }),
+        ("get xattr", Op::GetXattr { ino: FILE, name: bytes(b"user.a") }),
+        (
+            "set xattr",
+            Op::SetXattr {
+                ino: FILE,
+                name: bytes(b"user.a"),
+                value: bytes(b"v"),
+                mode: XattrMode::Replace,
+                kill_sgid: true,
+            },
+        ),
+        ("list xattr", Op::ListXattr { ino: FILE }),
+        ("remove xattr", Op::RemoveXattr { ino: FILE, name: bytes(b"user.a") }),
+        ("statfs", Op::Statfs),
+        ("get lock", Op::GetLock { ino: FILE, lock: LOCK }),
+        ("set lock", Op::SetLock { ino: FILE, lock: LOCK, wait: true }),
+    ]
+}
+
+fn set() -> SetAttr {
+    SetAttr {
+        mode: Some(0o600),
+        uid: Some(1),
+        gid: None,
+        size: Some(9),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::To { time: TIME }),
+        opened: true,
+        kill_set_id: false,
+    }
+}
+
+fn answers() -> Vec<(&'static str, Answer)> {
+    let listed = DirEntry { name: name("n"), ino: FILE, kind: Kind::Fifo, cookie: 77, found: Some(found()) };
+    vec![
+        ("done", Answer::Done),
+        ("found", Answer::Found { found: found() }),
+        ("attr", Answer::Attr { attr: attr() }),
+        ("data", Answer::Data),
+        ("wrote", Answer::Wrote { len: 1, offset: 2 }),
+        ("offset", Answer::Offset { offset: 3 }),
+        ("entries", Answer::Entries { entries: vec![listed], eof: true }),
+        (
+            "statfs",
+            Answer::Statfs {
+                bytes: 1,
+                bytes_free: 2,
+                bytes_available: 3,
+                inodes: 4,
+                inodes_free: 5,
+                fs_id: 6,
+            },
+        ),
+        ("lock", Answer::Lock { lock: LOCK }),
+        ("removed", Answer::Removed { orphan: Some(FILE) }),
+    ]
+}
+
+fn client_ops() -> Vec<(&'static str, ClientOp)> {
+    vec![
+        ("fs", ClientOp::Fs { op: Op::Statfs }),
+        ("attach", ClientOp::Attach { mount: true }),
+        ("detach", ClientOp::Detach),
+        ("resolve", ClientOp::Resolve { path: VolumePath::parse(b"/a/b").unwrap() }),
+        ("skeleton", ClientOp::Skeleton { parent: DIR, name: name("n") }),
+        ("skeleton attr", ClientOp::SkeletonAttr { ino: DIR }),
+        ("release", ClientOp::Release { inos: vec![FILE, DIR] }),
+        ("renew", ClientOp::Renew),
+        ("cancel", ClientOp::Cancel { request: 8 }),
+    ]
+}
+
+fn request(op: ClientOp) -> Request {
+    Request {
+        session: SESSION,
+        seq: 9,
+        acked: 8,
+        table: 3,
+        vector: vec![(IslandId(1), STAMP)],
+        caller: Caller { uid: 1000, gid: 100, groups: Some(vec![4, 24]) },
+        op,
+    }
+}
+
+fn outcomes() -> Vec<(&'static str, Outcome)> {
+    let resolved = Resolved { found: found(), key: Some(Key(5)), depth: 2, is_final: false };
+    vec![
+        ("ok", Outcome::Ok { answer: Answer::Done, keys: vec![Key(1), Key(2)] }),
+        ("failed", Outcome::Failed { errno: Errno::ENOENT }),
+        ("need groups", Outcome::NeedGroups),
+        ("stale table", Outcome::StaleTable { table: table() }),
+        ("not now", Outcome::NotNow),
+        ("resolved", Outcome::Resolved { resolved }),
+        ("attached", Outcome::Attached { sole: true, incarnation: 4 }),
+        ("no session", Outcome::NoSession),
+        ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
+    ]
+}
+
+fn peers() -> Vec<(&'static str, Peer)> {
+    vec![
+        ("hello", Peer::Hello),
+        ("hello done", Peer::HelloDone),
+        ("prepare", Peer::Prepare { txn: TXN, work: adopt() }),
+        ("voted no", Peer::Voted { txn: TXN, vote: Vote::No { errno: Errno::ENOTEMPTY } }),
+        ("voted yes", Peer::Voted { txn: TXN, vote: Vote::Yes }),
+        ("decided", Peer::Decided { txn: TXN, commit: true, work: Some(Box::new(Work::Seal { ino: DIR })) }),
+        ("stable", Peer::Stable { txns: vec![TXN] }),
+        ("ask", Peer::Ask { txn: TXN }),
+        (
+            "journal",
+            Peer::Journal {
+                after: Stamp(1),
+                entries: vec![
+                    (STAMP, journal()),
+                    (STAMP, journal_fixed(true)),
+                    (STAMP, journal_fixed(false)),
+                ],
+            },
+        ),
+        ("applied", Peer::Applied { upto: STAMP, synced: true }),
+        ("resend", Peer::Resend { after: STAMP }),
+    ]
+}
+
+fn message(peer: Peer) -> PeerMessage {
+    PeerMessage { from: IslandId(1), incarnation: 2, vector: vec![(IslandId(0), STAMP)], peer }
+}
+
+fn daemon() -> Daemon {
+    Daemon {
+        daemon: 1,
+        cluster: 2,
+        incarnation: 3,
+        pid: 4,
+        up_ms: 5,
+        software: "atoll".to_owned(),
+        data: "/data".to_owned(),
+        addresses: vec!["a:1".to_owned()],
+        links: 6,
+    }
+}
+
+fn summary() -> VolumeSummary {
+    VolumeSummary {
+        id: VolumeId(7),
+        name: "home".to_owned(),
+        table: 1,
+        islands: 3,
+        nodes: vec!["a:1".to_owned(), String::new()],
+        problem: Some("why".to_owned()),
+    }
+}
+
+fn status() -> ControlReply {
+    let island = IslandStatus {
+        island: IslandId(1),
+        normal: true,
+        halted: None,
+        requests: 1,
+        peer_messages: 2,
+        records: 3,
+        loads: 4,
+        checkpoints: 5,
+        sessions: 6,
+        mounts: 7,
+    };
+    let volume = VolumeStatus {
+        volume: summary(),
+        node: NodeId(0),
+        islands: vec![island],
+        others: vec![(NodeId(1), false)],
+        bytes: 8,
+        bytes_available: 9,
+    };
+    let mount = MountStatus {
+        volume: "home".to_owned(),
+        point: "/mnt".to_owned(),
+        calls: 1,
+        requests: 2,
+        one_island: 3,
+        dirs: 4,
+        nodes_known: 5,
+        fuse: vec![FuseCount { operation: "LOOKUP".to_owned(), requests: 6, errors: 7 }],
+        nodes: vec![NodeLink {
+            node: NodeId(1),
+            address: "b:2".to_owned(),
+            islands: vec![IslandId(2)],
+            up: true,
+        }],
+    };
+    ControlReply::Status { daemon: daemon(), volumes: vec![volume], mounts: vec![mount] }
+}
+
+fn controls() -> Vec<(&'static str, Control)> {
+    vec![
+        ("describe", Control::Describe),
+        ("volume", Control::Volume { name: "home".to_owned() }),
+        ("prepare", Control::Prepare { config: Box::new(config()), node: NodeId(1) }),
+        ("activate", Control::Activate { volume: VolumeId(7) }),
+        ("discard", Control::Discard { volume: VolumeId(7) }),
+        ("status", Control::Status),
+        ("trace", Control::Trace { volume: VolumeId(7), ino: FILE }),
+    ]
+}
+
+fn control_replies() -> Vec<(&'static str, ControlReply)> {
+    let trace = Trace {
+        island: IslandId(1),
+        owns: true,
+        skeleton: false,
+        home: true,
+        tree: "/tree".to_owned(),
+        body: Some("/body".to_owned()),
+    };
+    vec![
+        ("done", ControlReply::Done),
+        ("refused", ControlReply::Refused { text: "no".to_owned() }),
+        ("described", ControlReply::Described { daemon: daemon(), volumes: vec![summary()] }),
+        (
+            "volume",
+            ControlReply::Volume {
+                config: Box::new(config()),
+                node: Some(NodeId(1)),
+                from: vec!["a:1".to_owned()],
+            },
+        ),
+        ("status", status()),
+        ("traces", ControlReply::Traces { traces: vec![trace] }),
+    ]
+}
+
+pub fn all() -> Vec<Samples> {
+    let mut requests: Vec<(&str, Request)> = Vec::new();
+    requests.extend(client_ops().into_iter().map(|(name, op)| (name, request(op))));
+    let plain = |op| Request { vector: Vec::new(), caller: Caller::ROOT, ..request(ClientOp::Fs { op }) };
+    requests.extend(ops().into_iter().map(|(name, op)| (name, plain(op))));
+    let mut replies: Vec<(&str, Reply)> = Vec::new();
+    let vector = || vec![(IslandId(1), STAMP)];
+    replies.extend(outcomes().into_iter().map(|(name, outcome)| (name, Reply { vector: vector(), outcome })));
+    replies.extend(answers().into_iter().map(|(name, answer)| {
+        (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
+    }));
+    vec![
+        samples("client_op", 1..=9, client_ops()),
+        samples("op", 1..=25, ops()),
+        samples("request", [], requests),
+        samples("outcome", 1..=9, outcomes()),
+        samples("answer", 1..=10, answers()),
+        samples("reply", [], replies),
+        samples("notice", 1..=2, vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE })]),
+        samples("peer", 1..=10, peers()),
+        samples(
+            "peer_message",
+            [],
+            vec![("hello", message(Peer::Hello)), ("ask", message(Peer::Ask { txn: TXN }))],
+        ),
+        samples("control", 1..=7, controls()),
+        samples("control_reply", 1..=6, control_replies()),
+    ]
+}

@@ -1,0 +1,125 @@
+//! One value of every shape that is written down or sent, with its name in the golden files.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+mod messages;
+mod records;
+
+use atoll_core::{
+    ClockVector, Decode, Encode, Ino, IslandId, Key, Name, NodeId, SessionId, Stamp, Table, Time, TxnId,
+    VolumeId,
+};
+use atoll_posix::{Attr, Found, Kind};
+use atoll_proto::{Ancestor, Inode, NodeConfig, Place, Static, Stub, VolumeConfig, Xattrs};
+use bytes::Bytes;
+
+/// A value's name and bytes.
+pub type Sample = (String, Vec<u8>);
+
+/// All of one golden file.
+pub struct Samples {
+    /// Name of the file, without its ending.
+    pub file: &'static str,
+    pub samples: Vec<Sample>,
+    /// Reads bytes as the type and writes them again.
+    pub again: fn(&[u8]) -> Option<Vec<u8>>,
+    /// First bytes that must be among the samples': the tags of an enum.
+    pub tags: Vec<u8>,
+}
+
+/// Every golden file.
+pub fn all() -> Vec<Samples> {
+    let mut all = records::all();
+    all.extend(messages::all());
+    all
+}
+
+pub fn samples<T: Encode + Decode>(
+    file: &'static str,
+    tags: impl IntoIterator<Item = u8>,
+    values: Vec<(&str, T)>,
+) -> Samples {
+    let samples = values.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
+    let again = |bytes: &[u8]| T::from_slice(bytes).ok().map(|value| value.to_vec());
+    Samples { file, samples, again, tags: tags.into_iter().collect() }
+}
+
+pub const DIR: Ino = Ino::mint(IslandId(2), 0x1234);
+pub const FILE: Ino = Ino::mint(IslandId(1), 0x10);
+pub const STAMP: Stamp = Stamp::new(3, 0x0405);
+pub const TXN: TxnId = TxnId { coordinator: IslandId(4), stamp: STAMP };
+pub const SESSION: SessionId = SessionId(0x5e55_1011);
+pub const TIME: Time = Time { secs: 1_600_000_000, nanos: 123_456_789 };
+
+pub fn name(name: &str) -> Name {
+    Name::new(name.as_bytes()).unwrap()
+}
+
+pub const fn fixed() -> Static {
+    Static { version: STAMP, mode: 0o2755, uid: 1000, gid: 100 }
+}
+
+pub fn place() -> Place {
+    Place { version: STAMP, parent: Ino::ROOT, name: Some(name("dir")) }
+}
+
+pub fn xattrs() -> Xattrs {
+    Xattrs(vec![(Bytes::from_static(b"user.a"), Bytes::from_static(b"1")), ("user.b".into(), Bytes::new())])
+}
+
+pub const fn attr() -> Attr {
+    Attr {
+        ino: FILE,
+        kind: Kind::Regular,
+        mode: 0o644,
+        nlink: 2,
+        uid: 1000,
+        gid: 100,
+        rdev: 0,
+        size: 5000,
+        blocks: 16,
+        atime: TIME,
+        mtime: Time { secs: -1, nanos: 1 },
+        ctime: TIME,
+        btime: TIME,
+    }
+}
+
+pub fn inode() -> Inode {
+    Inode { attr: attr(), target: None, has_xattrs: true, has_acl: false, orphan_of: vec![SESSION] }
+}
+
+pub const fn stub() -> Stub {
+    Stub { key: Key(0xdead_beef), place: STAMP, fixed: fixed(), time: TIME }
+}
+
+pub fn ancestor() -> Ancestor {
+    Ancestor { ino: DIR, key: Key(7), place: place(), fixed: fixed(), xattrs: xattrs() }
+}
+
+pub const fn found() -> Found {
+    Found { attr: attr(), attr_current: true }
+}
+
+pub fn table() -> Table {
+    Table::with_buckets(3, 4)
+}
+
+pub fn vector() -> ClockVector {
+    let mut vector = ClockVector::default();
+    vector.raise(IslandId(1), STAMP);
+    vector
+}
+
+pub fn config() -> VolumeConfig {
+    VolumeConfig {
+        id: VolumeId(7),
+        name: "home".to_owned(),
+        seed: 9,
+        table: table(),
+        nodes: vec![NodeConfig {
+            node: NodeId(0),
+            address: "a:1".to_owned(),
+            islands: vec![IslandId(0), IslandId(1), IslandId(2)],
+        }],
+    }
+}

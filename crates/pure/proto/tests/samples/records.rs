@@ -1,0 +1,180 @@
+//! What outlives a process: records, rows, configurations.
+
+use atoll_core::{Decode, Ino, IslandId, Key, Time};
+use atoll_posix::locks::Locks;
+use atoll_posix::{Kind, LockKind, LockRange};
+use atoll_proto::{
+    BodyChange, Change, Dir, Entry, JournalEntry, Owned, Place, Record, Remembered, Session, Stub, Txn,
+    TxnState, Work,
+};
+use bytes::Bytes;
+
+use super::*;
+
+pub fn locks() -> Locks {
+    let mut locks = Locks::default();
+    let range = |start, end, kind, flock| LockRange { start, end, kind, owner: 5, pid: 99, flock };
+    locks.set(SESSION, &range(10, 20, LockKind::Write, false)).unwrap();
+    locks.set(SESSION, &range(0, u64::MAX, LockKind::Read, true)).unwrap();
+    locks
+}
+
+pub fn owned() -> Owned {
+    Owned {
+        entries: 3,
+        subdirs: 1,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+        btime: Time { secs: 1, nanos: 2 },
+        sealed: None,
+        adopted: Some(TXN),
+    }
+}
+
+pub fn dir() -> Dir {
+    Dir {
+        key: Key(0x0102_0304),
+        place: place(),
+        fixed: fixed(),
+        has_xattrs: true,
+        has_acl: false,
+        below: 2,
+        owned: Some(owned()),
+    }
+}
+
+fn skeleton() -> Dir {
+    let root = Place { parent: Ino::ROOT, name: None, ..place() };
+    Dir { place: root, owned: None, ..dir() }
+}
+
+pub fn entry() -> Entry {
+    Entry { ino: FILE, kind: Kind::Symlink, home: IslandId(1), stub: None }
+}
+
+fn stub_entry() -> Entry {
+    Entry { ino: DIR, kind: Kind::Directory, home: IslandId(1), stub: Some(Box::new(stub())) }
+}
+
+pub fn session() -> Session {
+    let results = vec![
+        (5, Remembered::Done),
+        (6, Remembered::Ino { ino: FILE }),
+        (7, Remembered::Wrote { len: 100, offset: 200 }),
+        (8, Remembered::Removed { orphan: Some(FILE) }),
+        (9, Remembered::Attr { ino: DIR }),
+    ];
+    Session { mount: true, local: false, results, acked: 5, held: vec![FILE] }
+}
+
+fn txn() -> Txn {
+    Txn { state: TxnState::Prepared, partner: IslandId(2), work: adopt() }
+}
+
+pub fn adopt() -> Work {
+    Work::Adopt { dir: ancestor(), time: TIME, chain: vec![ancestor()] }
+}
+
+pub fn journal() -> JournalEntry {
+    JournalEntry::Place { ino: DIR, place: place(), time: TIME }
+}
+
+pub fn journal_fixed(xattrs: bool) -> JournalEntry {
+    JournalEntry::Fixed { ino: DIR, place: place(), fixed: fixed(), xattrs: xattrs.then(super::xattrs) }
+}
+
+fn changes() -> Vec<(&'static str, Change)> {
+    vec![
+        ("inode", Change::Inode { ino: FILE, row: Some(Box::new(inode())) }),
+        ("inode gone", Change::Inode { ino: FILE, row: None }),
+        ("dir", Change::Dir { ino: DIR, row: Some(Box::new(dir())) }),
+        ("entry", Change::Entry { dir: DIR, name: name("n\u{e9}"), row: Some(entry()) }),
+        ("xattrs", Change::Xattrs { ino: FILE, row: Some(xattrs()) }),
+        ("sums", Change::Sums { ino: FILE, first: 3, sums: vec![0, 0x1234_5678] }),
+        ("sums cut", Change::SumsCut { ino: FILE, first: 2, end: 9 }),
+        ("locks", Change::Locks { ino: FILE, row: Some(locks()) }),
+        ("txn", Change::Txn { txn: TXN, row: Some(Box::new(txn())) }),
+        ("session", Change::Session { session: SESSION, row: Some(session()) }),
+        ("result", Change::Result { session: SESSION, seq: 7, acked: 6, result: Remembered::Done }),
+        ("posted", Change::Posted { stamp: STAMP, entry: journal() }),
+        ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
+        ("mint limit", Change::MintLimit { limit: 1 << 20 }),
+        ("incarnation", Change::Incarnation { incarnation: 3 }),
+        ("dirty", Change::Dirty { ino: FILE }),
+        ("stamp", Change::Stamp { stamp: STAMP }),
+        ("held", Change::Held { session: SESSION, ino: FILE, on: true }),
+        ("delivered", Change::Delivered { island: IslandId(3), upto: STAMP }),
+        ("unposted", Change::Unposted { upto: STAMP }),
+    ]
+}
+
+fn bodies() -> Vec<(&'static str, BodyChange)> {
+    vec![
+        ("bytes", BodyChange::Bytes { ino: FILE, offset: 9, bytes: Bytes::from_static(b"some") }),
+        ("extent", BodyChange::Extent { ino: FILE, offset: 4096, len: 1 << 20 }),
+        ("cut", BodyChange::Cut { ino: FILE, len: 77 }),
+        ("zero", BodyChange::Zero { ino: FILE, offset: 1, len: u64::MAX }),
+        ("allocate", BodyChange::Allocate { ino: FILE, offset: 0, len: 5 }),
+        ("drop", BodyChange::Drop { ino: FILE }),
+    ]
+}
+
+/// The payload of a log record.
+fn payload(record: &Record) -> Vec<u8> {
+    let mut payload = Vec::new();
+    let carried: Vec<u8> = record.encode_head(&mut payload).flatten().copied().collect();
+    payload.extend(carried);
+    payload
+}
+
+fn record() -> Samples {
+    let of = |changes: Vec<Change>, bodies: Vec<BodyChange>| payload(&Record { changes, bodies });
+    let plain: Vec<Change> = changes().into_iter().map(|(_, change)| change).collect();
+    let all_bodies: Vec<BodyChange> = bodies().into_iter().map(|(_, change)| change).collect();
+    let samples = vec![
+        ("empty".to_owned(), of(Vec::new(), Vec::new())),
+        ("bodies".to_owned(), of(Vec::new(), [all_bodies.clone(), all_bodies].concat())),
+        ("changes".to_owned(), of(plain, Vec::new())),
+        ("both".to_owned(), of(vec![Change::Dirty { ino: FILE }], vec![BodyChange::Drop { ino: FILE }])),
+    ];
+    let again = |bytes: &[u8]| Record::decode_whole(bytes).ok().map(|record| payload(&record));
+    Samples { file: "record", samples, again, tags: Vec::new() }
+}
+
+pub fn all() -> Vec<Samples> {
+    vec![
+        record(),
+        samples("change", 1..=19, changes()),
+        samples("body_change", 1..=6, bodies()),
+        samples(
+            "inode",
+            [],
+            vec![("file", inode()), ("link", Inode { target: Some("to".into()), ..inode() })],
+        ),
+        samples("dir", [], vec![("owned", dir()), ("skeleton", skeleton())]),
+        samples("entry", [], vec![("file", entry()), ("directory", stub_entry())]),
+        samples("stub", [], vec![("stub", Stub { ..stub() })]),
+        samples("xattrs", [], vec![("two", xattrs()), ("none", Xattrs::default())]),
+        samples("locks", [], vec![("both kinds", locks()), ("none", Locks::default())]),
+        samples(
+            "txn",
+            1..=2,
+            vec![
+                ("prepared", txn()),
+                ("committed", Txn { state: TxnState::Committed, work: Work::Seal { ino: DIR }, ..txn() }),
+            ],
+        ),
+        samples("session", [], vec![("mount", session())]),
+        samples(
+            "journal",
+            1..=2,
+            vec![("place", journal()), ("fixed", journal_fixed(true)), ("no xattrs", journal_fixed(false))],
+        ),
+        samples("sums", [], vec![("chunk", vec![1u32, 0, 0xffff_ffff])]),
+        samples("clock", [], vec![("stamp", STAMP)]),
+        samples("vector", [], vec![("one", vector())]),
+        samples("volume", [], vec![("config", config())]),
+        samples("table", [], vec![("of three", table()), ("doubled", table().doubled())]),
+    ]
+}
