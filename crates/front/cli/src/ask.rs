@@ -7,9 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use atoll_core::IslandId;
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{
-    Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role,
-};
+use atoll_rpc::{Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
 
 /// How long a question may take.
 pub(crate) const QUESTION: Duration = Duration::from_secs(3);
@@ -80,7 +78,11 @@ impl NoAnswer {
 }
 
 /// One attempt: a daemon that is not there is told at once.
-pub(crate) fn try_ask(address: &Address, order: Control, time_max: Duration) -> Result<ControlReply, NoAnswer> {
+pub(crate) fn try_ask(
+    address: &Address,
+    order: Control,
+    time_max: Duration,
+) -> Result<ControlReply, NoAnswer> {
     let (send, receive): (_, Receiver<Heard>) = channel();
     let handler = Arc::new(Asking { order, send: send.into() });
     let greeting = Box::new(|| Hello::new(Role::Tool, None));

@@ -70,13 +70,8 @@ pub(crate) fn attach(
     }
     for other in others {
         let Some(node) = config.nodes.iter().find(|n| n.node == other.node) else { continue };
-        let remote = Remote::new(
-            other.address.clone(),
-            node.islands.clone(),
-            config.id,
-            session,
-            Arc::clone(&later),
-        );
+        let remote =
+            Remote::new(other.address.clone(), node.islands.clone(), config.id, session, Arc::clone(&later));
         for island in &node.islands {
             wires.insert(*island, Arc::clone(&remote) as Arc<dyn Wire>);
         }

@@ -13,12 +13,13 @@ use atoll_control::{ControlStore, DataDir, EmbeddedStore};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, IslandId};
 use atoll_disk::real::RealDisk;
-use atoll_dispatch::{Engine, Net, Report};
+use atoll_dispatch::{Engine, Laying, Net, Report};
 use atoll_island::LinkId;
 use atoll_posix::Kind;
 use atoll_proto::{Notice, PeerMessage, Reply, VolumeConfig};
 use atoll_server::WallClock;
 use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
+use atoll_view::Finding;
 use serde_json::{Value, json};
 
 use crate::node::{open_island, options};
@@ -80,7 +81,11 @@ impl Check {
     pub(crate) fn run(self) -> ExitCode {
         match self.check() {
             Ok(outcome) => {
-                if self.json { say::json(&outcome.json()) } else { outcome.show(self.read) }
+                if self.json {
+                    say::json(&outcome.json())
+                } else {
+                    outcome.show(self.read)
+                }
                 if outcome.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG) }
             }
             Err(why) => {
@@ -125,9 +130,21 @@ impl Check {
                 }
             };
             outcome.recovery(config, island, &report);
+            let engine = Arc::new(engine);
+            // What the node had not laid out yet is laid out, as its next start would do it.
+            let laid = Laying::open(Arc::clone(&engine), options.root, options.devices)
+                .and_then(|mut laying| laying.drain().map(|_| laying));
             if let Err(why) = engine.stop() {
-                outcome.add(config, "opens", Some(island), None, format!("it does not come to rest: {}", why.why));
+                let what = format!("it does not come to rest: {}", why.why);
+                outcome.add(config, "opens", Some(island), None, what);
                 continue;
+            }
+            match laid.and_then(|laying| laying.audit()) {
+                Ok(findings) => findings.into_iter().for_each(|f| outcome.view(config, island, f)),
+                Err(why) => {
+                    let what = format!("its plain tree cannot be compared: {why}");
+                    outcome.add(config, "plain-tree", Some(island), None, what);
+                }
             }
             let rows = read_rows(&engine)?;
             outcome.files += rows.inodes.len() as u64;
@@ -198,7 +215,14 @@ fn read_rows(engine: &Engine<RealDisk>) -> Result<Rows> {
 }
 
 impl Outcome {
-    fn add(&mut self, config: &VolumeConfig, rule: &str, island: Option<IslandId>, ino: Option<Ino>, what: String) {
+    fn add(
+        &mut self,
+        config: &VolumeConfig,
+        rule: &str,
+        island: Option<IslandId>,
+        ino: Option<Ino>,
+        what: String,
+    ) {
         self.wrong.push(Wrong { volume: config.name.clone(), rule: rule.to_owned(), island, ino, what });
     }
 
@@ -212,6 +236,38 @@ impl Outcome {
         for (ino, what) in &report.corrected {
             self.recovered.push(format!("volume {} island {island}: id {ino}: {what}", config.name));
         }
+    }
+
+    /// What is natively not as in the state.
+    fn view(&mut self, config: &VolumeConfig, island: IslandId, finding: Finding) {
+        let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        let (rule, ino, what) = match finding {
+            Finding::MissingName { path, ino } => {
+                ("plain-name", Some(ino), format!("{} is missing", shown(&path)))
+            }
+            Finding::ForeignName { path } => {
+                ("plain-name", None, format!("{} was not put there by Atoll", shown(&path)))
+            }
+            Finding::WrongObject { path, ino } => {
+                ("plain-name", Some(ino), format!("{} is something else than it should be", shown(&path)))
+            }
+            Finding::Attribute { ino, what } => {
+                ("plain-attributes", Some(ino), format!("the {what} of its plain file differs"))
+            }
+            Finding::BodyMissing { ino } => ("body-there", Some(ino), "its bytes are missing".to_owned()),
+            Finding::OrphanBody { path } => {
+                ("body-there", None, format!("{} belongs to no file", shown(&path)))
+            }
+            Finding::ChangedByHand { ino } => (
+                "changed-by-hand",
+                Some(ino),
+                "its plain file was changed by something else than Atoll".to_owned(),
+            ),
+            Finding::NoPath { ino } => {
+                ("skeleton-whole", Some(ino), "nothing leads to it from the root".to_owned())
+            }
+        };
+        self.add(config, rule, Some(island), ino, what);
     }
 
     fn show(&self, read: bool) {

@@ -53,7 +53,9 @@ impl Child {
             return Ok(());
         }
         if said.is_empty() {
-            bail!("The process in the background died without a word.\nTry again with --foreground to see more.");
+            bail!(
+                "The process in the background died without a word.\nTry again with --foreground to see more."
+            );
         }
         bail!("{}", String::from_utf8_lossy(&said))
     }
@@ -62,7 +64,8 @@ impl Child {
 impl Waiting {
     /// All is well: lets the parent end, and lets go of the terminal and of the directory.
     pub(crate) fn ready(&self) -> Result<()> {
-        let null = File::options().read(true).write(true).open("/dev/null").context("/dev/null cannot be opened")?;
+        let null =
+            File::options().read(true).write(true).open("/dev/null").context("/dev/null cannot be opened")?;
         std::env::set_current_dir("/").context("/ cannot be entered")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;

@@ -43,16 +43,18 @@ impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let path = places::absolute_nofollow(&self.path)?;
         let mount = places::mount_of(&path)?.ok_or_else(|| {
-            anyhow!("{} is in no mounted volume of Atoll.\n\"atoll status\" lists what is mounted.", path.display())
+            anyhow!(
+                "{} is in no mounted volume of Atoll.\n\"atoll status\" lists what is mounted.",
+                path.display()
+            )
         })?;
         let inside = path.strip_prefix(&mount.path).expect("the mount was found by it");
         let absolute = Path::new("/").join(inside);
         let names = VolumePath::parse(absolute.as_os_str().as_bytes())
             .map_err(|e| anyhow!("{} cannot be a path of a volume: {e}.", inside.display()))?;
         let socket = places::mount_socket(&mount.path)?;
-        let reply = ask(&socket.address, Control::Volume { name: String::new() }, QUESTION).with_context(|| {
-            format!("The process of the mount {} does not answer", mount.path.display())
-        })?;
+        let reply = ask(&socket.address, Control::Volume { name: String::new() }, QUESTION)
+            .with_context(|| format!("The process of the mount {} does not answer", mount.path.display()))?;
         let ControlReply::Volume { config, from, .. } = reply else { return Err(strange(&socket.address)) };
         let ways: Vec<SocketPlace> =
             from.iter().filter(|a| !a.is_empty()).map(|a| places::reach(a)).collect::<Result<_>>()?;
@@ -70,7 +72,11 @@ impl Explain {
         let steps = walk(&attached, &names);
         attached.stop();
         let report = Report::new(&attached.config, &names, &steps?, &addresses, &path)?;
-        if self.json { say::json(&report.json()) } else { report.show() }
+        if self.json {
+            say::json(&report.json())
+        } else {
+            report.show()
+        }
         Ok(())
     }
 }
@@ -184,7 +190,10 @@ impl Report {
         let of = if is_dir { "" } else { "  (of its directory)" };
         row("key", &format_args!("{:08x}{of}", self.key.0));
         row("bucket", &self.bucket);
-        row("owner", &format_args!("island {}  {}", self.owner, if is_dir { "has its names" } else { "has its name" }));
+        row(
+            "owner",
+            &format_args!("island {}  {}", self.owner, if is_dir { "has its names" } else { "has its name" }),
+        );
         if let Some(home) = self.home {
             row("home", &format_args!("island {home}  has its bytes"));
         }

@@ -88,7 +88,9 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments> {
                     match letter {
                         'o' => options.extend(value.split(',').map(str::to_owned)),
                         't' => {}
-                        _ => bail!("Another mount namespace is not supported.\nUse: nsenter --mount={value} {NAME} ..."),
+                        _ => bail!(
+                            "Another mount namespace is not supported.\nUse: nsenter --mount={value} {NAME} ..."
+                        ),
                     }
                     break;
                 }

@@ -43,9 +43,9 @@ impl MountCommand {
                 let Some(text) = source.to_str() else { bail!("{} names no volume.", source.display()) };
                 (text.parse()?, point)
             }
-            (None, _) => bail!(
-                "The directory to mount on is missing.\nWrite: atoll mount HOST:PORT:/VOLUME DIR"
-            ),
+            (None, _) => {
+                bail!("The directory to mount on is missing.\nWrite: atoll mount HOST:PORT:/VOLUME DIR")
+            }
             (Some(data), [point]) => {
                 let socket = data_socket(data)?;
                 // Kept open for the life of the process: its address may lead through it.

@@ -1,6 +1,7 @@
 //! A mount in this process: checks the mount point, mounts, answers questions about it, waits for its
 //! end.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +15,9 @@ use atoll_server::{Counter, Desk};
 use crate::attach::Attached;
 use crate::files::ClusterFiles;
 use crate::places;
+
+/// Permission bits of a mount point that is made here.
+const POINT_MODE: u32 = 0o755;
 
 /// A mount, and what it is mounted from.
 pub(crate) struct Mount {
@@ -59,9 +63,10 @@ pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
             }
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && make => {
-            std::fs::create_dir(&path).with_context(|| {
-                format!("The mount point {} cannot be made", path.display())
-            })?;
+            std::fs::DirBuilder::new()
+                .mode(POINT_MODE)
+                .create(&path)
+                .with_context(|| format!("The mount point {} cannot be made", path.display()))?;
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             bail!("The mount point {0} does not exist.\nMake it first: mkdir -p {0}", path.display())
@@ -196,6 +201,7 @@ impl Desk for AboutMount {
 }
 
 fn listen(inner: &Arc<Inner>) -> Result<(Listener, places::SocketPlace)> {
+    places::sweep_sockets();
     let place = places::mount_socket(&inner.point)?;
     let shown = vec![format!("unix:{}", place.shown.display())];
     let desk = Counter(AboutMount(Arc::clone(inner), shown));

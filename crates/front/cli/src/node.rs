@@ -1,5 +1,6 @@
 //! A node in this process: data directory, control store, volumes, and where it listens.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +46,7 @@ pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
 pub(crate) fn open_island(folder: &Path, island: IslandId) -> Result<Arc<RealDisk>, VolumeError> {
     let path = folder.join(island.to_string());
     let io = |e| VolumeError::Open(atoll_dispatch::OpenError::Io(island, e));
-    match std::fs::create_dir(&path) {
+    match std::fs::DirBuilder::new().mode(0o700).create(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
         _ => {}
     }
@@ -102,7 +103,11 @@ impl Daemon {
             self.tcp = Some(listener.address().clone());
             listeners.push(listener);
         }
-        listeners.push(Listener::start(&self.socket.address, Arc::clone(&self.node) as _, Options::default())?);
+        listeners.push(Listener::start(
+            &self.socket.address,
+            Arc::clone(&self.node) as _,
+            Options::default(),
+        )?);
         *self.listeners.lock().expect("no panic while it is held") = listeners;
         let counted = Arc::downgrade(&self.listeners);
         self.node.listens(places, move || {
@@ -122,7 +127,10 @@ impl Daemon {
         let failed = self.node.stop();
         match failed.as_slice() {
             [] => Ok(()),
-            all => anyhow::bail!("{}.\nWhat was acknowledged is in the log, and comes back at the next start.", all.join("; ")),
+            all => anyhow::bail!(
+                "{}.\nWhat was acknowledged is in the log, and comes back at the next start.",
+                all.join("; ")
+            ),
         }
     }
 }
@@ -131,6 +139,8 @@ impl Daemon {
 pub(crate) fn random() -> Result<u64> {
     use std::io::Read;
     let mut raw = [0; 8];
-    std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut raw)).context("no random numbers")?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut raw))
+        .context("no random numbers")?;
     Ok(u64::from_le_bytes(raw).max(1))
 }

@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use atoll_rpc::Address;
@@ -13,6 +15,9 @@ use rustix::fs::{Mode, OFlags};
 
 /// The socket of a daemon, in its data directory.
 const SOCKET: &str = "atoll.sock";
+
+/// For so long a socket that nobody serves may be one that is being made.
+const SOCKET_NEW: Duration = Duration::from_secs(60);
 
 /// Type of our mounts in the system's table.
 const TYPE: &str = "fuse.atoll";
@@ -88,6 +93,22 @@ pub(crate) fn mount_socket(point: &Path) -> Result<SocketPlace> {
     socket_in(&runtime_folder()?, &format!("mount-{hash:016x}.sock"))
 }
 
+/// Removes sockets of mounts whose processes were killed.
+pub(crate) fn sweep_sockets() {
+    use std::io::ErrorKind::ConnectionRefused;
+    let Ok(folder) = runtime_folder() else { return };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        // One that is being made refuses, too, for a moment.
+        let age = entry.metadata().and_then(|meta| meta.modified()).map(|at| at.elapsed());
+        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > SOCKET_NEW));
+        let is_dead = || UnixStream::connect(&path).is_err_and(|e| e.kind() == ConnectionRefused);
+        if is_old && is_dead() {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 /// A mount of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountPoint {
@@ -99,14 +120,19 @@ pub(crate) struct MountPoint {
 /// All mounts of ours, in the order in which they were made.
 pub(crate) fn mounts() -> Result<Vec<MountPoint>> {
     let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo cannot be read")?;
-    Ok(table.split(|b| *b == b'\n').filter_map(parse_line).filter(|(_, kind)| kind == TYPE).map(|(m, _)| m).collect())
+    Ok(table
+        .split(|b| *b == b'\n')
+        .filter_map(parse_line)
+        .filter(|(_, kind)| kind == TYPE)
+        .map(|(m, _)| m)
+        .collect())
 }
 
 /// The mount of any type on exactly this path, the topmost.
 pub(crate) fn mounted_at(path: &Path) -> Result<Option<(MountPoint, bool)>> {
     let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo cannot be read")?;
-    let all = table.split(|b| *b == b'\n').filter_map(parse_line).filter(|(m, _)| m.path == path);
-    Ok(all.last().map(|(mount, kind)| (mount, kind == TYPE)))
+    let mut all = table.split(|b| *b == b'\n').filter_map(parse_line).filter(|(m, _)| m.path == path);
+    Ok(all.next_back().map(|(mount, kind)| (mount, kind == TYPE)))
 }
 
 /// The mount of ours that a path is in.

@@ -43,7 +43,8 @@ impl Serve {
         }
         if let (Address::Tcp { port, .. }, Address::Tcp { .. }) = (&tcp, &tcp) {
             for (volume, address) in daemon.node.own_addresses() {
-                let same = address.parse().is_ok_and(|a| matches!(a, Address::Tcp { port: p, .. } if p == *port));
+                let same =
+                    address.parse().is_ok_and(|a| matches!(a, Address::Tcp { port: p, .. } if p == *port));
                 if !same {
                     eprintln!("atoll: volume {volume} has this node at {address}, but it listens on {tcp}.");
                     eprintln!("Its mounts and other nodes will not find it there.");

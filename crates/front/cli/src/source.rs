@@ -24,7 +24,9 @@ impl std::str::FromStr for Source {
             return Ok(Self { hosts, volume: Some(volume) });
         };
         let (path, volume) = rest.rsplit_once(":/").ok_or_else(|| {
-            anyhow!("\"{text}\" names no volume: \":/VOLUME\" is missing.\nWrite unix:/PATH/atoll.sock:/VOLUME.")
+            anyhow!(
+                "\"{text}\" names no volume: \":/VOLUME\" is missing.\nWrite unix:/PATH/atoll.sock:/VOLUME."
+            )
         })?;
         check_volume_name(volume)?;
         let host: Address = format!("unix:{path}").parse()?;
@@ -76,7 +78,10 @@ impl Source {
             [one] => bail!("{one}"),
             [first, ..] => {
                 let first = first.lines().next().unwrap_or_default();
-                bail!("None of the {} nodes answers. The first: {first}\nAre their daemons running? Start one with \"atoll serve\".", down.len())
+                bail!(
+                    "None of the {} nodes answers. The first: {first}\nAre their daemons running? Start one with \"atoll serve\".",
+                    down.len()
+                )
             }
             [] => bail!("No node was named."),
         }
@@ -118,14 +123,17 @@ impl Found {
             .nodes
             .iter()
             .map(|n| {
-                if Some(n.node) == self.node && (n.address.is_empty() || matches!(self.teller, Address::Unix { .. })) {
+                if Some(n.node) == self.node
+                    && (n.address.is_empty() || matches!(self.teller, Address::Unix { .. }))
+                {
                     return Ok((n.node, self.teller.clone()));
                 }
                 if n.address.is_empty() {
                     bail!(
                         "Volume {} is served on one machine only, by process-local node {}.\n\
                         Start it with \"atoll up --listen HOST:PORT\" and ask that address.",
-                        self.config.name, n.node
+                        self.config.name,
+                        n.node
                     );
                 }
                 Ok((n.node, n.address.parse()?))

@@ -67,7 +67,11 @@ impl Status {
             }
         }
         all.ask_others();
-        if self.json { say::json(&all.json()) } else { all.show() }
+        if self.json {
+            say::json(&all.json())
+        } else {
+            all.show()
+        }
         Ok(())
     }
 }
@@ -77,8 +81,12 @@ fn ask_target(target: &str) -> Result<Told> {
     let path = places::absolute(Path::new(target))?;
     if let Some((_, true)) = places::mounted_at(&path)? {
         let socket = mount_socket(&path)?;
-        return told(&socket.address)
-            .map_err(|_| anyhow!("The process of the mount {} does not answer.\nIt was killed, or it is another user's.", path.display()));
+        return told(&socket.address).map_err(|_| {
+            anyhow!(
+                "The process of the mount {} does not answer.\nIt was killed, or it is another user's.",
+                path.display()
+            )
+        });
     }
     if path.is_dir() {
         bail!("{} is not a mount of Atoll.\nNothing is mounted there, or something else is.", path.display());
@@ -112,7 +120,9 @@ impl Collected {
         for told in &self.told {
             for volume in &told.volumes {
                 let nodes = volume.volume.nodes.iter().enumerate();
-                wanted.extend(nodes.filter(|(at, _)| *at != usize::from(volume.node.0)).map(|(_, a)| a.clone()));
+                wanted.extend(
+                    nodes.filter(|(at, _)| *at != usize::from(volume.node.0)).map(|(_, a)| a.clone()),
+                );
             }
             wanted.extend(told.mounts.iter().flat_map(|m| m.nodes.iter().map(|n| n.address.clone())));
         }
@@ -133,7 +143,9 @@ impl Collected {
                     }
                 }
                 Ok(_) => self.down.push((address.clone(), "it answers something else".to_owned())),
-                Err(NoAnswer::Unreachable(why)) => self.down.push((address.clone(), first_line(&why.to_string()))),
+                Err(NoAnswer::Unreachable(why)) => {
+                    self.down.push((address.clone(), first_line(&why.to_string())))
+                }
                 Err(NoAnswer::Unknown(why)) => self.down.push((address.clone(), first_line(&why))),
             }
         }
@@ -146,7 +158,11 @@ impl Collected {
             if daemon.daemon != 0 {
                 say::line(format_args!(
                     "node {:016x}  {}  pid {}  up {up}  start {}  links {}",
-                    daemon.daemon, daemon.addresses.join(" "), daemon.pid, daemon.incarnation, daemon.links
+                    daemon.daemon,
+                    daemon.addresses.join(" "),
+                    daemon.pid,
+                    daemon.incarnation,
+                    daemon.links
                 ));
                 say::line(format_args!("  data   {}", daemon.data));
             } else {
@@ -175,8 +191,11 @@ fn first_line(text: &str) -> String {
 fn show_volume(volume: &VolumeStatus) {
     say::line(format_args!(
         "  volume {}  node {}  table {}  free {} of {}",
-        volume.volume.name, volume.node, volume.volume.table,
-        say::bytes(volume.bytes_available), say::bytes(volume.bytes)
+        volume.volume.name,
+        volume.node,
+        volume.volume.table,
+        say::bytes(volume.bytes_available),
+        say::bytes(volume.bytes)
     ));
     if let Some(problem) = &volume.volume.problem {
         say::line(format_args!("    NOT SERVED: {}", first_line(problem)));
@@ -190,8 +209,14 @@ fn show_volume(volume: &VolumeStatus) {
         let phase = phase(island);
         say::line(format_args!(
             "    island {:<4} {phase:<8} requests {}  records {}  checkpoints {}  peers {}  loads {}  sessions {} ({} mounts)",
-            island.island.to_string(), island.requests, island.records, island.checkpoints, island.peer_messages,
-            island.loads, island.sessions, island.mounts
+            island.island.to_string(),
+            island.requests,
+            island.records,
+            island.checkpoints,
+            island.peer_messages,
+            island.loads,
+            island.sessions,
+            island.mounts
         ));
         if let Some(why) = &island.halted {
             say::line(format_args!("      {why}"));
@@ -211,12 +236,20 @@ fn show_mount(mount: &MountStatus) {
     say::line(format_args!("  mount {}  volume {}", mount.point, mount.volume));
     say::line(format_args!(
         "    operations {}  requests {}  by one island at once {}  directories known {}",
-        mount.calls, mount.requests, say::share(mount.one_island, mount.calls), mount.dirs
+        mount.calls,
+        mount.requests,
+        say::share(mount.one_island, mount.calls),
+        mount.dirs
     ));
     for node in &mount.nodes {
         let islands: Vec<String> = node.islands.iter().map(ToString::to_string).collect();
         let state = if node.up { "connected" } else { "AWAY" };
-        say::line(format_args!("    node {:<3} {state:<9} islands {}  {}", node.node.to_string(), islands.join(","), node.address));
+        say::line(format_args!(
+            "    node {:<3} {state:<9} islands {}  {}",
+            node.node.to_string(),
+            islands.join(","),
+            node.address
+        ));
     }
     let mut fuse: Vec<_> = mount.fuse.iter().collect();
     fuse.sort_by_key(|count| std::cmp::Reverse(count.requests));
@@ -263,9 +296,10 @@ fn volume_json(volume: &VolumeStatus) -> Value {
 }
 
 fn mount_json(mount: &MountStatus) -> Value {
-    let fuse = mount.fuse.iter().map(|c| {
-        json!({ "operation": c.operation, "requests": c.requests, "errors": c.errors })
-    });
+    let fuse = mount
+        .fuse
+        .iter()
+        .map(|c| json!({ "operation": c.operation, "requests": c.requests, "errors": c.errors }));
     let nodes = mount.nodes.iter().map(|n| {
         let islands: Vec<u16> = n.islands.iter().map(|i| i.0).collect();
         json!({ "node": n.node.0, "address": n.address, "islands": islands, "up": n.up })

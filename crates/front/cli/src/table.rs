@@ -75,14 +75,22 @@ impl Show {
             }));
             return Ok(());
         }
-        say::line(format_args!("volume {}  table version {}  {} buckets", config.name, table.version(), table.buckets()));
+        say::line(format_args!(
+            "volume {}  table version {}  {} buckets",
+            config.name,
+            table.version(),
+            table.buckets()
+        ));
         for node in &config.nodes {
             let address = if node.address.is_empty() { "this machine only" } else { &node.address };
             say::line(format_args!("node {}  {address}", node.node));
             for island in &node.islands {
                 let n = share(*island);
                 let part = say::share(n as u64, table.buckets() as u64);
-                say::line(format_args!("  island {island:<4} {n:>6} buckets  {part:>7}", island = island.to_string()));
+                say::line(format_args!(
+                    "  island {island:<4} {n:>6} buckets  {part:>7}",
+                    island = island.to_string()
+                ));
             }
         }
         Ok(())

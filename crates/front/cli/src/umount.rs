@@ -84,9 +84,11 @@ impl Umount {
         if self.lazy {
             command.arg("-z");
         }
-        let done = command.arg("--").arg(point).output().context(
-            "fusermount3 cannot be run.\nInstall package fuse3, or unmount as root",
-        )?;
+        let done = command
+            .arg("--")
+            .arg(point)
+            .output()
+            .context("fusermount3 cannot be run.\nInstall package fuse3, or unmount as root")?;
         if done.status.success() {
             return Ok(());
         }

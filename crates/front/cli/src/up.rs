@@ -37,7 +37,8 @@ impl Up {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
         let stop = crate::signals::block()?;
-        check_volume_name(&self.volume).map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
+        check_volume_name(&self.volume)
+            .map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
         let point = check_point(&self.mount, true)?;
         if std::path::absolute(&self.data)?.starts_with(&point) {
             bail!(
@@ -69,8 +70,11 @@ impl Up {
             }
         };
         let config = volume.config().clone();
-        let found =
-            Found { config: config.clone(), teller: daemon.socket.address.clone(), node: Some(volume.node()) };
+        let found = Found {
+            config: config.clone(),
+            teller: daemon.socket.address.clone(),
+            node: Some(volume.node()),
+        };
         let mut others = found.addresses()?;
         others.retain(|(node, _)| *node != volume.node());
         let alive = Found::alive(&others);

@@ -69,7 +69,8 @@ impl Volume {
 
 impl Create {
     fn run(self) -> Result<()> {
-        check_volume_name(&self.name).map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
+        check_volume_name(&self.name)
+            .map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
         let config = self.config()?;
         self.check_nodes()?;
         self.prepare(&config)?;
@@ -157,7 +158,9 @@ impl Create {
                 Ok(_) => return Err(strange(address)),
                 Err(NoAnswer::Unreachable(_)) if !decided => {
                     self.discard(config, &self.nodes);
-                    bail!("The volume was not made: {address} went away meanwhile.\nTry again when it is back.");
+                    bail!(
+                        "The volume was not made: {address} went away meanwhile.\nTry again when it is back."
+                    );
                 }
                 Err(NoAnswer::Unreachable(why)) => late.push(why.to_string()),
                 Err(NoAnswer::Unknown(why)) => {
@@ -205,7 +208,8 @@ impl List {
             say::line("No volumes.");
         }
         for volume in volumes {
-            let nodes: Vec<&str> = volume.nodes.iter().map(|n| if n.is_empty() { "local" } else { n }).collect();
+            let nodes: Vec<&str> =
+                volume.nodes.iter().map(|n| if n.is_empty() { "local" } else { n }).collect();
             say::line(format_args!("{:<20} {:>4} islands  {}", volume.name, volume.islands, nodes.join(",")));
             if let Some(problem) = &volume.problem {
                 say::line(format_args!("  {problem}"));

@@ -146,7 +146,13 @@ fn nodes_that_refuse_a_volume_leave_it_on_none() {
     let said = bad(["volume", "create", "home", "--nodes", &format!("{a},{b}")]);
     assert!(said.contains("not made") && said.contains("already"), "{said}");
     assert_eq!(common::good(["volume", "list", a]).trim(), "No volumes.");
-    let said = bad(["volume", "create", "twice", "--nodes", &format!("{a},{}", a.replace("127.0.0.1", "localhost"))]);
+    let said = bad([
+        "volume",
+        "create",
+        "twice",
+        "--nodes",
+        &format!("{a},{}", a.replace("127.0.0.1", "localhost")),
+    ]);
     assert!(said.contains("same node"), "{said}");
     let left = std::fs::read_dir(cluster.data(0).join("islands")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "folders are left of a volume that was never made");
@@ -156,13 +162,16 @@ fn nodes_that_refuse_a_volume_leave_it_on_none() {
 fn a_bad_address_or_option_says_how_it_is_written() {
     let scratch = Scratch::new();
     let point = scratch.dir("mnt");
-    for source in ["node1:/home", "node1:7100", "node1:99999:/home", ":7100:/home", "unix:/run/x", "a b:1:/v"] {
+    for source in ["node1:/home", "node1:7100", "node1:99999:/home", ":7100:/home", "unix:/run/x", "a b:1:/v"]
+    {
         let said = bad(["mount", source, text(&point)]);
         assert!(said.contains("Write "), "{source}: {said}");
     }
     let said = bad(["mount", "127.0.0.1:1:/v", text(&point), "-o", "frobnicate"]);
     assert!(said.contains("\"frobnicate\" is not known"), "{said}");
-    for arguments in [["serve", "--data", "d", "--listen", "nowhere"], ["volume", "create", "x", "--nodes", "a"]] {
+    for arguments in
+        [["serve", "--data", "d", "--listen", "nowhere"], ["volume", "create", "x", "--nodes", "a"]]
+    {
         let output = run(arguments);
         assert!(!output.status.success() && !output.stderr.is_empty());
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{Cluster, can_mount, eventually, good, text};
 
 /// Directories directly in the root; each has one below it, and that one another.
-const TOPS: usize = 12;
+const TOPS: usize = 9;
 
 /// Who owns each directory: path below the mount -> node.
 type Owners = BTreeMap<String, usize>;
@@ -76,7 +76,10 @@ fn look(root: &Path, path: &str, owners: &Owners, lost: usize) -> Vec<String> {
         (Ok(()), true) => wrong.push(format!("{what} of /{path} works although its node is gone")),
         (Err(error), _) => wrong.push(format!("{what} of /{path} (lost: {is_lost}): {error}")),
     };
-    expect("listing", list(&dir).map(|names| assert_eq!(names, expected(path), "a listing of /{path} differs")));
+    expect(
+        "listing",
+        list(&dir).map(|names| assert_eq!(names, expected(path), "a listing of /{path} differs")),
+    );
     let read = std::fs::read_to_string(dir.join("file"));
     expect("reading", read.map(|bytes| assert_eq!(bytes, format!("this is {path}"))));
     // A name that is not there: known for certain, or not at all.
@@ -89,12 +92,16 @@ fn look(root: &Path, path: &str, owners: &Owners, lost: usize) -> Vec<String> {
     expect("absence", absent);
     let made = dir.join("made");
     let create = File::options().write(true).create_new(true).mode(0o644).open(&made);
-    expect("making a file", create.and_then(|mut file| file.write_all(b"x")).and_then(|()| std::fs::remove_file(&made)));
+    expect(
+        "making a file",
+        create.and_then(|mut file| file.write_all(b"x")).and_then(|()| std::fs::remove_file(&made)),
+    );
     // A directory that is lost can still be looked at if another node has its stub or needs it to
     // get to what is below: that is how one walks through it.
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     let below = |other: &String| path.is_empty() || other.starts_with(&format!("{path}/"));
-    let is_known = owners[parent] != lost || owners.iter().any(|(other, owner)| below(other) && *owner != lost);
+    let is_known =
+        owners[parent] != lost || owners.iter().any(|(other, owner)| below(other) && *owner != lost);
     match std::fs::metadata(&dir) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => wrong.push(format!("/{path} is no directory any more")),
@@ -124,10 +131,8 @@ fn look_at_all(root: &Path, owners: &Owners, lost: usize) {
 /// Looks at all at once, since what is lost keeps one waiting.
 fn look_once(root: &Path, owners: &Owners, lost: usize) -> Vec<String> {
     std::thread::scope(|scope| {
-        let looks: Vec<_> = owners
-            .keys()
-            .map(|path| scope.spawn(move || look(root, path, owners, lost)))
-            .collect();
+        let looks: Vec<_> =
+            owners.keys().map(|path| scope.spawn(move || look(root, path, owners, lost))).collect();
         looks.into_iter().flat_map(|thread| thread.join().expect("no assertion has failed")).collect()
     })
 }
@@ -146,7 +151,7 @@ fn lose(choose: impl FnOnce(&Owners) -> usize) {
         return;
     }
     let mut cluster = Cluster::new(4);
-    let mount = cluster.mount("mnt", "soft=2");
+    let mount = cluster.mount("mnt", "soft=1");
     let owners = make_tree(&mount.0);
     let lost = choose(&owners);
     assert!(owners.values().any(|owner| *owner == lost), "the node owns something: {owners:?}");
@@ -164,7 +169,7 @@ fn lose(choose: impl FnOnce(&Owners) -> usize) {
     cluster.kill(lost);
     look_at_all(&mount.0, &owners, lost);
     // On a mount that has never seen anything, and knows nothing but paths.
-    let fresh = cluster.mount("fresh", "soft=2");
+    let fresh = cluster.mount("fresh", "soft=1");
     look_at_all(&fresh.0, &owners, lost);
     no_deletion(&fresh.0, &copy);
     drop(fresh);
@@ -176,7 +181,7 @@ fn lose(choose: impl FnOnce(&Owners) -> usize) {
     for path in owners.keys() {
         assert_eq!(list(&mount.0.join(path)).unwrap(), expected(path), "/{path} after the restart");
     }
-    let other = cluster.mount("other", "soft=2");
+    let other = cluster.mount("other", "soft=1");
     for (path, file) in &mut held {
         let mut bytes = String::new();
         file.rewind().unwrap();

@@ -70,7 +70,8 @@ fn a_mount_passes_over_nodes_that_are_down() {
     eventually("a node that was down is connected later", || {
         std::fs::create_dir(mount.path("d")).is_ok() || mount.path("d").is_dir()
     });
-    let status: serde_json::Value = serde_json::from_str(&good(["status", text(&mount.0), "--json"])).unwrap();
+    let status: serde_json::Value =
+        serde_json::from_str(&good(["status", text(&mount.0), "--json"])).unwrap();
     let nodes = status["processes"][0]["mounts"][0]["nodes"].as_array().unwrap();
     assert!(nodes.iter().all(|n| n["up"] == true), "{nodes:?}");
 }
@@ -113,7 +114,13 @@ fn mount_8_finds_its_helper() {
     let failed = run(&[&cluster.source(), text(&point), "-o", "rw,nonsense"]);
     assert_eq!(failed.status.code(), Some(32), "mount(8) calls this a mount failure");
     assert_eq!(run(&[text(&point)]).status.code(), Some(1), "and this incorrect invocation");
-    let done = run(&[&cluster.source(), text(&point), "-s", "-o", "rw,_netdev,nofail,nonsense,x-systemd.idle-timeout=1"]);
+    let done = run(&[
+        &cluster.source(),
+        text(&point),
+        "-s",
+        "-o",
+        "rw,_netdev,nofail,nonsense,x-systemd.idle-timeout=1",
+    ]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(is_mounted(&point));
     std::fs::write(point.join("file"), b"x").unwrap();

@@ -24,6 +24,9 @@ fn what_one_run_wrote_the_next_one_finds() {
     assert!(daemon.wait());
     assert!(!is_mounted(&mnt), "Ctrl-C leaves no mount");
     assert!(!data.join("atoll.sock").exists(), "nor a socket");
+    let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+    assert_eq!(mode(&mnt) & 0o777, 0o755, "a mount point is nobody else's to write to");
+    assert_eq!(mode(&data.join("islands/main")) & 0o777, 0o700);
     let mut daemon = Daemon::up(&data, &mnt, 4);
     assert!(daemon.told("volume").starts_with("main (found"));
     assert_eq!(std::fs::read(mnt.join("a/b/file")).unwrap(), b"kept");
@@ -137,7 +140,9 @@ fn a_lock_of_one_mount_holds_on_the_other() {
         let theirs = waits.join().unwrap();
         assert!(flock(&mine, FlockOperation::NonBlockingLockExclusive).is_err());
         drop(theirs);
-        eventually("a lock goes with its file", || flock(&mine, FlockOperation::NonBlockingLockExclusive).is_ok());
+        eventually("a lock goes with its file", || {
+            flock(&mine, FlockOperation::NonBlockingLockExclusive).is_ok()
+        });
     });
 }
 
@@ -191,7 +196,8 @@ fn explain_names_the_plain_file_and_it_has_the_bytes() {
         std::fs::create_dir_all(one.join("a/b")).unwrap();
         std::fs::write(one.join("a/b/file"), b"plain bytes").unwrap();
         let path = one.join("a/b/file");
-        let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&path), "--json"])).unwrap();
+        let told: serde_json::Value =
+            serde_json::from_str(&good(["explain", text(&path), "--json"])).unwrap();
         let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
         assert_eq!(told["id"].as_u64(), Some(ino));
         assert!(told["skeleton"].as_array().unwrap().contains(&told["owner"]));

@@ -3,8 +3,9 @@
 //! Owns that file and the folder's name; never touches what is in an island's folder. A volume that
 //! is being made has its folder under a hidden name until it is decided.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use atoll_core::{NodeId, VolumeId};
@@ -14,6 +15,9 @@ use atoll_proto::VolumeConfig;
 pub const ISLANDS: &str = "islands";
 
 const MEMBER_FILE: &str = "member.toml";
+
+/// Permission bits of the folders, which only the daemon enters.
+const FOLDER_MODE: u32 = 0o700;
 
 /// Format of `member.toml` that is written and read.
 const FORMAT: i64 = 1;
@@ -38,13 +42,14 @@ pub(crate) fn hidden_folder(data: &Path, id: VolumeId) -> PathBuf {
 /// Makes the folder of a volume that is to be, so that it survives a power cut.
 pub(crate) fn make(data: &Path, config: &VolumeConfig, node: NodeId) -> io::Result<()> {
     let all = data.join(ISLANDS);
-    match std::fs::create_dir(&all) {
+    let make = |path: &Path| DirBuilder::new().mode(FOLDER_MODE).create(path);
+    match make(&all) {
         Ok(()) => sync_dir(data)?,
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e),
     }
     let folder = hidden_folder(data, config.id);
-    std::fs::create_dir(&folder)?;
+    make(&folder)?;
     let text = format!(
         "# Which volume this folder belongs to. Written by atoll. Do not edit it.\n\
          format = {FORMAT}\n\

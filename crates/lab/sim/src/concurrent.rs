@@ -136,7 +136,7 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
         }
         if walked_into_nothing(judge, &p.step.op) {
             // What a kernel finds gone, it looks up again.
-            return got.is_err();
+            return got.is_err() || matches!(p.step.op, Op::Fsync { .. });
         }
         let now = world.now_wall();
         let expected = judge.apply(world, &p.step, &got, now);

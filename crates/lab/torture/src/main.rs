@@ -90,8 +90,9 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Million { files } => {
             let place = Place::new("million")?;
-            let report =
-                million::run(&Million { files, launch: Launch::new(place.path()) }, &mut |line| println!("{line}"))?;
+            let report = million::run(&Million { files, launch: Launch::new(place.path()) }, &mut |line| {
+                println!("{line}")
+            })?;
             println!("{report:#?}");
         }
         Command::Pjdfstest { pattern } => {

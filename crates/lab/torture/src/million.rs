@@ -70,7 +70,11 @@ pub fn run(what: &Million, say: &mut dyn FnMut(&str)) -> Result<Report> {
     report.memory_many = daemon.memory_bytes()?;
     drop_caches()?;
     report.memory_forgotten = settled(&daemon)?;
-    say(&format!("many directories: {} MiB, {} forgotten", report.memory_many >> 20, report.memory_forgotten >> 20));
+    say(&format!(
+        "many directories: {} MiB, {} forgotten",
+        report.memory_many >> 20,
+        report.memory_forgotten >> 20
+    ));
     count_many(&top, dirs)?;
     daemon.stop()?;
     let daemon = what.launch.start()?;
@@ -94,7 +98,11 @@ fn one_directory(daemon: &Daemon, files: u32, report: &mut Report, say: &mut dyn
     report.listed_per_s = f64::from(files) / begun.elapsed().as_secs_f64();
     ensure!(names.len() == files as usize, "{} of {files} names are listed", names.len());
     report.memory_one = daemon.memory_bytes()?;
-    say(&format!("one directory: {:.0} listed a second, {} MiB", report.listed_per_s, report.memory_one >> 20));
+    say(&format!(
+        "one directory: {:.0} listed a second, {} MiB",
+        report.listed_per_s,
+        report.memory_one >> 20
+    ));
     list_while_changing(&dir, files, report)?;
     say(&format!("one directory: {:.0} listed a second while changing", report.listed_changing_per_s));
     let begun = Instant::now();
@@ -121,7 +129,8 @@ fn list_while_changing(dir: &Path, files: u32, report: &mut Report) -> Result<()
             n += 1;
             changes.fetch_add(3, Ordering::Relaxed);
         }
-        (n.saturating_sub(20)..n).try_for_each(|n| Ok(fs::remove_file(dir.join(format!("moved-{thread}-{n}")))?))
+        (n.saturating_sub(20)..n)
+            .try_for_each(|n| Ok(fs::remove_file(dir.join(format!("moved-{thread}-{n}")))?))
     };
     let outcome: Result<()> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2).map(|t| scope.spawn(move || churn(t))).collect();

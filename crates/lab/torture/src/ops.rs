@@ -81,7 +81,9 @@ impl std::fmt::Debug for Op {
             Self::Chmod(path, mode) => write!(f, "chmod {} {mode:o}", p(path)),
             Self::Chown(path, uid, gid) => write!(f, "chown {} {uid}:{gid}", p(path)),
             Self::Times(path, atime, mtime) => write!(f, "times {} {atime} {mtime}", p(path)),
-            Self::SetXattr(path, name, value) => write!(f, "setxattr {} {} {}", p(path), p(name), value.len()),
+            Self::SetXattr(path, name, value) => {
+                write!(f, "setxattr {} {} {}", p(path), p(name), value.len())
+            }
             Self::RemoveXattr(path, name) => write!(f, "removexattr {} {}", p(path), p(name)),
         }
     }
@@ -146,9 +148,10 @@ impl Op {
     /// The file whose bytes it changes.
     pub fn writes(&self) -> Option<&Below> {
         match self {
-            Self::Write(path, ..) | Self::Append(path, _) | Self::Truncate(path, _) | Self::Punch(path, ..) => {
-                Some(path)
-            }
+            Self::Write(path, ..)
+            | Self::Append(path, _)
+            | Self::Truncate(path, _)
+            | Self::Punch(path, ..) => Some(path),
             _ => None,
         }
     }

@@ -98,7 +98,9 @@ fn judge(text: &str, whole: bool) -> Result<Report> {
             (Some(name), Some(result), None) if name.contains("::") && !line.starts_with([' ', '\t']) => {
                 failed = None;
                 match result {
-                    "ok" if expected.contains_key(name) => drop(report.passed_after_all.insert(name.to_owned())),
+                    "ok" if expected.contains_key(name) => {
+                        drop(report.passed_after_all.insert(name.to_owned()))
+                    }
                     "ok" => report.passed += 1,
                     "skipped" => {}
                     _ if expected.contains_key(name) => drop(report.expected.insert(name.to_owned())),

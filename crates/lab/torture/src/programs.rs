@@ -81,7 +81,8 @@ pub fn run_all(
         fs::create_dir(&inside)?;
         fs::create_dir(&outside)?;
         let begun = Instant::now();
-        program(Bench { inside: &inside, outside: &outside, scale }).with_context(|| format!("{name} failed"))?;
+        program(Bench { inside: &inside, outside: &outside, scale })
+            .with_context(|| format!("{name} failed"))?;
         fs::remove_dir_all(&inside).with_context(|| format!("what {name} left cannot be removed"))?;
         say(&format!("{name}: fine, {:.1} s", begun.elapsed().as_secs_f64()));
     }
@@ -198,7 +199,8 @@ fn sqlite(bench: Bench<'_>) -> Result<()> {
             threads.into_iter().map(|t| t.join().expect("no writer panics")).collect()
         });
         writers.into_iter().collect::<Result<Vec<()>>>()?;
-        let said = sql("update t set text = text || 'x'; vacuum; pragma integrity_check; select count(*) from t;")?;
+        let said =
+            sql("update t set text = text || 'x'; vacuum; pragma integrity_check; select count(*) from t;")?;
         let lines: Vec<_> = said.lines().collect();
         ensure!(lines == ["ok", &(rows * 9).to_string()], "{journal}: {said}");
     }
@@ -211,11 +213,17 @@ fn make(bench: Bench<'_>) -> Result<()> {
     let mut main = String::from("#include <stdio.h>\n");
     let mut sum = String::new();
     for at in 0..count {
-        fs::write(bench.inside.join(format!("part{at}.c")), format!("int part{at}(void) {{ return {at}; }}\n"))?;
+        fs::write(
+            bench.inside.join(format!("part{at}.c")),
+            format!("int part{at}(void) {{ return {at}; }}\n"),
+        )?;
         main += &format!("int part{at}(void);\n");
         sum += &format!(" + part{at}()");
     }
-    fs::write(bench.inside.join("main.c"), format!("{main}int main(void) {{ printf(\"%d\\n\", 0{sum}); }}\n"))?;
+    fs::write(
+        bench.inside.join("main.c"),
+        format!("{main}int main(void) {{ printf(\"%d\\n\", 0{sum}); }}\n"),
+    )?;
     let rules = "OBJECTS = $(patsubst %.c,%.o,$(wildcard *.c))\nprogram: $(OBJECTS)\n\tcc -o $@ $^\n\
                  %.o: %.c\n\tcc -c -o $@ $<\n";
     fs::write(bench.inside.join("Makefile"), rules)?;
@@ -273,14 +281,18 @@ fn copy(bench: Bench<'_>) -> Result<()> {
     };
     let (inside, back) = (bench.inside.join("copy"), bench.outside.join("back"));
     run(Command::new("cp").arg("-a").arg(&source).arg(&inside))?;
-    let diff = |one: &Path, two: &Path| run(Command::new("diff").args(["-r", "--no-dereference"]).arg(one).arg(two));
+    let diff =
+        |one: &Path, two: &Path| run(Command::new("diff").args(["-r", "--no-dereference"]).arg(one).arg(two));
     diff(&source, &inside)?;
     run(Command::new("cp").arg("-a").arg(&inside).arg(&back))?;
     diff(&source, &back)?;
     let synced = bench.inside.join("synced");
     let rsync = |from: &Path, to: &Path, more: &[&str]| {
         let slash = |path: &Path| format!("{}/", path.display());
-        run(Command::new("rsync").args(["-aHAX", "--itemize-changes"]).args(more).args([slash(from), slash(to)]))
+        run(Command::new("rsync")
+            .args(["-aHAX", "--itemize-changes"])
+            .args(more)
+            .args([slash(from), slash(to)]))
     };
     rsync(&source, &synced, &[])?;
     diff(&source, &synced)?;

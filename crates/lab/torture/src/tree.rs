@@ -171,7 +171,7 @@ fn xattrs(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
 pub fn differences(left: &Tree, right: &Tree, max: usize) -> Vec<String> {
     let mut found = Vec::new();
     for (path, ours) in left {
-        let name = path.escape_ascii();
+        let name = short(path);
         match right.get(path) {
             None => found.push(format!("{name}: only left: {ours:?}")),
             Some(theirs) if ours != theirs => found.push(format!("{name}: {}", difference(ours, theirs))),
@@ -179,7 +179,7 @@ pub fn differences(left: &Tree, right: &Tree, max: usize) -> Vec<String> {
         }
     }
     for (path, theirs) in right.iter().filter(|(path, _)| !left.contains_key(*path)) {
-        found.push(format!("{}: only right: {theirs:?}", path.escape_ascii()));
+        found.push(format!("{}: only right: {theirs:?}", short(path)));
     }
     let more = found.len().saturating_sub(max);
     found.truncate(max);
@@ -187,6 +187,15 @@ pub fn differences(left: &Tree, right: &Tree, max: usize) -> Vec<String> {
         found.push(format!("and {more} more"));
     }
     found
+}
+
+/// A path to print: the end of a long one.
+fn short(path: &[u8]) -> String {
+    const SHOWN: usize = 120;
+    match path.len() {
+        0..=SHOWN => path.escape_ascii().to_string(),
+        len => format!("...{}", path[len - SHOWN..].escape_ascii()),
+    }
 }
 
 fn difference(left: &Item, right: &Item) -> String {

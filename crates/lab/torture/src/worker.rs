@@ -241,7 +241,13 @@ impl Worker {
                 21..23 => self.draw_remove(),
                 23 => self.draw_rmdir(),
                 24..30 => self.draw_append(),
-                _ => if self.rng.percent(60) { self.draw_remove() } else { self.draw_rmdir() },
+                _ => {
+                    if self.rng.percent(60) {
+                        self.draw_remove()
+                    } else {
+                        self.draw_rmdir()
+                    }
+                }
             };
             if let Some(op) = drawn {
                 return op;
@@ -350,7 +356,8 @@ impl Worker {
         }
         let root = self.rules.root;
         let path = self.some(|_, node| {
-            matches!(node.kind(), FileType::RegularFile | FileType::Directory) && (root || node.mode & 0o200 != 0)
+            matches!(node.kind(), FileType::RegularFile | FileType::Directory)
+                && (root || node.mode & 0o200 != 0)
         })?;
         let node = self.expected.node(&path)?;
         let name = node.xattrs.keys().next().cloned();
@@ -406,7 +413,11 @@ pub fn clear(top: &Path, worker: &mut Worker) -> Result<(), Errno> {
     let names: Vec<Below> = worker.expected.names.keys().rev().cloned().collect();
     for path in names {
         let directory = worker.expected.node(&path).is_some_and(|n| n.kind() == FileType::Directory);
-        if directory { rustix::fs::rmdir(full(top, &path))? } else { rustix::fs::unlink(full(top, &path))? }
+        if directory {
+            rustix::fs::rmdir(full(top, &path))?
+        } else {
+            rustix::fs::unlink(full(top, &path))?
+        }
         let op = if directory { Op::Rmdir(path) } else { Op::Unlink(path) };
         worker.expected.apply(&op);
     }

@@ -77,7 +77,8 @@ fn a_daemon_of_a_user_serves_that_user_and_keeps_true_modes() {
             worker.step(&mount.join("work")).unwrap();
         }
     });
-    run(Command::new("setpriv").args(["--reuid", "nobody", "--clear-groups"]).arg(mount.join("program"))).unwrap();
+    run(Command::new("setpriv").args(["--reuid", "nobody", "--clear-groups"]).arg(mount.join("program")))
+        .unwrap();
     stop(daemon);
     let daemon = start(&launch);
     as_user(owner, || {
@@ -95,7 +96,10 @@ fn a_daemon_of_a_user_serves_that_user_and_keeps_true_modes() {
     stop(daemon);
     let plain = |name: &str| -> Vec<fs::Metadata> {
         let trees = atoll_torture::plain::trees(&launch.data).unwrap();
-        trees.iter().filter_map(|tree: &std::path::PathBuf| fs::metadata(Path::new(tree).join(name)).ok()).collect()
+        trees
+            .iter()
+            .filter_map(|tree: &std::path::PathBuf| fs::metadata(Path::new(tree).join(name)).ok())
+            .collect()
     };
     // The plain file is the daemon's user's, who must be able to read it.
     let found = plain("secret");

@@ -103,6 +103,9 @@ impl Island {
             _ => None,
         };
         let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
+        if is_static {
+            self.nothing_begun_in(ino)?;
+        }
         let owned = dir.owned.as_mut().expect("owned");
         owned.atime = after.atime;
         owned.mtime = after.mtime;
@@ -120,6 +123,12 @@ impl Island {
         self.remember(&mut decision, call, Remembered::Attr { ino });
         self.decide(decision);
         Ok(Step::Later(Later::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
+    }
+
+    /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
+    /// they stay until that is decided.
+    fn nothing_begun_in(&self, dir: Ino) -> Result<(), Stop> {
+        self.txns.in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Changes a directory's static attributes, here and through the journal.
@@ -253,6 +262,7 @@ impl Island {
                 Ok(Step::Decided(done()))
             }
             Node::Dir(mut dir) => {
+                self.nothing_begun_in(ino)?;
                 let now = self.time();
                 dir.owned.as_mut().expect("owned").ctime = now;
                 let (uid, gid) = (dir.fixed.uid, dir.fixed.gid);

@@ -82,6 +82,7 @@ impl Island {
         }
         // Everything put in place before is synced with this checkpoint.
         self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
+        self.syncing_carried = std::mem::take(&mut self.carried);
         let ticket = Ticket(self.next_ticket - 1);
         self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
         self.want_sync();
@@ -106,6 +107,7 @@ impl Island {
         assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
         self.checkpoint = None;
         self.syncing_bodies.clear();
+        self.syncing_carried.clear();
         self.generation += 1;
         self.counters.checkpoints += 1;
         self.state.thaw(self.config.rows_max);

@@ -174,7 +174,8 @@ impl Island {
         }
         let after = self.before_overwriting(ino, overwrites);
         let data = call.data.clone();
-        let op = BodyOp::Write { ino, offset, data, size, attr: body_attr(&attr), old: Some(old) };
+        let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
+        let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
         let then = Then::InPlace { to: ino, offset, len, size };
         let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
         self.body_after(ticket, op, after);
@@ -218,7 +219,9 @@ impl Island {
         let len = bytes.len() as u64;
         self.remember(&mut decision, call, Remembered::Wrote { len, offset });
         let seq = self.decide(decision);
-        let op = BodyOp::Write { ino, offset, data: bytes, size, attr: body_attr(&attr), old: None };
+        self.carried.insert(ino);
+        let (attr, sync_first) = (body_attr(&attr), false);
+        let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
         let ticket = self.ticket(InBody::Changing { ino });
         self.body_after(ticket, op, if dirty { After::Synced(seq) } else { After::Committed(seq) });
         Step::Decided(ok(Answer::Wrote { len, offset }, None))
@@ -269,6 +272,13 @@ impl Island {
         if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) }
     }
 
+    /// Whether the body must be synced before bytes are put in place. A recovery does not do again
+    /// what lies under such bytes; where they are lost too, what is below them must be there.
+    fn sync_first(&mut self, ino: Ino) -> bool {
+        // Bytes that were never synced may be lost in a power cut anyway.
+        !self.fresh.contains(&ino) && (self.carried.remove(&ino) || self.syncing_carried.contains(&ino))
+    }
+
     /// Has a body operation begin when its record is as safe as it must be.
     fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
         match after {
@@ -287,6 +297,8 @@ impl Island {
         self.touched.remove(&ino);
         self.unsynced_bodies.remove(&ino);
         self.syncing_bodies.remove(&ino);
+        self.carried.remove(&ino);
+        self.syncing_carried.remove(&ino);
         let ticket = self.ticket(InBody::Dropping);
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
@@ -367,6 +379,7 @@ impl Island {
             self.gates.leave(ino, Use::Exclusive);
         } else {
             decision.body(BodyChange::Cut { ino, len });
+            self.carried.insert(ino);
             let seq = self.decide(decision);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
@@ -469,6 +482,7 @@ impl Island {
         let attr = row.attr;
         decision.inode(row);
         decision.body(BodyChange::Zero { ino, offset, len });
+        self.carried.insert(ino);
         if grows {
             decision.body(BodyChange::Cut { ino, len: offset + len });
         }
@@ -564,6 +578,7 @@ impl Island {
             to: (to, to_offset, target.size, old),
             len,
             attr: body_attr(&target),
+            sync_first: self.sync_first(to),
         };
         let then = Then::InPlace { to, offset: to_offset, len, size: target.size };
         // Within one file there is one gate.

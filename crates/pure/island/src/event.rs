@@ -201,6 +201,8 @@ pub enum BodyOp {
         attr: BodyAttr,
         /// Present checksums.
         old: Option<BlockSums>,
+        /// What is in place must survive a power cut before it is overwritten.
+        sync_first: bool,
     },
     /// What will the checksum of the block be in which the file is cut? `BodyDone::Edges`.
     SumAfterCut {
@@ -273,6 +275,8 @@ pub enum BodyOp {
         len: u64,
         /// Attributes to make the target with.
         attr: BodyAttr,
+        /// As in `Write`, of the target.
+        sync_first: bool,
     },
     /// Find data or a hole: `BodyDone::Offset`.
     Seek {

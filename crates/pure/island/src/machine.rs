@@ -221,6 +221,11 @@ pub struct Island {
     pub(crate) unsynced_bodies: IdSet<Ino>,
     /// Those that the checkpoint under way will sync.
     pub(crate) syncing_bodies: IdSet<Ino>,
+    /// Files with changes that are done, or done again by a recovery, as their records say, and that
+    /// no body sync has covered.
+    pub(crate) carried: IdSet<Ino>,
+    /// Those of them that the checkpoint under way covers.
+    pub(crate) syncing_carried: IdSet<Ino>,
     pub(crate) recovery: Recovery,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
@@ -268,6 +273,8 @@ impl Island {
             touched: IdSet::default(),
             unsynced_bodies: IdSet::default(),
             syncing_bodies: IdSet::default(),
+            carried: IdSet::default(),
+            syncing_carried: IdSet::default(),
             recovery: Recovery::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
@@ -400,6 +407,12 @@ impl Island {
         if seq == 0 {
             return Some(call);
         }
+        if let Some(to) = self.active.get_mut(&(call.session(), seq)) {
+            // The first one is still under way, perhaps decided already: its answer goes to where
+            // this one came from.
+            *to = (call.link, call.id);
+            return None;
+        }
         let session = self.state.session(call.session()).expect("checked by the caller");
         if seq < session.acked {
             // The client has this result already: nobody waits for another.
@@ -417,10 +430,7 @@ impl Island {
             }
             return None;
         }
-        if self.active.insert((call.session(), seq), (call.link, call.id)).is_some() {
-            // The first one is still under way; its answer goes to where this one came from.
-            return None;
-        }
+        self.active.insert((call.session(), seq), (call.link, call.id));
         Some(call)
     }
 

@@ -231,8 +231,9 @@ impl Island {
                 return Ok(());
             }
             // Changes that this island has seen and the chain has not were not kept here, where
-            // the directory was not known: the chain would bring the old state back.
-            let ahead = clocks.iter().any(|(i, s)| i != self.config.id && theirs(i).unwrap_or_default() < s);
+            // the directory was not known: the chain would bring the old state back. So would one
+            // that this island's own journal has not reached.
+            let ahead = clocks.iter().any(|(i, s)| theirs(i).unwrap_or_default() < s);
             if ahead {
                 self.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
                 return Ok(());

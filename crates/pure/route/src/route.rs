@@ -285,7 +285,7 @@ impl<T> Route<T> {
     }
 
     /// The island that decides a call.
-    fn route(&self, call: &Call<T>) -> Result<IslandId, Errno> {
+    pub(crate) fn route(&self, call: &Call<T>) -> Result<IslandId, Errno> {
         let owner = |dir: Ino| -> Result<IslandId, Errno> {
             self.dirs.get(dir).map(|d| self.config.table.owner(d.key)).ok_or(Errno::ESTALE)
         };

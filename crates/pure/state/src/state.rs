@@ -5,6 +5,7 @@
 use atoll_core::map::{IdMap, IdSet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
@@ -249,8 +250,8 @@ impl State {
 
     /// What `island` may not have of this island's journal, in order.
     pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
-        let after = Stamp(self.delivered(island).0 + 1);
-        self.outbox.range(after..).map(|(stamp, entry)| (*stamp, entry))
+        let behind = (Bound::Excluded(self.delivered(island)), Bound::Unbounded);
+        self.outbox.range(behind).map(|(stamp, entry)| (*stamp, entry))
     }
 
     /// The first entry that is kept of this island's journal.
@@ -360,7 +361,7 @@ impl State {
                 self.delivered_dirty.insert(*island);
             }
             Change::Unposted { upto } => {
-                let rest = self.outbox.split_off(&Stamp(upto.0 + 1));
+                let rest = self.outbox.split_off(&Stamp(upto.0.saturating_add(1)));
                 let gone = std::mem::replace(&mut self.outbox, rest);
                 self.outbox_dirty.extend(gone.into_keys());
             }

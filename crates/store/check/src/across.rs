@@ -58,7 +58,8 @@ impl<'a> Look<'a> {
         let Some(owner) = self.owner(stub.key) else { return };
         let Some(child) = owner.dirs.get(&entry.ino).filter(|child| child.owned.is_some()) else {
             if !self.in_doubt(entry.ino) {
-                let what = format!("\"{shown}\" in {dir} names it, but island {} does not have it", owner.island);
+                let what =
+                    format!("\"{shown}\" in {dir} names it, but island {} does not have it", owner.island);
                 self.found(Rule::DirThere, island, entry.ino, what);
             }
             return;
@@ -69,7 +70,8 @@ impl<'a> Look<'a> {
         if child.fixed.version == stub.fixed.version && child.fixed != stub.fixed {
             self.found(Rule::StubAgrees, island, entry.ino, "its stub has other attributes".to_owned());
         }
-        let says = (child.place.parent, child.place.name.as_ref().map(|n| n.as_bytes().escape_ascii().to_string()));
+        let says =
+            (child.place.parent, child.place.name.as_ref().map(|n| n.as_bytes().escape_ascii().to_string()));
         if child.place.version == stub.place && says != (dir, Some(shown.to_owned())) {
             let what = format!("it stands in {dir} as \"{shown}\", but says that it is elsewhere");
             self.found(Rule::DirNamedOnce, island, entry.ino, what);
@@ -109,7 +111,8 @@ impl<'a> Look<'a> {
             let fixed = there.fixed.version == dir.fixed.version && there.fixed != dir.fixed;
             let place = there.place.version == dir.place.version && there.place != dir.place;
             if fixed || place {
-                let what = format!("it is not as at its owner {}, although at the same version", owner.island);
+                let what =
+                    format!("it is not as at its owner {}, although at the same version", owner.island);
                 self.found(Rule::SkeletonsAgree, rows.island, *ino, what);
             }
         }
@@ -123,7 +126,8 @@ impl<'a> Look<'a> {
         let named = owner.names_of(dir.place.parent).iter().any(|(_, n, e)| n == name && e.ino == ino);
         if !named && !self.in_doubt(ino) {
             let shown = name.as_bytes().escape_ascii();
-            let what = format!("it says that it is \"{shown}\" in {}, where no such name is", dir.place.parent);
+            let what =
+                format!("it says that it is \"{shown}\" in {}, where no such name is", dir.place.parent);
             self.found(Rule::DirNamedOnce, island, ino, what);
         }
     }

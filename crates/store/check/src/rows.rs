@@ -93,7 +93,11 @@ impl Rows {
             }
             RowKey::Meta => self.meta = Meta::from_slice(row)?,
             // Journals and the view's backlog: no rule is about them.
-            RowKey::Outbox(_) | RowKey::Delivered(_) | RowKey::Clock(_) | RowKey::View(_) | RowKey::ViewName(..) => {}
+            RowKey::Outbox(_)
+            | RowKey::Delivered(_)
+            | RowKey::Clock(_)
+            | RowKey::View(_)
+            | RowKey::ViewName(..) => {}
         }
         Ok(())
     }

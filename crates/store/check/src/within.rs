@@ -54,7 +54,11 @@ impl Look<'_> {
             };
             for (cookie, name, entry) in names {
                 if *cookie != cookie_of(self.volume.seed, name.as_bytes()) {
-                    self.found(Rule::CookieOfName, Some(*dir), format!("{} has another's cookie", show(name)));
+                    self.found(
+                        Rule::CookieOfName,
+                        Some(*dir),
+                        format!("{} has another's cookie", show(name)),
+                    );
                 }
                 self.name(*dir, row, name, entry);
                 if entry.kind != Kind::Directory && entry.home == rows.island {
@@ -80,7 +84,11 @@ impl Look<'_> {
         if entry.kind == Kind::Directory {
             if entry.stub.is_some() != row.owned.is_some() {
                 let has = if entry.stub.is_some() { "a" } else { "no" };
-                self.found(Rule::StubThere, Some(dir), format!("the name {shown} of a directory has {has} stub"));
+                self.found(
+                    Rule::StubThere,
+                    Some(dir),
+                    format!("the name {shown} of a directory has {has} stub"),
+                );
             }
             let child = rows.dirs.get(&entry.ino);
             let is_there = |c: &Dir| c.place.parent == dir && c.place.name.as_ref() == Some(name);
@@ -90,7 +98,8 @@ impl Look<'_> {
                 None => row.owned.is_none(),
             };
             if wrong {
-                let what = format!("the name {shown} leads to {}, which says that it is elsewhere", entry.ino);
+                let what =
+                    format!("the name {shown} leads to {}, which says that it is elsewhere", entry.ino);
                 self.found(Rule::DirNamedOnce, Some(dir), what);
             }
             return;
@@ -99,14 +108,19 @@ impl Look<'_> {
             self.found(Rule::StubThere, Some(dir), format!("the name {shown} of a file has a stub"));
         }
         if row.owned.is_none() {
-            self.found(Rule::NamesOwned, Some(dir), format!("it has the name {shown}, but is not owned here"));
+            self.found(
+                Rule::NamesOwned,
+                Some(dir),
+                format!("it has the name {shown}, but is not owned here"),
+            );
         }
         if entry.home != rows.island {
             return;
         }
         match rows.inodes.get(&entry.ino) {
             Some(file) if file.attr.kind != entry.kind => {
-                let what = format!("the name {shown} is of type {:?}, its file {:?}", entry.kind, file.attr.kind);
+                let what =
+                    format!("the name {shown} is of type {:?}, its file {:?}", entry.kind, file.attr.kind);
                 self.found(Rule::KindAgrees, Some(entry.ino), what);
             }
             Some(_) => {}
@@ -166,7 +180,8 @@ impl Look<'_> {
             }
             let count = below.get(ino).copied().unwrap_or(0);
             if count != dir.below {
-                let what = format!("it counts {} directories of the skeleton below, but has {count}", dir.below);
+                let what =
+                    format!("it counts {} directories of the skeleton below, but has {count}", dir.below);
                 self.found(Rule::BelowCounted, Some(*ino), what);
             }
             let has = rows.xattrs.get(ino);
@@ -180,7 +195,11 @@ impl Look<'_> {
         for (what, (says, has)) in [("extended attributes", xattrs), ("an ACL", acl)] {
             if says != has {
                 let (says, has) = (word(says), word(has));
-                self.found(Rule::XattrsAnnounced, Some(ino), format!("it says that it {says} {what}, but it {has}"));
+                self.found(
+                    Rule::XattrsAnnounced,
+                    Some(ino),
+                    format!("it says that it {says} {what}, but it {has}"),
+                );
             }
         }
     }
@@ -195,15 +214,24 @@ impl Look<'_> {
             self.xattrs(*ino, (row.has_xattrs, has.is_some_and(|x| !x.0.is_empty())), (row.has_acl, acl));
             let alive = row.orphan_of.iter().filter(|s| rows.sessions.contains_key(s)).count();
             if row.attr.nlink == 0 && (alive == 0 || alive != row.orphan_of.len()) {
-                let what = format!("it has no name, and of {} that keep it {alive} are known", row.orphan_of.len());
+                let what =
+                    format!("it has no name, and of {} that keep it {alive} are known", row.orphan_of.len());
                 self.found(Rule::OrphanHeld, Some(*ino), what);
             } else if row.attr.nlink > 0 && !row.orphan_of.is_empty() {
-                self.found(Rule::OrphanHeld, Some(*ino), "it has a name, and is kept as if it had none".to_owned());
+                self.found(
+                    Rule::OrphanHeld,
+                    Some(*ino),
+                    "it has a name, and is kept as if it had none".to_owned(),
+                );
             }
         }
         for ino in rows.xattrs.keys() {
             if !rows.inodes.contains_key(ino) && !rows.dirs.contains_key(ino) {
-                self.found(Rule::XattrsAnnounced, Some(*ino), "extended attributes are left of it".to_owned());
+                self.found(
+                    Rule::XattrsAnnounced,
+                    Some(*ino),
+                    "extended attributes are left of it".to_owned(),
+                );
             }
         }
         for (ino, end) in &rows.sums_end {

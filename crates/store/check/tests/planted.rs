@@ -157,7 +157,10 @@ fn what_is_broken_is_found_by_its_rule() {
     planted(Rule::KindAgrees, |w| w.islands[1].inodes.get_mut(&w.in_sub).unwrap().attr.kind = Kind::Fifo);
     planted(Rule::SumsFit, |w| w.islands[0].sums_end.extend([(w.in_root, 3)]));
     planted(Rule::IdMinted, |w| w.islands[0].meta.mint_limit = 16);
-    planted(Rule::XattrsAnnounced, |w| drop(w.islands[0].xattrs.insert(w.in_root, Xattrs::default())));
+    planted(Rule::XattrsAnnounced, |w| {
+        let some = Xattrs(vec![("user.x".into(), "".into())]);
+        w.islands[0].xattrs.insert(w.in_root, some);
+    });
     planted(Rule::XattrsAnnounced, |w| w.islands[0].inodes.get_mut(&w.in_root).unwrap().has_acl = true);
     planted(Rule::OrphanHeld, |w| {
         let orphan = Ino::mint(HERE, 99);

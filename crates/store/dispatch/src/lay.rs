@@ -9,7 +9,7 @@ use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs};
 use atoll_snapshot::SnapshotError;
 use atoll_state::{Miss, RowKey};
-use atoll_view::{Options, Report, Source, View};
+use atoll_view::{Finding, Options, Report, Source, View};
 
 use crate::engine::Engine;
 
@@ -43,7 +43,7 @@ impl<D: Disk> Laying<D> {
     /// Lays what has changed since the last round.
     pub fn round(&mut self) -> io::Result<Report> {
         let engine = &self.engine;
-        if engine.is_halted() || engine.with_island(|i| i.state().view_is_drained()) {
+        if engine.is_halted() || self.is_drained() {
             return Ok(Report::default());
         }
         let (upto, (inos, names)) =
@@ -59,18 +59,31 @@ impl<D: Disk> Laying<D> {
         Ok(report)
     }
 
+    fn is_drained(&self) -> bool {
+        !self.view.is_behind() && self.engine.with_island(|i| i.state().view_is_drained())
+    }
+
     /// Makes what was laid survive a power cut.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settled_ms = self.engine.clock.now().ms;
         self.view.settle()?;
-        self.engine.with_island(|island| island.state_mut().view_settled());
+        // What is to be laid again is kept with all the rest until it was.
+        if !self.view.is_behind() {
+            self.engine.with_island(|island| island.state_mut().view_settled());
+        }
         Ok(())
+    }
+
+    /// Compares the plain tree and the bodies with the state. Everything must have been laid, and
+    /// nothing may change meanwhile.
+    pub fn audit(&self) -> io::Result<Vec<Finding>> {
+        self.view.audit(&crate::whole::WholeState(&self.engine))
     }
 
     /// Lays until nothing waits, and settles: before the island stops.
     pub fn drain(&mut self) -> io::Result<Report> {
         let mut last = Report::default();
-        while !self.engine.is_halted() && !self.engine.with_island(|i| i.state().view_is_drained()) {
+        while !self.engine.is_halted() && !self.is_drained() {
             last = self.round()?;
         }
         self.settle()?;

@@ -119,7 +119,7 @@ impl<D: Disk> Engine<D> {
                 BUFFER.set(buffer);
                 Ok(BodyDone::Done)
             }
-            BodyOp::Write { ino, offset, data, size, attr, old: None } => {
+            BodyOp::Write { ino, offset, data, size, attr, old: None, .. } => {
                 let now = self.clock.now().ms;
                 let done = self.behind.put(&self.bodies, now, (ino, offset, data, size, born(attr)));
                 return self.decided(ticket, done);
@@ -159,15 +159,27 @@ impl<D: Disk> Engine<D> {
         }
     }
 
+    fn sync_body(&self, ino: Ino) -> Result<(), BodyError> {
+        let done = self.settled(ino).and_then(|bodies| bodies.sync(ino));
+        if let Err(error) = &done {
+            // After a failed fsync nothing more is promised.
+            self.halt(&error.to_string());
+        }
+        done
+    }
+
     /// Work on whose result the decision depends.
     fn ask(&self, op: BodyOp) -> Result<BodyDone, BodyError> {
         match op {
             BodyOp::SumsAfter { ino, offset, data, size, old } => {
                 self.settled(ino)?.sums_after(ino, offset, &data, size, &old).map(BodyDone::Sums)
             }
-            BodyOp::Write { ino, offset, data, size, attr, old: Some(old) } => {
+            BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first } => {
                 slow();
                 let bodies = self.settled(ino)?;
+                if sync_first {
+                    self.sync_body(ino)?;
+                }
                 let sums = bodies.sums_after(ino, offset, &data, size, &old)?;
                 bodies.write(ino, offset, &data, size, born(attr))?;
                 Ok(BodyDone::Sums(sums))
@@ -184,10 +196,13 @@ impl<D: Disk> Engine<D> {
                 self.settled(ino)?.allocate(ino, offset, len, keep_size, size, born(attr))?;
                 Ok(BodyDone::Done)
             }
-            BodyOp::Copy { from, to, len, attr } => {
+            BodyOp::Copy { from, to, len, attr, sync_first } => {
                 slow();
                 self.settled(from.0)?;
                 let bodies = self.settled(to.0)?;
+                if sync_first {
+                    self.sync_body(to.0)?;
+                }
                 let mut buffer = BUFFER.take();
                 let source = (from.0, from.1, from.2, from.3.as_slice());
                 let target = (to.0, to.1, to.2, &to.3);
@@ -204,12 +219,7 @@ impl<D: Disk> Engine<D> {
             }
             BodyOp::Sync { ino } => {
                 slow();
-                let done = self.settled(ino).and_then(|bodies| bodies.sync(ino));
-                if let Err(error) = &done {
-                    // After a failed fsync nothing more is promised.
-                    self.halt(&error.to_string());
-                }
-                done.map(|()| BodyDone::Done)
+                self.sync_body(ino).map(|()| BodyDone::Done)
             }
             BodyOp::Read { .. }
             | BodyOp::Write { old: None, .. }

@@ -9,6 +9,9 @@ use atoll_disk::{Disk, FileKind};
 use crate::index::{DirMark, Ours};
 use crate::{LIMBO, NEW_DIR_MODE, Report, Source, Subject, TREE, View, Why, is_absent, is_fatal, join};
 
+/// How often a directory that must go is tried again while it holds something of ours.
+const RETRIES_MAX: u32 = 10;
+
 /// Where a directory is natively.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum At {
@@ -288,6 +291,9 @@ impl<D: Disk> View<D> {
         match m {
             // What it holds is not ours; so is it from now on.
             Move::Away { ino } => {
+                if why == Why::NotEmpty && self.waits_for_ours(*ino)? {
+                    return Ok(());
+                }
                 self.lose(*ino);
                 self.index.forget_dir(*ino)?;
                 report.conflict(Subject::Id(*ino), why);
@@ -301,6 +307,25 @@ impl<D: Disk> View<D> {
             }
         }
         Ok(())
+    }
+
+    /// A directory that is to go holds something of ours, which the state must have taken away since
+    /// these changes were listed: it is tried again with the next ones. True unless that was often.
+    fn waits_for_ours(&mut self, ino: Ino) -> io::Result<bool> {
+        let tried = self.tried_before.get(&ino).copied().unwrap_or(0);
+        let Some(path) = self.path(ino)? else { return Ok(false) };
+        if tried >= RETRIES_MAX {
+            return Ok(false);
+        }
+        for (name, _) in self.disk.list(&path)? {
+            if let Some(stat) = self.look(&join(&path, &name))?
+                && self.index.ours(stat.ino)?.is_some()
+            {
+                self.again.insert(ino, tried + 1);
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn detach(&mut self, ino: Ino, touched: &mut HashSet<Ino>) -> io::Result<()> {

@@ -200,7 +200,12 @@ impl<D: Disk> View<D> {
                 }
                 match self.index.ours(holder.ino)? {
                     Some(Ours::File(other)) if holder.kind != FileKind::Directory => {
-                        self.replace(&body, &path, ino)?;
+                        match self.replace(&body, &path, ino) {
+                            Err(error) if is_absent(&error) => {
+                                return self.remove_name(dir, name, false, touched, restat, report);
+                            }
+                            done => done?,
+                        }
                         restat.insert(other);
                     }
                     _ => {
@@ -210,6 +215,11 @@ impl<D: Disk> View<D> {
                 }
             }
             Err(error) if is_absent(&error) => {
+                // The state has gone on since it was asked: the body was there, and is dropped. What
+                // had the name before must not keep it, because its id may be forgotten in this round.
+                if self.look(&body)?.is_none() {
+                    return self.remove_name(dir, name, false, touched, restat, report);
+                }
                 report.conflict(subject(), Why::NoParent);
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use atoll_posix::Kind;
 use crate::attributes::Want;
 use crate::files::{Prepared, Wanted};
 use crate::index::{DirMark, FileMark};
-use crate::{Report, Source, Subject, View, Whole, Why, is_fatal, join};
+use crate::{Report, Source, Subject, View, Whole, Why, is_absent, is_fatal, join};
 
 /// What one laying works on.
 #[derive(Default)]
@@ -39,7 +39,10 @@ impl<D: Disk> View<D> {
     /// is in the report.
     pub fn lay(&mut self, inos: &[Ino], names: &[(Ino, Name)], source: &dyn Source) -> io::Result<Report> {
         let mut work = Work::default();
-        self.sort_out(inos, names, source, &mut work)?;
+        self.tried_before = std::mem::take(&mut self.again);
+        let mut inos = inos.to_vec();
+        inos.extend(self.tried_before.keys());
+        self.sort_out(&inos, names, source, &mut work)?;
         let dirs: Vec<Ino> = work.dirs.iter().copied().collect();
         let mut moves = Vec::new();
         for ino in dirs {
@@ -56,7 +59,13 @@ impl<D: Disk> View<D> {
         for (dir, name, ino) in std::mem::take(&mut work.links) {
             let native = work.files[&ino].stat.ino;
             let Work { touched, restat, report, .. } = &mut work;
+            let met = report.conflicts.len();
             let done = self.link_name(dir, &name, (ino, native), touched, restat, report);
+            if report.conflicts.get(met).is_some_and(|c| c.why == Why::NoParent) && source.dir(dir)?.is_none()
+            {
+                // It went with all that was in it.
+                report.conflicts.truncate(met);
+            }
             refused(done, Subject::Name(dir, name), report)?;
         }
         self.finish_files(source, &mut work)?;
@@ -155,8 +164,11 @@ impl<D: Disk> View<D> {
     fn finish_files(&mut self, source: &dyn Source, work: &mut Work) -> io::Result<()> {
         for (ino, file) in std::mem::take(&mut work.files) {
             work.restat.remove(&ino);
-            let done = self.finish_file(&file, source, &mut work.report);
-            refused(done, Subject::Id(ino), &mut work.report)?;
+            match self.finish_file(&file, source, &mut work.report) {
+                // Dropped since it was prepared: the record that did it is laid next.
+                Err(error) if is_absent(&error) && source.inode(ino)?.is_none() => {}
+                done => refused(done, Subject::Id(ino), &mut work.report)?,
+            }
         }
         for ino in std::mem::take(&mut work.gone) {
             work.restat.remove(&ino);

@@ -80,6 +80,10 @@ pub struct View<D: Disk> {
     moved: HashSet<Ino>,
     /// Files that the index has with more native objects than one.
     remade: HashSet<Ino>,
+    /// Directories that could not go yet, and how often that was tried: again with the next laying.
+    again: HashMap<Ino, u32>,
+    /// The same before this laying.
+    tried_before: HashMap<Ino, u32>,
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
@@ -119,6 +123,8 @@ impl<D: Disk> View<D> {
             paths: HashMap::new(),
             moved: HashSet::new(),
             remade: HashSet::new(),
+            again: HashMap::new(),
+            tried_before: HashMap::new(),
             settled_once: false,
             index_was_lost,
         };
@@ -130,6 +136,12 @@ impl<D: Disk> View<D> {
     /// names are left where they were.
     pub const fn index_was_lost(&self) -> bool {
         self.index_was_lost
+    }
+
+    /// Something must be laid again although nothing has changed since: directories that still held
+    /// what a later change takes away. Until it was, what was given to [`View::lay`] must be kept.
+    pub fn is_behind(&self) -> bool {
+        !self.again.is_empty()
     }
 
     /// Removes what a crash left in limbo and nothing knows of: links in the making, and new

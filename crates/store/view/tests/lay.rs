@@ -4,10 +4,12 @@ mod common;
 
 use std::sync::Arc;
 
+use atoll_body::Bodies;
 use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_disk::real::RealDisk;
 use atoll_disk::sim::{Fault, SimDisk};
+use atoll_posix::Kind;
 use atoll_proto::{Dir, Entry, Inode, Xattrs};
 use atoll_view::{Conflict, Finding, Report, Source, Why};
 use bytes::Bytes;
@@ -112,6 +114,97 @@ fn attributes_that_come_while_a_directory_is_laid_go_when_they_are_removed() {
         model.dirs.get_mut(&dir).unwrap().has_xattrs = false;
         lay(&mut view, &model).unwrap();
         assert_eq!(disk.xattrs(b"tree/d").unwrap(), [], "changed after look {looks}");
+    }
+}
+
+#[test]
+fn a_directory_goes_although_what_was_in_it_is_told_later() {
+    for settles in [false, true] {
+        let disk = Arc::new(SimDisk::new(1));
+        let (bodies, mut view) = open(&disk, true).unwrap();
+        let mut model = Model::default();
+        let dir = model.mkdir(Ino::ROOT, &name(b"dir")).unwrap();
+        let below = model.mkdir(dir, &name(b"below")).unwrap();
+        let file = model.create(dir, &name(b"file"), Kind::Regular).unwrap();
+        bodies.ensure(file, None).unwrap();
+        lay(&mut view, &model).unwrap();
+        for gone in [(dir, b"file".as_slice()), (dir, b"below"), (Ino::ROOT, b"dir")] {
+            assert!(model.remove(gone.0, &name(gone.1)));
+        }
+        model.drop_bodies(&bodies).unwrap();
+        let mut conflicts = view.lay(&[dir], &[(Ino::ROOT, name(b"dir"))], &model).unwrap().conflicts;
+        assert!(view.is_behind());
+        if settles {
+            view.settle().unwrap();
+        }
+        conflicts.extend(view.lay(&[file], &[(dir, name(b"file"))], &model).unwrap().conflicts);
+        conflicts.extend(view.lay(&[below], &[(dir, name(b"below"))], &model).unwrap().conflicts);
+        assert_eq!((conflicts, view.is_behind()), (Vec::new(), false));
+        assert_eq!(disk.list(b"tree").unwrap(), []);
+    }
+}
+
+/// A state in which a file is removed while it is laid: when it was looked at, and then a directory.
+struct Drops<'a> {
+    model: &'a Model,
+    bodies: &'a Bodies<SimDisk>,
+    ino: Ino,
+    looked: std::cell::Cell<bool>,
+    dropped: std::cell::Cell<bool>,
+}
+
+impl Source for Drops<'_> {
+    fn inode(&self, ino: Ino) -> std::io::Result<Option<Inode>> {
+        if ino != self.ino {
+            return self.model.inode(ino);
+        }
+        self.looked.set(true);
+        if self.dropped.get() { Ok(None) } else { self.model.inode(ino) }
+    }
+    fn dir(&self, ino: Ino) -> std::io::Result<Option<Dir>> {
+        if self.looked.get() && !self.dropped.replace(true) {
+            self.bodies.drop_body(self.ino)?;
+        }
+        self.model.dir(ino)
+    }
+    fn entry(&self, dir: Ino, name: &Name) -> std::io::Result<Option<Entry>> {
+        self.model.entry(dir, name)
+    }
+    fn xattrs(&self, ino: Ino) -> std::io::Result<Option<Xattrs>> {
+        self.model.xattrs(ino)
+    }
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_takes_a_name_leaves_the_name_to_nobody() {
+    for existed in [false, true] {
+        let disk = Arc::new(SimDisk::new(1));
+        let (bodies, mut view) = open(&disk, true).unwrap();
+        let mut model = Model::default();
+        let dir = model.mkdir(Ino::ROOT, &name(b"dir")).unwrap();
+        let (old, new) = (name(b"old"), name(b"new"));
+        let first = model.create(dir, &old, Kind::Regular).unwrap();
+        bodies.ensure(first, None).unwrap();
+        lay(&mut view, &model).unwrap();
+        model.settled();
+        let second = model.create(dir, &new, Kind::Regular).unwrap();
+        bodies.ensure(second, None).unwrap();
+        if existed {
+            lay(&mut view, &model).unwrap();
+            model.settled();
+        }
+        assert!(model.rename((dir, &new), (dir, &old)));
+        model.drop_bodies(&bodies).unwrap();
+        let (mut inos, names) = model.lists();
+        inos.push(dir);
+        let (looked, dropped) = (false.into(), false.into());
+        let drops = Drops { model: &model, bodies: &bodies, ino: second, looked, dropped };
+        view.lay(&inos, &names, &drops).unwrap();
+        assert!(drops.dropped.get());
+        assert!(model.remove(dir, &old));
+        let report = lay(&mut view, &model).unwrap();
+        assert_eq!(report.conflicts, [], "existed: {existed}");
+        assert_eq!(disk.list(b"tree/dir").unwrap(), [], "existed: {existed}");
     }
 }
 

@@ -132,8 +132,7 @@ impl Daemon {
     /// `atoll up`, with a volume of so many islands.
     pub fn up(data: &Path, mount: &Path, islands: u16) -> Self {
         let islands = islands.to_string();
-        let arguments =
-            ["up", "--data", text(data), "--mount", text(mount), "--islands", islands.as_str()];
+        let arguments = ["up", "--data", text(data), "--mount", text(mount), "--islands", islands.as_str()];
         Self::start(arguments, "stop")
     }
 

@@ -1,6 +1,6 @@
 //! What outlives a process: records, rows, configurations.
 
-use atoll_core::{Decode, Ino, IslandId, Key, Time};
+use atoll_core::{Ino, IslandId, Key, Time};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Kind, LockKind, LockRange};
 use atoll_proto::{

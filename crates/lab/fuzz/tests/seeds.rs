@@ -1,0 +1,218 @@
+//! The corpora: for each target a folder of small inputs, made from one value of every shape.
+//!
+//! `ATOLL_BLESS=1 cargo test -p atoll-fuzz --test seeds` writes the ones that are missing.
+
+#[path = "../../../pure/proto/tests/samples/mod.rs"]
+mod samples;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use atoll_core::{Encode, Ino, IslandId, Name, SessionId, VolumeId};
+use atoll_fuzz::TARGETS;
+use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
+use atoll_rpc::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Kind, Reason, Role};
+use atoll_state::RowKey;
+use atoll_state::state::Meta;
+
+/// Most bytes that all corpora together may have.
+const BYTES_MAX: u64 = 200 << 10;
+
+type Seeds = BTreeMap<String, Vec<u8>>;
+
+struct Raw<'a>(&'a [u8]);
+
+impl Encode for Raw<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+    }
+}
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus")
+}
+
+/// The samples of one golden file.
+fn of(file: &str) -> Vec<(String, Vec<u8>)> {
+    let all = samples::all().into_iter().find(|samples| samples.file == file).expect(file);
+    all.samples.into_iter().map(|(name, bytes)| (name.replace(' ', "-"), bytes)).collect()
+}
+
+fn one(file: &str) -> Vec<u8> {
+    of(file).swap_remove(0).1
+}
+
+fn hello() -> Vec<u8> {
+    let role = Role::Client { volume: VolumeId(7), session: SessionId(0x5e55_1011) };
+    Hello::new(role, Some(ClusterId(5))).to_vec()
+}
+
+fn goodbye() -> Vec<u8> {
+    Goodbye { reason: Reason::Malformed, text: "why".to_owned() }.to_vec()
+}
+
+fn frame_of(kind: Kind, meta: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_head(VERSION_HIGHEST, kind, IslandId(1), 9, &Raw(meta), payload, true, &mut out).unwrap();
+    out.extend_from_slice(payload);
+    out
+}
+
+fn frames() -> Seeds {
+    let hello = frame_of(Kind::Hello, &hello(), b"");
+    let ok = frame_of(Kind::HelloOk, &HelloOk::new(ClusterId(5), DaemonId(6), 7).to_vec(), b"");
+    let request = frame_of(Kind::Request, &one("request"), b"some bytes");
+    let reply = frame_of(Kind::Reply, &one("reply"), &[7; 300]);
+    let others = [(Kind::Notice, "notice"), (Kind::Peer, "peer_message"), (Kind::Control, "control")];
+    let others: Vec<u8> = others.iter().flat_map(|(kind, file)| frame_of(*kind, &one(file), b"")).collect();
+    let bye = frame_of(Kind::Goodbye, &goodbye(), b"");
+    // Larger than what is put together in the small buffer.
+    let large = frame_of(Kind::Reply, &one("reply"), &[0x5a; 20_000]);
+    let seed = |how: u8, parts: &[&[u8]]| [&[how, 1, 2][..], &parts.concat()].concat();
+    [
+        ("greeting", seed(1, &[&hello])),
+        ("answer", seed(0, &[&ok, &bye])),
+        ("work", seed(7, &[&request, &reply, &others, &bye])),
+        ("unmended", seed(3, &[&request, &others])),
+        ("large", seed(7, &[&large, &request])),
+        ("early", seed(1, &[&request])),
+    ]
+    .map(|(name, bytes)| (name.to_owned(), bytes))
+    .into()
+}
+
+fn messages() -> Seeds {
+    let files = [
+        (0, "request"),
+        (1, "reply"),
+        (2, "notice"),
+        (3, "peer_message"),
+        (4, "control"),
+        (5, "control_reply"),
+    ];
+    let mut seeds = Seeds::new();
+    for (kind, file) in files {
+        for (name, bytes) in of(file) {
+            seeds.insert(format!("{file}-{name}"), [&[kind], &bytes[..]].concat());
+        }
+    }
+    let before_peer =
+        samples::samples("peer_before", [], vec![("hello", atoll_proto::Peer::Hello)]).samples[0].1.len();
+    let mut head = one("peer_message");
+    head.truncate(head.len() - before_peer);
+    for (name, bytes) in of("peer") {
+        seeds.insert(format!("peer-{name}"), [&[3], &head[..], &bytes].concat());
+    }
+    seeds.insert("hello".to_owned(), [&[6], &hello()[..]].concat());
+    seeds.insert(
+        "hello_ok".to_owned(),
+        [&[7], &HelloOk::new(ClusterId(5), DaemonId(6), 7).to_vec()[..]].concat(),
+    );
+    seeds.insert("goodbye".to_owned(), [&[8], &goodbye()[..]].concat());
+    seeds
+}
+
+fn records() -> Seeds {
+    let mut seeds: Seeds = of("record").into_iter().collect();
+    for (name, change) in of("change") {
+        // One change, no bodies.
+        seeds.insert(
+            format!("change-{name}"),
+            [&1u32.to_le_bytes()[..], &change, &0u32.to_le_bytes()].concat(),
+        );
+    }
+    seeds
+}
+
+fn rows() -> Seeds {
+    let name = Name::new(b"n").unwrap();
+    let ino = samples::FILE;
+    let keys = [
+        (RowKey::Inode(ino), "inode"),
+        (RowKey::Dir(Ino::ROOT), "dir"),
+        (RowKey::Entry(Ino::ROOT, 99, name.clone()), "entry"),
+        (RowKey::Xattrs(ino), "xattrs"),
+        (RowKey::Sums(ino, 0), "sums"),
+        (RowKey::Locks(ino), "locks"),
+        (RowKey::Txn(samples::TXN), "txn"),
+        (RowKey::Session(samples::SESSION), "session"),
+        (RowKey::Outbox(samples::STAMP), "journal"),
+        (RowKey::Delivered(IslandId(1)), "clock"),
+        (RowKey::Clock(IslandId(2)), "clock"),
+    ];
+    let seed = |key: &RowKey, row: &[u8]| {
+        let key = key.to_bytes();
+        [&[key.len() as u8], &key[..], row].concat()
+    };
+    let mut seeds = Seeds::new();
+    for (i, (key, file)) in keys.iter().enumerate() {
+        for (name, row) in of(file) {
+            seeds.insert(format!("{i:02}-{file}-{name}"), seed(key, &row));
+        }
+    }
+    let meta = Meta { seq: 7, mint_limit: 1 << 20, incarnation: 3, stamp: samples::STAMP, clean: true };
+    seeds.insert("meta".to_owned(), seed(&RowKey::Meta, &meta.to_vec()));
+    seeds.insert("view".to_owned(), seed(&RowKey::View(ino), b""));
+    seeds.insert("view-name".to_owned(), seed(&RowKey::ViewName(Ino::ROOT, name), b""));
+    seeds
+}
+
+fn segments() -> Seeds {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../store/log/tests/golden/segment_v1.bin");
+    let mut segment = std::fs::read(golden).unwrap();
+    let used = segment.iter().rposition(|b| *b != 0).unwrap() + 100;
+    segment.truncate(used);
+    let with = |how: u8| [&[how], &segment[..]].concat();
+    [("golden".to_owned(), with(0)), ("mended".to_owned(), with(1))].into()
+}
+
+fn texts() -> (Seeds, Seeds) {
+    let node = "format = 1\nnode = \"00000000000000ab\"\ncluster = \"ffffffffffffffff\"\n\
+                created = \"2026-11-21T09:30:00Z\"\nincarnation = 7\n";
+    let newer = "format = 12\nnode = { uuid = 1 }\n[more]\nx = 1\n";
+    let sources = ["node1:7100,[fd00::2]:7101:/home", "node1:/home", "10.0.0.3:7102", "unix:/run/a.sock"];
+    let text = |i: usize, text: &str| (i.to_string(), text.as_bytes().to_vec());
+    (
+        [node, newer].iter().enumerate().map(|(i, t)| text(i, t)).collect(),
+        sources.iter().enumerate().map(|(i, t)| text(i, t)).collect(),
+    )
+}
+
+fn all() -> BTreeMap<&'static str, Seeds> {
+    let (node_files, sources) = texts();
+    let volumes = of("volume").into_iter().chain(of("table")).collect();
+    [
+        ("frame", frames()),
+        ("message", messages()),
+        ("record", records()),
+        ("volume", volumes),
+        ("segment", segments()),
+        ("row", rows()),
+        ("node_file", node_files),
+        ("source", sources),
+    ]
+    .into()
+}
+
+#[test]
+fn every_target_has_seeds_of_every_shape_and_they_are_few_bytes() {
+    let all = all();
+    let mut bytes = 0;
+    for (target, run) in TARGETS {
+        let folder = corpus().join(target);
+        for (name, seed) in &all[target] {
+            run(seed);
+            let path = folder.join(name);
+            if std::env::var_os("ATOLL_BLESS").is_some_and(|v| v == "1") {
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(&path, seed).unwrap();
+            }
+            assert_eq!(std::fs::read(&path).ok().as_ref(), Some(seed), "{}", path.display());
+        }
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            bytes += entry.unwrap().metadata().unwrap().len();
+        }
+    }
+    atoll_fuzz::forget_node_file();
+    assert!(bytes <= BYTES_MAX, "the corpora have {bytes} bytes");
+}
