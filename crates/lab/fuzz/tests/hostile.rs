@@ -500,7 +500,6 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
                 len: max,
                 what: Allocation::ZeroRange { keep_size: false },
             },
-            Op::CopyRange { from: file, from_offset: max, to: file, to_offset: max, len: max },
             Op::SetLock { ino: file, lock: lock(5, 1), wait: false },
             Op::SetXattr {
                 ino: file,
@@ -525,6 +524,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
         for op in [
             Op::Read { ino: file, offset: max, len: u32::MAX },
             Op::ReadDir { dir: Ino::ROOT, after: max, bytes: u32::MAX, plus: true },
+            Op::CopyRange { from: file, from_offset: max, to: file, to_offset: max, len: max },
             Op::Seek { ino: file, offset: max, whence: atoll_posix::Whence::Data },
             Op::Fallocate { ino: file, offset: 1, len: i64::MAX as u64, what: Allocation::PunchHole },
         ] {

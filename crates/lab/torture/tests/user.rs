@@ -47,7 +47,7 @@ fn can_mount() -> bool {
 
 #[test]
 fn a_daemon_of_a_user_serves_that_user_and_keeps_true_modes() {
-    if !ready("daemon of a user", &["fusermount3", "setfattr"]) || !can_mount() {
+    if !ready("daemon of a user", &["fusermount3", "setfattr"]) || false {
         return;
     }
     let owner = user("nobody").unwrap();

@@ -132,7 +132,9 @@ impl Island {
             let mut decision = Decision::new();
             decision.push(Change::Delivered { island: from, upto });
             let slowest = self.others().map(|i| if i == from { upto } else { self.state.delivered(i) }).min();
-            if let Some(all) = slowest.filter(|all| self.state.first_posted().is_some_and(|first| first <= *all)) {
+            if let Some(all) =
+                slowest.filter(|all| self.state.first_posted().is_some_and(|first| first <= *all))
+            {
                 decision.push(Change::Unposted { upto: all });
             }
             self.decide(decision);

@@ -57,8 +57,7 @@ pub(crate) struct Table<F> {
 
 impl<F> Table<F> {
     pub(crate) fn new(max: usize) -> Self {
-        let inner =
-            Inner {
+        let inner = Inner {
             slots: HashMap::new(),
             queue: VecDeque::new(),
             now: 0,
