@@ -528,6 +528,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
             Op::Seek { ino: file, offset: max, whence: atoll_posix::Whence::Data },
             Op::Fallocate { ino: file, offset: 1, len: i64::MAX as u64, what: Allocation::PunchHole },
         ] {
+            eprintln!("{op:?}");
             assert!(peer.fs(op.clone()).is_some(), "{op:?}");
         }
         for op in [
@@ -535,6 +536,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
             ClientOp::SkeletonAttr { ino: Ino(max) },
             ClientOp::Skeleton { parent: Ino(max), name: name(b"x") },
         ] {
+            eprintln!("{op:?}");
             assert!(peer.ask(root_owner(), op.clone()).is_some(), "{op:?}");
         }
     });

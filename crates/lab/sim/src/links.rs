@@ -54,6 +54,11 @@ impl World {
         self.nodes[island].engine.is_some()
     }
 
+    /// Breaks a link in a while.
+    pub fn break_later(&mut self, conn: usize, in_us: u64) {
+        self.schedule(in_us, Happening::Break { conn });
+    }
+
     /// Breaks a link.
     pub fn break_conn(&mut self, conn: usize) {
         let now = self.now_us();

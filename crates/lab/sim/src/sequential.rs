@@ -83,8 +83,9 @@ fn disturb(world: &mut World) {
         let island = world.rng.index(world.nodes.len());
         world.kill(island, Fault::ProcessDeath);
     }
-    if world.rng.percent(5) {
+    if world.rng.percent(12) {
         let conn = world.rng.index(world.conns.len());
-        world.break_conn(conn);
+        let pause = world.rng.below(4_000);
+        world.break_later(conn, pause);
     }
 }

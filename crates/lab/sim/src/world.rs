@@ -97,6 +97,9 @@ pub(crate) struct Node {
 /// Something that will happen.
 #[derive(Debug)]
 pub(crate) enum Happening {
+    Break {
+        conn: usize,
+    },
     Open {
         conn: usize,
     },
@@ -318,6 +321,7 @@ impl World {
                     route.call(now_ms, &caller, *op, data, token, out);
                 });
             }
+            Happening::Break { conn } => self.break_conn(conn),
             Happening::Open { conn } => self.open_conn(conn),
             Happening::Opened { conn, generation } => self.opened(conn, generation),
             Happening::Closed { conn, generation } => self.closed(conn, generation),
