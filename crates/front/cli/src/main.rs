@@ -31,7 +31,7 @@ const LINES_MAX: usize = 3;
 
 /// One POSIX file tree out of the disks of several machines.
 #[derive(Debug, Parser)]
-#[command(name = "atoll", version, about, max_term_width = 100)]
+#[command(name = "atoll", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

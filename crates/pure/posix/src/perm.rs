@@ -11,8 +11,10 @@ use crate::attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
 use crate::errno::Errno;
 use atoll_core::Time;
 
-/// Largest length of a file in bytes: `loff_t` is signed.
-pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// Largest length of a file in bytes: 16 TiB less a block, what ext4 takes and every other native file
+/// system that bodies lie on. A length is decided before the body gets it; one that the body cannot
+/// get would stop the island, and stop it again whenever it recovers.
+pub const FILE_BYTES_MAX: u64 = (1 << 44) - 4096;
 
 /// Nanoseconds that a `Time` may hold, exclusive.
 const NANOS_PER_SEC: u32 = 1_000_000_000;

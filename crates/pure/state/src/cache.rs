@@ -292,8 +292,10 @@ impl Names {
         after: u64,
         seen: &'a Cell<u64>,
     ) -> Option<(impl Iterator<Item = (u64, &'a Name, &'a Entry)>, bool)> {
-        let from = after.checked_add(1)?;
-        if !self.knows(from) && self.known.1 != u64::MAX {
+        let from = after.saturating_add(1);
+        // What is known may begin behind `from`: a listing that went on in the middle brought it.
+        let to_the_end = self.known.0 <= from && self.known.1 == u64::MAX;
+        if !self.knows(from) && !to_the_end {
             return None;
         }
         self.hot.set(true);
@@ -351,5 +353,39 @@ impl Names {
     /// Names that differ from the snapshot.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::{Ino, IslandId};
+    use atoll_posix::Kind;
+
+    fn entry() -> Entry {
+        Entry { ino: Ino(20), kind: Kind::Regular, home: IslandId(0), stub: None }
+    }
+
+    #[test]
+    fn a_listing_that_went_on_in_the_middle_does_not_hide_what_comes_before() {
+        let mut names = Names::unknown();
+        let seen = Cell::new(0);
+        names.load(700, Name::new(b"last").unwrap(), Some(entry()));
+        names.loaded(501, u64::MAX);
+        assert_eq!(names.after(500, &seen).map(|(rows, eof)| (rows.count(), eof)), Some((1, true)));
+        assert!(names.after(499, &seen).is_none(), "the name at 500 may be in the snapshot");
+        assert!(names.after(0, &seen).is_none(), "a short list");
+    }
+
+    #[test]
+    fn nothing_is_behind_the_last_cookie() {
+        let seen = Cell::new(0);
+        let mut names = Names::unknown();
+        assert!(names.after(u64::MAX, &seen).is_none());
+        names.loaded(u64::MAX, u64::MAX);
+        assert_eq!(names.after(u64::MAX, &seen).map(|(rows, eof)| (rows.count(), eof)), Some((0, true)));
+        assert!(names.after(0, &seen).is_none());
+        let of_new = Names::of_new();
+        assert_eq!(of_new.after(u64::MAX, &seen).map(|(rows, eof)| (rows.count(), eof)), Some((0, true)));
     }
 }
