@@ -11,7 +11,7 @@
 //! it. Before a handler does something slow, the thread hands its reading role to another
 //! ([`atoll_handover`]), so that no frame waits behind a slow one.
 //!
-//! The layout of frames is in `docs/formats/rpc.md`.
+//! The layout of frames is in `docs/FORMATS.md`.
 
 pub mod address;
 pub mod frame;

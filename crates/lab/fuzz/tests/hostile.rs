@@ -521,7 +521,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
             }
         }
         // A size that the native file system may take or not, and what goes with it.
-        for size in [1 << 44, 1 << 50, 1 << 60, i64::MAX as u64, 0] {
+        for size in [1 << 40, 1 << 44, 1 << 50, 1 << 60, i64::MAX as u64, 0] {
             let set = SetAttr { size: Some(size), ..SetAttr::default() };
             let outcome = peer.fs(Op::SetAttr { ino: file, set });
             assert!(outcome.is_some(), "size {size}");
@@ -543,6 +543,10 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
         ] {
             assert!(peer.ask(root_owner(), op.clone()).is_some(), "{op:?}");
         }
+        // The largest that is allowed, the body can have.
+        let set = SetAttr { size: Some(atoll_posix::perm::FILE_BYTES_MAX), ..SetAttr::default() };
+        let outcome = peer.fs(Op::SetAttr { ino: file, set });
+        assert!(matches!(outcome, Some(Outcome::Ok { .. })), "{outcome:?}");
     });
 }
 

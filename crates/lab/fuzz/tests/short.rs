@@ -6,7 +6,7 @@ use std::path::Path;
 use atoll_fuzz::{TARGETS, forget_node_file};
 
 /// Changed inputs of each target.
-const ROUNDS: u64 = 150_000;
+const ROUNDS: u64 = 100_000;
 /// Those that go through the file system.
 const SLOW_ROUNDS: u64 = 5_000;
 /// Longest input.

@@ -118,13 +118,20 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// A name of it stands somewhere that is newer than what it knows: the journal is on its way.
+    fn was_moved_since(&self, ino: Ino, dir: &Dir) -> bool {
+        let names = self.by_id.values().flat_map(|rows| rows.names.values().flatten());
+        let mut stubs = names.filter(|(_, _, e)| e.ino == ino).filter_map(|(_, _, e)| e.stub.as_ref());
+        stubs.any(|stub| stub.place > dir.place.version)
+    }
+
     /// The directory's name stands where it says, if the island that has it is among these.
     fn has_its_name(&mut self, island: IslandId, ino: Ino, dir: &Dir) {
         let (Some(name), true) = (&dir.place.name, ino != Ino::ROOT) else { return };
         let parent = self.by_id.values().find_map(|rows| Some(rows.dirs.get(&dir.place.parent)?.key));
         let Some(owner) = parent.and_then(|key| self.owner(key)) else { return };
         let named = owner.names_of(dir.place.parent).iter().any(|(_, n, e)| n == name && e.ino == ino);
-        if !named && !self.in_doubt(ino) {
+        if !named && !self.in_doubt(ino) && !self.was_moved_since(ino, dir) {
             let shown = name.as_bytes().escape_ascii();
             let what =
                 format!("it says that it is \"{shown}\" in {}, where no such name is", dir.place.parent);

@@ -131,6 +131,17 @@ fn a_whole_state_has_nothing_wrong() {
 }
 
 #[test]
+fn a_rename_that_its_directory_has_not_heard_of_yet_is_nothing_wrong() {
+    let mut world = World::new();
+    let (_, called, entry) = &mut world.islands[0].names.get_mut(&Ino::ROOT).unwrap()[0];
+    *called = name("renamed");
+    entry.stub.as_mut().unwrap().place = Stamp::new(1, 5);
+    let cookie = cookie_of(SEED, b"renamed");
+    world.islands[0].names.get_mut(&Ino::ROOT).unwrap()[0].0 = cookie;
+    assert_eq!(check(&world.volume, &world.islands), []);
+}
+
+#[test]
 fn one_island_alone_is_not_blamed_for_what_others_know() {
     for keep in 0..2 {
         let mut world = World::new();

@@ -1,6 +1,6 @@
 //! The bytes of segments and records. Touches no disk; takes any bytes without a panic.
 //!
-//! Layouts stand in `docs/formats/log.md`.
+//! Layouts stand in `docs/FORMATS.md`.
 
 use crate::{Identity, Position};
 

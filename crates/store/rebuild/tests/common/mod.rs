@@ -355,8 +355,11 @@ impl Served {
             xattrs: self.xattrs(ino),
         };
         all.insert(shown.to_owned(), thing);
+        if !is_dir {
+            return;
+        }
         let mut after = 0;
-        while is_dir {
+        loop {
             let list = self.op(Op::ReadDir { dir: ino, after, bytes: 1 << 16, plus: false }, &[]).unwrap().0;
             let Answer::Entries { entries, eof } = list else { panic!() };
             for entry in &entries {
