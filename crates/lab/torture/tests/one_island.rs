@@ -26,7 +26,8 @@ fn counts(daemon: &Daemon) -> Counts {
     let status: Value = serde_json::from_str(&atoll(&["status", "--json", "--data", data]).unwrap()).unwrap();
     let process = &status["processes"][0];
     let mount = &process["mounts"][0];
-    let number = |of: &Value, field: &str| of[field].as_u64().unwrap_or_else(|| panic!("no {field}: {status}"));
+    let number =
+        |of: &Value, field: &str| of[field].as_u64().unwrap_or_else(|| panic!("no {field}: {status}"));
     let islands = process["volumes"][0]["islands"].as_array().unwrap();
     Counts {
         calls: number(mount, "calls"),
@@ -70,8 +71,12 @@ fn an_operation_on_a_file_or_directory_asks_one_island_once() {
         assert!(calls >= 400, "only {calls} calls were counted");
         assert_eq!(after.one_island - before.one_island, calls, "{before:?} {after:?}");
         assert_eq!(after.requests - before.requests, calls, "{before:?} {after:?}");
-        let asked: Vec<u64> =
-            after.seen.iter().filter(|(island, n)| before.seen[*island] + 20 < **n).map(|(i, _)| *i).collect();
+        let asked: Vec<u64> = after
+            .seen
+            .iter()
+            .filter(|(island, n)| before.seen[*island] + 20 < **n)
+            .map(|(i, _)| *i)
+            .collect();
         assert_eq!(asked.len(), 1, "all of this is one island's: {before:?} {after:?}");
         used.extend(asked);
     }

@@ -46,7 +46,7 @@ const STATE: &[u8] = b"state.redb";
 const STATE_NEW: &[u8] = b"state.redb.rebuild";
 /// Folder in the tree that takes in what was between two places.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
-/// Most things that [`Summary::left_out`] lists; all are counted.
+/// Most things that a summary lists as left out; all are counted.
 pub const LEFT_OUT_MAX: usize = 1000;
 
 /// How a volume is rebuilt.
