@@ -13,6 +13,7 @@ mod mounting;
 mod node;
 mod papers;
 mod places;
+mod rebuild;
 mod say;
 mod serve;
 mod signals;
@@ -57,6 +58,8 @@ enum Command {
     Explain(explain::Explain),
     /// Look for damage in the data directory of a stopped node
     Check(check::Check),
+    /// Make a volume's state anew from its plain trees alone, after it was lost or damaged
+    Rebuild(rebuild::Rebuild),
     /// Print completions for a shell
     Completions(papers::Completions),
     /// Write the manual pages
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Table(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Check(command) => return command.run(),
+        Command::Rebuild(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

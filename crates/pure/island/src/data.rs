@@ -591,6 +591,9 @@ impl Island {
     // -------------------------------------------------------------------- fsync
 
     pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
+        if self.state.inode(ino)?.is_none() && self.state.dir(ino)?.is_none() {
+            return Err(Errno::ESTALE.into());
+        }
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if self.unsynced_bodies.contains(&ino)

@@ -1,0 +1,158 @@
+//! `atoll rebuild`: a volume's state made anew from the plain trees of its islands alone.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use atoll_control::{ControlStore, DataDir, EmbeddedStore};
+use atoll_disk::real::RealDisk;
+use atoll_rebuild::{Options, Progress, Summary, rebuild};
+use serde_json::json;
+
+use crate::node::{open_island, options};
+use crate::say;
+
+/// How often progress is shown.
+const SHOWN_EVERY: Duration = Duration::from_millis(200);
+
+/// Arguments of `atoll rebuild`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rebuild {
+    /// The data directory; its daemon must not run. All islands of the volume must lie in it
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Name of the volume
+    #[arg(long, default_value = "main")]
+    volume: String,
+    /// Do it. Without this, only what would be done is said
+    #[arg(long)]
+    yes: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Rebuild {
+    pub(crate) fn run(self) -> Result<()> {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let dir = DataDir::open(&self.data)?;
+        let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
+        let Some(config) = store.volumes()?.into_iter().find(|v| v.name == self.volume) else {
+            bail!(
+                "There is no volume {} in {}.\nSee: atoll volume list --data {0}",
+                self.volume,
+                self.data.display()
+            );
+        };
+        let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
+        if !self.yes {
+            bail!(
+                "This makes a new state of volume {} from the files in {}/*/tree.\n\
+                 The old state and logs are set aside, not removed; ids of directories change.\n\
+                 To do it: atoll rebuild --data {} --volume {0} --yes",
+                self.volume,
+                folder.display(),
+                self.data.display(),
+            );
+        }
+        let mut islands = BTreeMap::new();
+        for island in config.islands() {
+            if !folder.join(island.to_string()).is_dir() {
+                bail!(
+                    "Island {island} of volume {} is not in {}.\nAll islands are needed at once: put the folders of \
+                     all nodes into one data directory.",
+                    self.volume,
+                    folder.display(),
+                );
+            }
+            islands.insert(island, open_island(&folder, island)?);
+        }
+        let common = RealDisk::open(&folder).with_context(|| format!("cannot open {}", folder.display()))?;
+        let node = options(&dir, dir.identity().incarnation);
+        let options =
+            Options { root: node.root, devices: node.devices, log: node.log, common: Some(Arc::new(common)) };
+        let mut shown = Shown { at: Instant::now(), quiet: self.json || !std::io::stderr().is_terminal() };
+        let summary = rebuild(&config, &islands, &options, &mut |progress| shown.show(&progress))?;
+        shown.end();
+        if self.json {
+            say::json(&as_json(&summary))
+        } else {
+            show(&summary)
+        }
+        Ok(())
+    }
+}
+
+/// A line of progress that is written over.
+struct Shown {
+    at: Instant,
+    quiet: bool,
+}
+
+impl Shown {
+    fn show(&mut self, progress: &Progress) {
+        if self.quiet || self.at.elapsed() < SHOWN_EVERY {
+            return;
+        }
+        self.at = Instant::now();
+        let text = match progress {
+            Progress::Scanned { dirs, files, .. } => format!("{dirs} directories, {files} files found"),
+            Progress::Read { files, of_files, bytes } => {
+                format!("{files} of {of_files} files read, {}", say::bytes(*bytes))
+            }
+            Progress::Laid { island } => format!("island {island} is in place"),
+        };
+        let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+    }
+
+    fn end(&self) {
+        if !self.quiet {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn show(summary: &Summary) {
+    say::line(format_args!(
+        "{} directories, {} files, {} names, {}: rebuilt.",
+        summary.dirs,
+        summary.files,
+        summary.names,
+        say::bytes(summary.bytes)
+    ));
+    say::line(format_args!("The old state is set aside with the ending .old-{}.", summary.set_aside));
+    for (count, what) in [
+        (summary.adopted, "files that were put there by hand are part of it now"),
+        (summary.moved, "files lay on another island than their directory and were moved"),
+        (summary.nameless, "bodies have no name; they stay among the bodies"),
+        (summary.left_out_count, "things could not be taken in"),
+    ] {
+        if count > 0 {
+            say::line(format_args!("{count} {what}"));
+        }
+    }
+    for left in &summary.left_out {
+        say::line(format_args!("  left out: {left:?}"));
+    }
+    for why in &summary.not_laid {
+        say::line(format_args!("  not laid: {why}"));
+    }
+}
+
+fn as_json(summary: &Summary) -> serde_json::Value {
+    json!({
+        "dirs": summary.dirs,
+        "files": summary.files,
+        "names": summary.names,
+        "bytes": summary.bytes,
+        "adopted": summary.adopted,
+        "moved": summary.moved,
+        "rescued": summary.rescued,
+        "nameless": summary.nameless,
+        "left_out": summary.left_out_count,
+        "set_aside": summary.set_aside,
+    })
+}
