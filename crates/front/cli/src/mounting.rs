@@ -37,15 +37,14 @@ struct Inner {
 pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
     let path = places::absolute(point)?;
     if let Some((mount, true)) = places::mounted_at(&path)? {
-        let dead = std::fs::metadata(&path).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
-        if !dead {
-            let volume = mount.source.strip_prefix("atoll:").unwrap_or(&mount.source);
-            bail!(
-                "{} is mounted already: volume {volume}.\nUnmount it first: atoll umount {}",
-                path.display(),
-                path.display()
-            );
+        // Not `stat`, which the kernel may answer for the dead from what it kept.
+        let dead = rustix::fs::statvfs(&path).is_err_and(|e| e == rustix::io::Errno::NOTCONN);
+        if dead {
+            // One of ours: it is cleared away when the new one is made.
+            return Ok(path);
         }
+        let volume = mount.source.strip_prefix("atoll:").unwrap_or(&mount.source);
+        bail!("{0} is mounted already: volume {volume}.\nUnmount it first: atoll umount {0}", path.display());
     }
     match std::fs::metadata(&path) {
         Ok(meta) if !meta.is_dir() => {

@@ -378,7 +378,11 @@ fn report_conflicts(report: &atoll_view::Report) {
 pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
     /// Bytes that stay free on a large disk.
     const RESERVE_BYTES: u64 = 256 << 20;
+    /// Rows that an island may keep in any case.
+    const ROWS_MIN: usize = 1000;
     let space = disk.space().map_or(0, |s| s.bytes);
+    // All islands of a node share its memory.
+    let here = config.nodes.iter().find(|n| n.islands.contains(&island)).map_or(1, |n| n.islands.len().max(1));
     Setup {
         volume: config.id,
         island: Config {
@@ -389,7 +393,7 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
             root_mode: 0o755,
             root_uid: options.owner.0,
             root_gid: options.owner.1,
-            rows_max: options.rows_max,
+            rows_max: (options.rows_max / here).max(ROWS_MIN),
             reserve_bytes: RESERVE_BYTES.min(space / 32),
         },
         log: options.log,

@@ -177,7 +177,8 @@ fn stopped_in_order(what: &Kill9, workers: &mut [Worker], check: bool, summary: 
     }
     let shown = plain::mounted(daemon.mount())?;
     daemon.stop()?;
-    let wrong = plain::compare(&shown, &what.launch.data, summary.compared == 0)?;
+    // Times of access may be those of the laying after a kill: `docs/design/001-cluster-volume.md`.
+    let wrong = plain::compare(&shown, &what.launch.data, false)?;
     summary.compared += 1;
     ensure!(wrong.is_empty(), "mount (left) and plain trees (right) differ:\n{}", wrong.join("\n"));
     if check { run_check(&what.launch, summary) } else { Ok(()) }

@@ -29,6 +29,8 @@ pub(crate) const PATIENCE_MS: u64 = 10_000;
 pub(crate) const HELLO_MS: u64 = 2_000;
 /// Records between two checkpoints, in changed rows.
 const CHECKPOINT_ROWS: usize = 40_000;
+/// Changed rows are memory too: a checkpoint does not wait for more than may stay. But not for fewer.
+const CHECKPOINT_ROWS_MIN: usize = 5_000;
 /// Milliseconds between two checkpoints, if anything has changed.
 const CHECKPOINT_MS: u64 = 10_000;
 /// Milliseconds after which what nobody has synced is synced.
@@ -709,7 +711,7 @@ impl Island {
         let dirty = self.state.dirty_len();
         let due =
             self.now.ms >= self.checkpoint_ms + CHECKPOINT_MS && self.state.seq() > self.state.meta().seq;
-        if dirty >= CHECKPOINT_ROWS || due {
+        if dirty >= CHECKPOINT_ROWS.min(self.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
             self.begin_checkpoint();
         }
         self.continue_checkpoint();
