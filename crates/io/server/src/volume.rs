@@ -382,7 +382,8 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
     const ROWS_MIN: usize = 1000;
     let space = disk.space().map_or(0, |s| s.bytes);
     // All islands of a node share its memory.
-    let here = config.nodes.iter().find(|n| n.islands.contains(&island)).map_or(1, |n| n.islands.len().max(1));
+    let here =
+        config.nodes.iter().find(|n| n.islands.contains(&island)).map_or(1, |n| n.islands.len().max(1));
     Setup {
         volume: config.id,
         island: Config {
