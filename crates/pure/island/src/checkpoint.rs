@@ -110,6 +110,7 @@ impl Island {
         self.syncing_carried.clear();
         self.generation += 1;
         self.counters.checkpoints += 1;
-        self.state.thaw(self.config.rows_max);
+        self.state.thaw();
+        self.state.sweep(self.config.rows_max);
     }
 }

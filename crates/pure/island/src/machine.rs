@@ -29,6 +29,8 @@ pub(crate) const PATIENCE_MS: u64 = 10_000;
 pub(crate) const HELLO_MS: u64 = 2_000;
 /// Records between two checkpoints, in changed rows.
 const CHECKPOINT_ROWS: usize = 40_000;
+/// Time between two looks at which rows in memory are unused.
+const SWEEP_MS: u64 = 1_000;
 /// Changed rows are memory too: a checkpoint does not wait for more than may stay. But not for fewer.
 const CHECKPOINT_ROWS_MIN: usize = 5_000;
 /// Milliseconds between two checkpoints, if anything has changed.
@@ -231,6 +233,7 @@ pub struct Island {
     pub(crate) recovery: Recovery,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
+    swept_ms: u64,
     hidden: VecDeque<Call>,
     pub(crate) counters: Counters,
 }
@@ -280,6 +283,7 @@ impl Island {
             recovery: Recovery::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
+            swept_ms: now.ms,
             hidden: VecDeque::new(),
             counters: Counters::default(),
             config,
@@ -715,6 +719,10 @@ impl Island {
             self.begin_checkpoint();
         }
         self.continue_checkpoint();
+        if self.now.ms >= self.swept_ms + SWEEP_MS {
+            self.swept_ms = self.now.ms;
+            self.state.sweep(self.config.rows_max);
+        }
         let now = self.now.ms;
         let (ready, waiting) = std::mem::take(&mut self.retry_at).into_iter().partition(|(at, _)| *at <= now);
         self.retry_at = waiting;

@@ -328,9 +328,10 @@ impl Names {
         }
     }
 
-    /// A sweep passes: lets go of what is clean and unused; true if nothing is left.
-    pub fn sweep(&mut self) -> bool {
-        if !self.hot.replace(false) {
+    /// A sweep passes: lets go of what is clean and unused; true if nothing is left. A directory that
+    /// was used itself stays as it is, up to `whole_max` names.
+    pub fn sweep(&mut self, whole_max: usize) -> bool {
+        if !self.hot.replace(false) || self.rows.len() > whole_max {
             let before = self.rows.len();
             self.rows.retain(|_, slot| !slot.cold());
             if self.rows.len() != before || self.rows.is_empty() {
@@ -375,6 +376,25 @@ mod tests {
         assert_eq!(names.after(500, &seen).map(|(rows, eof)| (rows.count(), eof)), Some((1, true)));
         assert!(names.after(499, &seen).is_none(), "the name at 500 may be in the snapshot");
         assert!(names.after(0, &seen).is_none(), "a short list");
+    }
+
+    #[test]
+    fn a_large_directory_does_not_stay_in_memory_because_it_is_used() {
+        let (mut names, seen) = (Names::of_new(), Cell::new(0));
+        for n in 0..100 {
+            names.load(n, Name::new(format!("n{n}").as_bytes()).unwrap(), Some(entry()));
+        }
+        for _ in 0..3 {
+            assert!(names.get(7, b"n7", &seen).is_some());
+            assert!(!names.sweep(100));
+        }
+        assert_eq!(names.len(), 100);
+        for _ in 0..3 {
+            assert!(names.get(7, b"n7", &seen).is_some());
+            assert!(!names.sweep(99));
+        }
+        assert_eq!(names.len(), 1);
+        assert!(names.get(8, b"n8", &seen).is_none(), "it is in the snapshot, and not absent");
     }
 
     #[test]

@@ -505,9 +505,8 @@ impl State {
         self.view.persisted = pending;
     }
 
-    /// The checkpoint is in the snapshot. Afterwards clean rows may leave memory: about `max` of
-    /// each kind stay.
-    pub fn thaw(&mut self, max: usize) {
+    /// The checkpoint is in the snapshot.
+    pub fn thaw(&mut self) {
         self.inodes.thaw();
         self.dirs.thaw();
         self.xattrs.thaw();
@@ -520,13 +519,19 @@ impl State {
                 names.thaw();
             }
         }
+    }
+
+    /// Clean rows that were not used lately leave memory: about `max` of each kind stay. Rows that
+    /// are only read come without a checkpoint, so this is done from time to time too.
+    pub fn sweep(&mut self, max: usize) {
         self.inodes.sweep(max);
         self.dirs.sweep(max);
         self.xattrs.sweep(max / 8);
         self.locks.sweep(max / 8);
         self.sums.sweep(max);
         if self.names.values().map(|n| n.len() + 1).sum::<usize>() > max {
-            self.names.retain(|_, names| !names.sweep());
+            // A directory that is used stays whole, unless it alone is most of what may stay.
+            self.names.retain(|_, names| !names.sweep(max / 2));
             self.names.shrink_to(max);
         }
     }
