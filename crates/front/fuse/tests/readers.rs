@@ -6,7 +6,7 @@ mod common;
 use common::{World, can_mount, eventually};
 use std::fs;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Threads of the mount, by their name.
 fn threads() -> usize {
@@ -24,28 +24,28 @@ fn slow_requests_get_threads_up_to_a_bound_which_are_used_again_and_end_with_the
     for at in 0..60 {
         fs::write(world.at(&format!("{at}")), b"x").unwrap();
     }
-    // A thread has its name when it runs, and a while after it has ended.
-    eventually(|| threads() == 2);
     // Pages are kept where they may be: then a second reading asks nothing.
     *world.files.caching.lock().unwrap() = atoll_vfs::Caching::Never;
-    world.files.read_delay_ms.store(100, SeqCst);
+    world.files.read_delay_ms.store(200, SeqCst);
     let mut most = 0;
     for _ in 0..3 {
-        let begun = Instant::now();
         std::thread::scope(|s| {
-            for at in 0..60 {
-                let world = &world;
-                s.spawn(move || assert_eq!(fs::read(world.at(&format!("{at}"))).unwrap(), b"x"));
-            }
-            while begun.elapsed() < Duration::from_millis(150) {
+            let readings: Vec<_> = (0..60)
+                .map(|at| {
+                    let world = &world;
+                    s.spawn(move || assert_eq!(fs::read(world.at(&format!("{at}"))).unwrap(), b"x"))
+                })
+                .collect();
+            while readings.iter().any(|reading| !reading.is_finished()) {
                 most = most.max(threads());
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        // 120 reads of 100 ms by 32 threads.
-        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     }
-    assert_eq!((most, threads()), (32, 32), "they are parked, not made anew");
+    assert_eq!(most, 32, "so many are answered at once, and no more");
+    // A thread has its name when it runs, and a while after it has ended.
+    eventually(|| threads() == 32);
+    // Each is still there: parked, not made anew.
     drop(world);
     eventually(|| threads() == 0);
 }
