@@ -75,6 +75,7 @@ impl Net for Nobody {
     fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
     fn send(&self, _: IslandId, _: PeerMessage) {}
     fn halted(&self, _: IslandId, _: &str) {}
+    fn damaged(&self, _: IslandId, _: &str) {}
 }
 
 impl Check {

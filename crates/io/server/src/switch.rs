@@ -103,4 +103,8 @@ impl Net for Switch {
         eprintln!("Its directories and files cannot be reached until the daemon is started again.");
         self.halted.write().expect("no panic while it is held").insert(island, why.to_owned());
     }
+
+    fn damaged(&self, island: IslandId, why: &str) {
+        eprintln!("atoll: island {island}: {why}");
+    }
 }

@@ -170,7 +170,8 @@ impl World {
                     }
                 }
                 Out::Halted(why) if !dead => self.fail(format!("island {island} has halted: {why}")),
-                Out::Halted(_) => {}
+                Out::Damaged(why) if !dead => self.fail(format!("island {island}: {why}")),
+                Out::Halted(_) | Out::Damaged(_) => {}
             }
         }
         if dead && self.nodes[island].engine.is_some() {

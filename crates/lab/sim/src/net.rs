@@ -101,6 +101,7 @@ pub(crate) enum Out {
     Client(LinkId, ToClient),
     Peer(IslandId, PeerMessage),
     Halted(String),
+    Damaged(String),
 }
 
 /// The network as one life of an island sees it: a list that the world empties.
@@ -132,5 +133,9 @@ impl Net for Port {
 
     fn halted(&self, _island: IslandId, why: &str) {
         self.put(Out::Halted(why.to_owned()));
+    }
+
+    fn damaged(&self, _island: IslandId, why: &str) {
+        self.put(Out::Damaged(why.to_owned()));
     }
 }

@@ -126,6 +126,8 @@ fn item(path: &Path, detail: Detail) -> io::Result<(Item, (u64, u64))> {
         _ => Content::None,
     };
     let directory = kind == FileType::Directory;
+    // A native reading of a link, as after a crash, marks it: there is no `O_NOATIME` for it.
+    let atime = detail.atime && kind != FileType::Symlink;
     let time = |secs: i64, nanos: u64| (!directory).then_some((secs, nanos as u32));
     let item = Item {
         mode: stat.st_mode,
@@ -134,7 +136,7 @@ fn item(path: &Path, detail: Detail) -> io::Result<(Item, (u64, u64))> {
         nlink: if directory { 0 } else { stat.st_nlink as u64 },
         same_as: Vec::new(),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec as u64),
-        atime: if detail.atime { time(stat.st_atime, stat.st_atime_nsec as u64) } else { None },
+        atime: if atime { time(stat.st_atime, stat.st_atime_nsec as u64) } else { None },
         xattrs: xattrs(path)?,
         content,
     };

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use atoll_model::Rng;
 use rustix::fs::FileType;
@@ -46,6 +47,9 @@ impl Default for Rules {
 pub enum Stopped {
     /// The mount is dead: the operation is in flight for ever.
     Dead,
+    /// `EIO`: wrong, but of a daemon that is being killed. If it dies while the kernel copies its
+    /// answer, the kernel makes that an `EIO`.
+    Io(String),
     /// It failed, which it must not.
     Failed(String),
 }
@@ -95,6 +99,7 @@ impl Worker {
         assert!(self.in_flight.is_none(), "first find out what became of the last one");
         let op = self.planned.pop_front().unwrap_or_else(|| self.draw());
         self.in_flight = Some(op.clone());
+        let begun = Instant::now();
         match op.perform(top) {
             Ok(()) => {
                 self.expected.apply(&op);
@@ -107,7 +112,11 @@ impl Worker {
                 Ok(())
             }
             Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(Stopped::Dead),
-            Err(why) => Err(Stopped::Failed(format!("{op:?}: {why}\n{}", self.history()))),
+            Err(why) => {
+                let ms = begun.elapsed().as_millis();
+                let said = format!("{op:?}: {why}, after {ms} ms\n{}", self.history());
+                Err(if why == Errno::IO { Stopped::Io(said) } else { Stopped::Failed(said) })
+            }
         }
     }
 

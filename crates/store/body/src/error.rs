@@ -33,6 +33,14 @@ impl BodyError {
         Self::Io { ino, source }
     }
 
+    /// The file, if it is one file's error.
+    pub const fn ino(&self) -> Option<Ino> {
+        match self {
+            Self::Damaged { ino, .. } | Self::Io { ino, .. } => Some(*ino),
+            Self::SyncFailed => None,
+        }
+    }
+
     /// The errno of a native error.
     pub fn errno(&self) -> Option<i32> {
         match self {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use atoll_body::Bodies;
-use atoll_core::IslandId;
+use atoll_core::map::IdSet;
+use atoll_core::{Ino, IslandId};
 use atoll_disk::Disk;
 use atoll_island::{Counters, Effect, Event, Island, LinkId, Now, Phase};
 use atoll_log::Log;
@@ -25,6 +26,9 @@ pub trait Net: Send + Sync + 'static {
     fn send(&self, to: IslandId, message: PeerMessage);
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
+    /// Bytes of a file are not what was written, or the disk does not give them: whoever asks gets
+    /// `EIO`. Told once for each file.
+    fn damaged(&self, island: IslandId, why: &str);
 }
 
 /// The time, as the machine is told.
@@ -56,6 +60,8 @@ pub struct Engine<D: Disk> {
     /// What is not for the threads that bring requests: checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
     halted: AtomicBool,
+    /// Files that were reported.
+    pub(crate) damaged: Mutex<IdSet<Ino>>,
 }
 
 /// Effects to be performed: messages first, because somebody waits for them, then what may take long.
@@ -123,6 +129,7 @@ impl<D: Disk> Engine<D> {
             behind: Behind::default(),
             background: Mutex::new(VecDeque::new()),
             halted: AtomicBool::new(false),
+            damaged: Mutex::default(),
         }
     }
 

@@ -22,17 +22,26 @@ const fn born(attr: BodyAttr) -> Option<Born> {
     Some(Born { mode: attr.mode, uid: attr.uid, gid: attr.gid })
 }
 
-fn fault(error: &BodyError) -> BodyFault {
-    BodyFault(match error.errno() {
-        Some(28) => Errno::ENOSPC,
-        Some(27) => Errno::EFBIG,
-        Some(122) => Errno::EDQUOT,
-        Some(95) => Errno::EOPNOTSUPP,
-        _ => Errno::EIO,
-    })
-}
+/// Files whose damage is reported; then the log of the daemon has said enough.
+const REPORTED_MAX: usize = 1000;
 
 impl<D: Disk> Engine<D> {
+    fn fault(&self, error: &BodyError) -> BodyFault {
+        BodyFault(match error.errno() {
+            Some(28) => Errno::ENOSPC,
+            Some(27) => Errno::EFBIG,
+            Some(122) => Errno::EDQUOT,
+            Some(95) => Errno::EOPNOTSUPP,
+            _ => {
+                let mut known = self.damaged.lock().expect("no panic while it is held");
+                if error.ino().is_some_and(|ino| known.len() < REPORTED_MAX && known.insert(ino)) {
+                    self.net.damaged(self.id, &error.to_string());
+                }
+                Errno::EIO
+            }
+        })
+    }
+
     /// Performs an effect; the event that ends it, if one does.
     pub(crate) fn perform(&self, effect: Effect) -> Option<Event> {
         match effect {
@@ -111,7 +120,7 @@ impl<D: Disk> Engine<D> {
                 match read {
                     Ok(range) => self.net.reply(self.id, link, id, reply, &buffer[range]),
                     Err(error) => {
-                        let BodyFault(errno) = fault(&error);
+                        let BodyFault(errno) = self.fault(&error);
                         let reply = Reply { outcome: Outcome::Failed { errno }, ..reply };
                         self.net.reply(self.id, link, id, reply, &[]);
                     }
@@ -139,7 +148,7 @@ impl<D: Disk> Engine<D> {
             }
             other => self.ask(other),
         };
-        Some(Event::BodyDone(ticket, result.map_err(|e| fault(&e))))
+        Some(Event::BodyDone(ticket, result.map_err(|e| self.fault(&e))))
     }
 
     /// The bodies, with everything that waits for this one in place.
