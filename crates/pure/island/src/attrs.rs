@@ -56,10 +56,7 @@ impl Island {
                 let attr = after.attr;
                 let mut decision = Decision::new();
                 debug_assert_eq!(row.attr.ino, ino);
-                decision.inode(after);
-                if let Some(xattrs) = xattrs {
-                    decision.xattrs(ino, Some(xattrs));
-                }
+                decision.file(after, xattrs);
                 self.remember(&mut decision, call, Remembered::Attr { ino });
                 self.decide(decision);
                 Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
@@ -78,11 +75,34 @@ impl Island {
         let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
         let now = self.time();
         row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
-        let xattrs = match acl {
+        let mut xattrs = match acl {
             Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
             _ => None,
         };
+        if (set.size.is_some() || set.uid.is_some() || set.gid.is_some())
+            && let Some(without) = self.without_capability(&row)?
+        {
+            match &mut xattrs {
+                Some(xattrs) => drop(xattrs.remove(xattr::CAPABILITY)),
+                None => xattrs = Some(without),
+            }
+        }
         Ok((row, xattrs))
+    }
+
+    /// The extended attributes of a file whose bytes or owner change, if that takes away what its
+    /// program may do beyond its user's rights (capabilities(7)).
+    pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Stop> {
+        if !row.has_xattrs {
+            return Ok(None);
+        }
+        let Some(xattrs) = self.state.xattrs(row.attr.ino)? else { return Ok(None) };
+        if xattrs.get(xattr::CAPABILITY).is_none() {
+            return Ok(None);
+        }
+        let mut without = xattrs.clone();
+        without.remove(xattr::CAPABILITY);
+        Ok(Some(without))
     }
 
     /// Extended attributes with the access ACL following a chmod.
@@ -253,10 +273,8 @@ impl Island {
                 row.attr.mode = bits & mode::ALL;
                 row.attr.ctime = now;
                 row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some();
-                row.has_xattrs = !xattrs.0.is_empty();
                 let mut decision = Decision::new();
-                decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
-                decision.inode(row);
+                decision.file(row, Some(xattrs));
                 self.remember(&mut decision, call, Remembered::Done);
                 self.decide(decision);
                 Ok(Step::Decided(done()))

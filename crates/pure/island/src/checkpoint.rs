@@ -10,7 +10,7 @@ use atoll_state::{Load, Loaded};
 
 use crate::data::InBody;
 use crate::decision::Decision;
-use crate::event::{Effect, Ticket};
+use crate::event::{BodyFault, Effect, Ticket};
 use crate::machine::{Island, Parked};
 
 /// A checkpoint that has begun.
@@ -57,6 +57,8 @@ impl Island {
                 Parked::Peer(_) if damaged => {}
                 Parked::Nobody => {}
                 Parked::Peer(message) => self.peer(message),
+                Parked::Body(ticket, _) if damaged => self.body_done(ticket, Err(BodyFault(Errno::EIO))),
+                Parked::Body(ticket, result) => self.body_done(ticket, result),
             }
         }
     }

@@ -6,15 +6,15 @@
 
 use atoll_core::Ino;
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
-use atoll_posix::{Allocation, Answer, Attr, Errno, Kind, Op, SetAttr, Whence, perm};
-use atoll_proto::{BodyChange, Change, ClientOp, Outcome, Remembered, Reply};
+use atoll_posix::{Answer, Attr, Errno, Kind, Op, Whence, acl, perm};
+use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
 
 use crate::decision::Decision;
 use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
 use crate::gate::Use;
-use crate::machine::{Call, Island, Later, Step, Stop};
-use crate::path::{done, ok};
+use crate::machine::{Call, Island, Later, Parked, Step, Stop};
+use crate::path::ok;
 
 /// Largest write that its record carries.
 const CARRY_BYTES_MAX: usize = 32 * 1024;
@@ -75,12 +75,12 @@ impl InBody {
     }
 }
 
-const fn body_attr(attr: &Attr) -> BodyAttr {
+pub(crate) const fn body_attr(attr: &Attr) -> BodyAttr {
     BodyAttr { mode: attr.mode, uid: attr.uid, gid: attr.gid }
 }
 
 impl Island {
-    fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
+    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
         match self.state.inode(ino)? {
             Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
             Some(_) => Err(Errno::EINVAL.into()),
@@ -89,12 +89,21 @@ impl Island {
         }
     }
 
-    fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
+    /// As [`Island::regular`], of a file whose bytes change.
+    pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Stop> {
+        let attr = self.regular(ino)?;
+        if let Some(row) = self.state.inode(ino)? {
+            self.without_capability(row)?;
+        }
+        Ok(attr)
+    }
+
+    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
         if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
     }
 
     /// Asks the body for something that the request needs to go on.
-    fn ask(&mut self, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
+    pub(crate) fn ask(&mut self, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
         let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
         self.out.push(Effect::Body(ticket, op));
         Step::Later(Later::Body(ticket))
@@ -149,7 +158,7 @@ impl Island {
         kill_set_id: bool,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let attr = self.regular(ino)?;
+        let attr = self.to_change(ino)?;
         let size = attr.size;
         let offset = if append { size } else { offset };
         let len = call.data.len() as u64;
@@ -250,13 +259,19 @@ impl Island {
         let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
         attr.blocks = (attr.blocks + used(&new.sums) * 8).saturating_sub(used(&old.sums) * 8);
         let attr = *attr;
-        decision.inode(row);
+        self.file_changed(decision, row);
         if let Some((block, sum)) = new.tail {
             decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
         }
         decision.push(Change::Sums { ino, first: new.first, sums: new.sums.clone() });
         self.touched.insert(ino);
         Some(attr)
+    }
+
+    /// The row of a file whose bytes have changed.
+    pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
+        let xattrs = self.without_capability(&row).expect("in memory before this goes on");
+        decision.file(row, xattrs);
     }
 
     /// What must be logged before bytes in place are overwritten.
@@ -280,7 +295,7 @@ impl Island {
     }
 
     /// Has a body operation begin when its record is as safe as it must be.
-    fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
+    pub(crate) fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
         match after {
             After::Synced(seq) if seq > self.synced => {
                 self.after_sync.push_back((seq, ticket, op));
@@ -303,239 +318,6 @@ impl Island {
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
 
-    // ------------------------------------------------------------------- length
-
-    /// `truncate` and its kin, together with the other attributes that come along.
-    pub(crate) fn set_size(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        set: &SetAttr,
-        after: &Attr,
-        turn: bool,
-    ) -> Result<Step, Stop> {
-        let attr = self.regular(ino)?;
-        let (size, len) = (attr.size, after.size);
-        if len > size {
-            self.space(0)?;
-        }
-        let old = match sum::block_of_cut(len, size) {
-            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
-            None => None,
-        };
-        if len < size {
-            // The row of which a part goes.
-            self.state.sums(ino, len / BLOCK_BYTES, 1)?;
-        }
-        self.enter(ino, Use::Exclusive, turn)?;
-        match old {
-            Some((_, sum)) if len < size && sum != 0 => {
-                let op = BodyOp::SumAfterCut { ino, len, size, old: sum };
-                Ok(self.ask(ino, Use::Exclusive, op, Then::Cut { size }))
-            }
-            Some(last) if len > size => {
-                let edge = sum::sum_after_growing(size, len, last);
-                self.decide_cut(call, ino, set, size, Some(edge))
-            }
-            _ => self.decide_cut(call, ino, set, size, None),
-        }
-    }
-
-    fn decide_cut(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        set: &SetAttr,
-        size: u64,
-        edge: Option<(u64, u32)>,
-    ) -> Result<Step, Stop> {
-        let mut decision = Decision::new();
-        let changed = self.changed_attr(call, ino, set);
-        let (mut row, xattrs) = match changed {
-            Ok(changed) => changed,
-            Err(stop) => {
-                self.gates.leave(ino, Use::Exclusive);
-                return Err(stop);
-            }
-        };
-        let len = row.attr.size;
-        if len < size {
-            let first = blocks(len);
-            decision.push(Change::SumsCut { ino, first, end: blocks(size) });
-            row.attr.blocks = row.attr.blocks.min(first * 8);
-        }
-        if let Some((block, sum)) = edge {
-            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
-        }
-        let attr = row.attr;
-        decision.inode(row);
-        if let Some(xattrs) = xattrs {
-            decision.xattrs(ino, Some(xattrs));
-        }
-        self.remember(&mut decision, call, Remembered::Attr { ino });
-        self.touched.insert(ino);
-        if len == size {
-            self.decide(decision);
-            self.gates.leave(ino, Use::Exclusive);
-        } else {
-            decision.body(BodyChange::Cut { ino, len });
-            self.carried.insert(ino);
-            let seq = self.decide(decision);
-            let ticket = self.ticket(InBody::Changing { ino });
-            let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
-            let loses = len < size && !self.fresh.contains(&ino);
-            self.body_after(ticket, op, if loses { After::Synced(seq) } else { After::Committed(seq) });
-        }
-        Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
-    }
-
-    pub(crate) fn fallocate(
-        &mut self,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        what: Allocation,
-        turn: bool,
-    ) -> Result<Step, Stop> {
-        let attr = self.regular(ino)?;
-        let size = attr.size;
-        if len == 0 {
-            return Err(Errno::EINVAL.into());
-        }
-        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
-            return Err(Errno::EFBIG.into());
-        }
-        if !matches!(what, Allocation::PunchHole) {
-            self.space(0)?;
-        }
-        // The last block may grow.
-        if size % BLOCK_BYTES != 0 {
-            self.state.sums(ino, size / BLOCK_BYTES, 1)?;
-        }
-        if let Allocation::Allocate { keep_size } = what {
-            self.enter(ino, Use::Exclusive, turn)?;
-            let op = BodyOp::Allocate { ino, offset, len, keep_size, size, attr: body_attr(&attr) };
-            return Ok(self.ask(ino, Use::Exclusive, op, Then::Allocated { offset, len, keep_size, size }));
-        }
-        let edges = sum::edges_of_zero(offset, len, size);
-        let mut old = Vec::with_capacity(edges.len());
-        for block in edges {
-            old.push(self.state.sums(ino, block, 1)?[0]);
-        }
-        // Every checksum in the range is written, so the rows must be there.
-        let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
-        if count > 0 {
-            self.state.sums(ino, first, count)?;
-        }
-        self.enter(ino, Use::Exclusive, turn)?;
-        let op = BodyOp::SumsAfterZero { ino, offset, len, size, old };
-        Ok(self.ask(ino, Use::Exclusive, op, Then::Zero { offset, len, size }))
-    }
-
-    /// The rows of a file that grows to `len` with a hole, as far as its last block is concerned.
-    /// `zeroed`: checksums that the same decision gives to blocks from the first one on.
-    fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64, zeroed: (u64, &[u32])) {
-        let Some(block) = sum::growing_block(size, len) else { return };
-        let new = block.checked_sub(zeroed.0).and_then(|i| zeroed.1.get(i as usize)).copied();
-        let now = new.or_else(|| self.state.sums(ino, block, 1).ok().map(|sums| sums[0]));
-        if let Some(now) = now {
-            let (block, sum) = sum::sum_after_growing(size, len, (block, now));
-            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
-        }
-    }
-
-    fn decide_zero(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        (offset, len, size): (u64, u64, u64),
-        edges: &[(u64, u32)],
-    ) -> Step {
-        let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else {
-            return self.lost(ino);
-        };
-        let ClientOp::Fs { op: Op::Fallocate { what, .. } } = &call.request.op else {
-            unreachable!("zeroing serves fallocate")
-        };
-        let mut decision = Decision::new();
-        let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
-        let new: Vec<u32> = (first..first + count)
-            .map(|block| edges.iter().find(|(b, _)| *b == block).map_or(0, |(_, sum)| *sum))
-            .collect();
-        if count > 0 {
-            let old = self.state.sums(ino, first, count).expect("loaded before");
-            let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
-            row.attr.blocks = (row.attr.blocks + used(&new) * 8).saturating_sub(used(&old) * 8);
-            decision.push(Change::Sums { ino, first, sums: new.clone() });
-        }
-        let now = self.time();
-        row.attr.mtime = now;
-        row.attr.ctime = now;
-        if !call.caller().is_root() {
-            row.attr.mode = perm::kill_set_id(row.attr.mode);
-        }
-        let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
-        if grows {
-            self.grow(&mut decision, ino, size, offset + len, (first, &new));
-            row.attr.size = offset + len;
-        }
-        let attr = row.attr;
-        decision.inode(row);
-        decision.body(BodyChange::Zero { ino, offset, len });
-        self.carried.insert(ino);
-        if grows {
-            decision.body(BodyChange::Cut { ino, len: offset + len });
-        }
-        self.remember(&mut decision, call, Remembered::Done);
-        let seq = self.decide(decision);
-        self.touched.insert(ino);
-        let after = if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) };
-        if grows {
-            // Order within one body: the hole first, then the length, then the body is free.
-            let ticket = self.ticket(InBody::Dropping);
-            self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
-            let ticket = self.ticket(InBody::Changing { ino });
-            let op = BodyOp::Cut { ino, len: offset + len, size, attr: body_attr(&attr) };
-            self.body_after(ticket, op, after);
-        } else {
-            let ticket = self.ticket(InBody::Changing { ino });
-            self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
-        }
-        Step::Decided(done())
-    }
-
-    fn decide_allocated(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        (offset, len, size): (u64, u64, u64),
-        keep_size: bool,
-    ) -> Step {
-        let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else {
-            return self.lost(ino);
-        };
-        let mut decision = Decision::new();
-        let now = self.time();
-        row.attr.mtime = now;
-        row.attr.ctime = now;
-        if !call.caller().is_root() {
-            row.attr.mode = perm::kill_set_id(row.attr.mode);
-        }
-        let end = offset + len;
-        if !keep_size && end > size {
-            self.grow(&mut decision, ino, size, end, (0, &[]));
-            row.attr.size = end;
-        }
-        row.attr.blocks = row.attr.blocks.max(blocks(end) * 8);
-        decision.inode(row);
-        decision.body(BodyChange::Allocate { ino, offset, len });
-        self.remember(&mut decision, call, Remembered::Done);
-        self.decide(decision);
-        self.touched.insert(ino);
-        self.gates.leave(ino, Use::Exclusive);
-        Step::Decided(done())
-    }
-
     // --------------------------------------------------------------------- copy
 
     pub(crate) fn copy_range(
@@ -551,7 +333,7 @@ impl Island {
             return Err(Errno::EXDEV.into());
         }
         let source = self.regular(from)?;
-        let target = self.regular(to)?;
+        let target = self.to_change(to)?;
         let len = len.min(COPY_BYTES_MAX).min(source.size.saturating_sub(from_offset));
         if len == 0 {
             return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset: to_offset }, None)));
@@ -614,6 +396,13 @@ impl Island {
 
     pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
         let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
+        if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
+            && let Err(Stop::Load(loads)) = self.may_decide(*ino, call, then)
+        {
+            // A sweep has let go of rows meanwhile: what the body has said or done stays true.
+            self.in_body.insert(ticket, in_body);
+            return self.load(loads, Parked::Body(ticket, result));
+        }
         match in_body {
             InBody::Dropping => {}
             InBody::Reading { ino } => self.leave(ino, Use::Shared),
@@ -643,6 +432,34 @@ impl Island {
         self.continue_checkpoint();
     }
 
+    /// Everything that is read to decide what follows a body operation must be in memory.
+    fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
+        let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
+        let Some(row) = self.state.inode(target)? else { return Ok(()) };
+        self.without_capability(row)?;
+        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
+            let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
+            self.state.sums(ino, first, count)?;
+            self.last_sum(ino, size)
+        };
+        match (then, &call.request.op) {
+            (Then::Found, _) => Ok(()),
+            (Then::Carry { offset, size }, _) => {
+                self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
+            }
+            (Then::InPlace { to, offset, len, size }, _) => {
+                self.old_sums(*to, *offset, *len, *size).map(drop)
+            }
+            (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
+                self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
+                self.cut_sums(ino, set.size.unwrap_or(*size), *size)
+            }
+            (Then::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
+            (Then::Allocated { size, .. }, _) => self.last_sum(ino, *size),
+            (Then::Cut { .. }, _) => unreachable!("cutting serves setattr"),
+        }
+    }
+
     fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
         self.state.look_away();
         let found = match result {
@@ -668,14 +485,9 @@ impl Island {
             (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
                 let kill =
                     matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
-                match self.old_sums(ino, offset, call.data.len() as u64, size) {
-                    Ok(old) => Ok(self.carry(&call, ino, offset, size, &old, &new, kill)),
-                    Err(stop) => {
-                        // Let go of by a sweep meanwhile: begin again with the rows in memory.
-                        self.gates.leave(ino, how);
-                        Err(stop)
-                    }
-                }
+                let old = self.old_sums(ino, offset, call.data.len() as u64, size);
+                let old = old.expect("in memory before this goes on");
+                Ok(self.carry(&call, ino, offset, size, &old, &new, kill))
             }
             (Then::InPlace { to, offset, len, size }, BodyDone::Sums(new)) => {
                 let step = self.decide_in_place(&call, to, offset, len, size, &new);
@@ -722,14 +534,7 @@ impl Island {
             ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
             _ => !call.caller().is_root(),
         };
-        // Only the count of used blocks depends on the old ones.
-        let old = self.old_sums(ino, offset, len, size).unwrap_or_else(|_| new.clone());
-        let missing = [Change::Sums { ino, first: new.first, sums: new.sums.clone() }]
-            .iter()
-            .find_map(|change| self.state.needs(change));
-        if let Some(load) = missing {
-            return Err(Stop::Load(vec![load]));
-        }
+        let old = self.old_sums(ino, offset, len, size).expect("in memory before this goes on");
         let mut decision = Decision::new();
         if self.wrote(&mut decision, ino, offset, len, &old, new, kill).is_none() {
             return Err(Errno::ESTALE.into());
@@ -741,7 +546,7 @@ impl Island {
         Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
     }
 
-    fn lost(&mut self, ino: Ino) -> Step {
+    pub(crate) fn lost(&mut self, ino: Ino) -> Step {
         self.gates.leave(ino, Use::Exclusive);
         Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
     }
@@ -767,7 +572,7 @@ impl Island {
 
 /// How safe a record must be before its work is done in the body.
 #[derive(Debug, Clone, Copy)]
-enum After {
+pub(crate) enum After {
     Committed(u64),
     Synced(u64),
 }

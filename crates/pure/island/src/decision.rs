@@ -27,6 +27,15 @@ impl Decision {
         self.push(Change::Inode { ino: row.attr.ino, row: Some(Box::new(row)) });
     }
 
+    /// A file's row, with its extended attributes if they change too.
+    pub(crate) fn file(&mut self, mut row: Inode, xattrs: Option<Xattrs>) {
+        if let Some(xattrs) = xattrs {
+            row.has_xattrs = !xattrs.0.is_empty();
+            self.xattrs(row.attr.ino, row.has_xattrs.then_some(xattrs));
+        }
+        self.inode(row);
+    }
+
     pub(crate) fn no_inode(&mut self, ino: Ino) {
         self.push(Change::Inode { ino, row: None });
     }

@@ -411,7 +411,7 @@ impl Island {
                 }
                 Parked::Peer(message) => self.peer(message),
                 Parked::Again(call) => self.arrive(call),
-                Parked::Nobody => {}
+                Parked::Nobody | Parked::Body(..) => {}
             }
         }
     }

@@ -21,6 +21,7 @@ mod names;
 mod path;
 mod recovery;
 mod sessions;
+mod shape;
 mod txn;
 
 pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};

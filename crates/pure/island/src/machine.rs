@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::checkpoint::Checkpointing;
 use crate::data::InBody;
 use crate::decision::Decision;
-use crate::event::{Effect, Event, LinkId, Now, Ticket};
+use crate::event::{BodyDone, BodyFault, Effect, Event, LinkId, Now, Ticket};
 use crate::gate::Gates;
 use crate::journal::Journal;
 use crate::recovery::Recovery;
@@ -178,6 +178,8 @@ pub(crate) enum Parked {
     /// A repetition whose first result is to be told: it must not be carried out.
     Again(Call),
     Peer(atoll_proto::PeerMessage),
+    /// A request whose body operation is done.
+    Body(Ticket, Result<BodyDone, BodyFault>),
 }
 
 /// An island. See the crate.

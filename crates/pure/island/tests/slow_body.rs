@@ -1,0 +1,244 @@
+//! A body that answers late: whatever memory has let go of meanwhile, the request goes on with what
+//! the body has said, and nothing is asked of the body twice.
+
+use std::collections::BTreeMap;
+
+use atoll_core::sum::sums_after_write;
+use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
+use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, Ticket};
+use atoll_posix::{Answer, Caller, Kind, Op, XattrMode, xattr};
+use atoll_proto::{ClientOp, Outcome, Request};
+use atoll_state::{Load, Loaded, RowKey, State};
+use bytes::Bytes;
+
+/// An island whose snapshot is a map, and whose bodies are held back.
+struct World {
+    island: Island,
+    snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
+    ms: u64,
+    seq: u64,
+    bodies: Vec<(Ticket, BodyOp)>,
+    loads: usize,
+    replies: Vec<Outcome>,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = Config {
+            id: IslandId(0),
+            seed: 1,
+            table: Table::new(1),
+            islands: vec![IslandId(0)],
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+            rows_max: 0,
+            reserve_bytes: 0,
+        };
+        let now = Now { wall: Time::default(), ms: 0 };
+        let island = Island::new(config, State::new(1), false, now);
+        let (snapshot, bodies, replies) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut world = Self { island, snapshot, ms: 0, seq: 0, bodies, loads: 0, replies };
+        world.tick();
+        world.ask(0, ClientOp::Attach { mount: false }, b"");
+        world
+    }
+
+    fn event(&mut self, event: Event) {
+        let mut out = Vec::new();
+        let now = Now { wall: Time::default(), ms: self.ms };
+        self.island.handle(now, event, &mut out);
+        let mut next = Vec::new();
+        for effect in out {
+            match effect {
+                Effect::Append(seq, _) => next.push(Event::Written(seq)),
+                Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
+                Effect::Reply { reply, .. } => self.replies.push(reply.outcome),
+                Effect::Notice(..) | Effect::Send(..) => unreachable!("nobody else is there"),
+                Effect::Load { load, generation } => {
+                    self.loads += 1;
+                    let loaded = match &load {
+                        Load::Row(key) => Loaded::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+                        Load::Names { dir, .. } => {
+                            let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
+                            let rows = self.snapshot.range(RowKey::entries_from(*dir, 0)..end);
+                            let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
+                                Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
+                                other => panic!("{other:?} among the names"),
+                            });
+                            Loaded::Names { names: names.collect(), to: u64::MAX }
+                        }
+                    };
+                    next.push(Event::Loaded { load, generation, loaded });
+                }
+                Effect::Body(ticket, op) => self.bodies.push((ticket, op)),
+                Effect::Checkpoint { frozen, .. } => {
+                    for (key, row) in frozen.rows {
+                        match row {
+                            Some(row) => drop(self.snapshot.insert(key, row)),
+                            None => drop(self.snapshot.remove(&key)),
+                        }
+                    }
+                    next.push(Event::CheckpointDone);
+                }
+            }
+        }
+        next.into_iter().for_each(|event| self.event(event));
+    }
+
+    fn tick(&mut self) {
+        self.ms += 1_000;
+        self.event(Event::Tick { bytes_available: 1 << 40 });
+    }
+
+    /// Everything that is clean leaves memory.
+    fn forget(&mut self) {
+        self.event(Event::CheckpointWanted);
+        (0..4).for_each(|_| self.tick());
+    }
+
+    fn ask(&mut self, seq: u64, op: ClientOp, data: &'static [u8]) {
+        let request = Request {
+            session: SessionId(7),
+            seq,
+            acked: 0,
+            table: self.island.config().table.version(),
+            vector: Vec::new(),
+            caller: Caller::ROOT,
+            op,
+        };
+        let (link, id, data) = (LinkId(1), self.ms, Bytes::from_static(data));
+        self.event(Event::Request { link, id, request, data });
+    }
+
+    fn fs(&mut self, op: Op, data: &'static [u8]) {
+        self.seq += 1;
+        self.ask(self.seq, ClientOp::Fs { op }, data);
+    }
+
+    fn answer(&mut self) -> Answer {
+        match self.replies.pop() {
+            Some(Outcome::Ok { answer, .. }) => answer,
+            other => panic!("{other:?} is no answer"),
+        }
+    }
+
+    fn body(&mut self) -> (Ticket, BodyOp) {
+        assert_eq!(self.bodies.len(), 1, "one thing is asked of the body, once");
+        self.bodies.remove(0)
+    }
+
+    fn done(&mut self) {
+        let (ticket, _) = self.body();
+        self.event(Event::BodyDone(ticket, Ok(BodyDone::Done)));
+    }
+
+    /// A file with these bytes.
+    fn file(&mut self, bytes: &'static [u8]) -> Ino {
+        let (name, target) = (Name::new(b"file").unwrap(), Bytes::new());
+        let kind = Kind::Regular;
+        let (mode, umask, rdev, exclusive) = (0o755, 0, 0, true);
+        self.fs(Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target }, b"");
+        let Answer::Found { found } = self.answer() else { panic!("a create answers what it made") };
+        self.write(found.attr.ino, 0, bytes);
+        self.done();
+        found.attr.ino
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, bytes: &'static [u8]) {
+        self.fs(Op::Write { ino, offset, append: false, kill_set_id: true }, bytes);
+    }
+
+    /// What a write of these bytes leaves, of a file that held `before`.
+    fn sums(op: &BodyOp, before: &[u8]) -> BodyDone {
+        let (BodyOp::SumsAfter { offset, data, size, old, .. }
+        | BodyOp::Write { offset, data, size, old: Some(old), .. }) = op
+        else {
+            panic!("{op:?} asks for no checksums")
+        };
+        let mut after = before.to_vec();
+        after.resize(before.len().max(*offset as usize + data.len()), 0);
+        after[*offset as usize..*offset as usize + data.len()].copy_from_slice(data);
+        let whole = |_, _| Ok::<_, ()>(atoll_core::sum::sum(&after[..4096.min(after.len())]));
+        BodyDone::Sums(sums_after_write(*offset, data, *size, old, whole).unwrap())
+    }
+}
+
+#[test]
+fn a_write_whose_rows_were_swept_away_while_the_body_was_read_is_decided_once() {
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    world.forget();
+    world.write(ino, 3, b"abc");
+    let (ticket, op) = world.body();
+    assert!(matches!(op, BodyOp::SumsAfter { .. }), "{op:?}");
+    world.forget();
+    let loads = world.loads;
+    world.event(Event::BodyDone(ticket, Ok(World::sums(&op, b"0123456789"))));
+    assert!(world.loads > loads, "the rows were not there any more");
+    assert!(matches!(world.answer(), Answer::Wrote { len: 3, offset: 3 }));
+    let (_, op) = world.body();
+    assert!(matches!(&op, BodyOp::Write { offset: 3, old: None, .. }), "{op:?}");
+}
+
+#[test]
+fn bytes_in_place_are_decided_although_their_rows_were_swept_away() {
+    static LARGE: [u8; 40_000] = [7; 40_000];
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    world.forget();
+    world.write(ino, 0, &LARGE);
+    let (ticket, op) = world.body();
+    world.forget();
+    world.event(Event::BodyDone(ticket, Ok(World::sums(&op, b"0123456789"))));
+    assert!(matches!(world.answer(), Answer::Wrote { len: 40_000, offset: 0 }));
+    assert!(world.bodies.is_empty(), "they are not put in place again");
+    world.fs(Op::GetAttr { ino }, b"");
+    let Answer::Attr { attr } = world.answer() else { panic!("attributes were asked for") };
+    assert_eq!(attr.size, 40_000);
+}
+
+#[test]
+fn a_change_of_bytes_takes_the_programs_capabilities_away() {
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    let set = |world: &mut World| {
+        let (name, value) = (Bytes::from_static(xattr::CAPABILITY), Bytes::from_static(b"all"));
+        world.fs(Op::SetXattr { ino, name, value, mode: XattrMode::Any, kill_sgid: false }, b"");
+        assert!(matches!(world.answer(), Answer::Done));
+    };
+    let has = |world: &mut World| {
+        world.fs(Op::GetXattr { ino, name: Bytes::from_static(xattr::CAPABILITY) }, b"");
+        matches!(world.replies.pop(), Some(Outcome::Data { .. }))
+    };
+    set(&mut world);
+    world.fs(
+        Op::SetXattr {
+            ino,
+            name: "user.kept".into(),
+            value: "x".into(),
+            mode: XattrMode::Any,
+            kill_sgid: false,
+        },
+        b"",
+    );
+    assert!(has(&mut world));
+    world.forget();
+    world.write(ino, 10, b"more");
+    world.done();
+    assert!(!has(&mut world), "after a write");
+    set(&mut world);
+    let smaller = atoll_posix::SetAttr { size: Some(0), ..Default::default() };
+    world.fs(Op::SetAttr { ino, set: smaller }, b"");
+    world.done();
+    assert!(!has(&mut world), "after a truncate");
+    set(&mut world);
+    let given = atoll_posix::SetAttr { uid: Some(7), ..Default::default() };
+    world.fs(Op::SetAttr { ino, set: given }, b"");
+    assert!(!has(&mut world), "after a chown");
+    world.fs(Op::GetXattr { ino, name: "user.kept".into() }, b"");
+    assert!(matches!(world.replies.pop(), Some(Outcome::Data { .. })));
+}
