@@ -29,7 +29,8 @@ const STEPS: &[Step] = &[
     ("advisories", advisories),
     ("lints", |root| cargo(root, "clippy --workspace --all-targets --locked -- -D warnings", &[])),
     ("docs", |root| cargo(root, "doc --workspace --no-deps --locked", &[("RUSTDOCFLAGS", "-D warnings")])),
-    ("tests", |root| cargo(root, "test --workspace --locked", &[])),
+    // All of them: one run says everything that is wrong.
+    ("tests", |root| cargo(root, "test --workspace --locked --no-fail-fast", &[])),
 ];
 
 /// Runs every step and says how long each took; whether all passed.

@@ -204,8 +204,10 @@ fn every_operation_on_a_file_or_one_directory_asks_one_island_once() {
 fn mkdir_and_rmdir_ask_once_and_involve_two_islands_at_most() {
     let tree = Tree::new("two-islands");
     let mut remote = 0;
-    for i in 0..40 {
+    for i in 0..12 {
         let name = n(&format!("d{i}"));
+        // What the last one leaves to be told in the background would be counted here.
+        tree.wait_until_forgotten();
         let before = tree.records();
         let mkdir = Op::Mkdir { dir: Ino::ROOT, name: name.clone(), mode: 0o755, umask: 0 };
         let (_, asked) = tree.counted(mkdir, b"");
@@ -213,12 +215,13 @@ fn mkdir_and_rmdir_ask_once_and_involve_two_islands_at_most() {
         let at_work = tree.islands_at_work(&before);
         assert!(at_work <= 2, "mkdir took {at_work} islands");
         remote += usize::from(at_work == 2);
+        tree.wait_until_forgotten();
         let before = tree.records();
         let (_, asked) = tree.counted(Op::Rmdir { dir: Ino::ROOT, name }, b"");
         assert_eq!(asked, 1);
         assert!(tree.islands_at_work(&before) <= 2);
     }
-    assert!(remote > 15, "directories are spread over the islands: {remote} of 40 went elsewhere");
+    assert!(remote >= 4, "directories are spread over the islands: {remote} of 12 went elsewhere");
 }
 
 #[test]
