@@ -16,8 +16,8 @@ use atoll_posix::{
     Allocation, Answer, Caller, Kind as FileKind, LockKind, LockRange, Op, RenameMode, SetAttr,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, NodeConfig, Outcome, Peer, PeerMessage, Reply, Request, VolumeConfig,
-    Work,
+    ClientOp, Control, ControlReply, Moments, NodeConfig, Origin, Outcome, Part, Peer, PeerMessage, Reply,
+    Request, VolumeConfig, Work,
 };
 use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
 use atoll_rpc::{DaemonId, Frame, FrameReader, Hello, Kind, Listener, Options, Role};
@@ -432,11 +432,17 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
         let mut peer = Peerless::connect(&victim.place);
         peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, NodeId(9))] });
         let txn = TxnId { coordinator: IslandId(7), stamp: Stamp(u64::MAX) };
+        let seal = || Work::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };
+        let origin = Origin { session: SessionId(1), seq: 1 };
+        let moments = Some(Moments::default());
         let lies = [
             Peer::Hello,
-            Peer::Prepare { txn, work: Work::Seal { ino: Ino::ROOT } },
-            Peer::Decided { txn, commit: true, work: Some(Box::new(Work::Seal { ino: Ino::ROOT })) },
-            Peer::Stable { txns: vec![txn] },
+            Peer::Prepare { txn, origin, work: seal() },
+            Peer::Decided { txn, moments, part: Some(Box::new(Part { origin, work: seal() })) },
+            Peer::Stable { txns: vec![(txn, Stamp(u64::MAX))] },
+            Peer::Carried { txn, moments: Moments::default(), part: Box::new(Part { origin, work: seal() }) },
+            Peer::Returned { entries: Vec::new() },
+            Peer::Kept { upto: Stamp(u64::MAX) },
             Peer::Journal { after: Stamp(0), entries: Vec::new() },
             Peer::Applied { upto: Stamp(u64::MAX), synced: true },
             Peer::Resend { after: Stamp(u64::MAX) },

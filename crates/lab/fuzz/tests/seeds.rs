@@ -137,6 +137,7 @@ fn rows() -> Seeds {
         (RowKey::Txn(samples::TXN), "txn"),
         (RowKey::Session(samples::SESSION), "session"),
         (RowKey::Outbox(samples::STAMP), "journal"),
+        (RowKey::Inbox(IslandId(1), samples::STAMP), "journal"),
         (RowKey::Delivered(IslandId(1)), "clock"),
         (RowKey::Clock(IslandId(2)), "clock"),
     ];

@@ -66,6 +66,9 @@ impl Check<'_> {
             let late: Vec<_> = rows.delivered.iter().filter_map(waits).collect();
             self.say(island, format!("journal entry {stamp:?} waits for islands {late:?}"));
         }
+        for (of, stamp) in rows.inbox.keys() {
+            self.say(island, format!("entry {stamp:?} of island {of}'s journal is never safe there"));
+        }
         for (ino, dir) in &rows.dirs {
             if let Some(owned) = &dir.owned
                 && (owned.sealed.is_some() || owned.adopted.is_some())

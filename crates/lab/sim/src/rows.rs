@@ -34,6 +34,8 @@ pub struct Rows {
     pub outbox: BTreeMap<Stamp, JournalEntry>,
     /// How far each island has this island's journal, synced.
     pub delivered: BTreeMap<IslandId, Stamp>,
+    /// Entries of others' journals that those may lose yet.
+    pub inbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
     /// How far journals were applied.
     pub clocks: BTreeMap<IslandId, Stamp>,
     /// What the island knows of itself.
@@ -70,6 +72,8 @@ impl Rows {
             RowKey::Outbox(stamp) => drop(self.outbox.insert(stamp, row(value)?)),
             RowKey::Delivered(island) => drop(self.delivered.insert(island, row(value)?)),
             RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),
+            RowKey::Inbox(island, stamp) => drop(self.inbox.insert((island, stamp), row(value)?)),
+            RowKey::Survived(_) => {}
             RowKey::Meta => self.meta = row(value)?,
             RowKey::View(_) | RowKey::ViewName(..) => {}
         }

@@ -19,8 +19,6 @@ pub struct Scenario {
     pub what: &'static str,
     /// How many steps a run has unless told otherwise.
     pub steps: u64,
-    /// A gap in the product that makes it fail, until it is closed: a soak leaves it out.
-    pub gap: Option<&'static str>,
     body: fn(&mut Run) -> Result<(), Failure>,
 }
 
@@ -53,56 +51,48 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "sequential",
         what: "one operation after another, no faults",
         steps: 300,
-        gap: None,
         body: |run| crate::sequential::run(run, Faults::No),
     },
     Scenario {
         name: "faults",
         what: "one operation after another; islands die at any effect, links break",
         steps: 200,
-        gap: None,
         body: |run| crate::sequential::run(run, Faults::Yes),
     },
     Scenario {
         name: "power",
         what: "one island, one operation after another, then the power fails at any effect",
         steps: 60,
-        gap: None,
         body: crate::power::run,
     },
     Scenario {
         name: "concurrent",
         what: "several clients at once, judged by trying all orders",
         steps: 100,
-        gap: None,
         body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::None),
     },
     Scenario {
         name: "deaths",
         what: "several clients at once, and islands die",
         steps: 80,
-        gap: None,
         body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Deaths),
     },
     Scenario {
         name: "partition",
         what: "several clients at once, and links between islands are cut",
         steps: 80,
-        gap: None,
         body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Partitions),
     },
     Scenario {
         name: "crash_points",
         what: "one operation between islands, each island dying at each effect of it",
         steps: 40,
-        gap: None,
         body: |run| crate::crash_points::run(run, false),
     },
     Scenario {
         name: "power_points",
         what: "the same, each island losing its power at each effect of it",
         steps: 40,
-        gap: Some("an island whose power fails loses unsynced records that others have applied"),
         body: |run| crate::crash_points::run(run, true),
     },
 ];

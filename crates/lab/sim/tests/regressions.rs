@@ -288,6 +288,53 @@ fn a_repeated_request_is_answered_where_its_repetition_came_from() {
 }
 
 #[test]
+fn a_file_that_was_fsynced_keeps_its_directory_whose_name_was_not() {
+    for seed in 0..30 {
+        let config = Config::new(seed, 2);
+        let (n, owner) = (foreign(&config, &[]), atoll_core::Table::new(config.islands).owner(Key(0)));
+        let mut bench = Bench::new(config);
+        let dir = bench.mkdir(Ino::ROOT, &n);
+        let file = bench.file(dir, "f", 0o644);
+        bench.write(file, 0, b"kept");
+        bench.root(Op::Fsync { ino: file });
+        // The root's owner has the name; it was never asked to sync it.
+        bench.world.kill(usize::from(owner.0), Fault::PowerCut { seed });
+        bench.end();
+    }
+}
+
+#[test]
+fn a_change_of_a_directory_that_others_have_applied_is_brought_back() {
+    for seed in 0..30 {
+        let config = Config::new(seed, 3);
+        let one = foreign(&config, &[]);
+        let mut bench = Bench::new(config);
+        let dir = bench.mkdir(Ino::ROOT, &one);
+        bench.mkdir(dir, "below");
+        let set = SetAttr { mode: Some(0o711), ..SetAttr::default() };
+        bench.root(Op::SetAttr { ino: dir, set });
+        let (name_of, new_name) = (name(&one), name("renamed"));
+        let mode = RenameMode::Replace;
+        bench.root(Op::Rename { dir: Ino::ROOT, name: name_of, new_dir: Ino::ROOT, new_name, mode });
+        for island in 0..3 {
+            bench.world.kill(island, Fault::PowerCut { seed: seed + island as u64 });
+            bench.world.settle().unwrap();
+        }
+        bench.end();
+    }
+}
+
+#[test]
+fn nothing_is_told_over_a_link_that_is_not_up_yet() {
+    passes("power_points", 1019);
+}
+
+#[test]
+fn the_result_of_a_write_whose_bytes_are_lost_is_lost_too() {
+    passes("power_points", 1216);
+}
+
+#[test]
 fn synced_bytes_below_a_write_that_is_lost_are_there() {
     const OLD: u8 = 7;
     const NEW: u8 = 9;

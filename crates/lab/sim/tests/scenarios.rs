@@ -48,3 +48,8 @@ fn some_order_explains_it_when_islands_are_cut_apart() {
 fn an_operation_between_islands_happens_or_not_wherever_one_dies() {
     seeds("crash_points", 1, 4);
 }
+
+#[test]
+fn what_a_power_cut_takes_from_one_island_the_others_bring_back() {
+    seeds("power_points", 1, 12);
+}

@@ -122,6 +122,7 @@ impl Island {
             Some(access) if set.mode.is_some() => Some(self.with_mode(ino, access, after.mode)?),
             _ => None,
         };
+        self.open_for_names(ino)?;
         let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
         if is_static {
             self.nothing_begun_in(ino)?;
@@ -280,6 +281,7 @@ impl Island {
                 Ok(Step::Decided(done()))
             }
             Node::Dir(mut dir) => {
+                self.open_for_names(ino)?;
                 self.nothing_begun_in(ino)?;
                 let now = self.time();
                 dir.owned.as_mut().expect("owned").ctime = now;

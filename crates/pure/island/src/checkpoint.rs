@@ -56,6 +56,7 @@ impl Island {
                 Parked::Again(call) => self.arrive(call),
                 Parked::Peer(_) if damaged => {}
                 Parked::Nobody => {}
+                Parked::Lost => self.redo_lost(),
                 Parked::Peer(message) => self.peer(message),
                 Parked::Body(ticket, _) if damaged => self.body_done(ticket, Err(BodyFault(Errno::EIO))),
                 Parked::Body(ticket, result) => self.body_done(ticket, result),

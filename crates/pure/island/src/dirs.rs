@@ -140,7 +140,8 @@ impl Island {
         }
         let stamp = self.stamp();
         let txn = TxnId { coordinator: self.config.id, stamp };
-        self.begin_txn(call, txn, owner, dir, vec![name.clone()], Work::Seal { ino })
+        let work = Work::Seal { ino, parent: dir, name: name.clone() };
+        self.begin_txn(call, txn, owner, dir, vec![name.clone()], work)
     }
 
     /// The parent owner's part of an rmdir: the name goes, and the answer.
@@ -180,14 +181,15 @@ impl Island {
         dir: Ino,
         parent: &Dir,
         (name, old): (&Name, Entry),
-        new_name: &Name,
+        (new_name, replaced): (&Name, Option<Ino>),
     ) -> Result<Step, Stop> {
         self.need_places(dir, &[old.ino])?;
         let now = self.time();
         decision.entry(dir, name, None);
         let parent = staged_dir(&decision, dir).unwrap_or_else(|| parent.clone());
         decision.names_changed(dir, &parent, 0, 0, now);
-        let stamp = self.place(&mut decision, dir, &old, new_name, now);
+        let moved = Moved { dir, from: name, to: new_name, replaced };
+        let stamp = self.place(&mut decision, &old, moved, now);
         self.remember(&mut decision, call, Remembered::Removed { orphan: None });
         self.decide(decision);
         let outcome = ok(Answer::Removed { orphan: None }, None);
@@ -214,12 +216,14 @@ impl Island {
             let now = self.time();
             decision.names_changed(dir, &parent, -1, -1, now);
             let parent = staged_dir(&decision, dir).expect("just staged");
-            return self.move_dir(call, decision, dir, &parent, (name, old), new_name);
+            let replaced = Some(new.ino);
+            return self.move_dir(call, decision, dir, &parent, (name, old), (new_name, replaced));
         }
         let stamp = self.stamp();
         let txn = TxnId { coordinator: self.config.id, stamp };
         let names = vec![name.clone(), new_name.clone()];
-        self.begin_txn(call, txn, owner, dir, names, Work::Seal { ino: new.ino })
+        let work = Work::Seal { ino: new.ino, parent: dir, name: new_name.clone() };
+        self.begin_txn(call, txn, owner, dir, names, work)
     }
 
     /// Two names of one directory swap what they name; one of it at least is a directory, or not.
@@ -239,14 +243,18 @@ impl Island {
         let mut decision = Decision::new();
         decision.names_changed(dir, parent, 0, 0, now);
         let mut stamp = None;
-        for ((entry, to), row) in [(&old, new_name), (&new, name)].into_iter().zip(rows) {
+        for ((entry, from, to), row) in [(&old, name, new_name), (&new, new_name, name)].into_iter().zip(rows)
+        {
             match row? {
                 Some(mut row) => {
                     row.attr.ctime = now;
                     decision.inode(row);
                     decision.entry(dir, to, Some(entry.clone()));
                 }
-                None => stamp = Some(self.place(&mut decision, dir, entry, to, now)),
+                None => {
+                    let moved = Moved { dir, from, to, replaced: None };
+                    stamp = Some(self.place(&mut decision, entry, moved, now));
+                }
             }
         }
         self.remember(&mut decision, call, Remembered::Removed { orphan: None });
@@ -267,16 +275,26 @@ impl Island {
     }
 
     /// Puts a directory under a new name, here and through the journal.
-    fn place(&mut self, decision: &mut Decision, dir: Ino, entry: &Entry, to: &Name, now: Time) -> Stamp {
+    fn place(&mut self, decision: &mut Decision, entry: &Entry, moved: Moved<'_>, now: Time) -> Stamp {
         let stamp = self.stamp();
         decision.stamp(stamp);
+        let place = Place { version: stamp, parent: moved.dir, name: Some(moved.to.clone()) };
+        self.take_place(decision, entry, &place, now);
+        let (from, replaced) = (moved.from.clone(), moved.replaced);
+        let entry = JournalEntry::Place { ino: entry.ino, place, from, replaced, time: now };
+        self.post(decision, stamp, &entry);
+        stamp
+    }
+
+    /// The rows of a directory that is at `place` now, at the owner of the one above.
+    pub(crate) fn take_place(&mut self, decision: &mut Decision, entry: &Entry, place: &Place, now: Time) {
         let mut entry = entry.clone();
         let stub = entry.stub.as_mut().expect("a directory has a stub");
-        stub.place = stamp;
+        stub.place = place.version;
         stub.time = now;
         let ino = entry.ino;
-        decision.entry(dir, to, Some(entry));
-        let place = Place { version: stamp, parent: dir, name: Some(to.clone()) };
+        let name = place.name.as_ref().expect("the root has no other place");
+        decision.entry(place.parent, name, Some(entry));
         if let Some(mut row) = staged_dir(decision, ino).or_else(|| self.in_memory(ino)) {
             row.place = place.clone();
             if let Some(owned) = &mut row.owned {
@@ -284,8 +302,6 @@ impl Island {
             }
             decision.dir(ino, row);
         }
-        self.post(decision, stamp, &JournalEntry::Place { ino, place, time: now });
-        stamp
     }
 
     // ------------------------------------------- the coordinator's commit record
@@ -307,14 +323,14 @@ impl Island {
                 let parent = self.owned(*dir)?.clone();
                 Ok(self.unname_dir(call, decision, *dir, &parent, name))
             }
-            (Op::Rename { dir, name, new_name, .. }, Work::Seal { .. }) => {
+            (Op::Rename { dir, name, new_name, .. }, Work::Seal { ino, .. }) => {
                 let parent = self.owned(*dir)?.clone();
                 let old = self.state.entry(*dir, name)?.expect("locked by the transaction").clone();
                 self.need_places(*dir, &[old.ino])?;
                 let now = self.time();
                 decision.names_changed(*dir, &parent, -1, -1, now);
                 let parent = staged_dir(&decision, *dir).expect("just staged");
-                self.move_dir(call, decision, *dir, &parent, (name, old), new_name)
+                self.move_dir(call, decision, *dir, &parent, (name, old), (new_name, Some(*ino)))
             }
             _ => unreachable!("{op:?} has no such transaction"),
         }
@@ -343,7 +359,7 @@ impl Island {
                 self.adopt(decision, dir, chain, *time, Some(txn));
                 Ok(Ok(()))
             }
-            Work::Seal { ino } => match self.may_seal(*ino) {
+            Work::Seal { ino, .. } => match self.may_seal(*ino) {
                 Ok(()) => {
                     let mut row = self.owned(*ino)?.clone();
                     row.owned.as_mut().expect("owned").sealed = Some(txn);
@@ -366,7 +382,7 @@ impl Island {
     ) -> Result<(), Stop> {
         let ino = match work {
             Work::Adopt { dir, .. } => dir.ino,
-            Work::Seal { ino } => *ino,
+            Work::Seal { ino, .. } => *ino,
         };
         let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
         let adopted = matches!(work, Work::Adopt { .. });
@@ -376,6 +392,7 @@ impl Island {
             owned.adopted = None;
             decision.dir(ino, row);
         } else {
+            assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
             self.need_skeleton(ino)?;
             self.remove_dir(decision, ino);
         }
@@ -383,7 +400,15 @@ impl Island {
     }
 }
 
-fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
+/// A directory gets another name.
+struct Moved<'a> {
+    dir: Ino,
+    from: &'a Name,
+    to: &'a Name,
+    replaced: Option<Ino>,
+}
+
+pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
     Owned {
         entries: 0,
         subdirs: 0,

@@ -4,7 +4,7 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::IdSet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{Ino, IslandId, Name, Stamp};
 use atoll_posix::{Kind, acl};
@@ -31,7 +31,13 @@ pub(crate) struct Journal {
     /// Journals applied here whose coordinators do not know yet that this is synced.
     to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
     /// The last stamp that this island has put into the journal.
-    last: Stamp,
+    pub(crate) last: Stamp,
+    /// Entries of this island's journal that are not synced, with their records' positions.
+    to_keep: VecDeque<(u64, Stamp)>,
+    /// How far this island's journal is synced.
+    pub(crate) kept: Stamp,
+    /// How far the others have said that theirs are.
+    kept_by: BTreeMap<IslandId, Stamp>,
 }
 
 /// A request whose answer waits until all reachable islands have applied its entry.
@@ -84,6 +90,7 @@ impl Island {
         let need = self.state.seq() + 1;
         if self.config.islands.len() > 1 {
             decision.push(Change::Posted { stamp, entry: entry.clone() });
+            self.journal.to_keep.push_back((need, stamp));
         }
         for island in self.others() {
             let entries = vec![(stamp, entry.clone())];
@@ -151,6 +158,49 @@ impl Island {
         }
     }
 
+    // ------------------------------------------------------- losing and keeping
+
+    /// What was posted up to `stamp` is told to be safe when everything decided so far is synced.
+    pub(crate) fn keep_after_sync(&mut self, stamp: Stamp) {
+        self.journal.to_keep.push_back((self.state.seq(), stamp));
+    }
+
+    /// Tells all islands how much of this island's journal they need not bring back any more.
+    pub(crate) fn tell_kept(&mut self) {
+        let synced = self.synced;
+        let before = self.journal.kept;
+        while let Some((seq, stamp)) = self.journal.to_keep.front().copied() {
+            if seq > synced {
+                break;
+            }
+            self.journal.to_keep.pop_front();
+            self.journal.kept = stamp.max(self.journal.kept);
+        }
+        let upto = self.journal.kept;
+        if upto > before {
+            for island in self.others().filter(|i| self.is_reachable(*i)).collect::<Vec<_>>() {
+                self.send(0, island, Peer::Kept { upto });
+            }
+        }
+    }
+
+    pub(crate) fn on_kept(&mut self, from: IslandId, upto: Stamp) {
+        self.journal.kept_by.insert(from, upto);
+        if self.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
+            let mut decision = Decision::new();
+            decision.push(Change::Unreceived { island: from, upto });
+            self.decide(decision);
+        }
+    }
+
+    /// Sends an island what was applied of its journal and it may have lost.
+    pub(crate) fn return_journal(&mut self, to: IslandId) {
+        let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
+        if !entries.is_empty() {
+            self.send(self.state.seq(), to, Peer::Returned { entries });
+        }
+    }
+
     // ----------------------------------------------------------------- applying
 
     pub(crate) fn on_journal(
@@ -176,8 +226,11 @@ impl Island {
             return Ok(());
         };
         let mut decision = Decision::new();
-        for (_, entry) in &fresh {
+        for (stamp, entry) in &fresh {
             self.apply_entry(&mut decision, entry);
+            if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
+                decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
+            }
         }
         decision.push(Change::Clock { island: from, stamp: *last });
         let seq = self.decide(decision);
@@ -215,7 +268,7 @@ impl Island {
 
     fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         match entry {
-            JournalEntry::Place { ino, place, time } => {
+            JournalEntry::Place { ino, place, time, .. } => {
                 let Some(mut row) = staged_dir(decision, *ino).or_else(|| self.in_memory(*ino)) else {
                     return;
                 };
@@ -411,7 +464,7 @@ impl Island {
                 }
                 Parked::Peer(message) => self.peer(message),
                 Parked::Again(call) => self.arrive(call),
-                Parked::Nobody | Parked::Body(..) => {}
+                Parked::Nobody | Parked::Body(..) | Parked::Lost => {}
             }
         }
     }

@@ -16,6 +16,7 @@ pub mod event;
 mod gate;
 mod journal;
 mod locks;
+mod lost;
 mod machine;
 mod names;
 mod path;

@@ -180,6 +180,8 @@ pub(crate) enum Parked {
     Peer(atoll_proto::PeerMessage),
     /// A request whose body operation is done.
     Body(Ticket, Result<BodyDone, BodyFault>),
+    /// What was lost, and is done again.
+    Lost,
 }
 
 /// An island. See the crate.

@@ -242,7 +242,7 @@ impl Island {
                 }
             },
             (_, None) if old.kind == Kind::Directory => {
-                self.move_dir(call, Decision::new(), dir, &parent, (name, old), new_name)
+                self.move_dir(call, Decision::new(), dir, &parent, (name, old), (new_name, None))
             }
             (_, None) => self.rename_file(call, dir, &parent, (name, old), new_name, None),
         }

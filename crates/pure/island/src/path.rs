@@ -29,10 +29,11 @@ impl Island {
         }
     }
 
-    /// A directory that is owned here and may get new names.
+    /// A directory that is owned here and may change. One whose mkdir is not known to have happened yet
+    /// waits for that: if its coordinator lost it, so would be everything in it.
     pub(crate) fn open_for_names(&self, ino: Ino) -> Result<&Dir, Stop> {
         let dir = self.owned(ino)?;
-        match dir.owned.as_ref().and_then(|o| o.sealed) {
+        match dir.owned.as_ref().and_then(|o| o.sealed.or(o.adopted)) {
             Some(txn) => Err(Stop::Txn(txn)),
             None => Ok(dir),
         }

@@ -2,11 +2,13 @@
 //! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
 
 use atoll_core::map::IdSet;
+use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_proto::{Change, Dir, Owned, Peer, PeerMessage, Place, Static};
 
 use crate::decision::Decision;
+use crate::lost::Lost;
 use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
 
 /// What a starting island waits for.
@@ -15,6 +17,10 @@ pub(crate) struct Recovery {
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
     since_ms: u64,
+    /// What others have brought back of this island's lost records, by its own clock.
+    pub(crate) lost: BTreeMap<Stamp, Lost>,
+    /// Others' journals, which may be about directories that are brought back.
+    pub(crate) journals: Vec<PeerMessage>,
 }
 
 impl Island {
@@ -36,9 +42,8 @@ impl Island {
         self.reserve_ids();
         self.recovery.since_ms = self.now.ms;
         self.recovery.waiting = self.others().collect();
-        if self.recovery.waiting.is_empty() {
-            self.come_out();
-        }
+        self.keep_after_sync(self.state.clocks().get(self.config.id));
+        self.redo_lost();
     }
 
     /// Every island has the root in its skeleton; the table says who owns it.
@@ -85,8 +90,20 @@ impl Island {
         }
         // Whichever side was away: both ask and both tell.
         self.send(self.state.seq(), island, Peer::Hello);
+        self.tell_all(island);
+    }
+
+    /// Everything that an island may have missed or lost, and then that this was all. Over a link that
+    /// is not up yet the beginning could be dropped and the end arrive: then it is told when it is.
+    fn tell_all(&mut self, island: IslandId) {
+        if !self.is_reachable(island) {
+            return;
+        }
         self.retell(island, |_| true);
         self.resend(island, Stamp::default());
+        self.return_journal(island);
+        self.send(self.state.seq(), island, Peer::Kept { upto: self.journal.kept });
+        self.send(self.state.seq(), island, Peer::HelloDone);
     }
 
     /// A message of another island.
@@ -110,27 +127,29 @@ impl Island {
         }
         match &message.peer {
             Peer::Hello => {
-                self.retell(from, |_| true);
-                self.resend(from, Stamp::default());
-                self.send(self.state.seq(), from, Peer::HelloDone);
+                self.tell_all(from);
                 Ok(())
             }
             Peer::HelloDone => {
                 self.heard(from);
                 Ok(())
             }
-            Peer::Prepare { txn, work } => self.on_prepare(message, *txn, work),
+            Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
             Peer::Voted { txn, vote } => {
                 self.on_voted(*txn, *vote);
                 Ok(())
             }
-            Peer::Decided { txn, commit, work } => self.on_decided(from, *txn, *commit, work.as_deref()),
+            Peer::Decided { txn, moments, part } => self.on_decided(from, *txn, *moments, part.as_deref()),
             Peer::Stable { txns } => {
                 self.on_stable(from, txns);
                 Ok(())
             }
             Peer::Ask { txn } => {
                 self.on_ask(from, *txn);
+                Ok(())
+            }
+            Peer::Journal { .. } if self.is_waiting() => {
+                self.recovery.journals.push(message.clone());
                 Ok(())
             }
             Peer::Journal { after, entries } => self.on_journal(from, *after, entries),
@@ -142,20 +161,37 @@ impl Island {
                 self.resend(from, *after);
                 Ok(())
             }
+            Peer::Carried { txn, moments, part } => {
+                self.on_carried(from, *txn, *moments, part);
+                Ok(())
+            }
+            Peer::Returned { entries } => {
+                self.on_returned(entries);
+                Ok(())
+            }
+            Peer::Kept { upto } => {
+                self.on_kept(from, *upto);
+                Ok(())
+            }
         }
     }
 
     fn heard(&mut self, island: IslandId) {
-        if self.recovery.waiting.remove(&island) && self.recovery.waiting.is_empty() {
-            self.come_out();
+        if self.recovery.waiting.remove(&island) {
+            self.redo_lost();
         }
+    }
+
+    /// Nobody is waited for: what was lost is put in order, and then requests are served.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Hidden && !self.recovery.waiting.is_empty()
     }
 
     pub(crate) fn tick_recovery(&mut self) {
         if self.phase == Phase::Hidden && self.now.ms >= self.recovery.since_ms + HELLO_MS {
             // Who has not answered by now is away; what is in doubt with it stays locked.
             self.recovery.waiting.clear();
-            self.come_out();
+            self.redo_lost();
         }
     }
 }

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
 use atoll_posix::Errno;
-use atoll_proto::row::TxnState;
-use atoll_proto::{Outcome, Peer, PeerMessage, Txn, Vote, Work};
+use atoll_proto::{Moments, Origin, Outcome, Part, Peer, PeerMessage, Txn, TxnState, Vote, Work};
 
 use crate::decision::Decision;
+use crate::lost::Lost;
 use crate::machine::{Call, Island, Later, PATIENCE_MS, Parked, Step, Stop};
 
 /// Milliseconds until an outcome that was not confirmed is told again.
@@ -25,9 +25,9 @@ const TXNS_PER_MESSAGE: usize = 1024;
 pub(crate) struct Txns {
     begun: BTreeMap<TxnId, Begun>,
     names: IdMap<(Ino, Name), TxnId>,
-    /// Outcomes recorded here, with the record's position, of which the partner was not told that
-    /// they are synced.
-    unconfirmed: Vec<(u64, TxnId, IslandId)>,
+    /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
+    /// was not told that they are synced.
+    unconfirmed: Vec<(u64, IslandId, TxnId, Stamp)>,
     retell_ms: u64,
     /// Up to which stamp of each coordinator transactions were there when they were told last.
     told_before: BTreeMap<IslandId, Stamp>,
@@ -39,7 +39,7 @@ struct Begun {
     partner: IslandId,
     dir: Ino,
     names: Vec<Name>,
-    work: Work,
+    part: Part,
     call: Option<Call>,
 }
 
@@ -73,7 +73,7 @@ impl Island {
 
     pub(crate) fn begin_txn(
         &mut self,
-        _call: &Call,
+        call: &Call,
         txn: TxnId,
         partner: IslandId,
         dir: Ino,
@@ -87,35 +87,34 @@ impl Island {
             self.txns.names.insert((dir, name.clone()), txn);
         }
         // What the chain of ancestors shows must be committed before another island builds on it.
-        self.send(self.state.seen(), partner, Peer::Prepare { txn, work: work.clone() });
-        self.txns.begun.insert(txn, Begun { partner, dir, names, work, call: None });
+        let origin = Origin { session: call.session(), seq: call.request.seq };
+        let part = Part { origin, work };
+        self.send(self.state.seen(), partner, Peer::Prepare { txn, origin, work: part.work.clone() });
+        self.txns.begun.insert(txn, Begun { partner, dir, names, part, call: None });
         Ok(Step::Later(Later::Txn(txn)))
     }
 
     pub(crate) fn on_voted(&mut self, txn: TxnId, vote: Vote) {
         match vote {
-            Vote::Yes => self.commit(txn),
+            Vote::Yes { prepared } => self.commit(txn, prepared),
             Vote::No { errno } => self.abort(txn, Some(Outcome::Failed { errno })),
             Vote::Busy | Vote::Behind => self.abort(txn, None),
         }
     }
 
-    fn commit(&mut self, txn: TxnId) {
+    fn commit(&mut self, txn: TxnId, prepared: Stamp) {
         let Some(begun) = self.txns.begun.remove(&txn) else {
             // Decided to abort meanwhile, or in an earlier life: the participant asks, and is told.
             return;
         };
         let call = begun.call.as_ref().expect("kept when it was begun");
         let mut decision = Decision::new();
-        decision.stamp(txn.stamp);
-        let row = Txn { state: TxnState::Committed, partner: begun.partner, work: begun.work.clone() };
-        decision.txn(txn, Some(row));
-        self.forget_adoption(&mut decision, &begun.work);
+        let moments = self.committed_txn(&mut decision, txn, begun.partner, prepared, &begun.part);
         self.state.look_away();
-        match self.commit_work(call, decision, &begun.work) {
+        match self.commit_work(call, decision, &begun.part.work) {
             Ok(step) => {
                 let seq = self.state.seq();
-                self.txns.unconfirmed.push((seq, txn, begun.partner));
+                self.txns.unconfirmed.push((seq, begun.partner, txn, moments.committed));
                 self.release_names(txn, begun.dir, &begun.names);
                 let call = begun.call.expect("kept when it was begun");
                 match step {
@@ -124,7 +123,7 @@ impl Island {
                     Step::Later(_) | Step::Answered => unreachable!("a commit waits for the journal only"),
                 }
                 // The client first: it need not wait for the participant's record.
-                self.send(seq, begun.partner, Peer::Decided { txn, commit: true, work: None });
+                self.send(seq, begun.partner, Peer::Decided { txn, moments: Some(moments), part: None });
                 self.let_waiters_in(txn);
             }
             Err(Stop::Load(loads)) => {
@@ -133,7 +132,7 @@ impl Island {
                     from: begun.partner,
                     incarnation: 0,
                     vector: Vec::new(),
-                    peer: Peer::Voted { txn, vote: Vote::Yes },
+                    peer: Peer::Voted { txn, vote: Vote::Yes { prepared } },
                 };
                 self.txns.begun.insert(txn, begun);
                 self.load(loads, Parked::Peer(message));
@@ -145,15 +144,31 @@ impl Island {
         }
     }
 
+    /// The coordinator's row of what is committed now.
+    pub(crate) fn committed_txn(
+        &mut self,
+        decision: &mut Decision,
+        txn: TxnId,
+        partner: IslandId,
+        prepared: Stamp,
+        part: &Part,
+    ) -> Moments {
+        let moments = Moments { prepared, committed: self.stamp() };
+        decision.stamp(moments.committed);
+        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
+        self.forget_adoption(decision, &part.work);
+        moments
+    }
+
     /// A directory that goes was adopted, so its mkdir need not be told again.
     fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
-        let Work::Seal { ino } = work else { return };
+        let Work::Seal { ino, .. } = work else { return };
         let old = self.state.txn_ids().find(|id| {
             id.coordinator == self.config.id
                 && self
                     .state
                     .txn(*id)
-                    .is_some_and(|row| matches!(&row.work, Work::Adopt { dir, .. } if dir.ino == *ino))
+                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == *ino))
         });
         if let Some(old) = old {
             decision.txn(old, None);
@@ -163,7 +178,7 @@ impl Island {
     /// Gives a transaction up. Without an outcome its request is begun again after a pause.
     pub(crate) fn abort(&mut self, txn: TxnId, outcome: Option<Outcome>) {
         let Some(begun) = self.txns.begun.remove(&txn) else { return };
-        self.send(0, begun.partner, Peer::Decided { txn, commit: false, work: None });
+        self.send(0, begun.partner, Peer::Decided { txn, moments: None, part: None });
         self.release_names(txn, begun.dir, &begun.names);
         if let Some(mut call) = begun.call {
             match outcome {
@@ -207,14 +222,21 @@ impl Island {
 
     // -------------------------------------------------------------- participant
 
-    pub(crate) fn on_prepare(&mut self, message: &PeerMessage, txn: TxnId, work: &Work) -> Result<(), Stop> {
+    pub(crate) fn on_prepare(
+        &mut self,
+        message: &PeerMessage,
+        txn: TxnId,
+        origin: Origin,
+        work: &Work,
+    ) -> Result<(), Stop> {
         let from = message.from;
         if txn.coordinator != from {
             return Ok(());
         }
-        if self.state.txn(txn).is_some() {
+        if let Some(row) = self.state.txn(txn) {
             // A repetition.
-            self.send(0, from, Peer::Voted { txn, vote: Vote::Yes });
+            let prepared = row.moments.prepared;
+            self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared } });
             return Ok(());
         }
         if matches!(work, Work::Adopt { .. }) {
@@ -242,12 +264,15 @@ impl Island {
         let mut decision = Decision::new();
         match self.prepare_work(&mut decision, txn, work)? {
             Ok(()) => {
-                let row = Txn { state: TxnState::Prepared, partner: from, work: work.clone() };
-                decision.txn(txn, Some(row));
+                let prepared = self.stamp();
+                decision.stamp(prepared);
+                let moments = Moments { prepared, ..Moments::default() };
+                let part = Part { origin, work: work.clone() };
+                decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
                 self.decide(decision);
                 // Before it is written: if this island dies now, the coordinator, which has logged what
                 // the work is, tells it again before this island serves.
-                self.send(0, from, Peer::Voted { txn, vote: Vote::Yes });
+                self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared } });
             }
             Err(vote) => self.send(0, from, Peer::Voted { txn, vote }),
         }
@@ -258,68 +283,56 @@ impl Island {
         &mut self,
         from: IslandId,
         txn: TxnId,
-        commit: bool,
-        work: Option<&Work>,
+        moments: Option<Moments>,
+        part: Option<&Part>,
     ) -> Result<(), Stop> {
         if txn.coordinator != from {
             return Ok(());
         }
-        let row = self.state.txn(txn).cloned();
-        match (row, commit) {
-            (Some(Txn { state: TxnState::Committed, .. }), true) => {
-                self.txns.unconfirmed.push((0, txn, from));
-                self.stable();
+        match (self.state.txn(txn).cloned(), moments) {
+            (Some(row), Some(moments)) if row.state == TxnState::Committed => {
+                if row.moments.committed < moments.committed {
+                    // The coordinator had lost its commit, and has made it again.
+                    let mut decision = Decision::new();
+                    decision.txn(txn, Some(Txn { moments, ..row }));
+                    self.decide(decision);
+                }
+                self.confirm(from, txn, moments.committed);
             }
-            (Some(row), _) => {
-                assert!(row.state == TxnState::Prepared || !commit, "{txn:?} was committed and aborted");
+            (Some(row), moments) => {
+                assert!(row.state == TxnState::Prepared, "{txn:?} was committed and aborted");
                 let mut decision = Decision::new();
-                self.finish_work(&mut decision, &row.work, commit)?;
-                let next = commit.then(|| Txn { state: TxnState::Committed, ..row });
+                self.finish_work(&mut decision, &row.part.work, moments.is_some())?;
+                let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
                 decision.txn(txn, next);
-                let seq = self.decide(decision);
-                if commit {
-                    self.txns.unconfirmed.push((seq, txn, from));
+                self.decide(decision);
+                if let Some(moments) = moments {
+                    self.confirm(from, txn, moments.committed);
                 }
                 self.let_waiters_in(txn);
             }
-            (None, true) => {
-                // Either long done, or the prepare was lost in a power cut: then the coordinator
-                // sends what it was.
-                if let Some(work) = work {
-                    let mut decision = Decision::new();
-                    self.redo_work(&mut decision, work)?;
-                    let row = Txn { state: TxnState::Committed, partner: from, work: work.clone() };
-                    decision.txn(txn, Some(row));
-                    let seq = self.decide(decision);
-                    self.txns.unconfirmed.push((seq, txn, from));
-                } else {
-                    self.send(0, from, Peer::Ask { txn });
+            // Its prepare was lost here: the coordinator has to say what it was.
+            (None, Some(moments)) if self.state.lost(moments.prepared) => match part {
+                Some(part) => {
+                    let part = part.clone();
+                    self.bring_back(moments.prepared, Lost::Part { from, txn, moments, part });
                 }
-            }
-            (None, false) => {}
+                None => self.send(0, from, Peer::Ask { txn }),
+            },
+            // Long done.
+            (None, Some(moments)) => self.confirm(from, txn, moments.committed),
+            (None, None) => {}
         }
         Ok(())
     }
 
-    /// Carries out work whose prepare was lost here, or was carried out already.
-    fn redo_work(&mut self, decision: &mut Decision, work: &Work) -> Result<(), Stop> {
-        match work {
-            Work::Adopt { dir, time, chain } => {
-                for above in chain {
-                    self.state.dir(above.ino)?;
-                }
-                if self.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
-                    self.adopt(decision, dir, chain, *time, None);
-                }
-            }
-            Work::Seal { ino } => {
-                if self.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
-                    self.need_skeleton(*ino)?;
-                    self.remove_dir(decision, *ino);
-                }
-            }
+    /// Tells a partner of an outcome that is recorded here when it is synced.
+    pub(crate) fn confirm(&mut self, partner: IslandId, txn: TxnId, committed: Stamp) {
+        let seq = self.state.seq();
+        self.txns.unconfirmed.push((seq, partner, txn, committed));
+        if seq <= self.synced {
+            self.stable();
         }
-        Ok(())
     }
 
     // ------------------------------------------------------------------- either
@@ -329,18 +342,26 @@ impl Island {
             return;
         }
         // No row and not under way: it was never committed (presumed abort), or is long done.
-        let work = self.state.txn(txn).map(|row| Box::new(row.work.clone()));
-        self.send(self.state.seq(), from, Peer::Decided { txn, commit: work.is_some(), work });
+        let row = self.state.txn(txn);
+        let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
+        self.send(self.state.seq(), from, Peer::Decided { txn, moments, part });
     }
 
-    pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[TxnId]) {
+    pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[(TxnId, Stamp)]) {
         let mut decision = Decision::new();
-        let mut unknown = Vec::new();
-        for txn in txns {
-            match self.state.txn(*txn) {
-                Some(row) if row.state == TxnState::Committed => decision.txn(*txn, None),
-                Some(_) => {}
-                None if txn.coordinator == self.config.id => unknown.push(*txn),
+        let mut done = Vec::new();
+        for (txn, committed) in txns {
+            let mine = txn.coordinator == self.config.id;
+            match self.state.txn(*txn).cloned() {
+                Some(row) if row.state == TxnState::Prepared => {}
+                // It knows of a commit that was lost here, and has been made again since.
+                Some(Txn { moments, .. }) if mine && moments.committed != *committed => {
+                    let moments = Some(moments);
+                    self.send(self.state.seq(), from, Peer::Decided { txn: *txn, moments, part: None });
+                }
+                Some(_) => decision.txn(*txn, None),
+                // What was lost here is told with all that it is: `on_carried`.
+                None if mine && !self.state.lost(*committed) => done.push((*txn, *committed)),
                 None => {}
             }
         }
@@ -348,10 +369,26 @@ impl Island {
             self.decide(decision);
         }
         // Long forgotten here; the partner may forget too once that is synced.
-        let seq = self.state.seq();
-        self.txns.unconfirmed.extend(unknown.into_iter().map(|txn| (seq, txn, from)));
-        if seq <= self.synced {
-            self.stable();
+        for (txn, committed) in done {
+            self.confirm(from, txn, committed);
+        }
+    }
+
+    /// A participant has carried out what this island decided, and may have lost.
+    pub(crate) fn on_carried(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) {
+        if txn.coordinator != self.config.id {
+            return;
+        }
+        match self.state.txn(txn) {
+            Some(row) if row.moments.committed != moments.committed => {
+                let moments = Some(row.moments);
+                self.send(self.state.seq(), from, Peer::Decided { txn, moments, part: None });
+            }
+            None if self.state.lost(moments.committed) => {
+                let (prepared, part) = (moments.prepared, part.clone());
+                self.bring_back(moments.committed, Lost::Commit { from, txn, prepared, part });
+            }
+            _ => self.confirm(from, txn, moments.committed),
         }
     }
 
@@ -359,11 +396,11 @@ impl Island {
     pub(crate) fn stable(&mut self) {
         let synced = self.synced;
         let (ready, wait): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.txns.unconfirmed).into_iter().partition(|(seq, _, _)| *seq <= synced);
+            std::mem::take(&mut self.txns.unconfirmed).into_iter().partition(|(seq, ..)| *seq <= synced);
         self.txns.unconfirmed = wait;
-        let mut by_partner: BTreeMap<IslandId, Vec<TxnId>> = BTreeMap::new();
-        for (_, txn, partner) in ready {
-            by_partner.entry(partner).or_default().push(txn);
+        let mut by_partner: BTreeMap<IslandId, Vec<(TxnId, Stamp)>> = BTreeMap::new();
+        for (_, partner, txn, committed) in ready {
+            by_partner.entry(partner).or_default().push((txn, committed));
         }
         for (partner, txns) in by_partner {
             for part in txns.chunks(TXNS_PER_MESSAGE) {
@@ -371,9 +408,10 @@ impl Island {
             }
         }
         self.confirm_applied();
+        self.tell_kept();
     }
 
-    /// Tells a partner what it may have missed, of the transactions of which `which` says so.
+    /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.
     pub(crate) fn retell(&mut self, to: IslandId, which: impl Fn(TxnId) -> bool) {
         let rows: Vec<(TxnId, Txn)> = self
             .state
@@ -382,18 +420,30 @@ impl Island {
             .filter(|(txn, row)| row.partner == to && which(*txn))
             .collect();
         let seq = self.state.seq();
-        for (txn, row) in rows {
-            let mine = txn.coordinator == self.config.id;
-            match row.state {
-                TxnState::Committed if mine => {
-                    // With all that it is: the participant may have lost its part.
-                    let work = Some(Box::new(row.work));
-                    self.send(seq, to, Peer::Decided { txn, commit: true, work });
+        for (txn, Txn { state, moments, part, .. }) in rows {
+            let part = Box::new(self.as_it_is(part));
+            let peer = match state {
+                TxnState::Prepared => Peer::Ask { txn },
+                TxnState::Committed if txn.coordinator == self.config.id => {
+                    Peer::Decided { txn, moments: Some(moments), part: Some(part) }
                 }
-                TxnState::Prepared => self.send(seq, to, Peer::Ask { txn }),
-                TxnState::Committed => self.txns.unconfirmed.push((0, txn, to)),
-            }
+                TxnState::Committed => {
+                    self.confirm(to, txn, moments.committed);
+                    Peer::Carried { txn, moments, part }
+                }
+            };
+            self.send(seq, to, peer);
         }
+    }
+
+    /// A directory that was adopted may have other attributes by now: whoever names it again gets those.
+    fn as_it_is(&self, mut part: Part) -> Part {
+        if let Work::Adopt { dir, .. } = &mut part.work
+            && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())
+        {
+            dir.fixed = row.fixed;
+        }
+        part
     }
 
     pub(crate) fn tick_txns(&mut self) {

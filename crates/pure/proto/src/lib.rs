@@ -11,8 +11,8 @@ pub mod volume;
 
 pub use control::{Control, ControlReply};
 pub use message::{
-    Ancestor, ClientOp, JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote,
-    Work,
+    Ancestor, ClientOp, JournalEntry, Moments, Notice, Origin, Outcome, Part, Peer, PeerMessage, Reply,
+    Request, Resolved, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs};

@@ -179,7 +179,43 @@ wire_enum! {
             chain: Vec<Ancestor> },
         /// rmdir: take no new names, and go if the transaction commits.
         2 => Seal { /// The directory.
-            ino: Ino },
+            ino: Ino, /// The one above.
+            parent: Ino, /// Its name there.
+            name: Name },
+    }
+}
+
+wire_struct! {
+    /// The request that a transaction serves, so that a repetition gets its result.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Origin {
+        /// Whose.
+        pub session: SessionId,
+        /// Its number.
+        pub seq: u64,
+    }
+}
+
+wire_struct! {
+    /// A transaction as whoever lost its part needs it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Part {
+        /// The request that it serves.
+        pub origin: Origin,
+        /// What the participant does.
+        pub work: Work,
+    }
+}
+
+wire_struct! {
+    /// When the two sides of a transaction wrote their parts, each by its own clock: whether a side has
+    /// lost its part in a power cut, only that side can tell, and by this.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Moments {
+        /// The participant's prepare.
+        pub prepared: Stamp,
+        /// The coordinator's commit; 0 before.
+        pub committed: Stamp,
     }
 }
 
@@ -188,7 +224,8 @@ wire_enum! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Vote {
         /// Prepared: the outcome will be carried out.
-        1 => Yes,
+        1 => Yes { /// By the participant's clock: when.
+            prepared: Stamp },
         /// Not possible.
         2 => No { /// Why.
             errno: Errno },
@@ -206,7 +243,9 @@ wire_enum! {
         /// It has moved.
         1 => Place { /// The directory.
             ino: Ino, /// Where it is.
-            place: Place, /// When it moved, which is its owner's to show.
+            place: Place, /// Its name before, in the same directory.
+            from: Name, /// The empty directory whose name it took.
+            replaced: Option<Ino>, /// When it moved, which is its owner's to show.
             time: Time },
         /// Its static attributes have changed.
         2 => Fixed { /// The directory.
@@ -227,7 +266,8 @@ wire_enum! {
         2 => HelloDone,
         /// Coordinator to participant.
         3 => Prepare { /// The transaction.
-            txn: TxnId, /// What to do.
+            txn: TxnId, /// The request that it serves.
+            origin: Origin, /// What to do.
             work: Work },
         /// Participant to coordinator.
         4 => Voted { /// The transaction.
@@ -235,12 +275,12 @@ wire_enum! {
             vote: Vote },
         /// Coordinator to participant, repeated until `Stable`.
         5 => Decided { /// The transaction.
-            txn: TxnId, /// It happens.
-            commit: bool, /// What it is, if the participant may have lost its prepare.
-            work: Option<Box<Work>> },
+            txn: TxnId, /// It happens, and when; none if it does not.
+            moments: Option<Moments>, /// All of it, if the participant may have lost its prepare.
+            part: Option<Box<Part>> },
         /// Either way: what became of these is synced here.
-        6 => Stable { /// The transactions.
-            txns: Vec<TxnId> },
+        6 => Stable { /// The transactions, and when they were committed.
+            txns: Vec<(TxnId, Stamp)> },
         /// Participant to coordinator: what became of it?
         7 => Ask { /// The transaction.
             txn: TxnId },
@@ -255,5 +295,16 @@ wire_enum! {
         /// The receiver's journal is wanted from behind this stamp on.
         10 => Resend { /// Stamp.
             after: Stamp },
+        /// Participant to coordinator, which may have lost it: this was carried out.
+        11 => Carried { /// The transaction.
+            txn: TxnId, /// When.
+            moments: Moments, /// All of it.
+            part: Box<Part> },
+        /// What was applied of the receiver's journal, and the receiver may have lost.
+        12 => Returned { /// The entries, in order.
+            entries: Vec<(Stamp, JournalEntry)> },
+        /// The sender's journal up to this stamp survives a power cut at the sender.
+        13 => Kept { /// Stamp.
+            upto: Stamp },
     }
 }

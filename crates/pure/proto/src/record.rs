@@ -124,6 +124,11 @@ wire_enum! {
             seq: u64, /// The client has what is below this.
             acked: u64, /// The result.
             result: Remembered },
+        /// A result that is taken back: what it told of did not survive. Repeated, the request is
+        /// carried out again.
+        22 => TakenBack { /// The client.
+            session: SessionId, /// Its request.
+            seq: u64 },
         /// A client begins (`on`) or ends to hold locks on a file or to keep it alive.
         17 => Held { /// The client.
             session: SessionId, /// The file.
@@ -139,6 +144,15 @@ wire_enum! {
             upto: Stamp },
         /// All others have applied and synced it up to this stamp: its entries are kept no longer.
         19 => Unposted { /// Stamp.
+            upto: Stamp },
+        /// An entry of another island's journal, kept until it survives a power cut there.
+        20 => Received { /// The coordinator.
+            island: IslandId, /// Its stamp.
+            stamp: Stamp, /// The entry.
+            entry: JournalEntry },
+        /// Another island's journal survives up to this stamp: its entries are kept no longer.
+        21 => Unreceived { /// The coordinator.
+            island: IslandId, /// Its stamp.
             upto: Stamp },
         /// How far this island has applied `island`'s journal.
         12 => Clock { /// The coordinator.

@@ -7,7 +7,7 @@ use atoll_core::{
 use atoll_posix::{Attr, Kind};
 use bytes::Bytes;
 
-use crate::message::Work;
+use crate::message::{Moments, Part};
 
 wire_struct! {
     /// A file (anything but a directory), at its home.
@@ -226,7 +226,9 @@ wire_struct! {
         pub state: TxnState,
         /// The other side.
         pub partner: IslandId,
-        /// What the participant is asked to do.
-        pub work: Work,
+        /// When.
+        pub moments: Moments,
+        /// What it is.
+        pub part: Part,
     }
 }

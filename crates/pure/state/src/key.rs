@@ -31,6 +31,10 @@ pub enum RowKey {
     Delivered(IslandId),
     /// How far an island's journal was applied.
     Clock(IslandId),
+    /// An entry of another island's journal, which that island may lose yet.
+    Inbox(IslandId, Stamp),
+    /// The last stamp of an earlier incarnation that its end has left.
+    Survived(u32),
     /// Mint limit, incarnation and the position that the snapshot stands for.
     Meta,
     /// What the view has not laid out yet: an id.
@@ -81,6 +85,15 @@ impl RowKey {
                 out.push(b'k');
                 out.extend_from_slice(&island.0.to_be_bytes());
             }
+            Self::Inbox(island, stamp) => {
+                out.push(b'b');
+                out.extend_from_slice(&island.0.to_be_bytes());
+                out.extend_from_slice(&stamp.0.to_be_bytes());
+            }
+            Self::Survived(incarnation) => {
+                out.push(b'p');
+                out.extend_from_slice(&incarnation.to_be_bytes());
+            }
             Self::Meta => out.push(b'm'),
             Self::View(i) => ino(&mut out, b'v', i),
             Self::ViewName(dir, name) => {
@@ -127,6 +140,8 @@ impl RowKey {
             b'o' => Self::Outbox(Stamp(int(rest)?)),
             b'q' => Self::Delivered(island(rest)?),
             b'k' => Self::Clock(island(rest)?),
+            b'b' => Self::Inbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
+            b'p' => Self::Survived(u32::from_be_bytes(rest.try_into().ok()?)),
             b'm' if rest.is_empty() => Self::Meta,
             b'v' => Self::View(Ino(int(rest)?)),
             b'w' => Self::ViewName(Ino(int(rest.get(..8)?)?), Name::new(rest.get(8..)?).ok()?),
@@ -208,6 +223,8 @@ mod tests {
             RowKey::Outbox(Stamp(8)),
             RowKey::Delivered(IslandId(3)),
             RowKey::Clock(IslandId(4)),
+            RowKey::Inbox(IslandId(5), Stamp(6)),
+            RowKey::Survived(7),
             RowKey::Meta,
             RowKey::View(Ino(6)),
             RowKey::ViewName(Ino(6), name),

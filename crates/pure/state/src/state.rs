@@ -51,6 +51,9 @@ pub enum Loaded {
     },
 }
 
+/// Unclean ends that are remembered: nobody brings back what was lost so many lives ago.
+const SURVIVED_MAX: usize = 256;
+
 wire_struct! {
     /// What an island must not forget about itself.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,6 +105,10 @@ pub struct State {
     delivered_dirty: BTreeSet<IslandId>,
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
+    inbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
+    inbox_dirty: BTreeSet<(IslandId, Stamp)>,
+    survived: BTreeMap<u32, Stamp>,
+    survived_dirty: BTreeSet<u32>,
     /// Bodies that may differ from their checksums.
     dirty_bodies: IdSet<Ino>,
     view: ViewPending,
@@ -264,6 +271,19 @@ impl State {
         self.delivered.get(&island).copied().unwrap_or_default()
     }
 
+    /// What this island has applied of `island`'s journal and `island` may lose yet, in order.
+    pub fn inbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
+        let all = (island, Stamp(0))..=(island, Stamp(u64::MAX));
+        self.inbox.range(all).map(|((_, stamp), entry)| (*stamp, entry))
+    }
+
+    /// Whether a record of this island with this stamp is gone: it was given in an earlier incarnation,
+    /// whose end has left nothing so late.
+    pub fn lost(&self, stamp: Stamp) -> bool {
+        stamp.incarnation() < self.meta.incarnation
+            && self.survived.range(stamp.incarnation()..).next().is_some_and(|(_, last)| stamp > *last)
+    }
+
     /// Bodies that may differ from their checksums.
     pub const fn dirty_bodies(&self) -> &IdSet<Ino> {
         &self.dirty_bodies
@@ -342,6 +362,9 @@ impl State {
                     s.results.insert(at, (*request, result.clone()));
                 });
             }
+            Change::TakenBack { session, seq: request } => {
+                self.sessions.modify(*session, seq, |s| s.results.retain(|(n, _)| n != request));
+            }
             Change::Held { session, ino, on } => {
                 self.sessions.modify(*session, seq, |s| match (s.held.binary_search(ino), on) {
                     (Err(at), true) => s.held.insert(at, *ino),
@@ -373,7 +396,23 @@ impl State {
             Change::MintLimit { limit } => {
                 self.meta.mint_limit = self.meta.mint_limit.max(*limit);
             }
+            Change::Received { island, stamp, entry } => {
+                self.inbox_dirty.insert((*island, *stamp));
+                self.inbox.insert((*island, *stamp), entry.clone());
+            }
+            Change::Unreceived { island, upto } => {
+                let gone: Vec<_> = self.inbox(*island).map(|(s, _)| s).take_while(|s| s <= upto).collect();
+                for stamp in gone {
+                    self.inbox.remove(&(*island, stamp));
+                    self.inbox_dirty.insert((*island, stamp));
+                }
+            }
             Change::Incarnation { incarnation } => {
+                self.survived.insert(self.meta.incarnation, self.meta.stamp);
+                self.survived_dirty.insert(self.meta.incarnation);
+                if self.survived.len() > SURVIVED_MAX {
+                    self.survived_dirty.extend(self.survived.pop_first().map(|(oldest, _)| oldest));
+                }
                 self.meta.incarnation = *incarnation;
             }
             Change::Stamp { stamp } => {
@@ -482,6 +521,12 @@ impl State {
         }
         for island in std::mem::take(&mut self.clocks_dirty) {
             put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
+        }
+        for key in std::mem::take(&mut self.inbox_dirty) {
+            put(&mut rows, &RowKey::Inbox(key.0, key.1), self.inbox.get(&key));
+        }
+        for incarnation in std::mem::take(&mut self.survived_dirty) {
+            put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
         }
         self.freeze_view(&mut rows);
         self.meta.seq = self.seq;
@@ -598,6 +643,12 @@ impl State {
             RowKey::Clock(island) => {
                 self.clocks.raise(*island, Stamp::from_slice(bytes)?);
             }
+            RowKey::Inbox(island, stamp) => {
+                self.inbox.insert((*island, *stamp), JournalEntry::from_slice(bytes)?);
+            }
+            RowKey::Survived(incarnation) => {
+                self.survived.insert(*incarnation, Stamp::from_slice(bytes)?);
+            }
             RowKey::Meta => {
                 self.meta = Meta::from_slice(bytes)?;
                 self.seq = self.meta.seq;
@@ -616,7 +667,7 @@ impl State {
     }
 
     /// Tags of the rows that [`State::open_row`] takes.
-    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkmvw";
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbpmvw";
 
     // --------------------------------------------------------------------- view
 

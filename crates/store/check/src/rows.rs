@@ -96,6 +96,8 @@ impl Rows {
             RowKey::Outbox(_)
             | RowKey::Delivered(_)
             | RowKey::Clock(_)
+            | RowKey::Inbox(..)
+            | RowKey::Survived(_)
             | RowKey::View(_)
             | RowKey::ViewName(..) => {}
         }
@@ -112,6 +114,6 @@ impl Rows {
         // A transaction's work names the directories that it is about; what it looks like inside is
         // the machine's business, so its bytes are searched.
         let id = dir.to_vec();
-        self.txns.values().any(|txn| txn.work.to_vec().windows(id.len()).any(|w| w == id))
+        self.txns.values().any(|txn| txn.part.work.to_vec().windows(id.len()).any(|w| w == id))
     }
 }

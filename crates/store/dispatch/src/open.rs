@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atoll_body::{Bodies, BodyError, Born, Correction, Redo};
 use atoll_core::sum::BLOCK_BYTES;
-use atoll_core::{Decode, Ino, IslandId, VolumeId};
+use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
 use atoll_disk::Disk;
 use atoll_island::{Config, Island};
 use atoll_log::{Identity, Log, LogError, Position};
@@ -168,7 +168,14 @@ fn redo_record(
         }
         state.apply(seq, change);
     }
+    let result = record.changes.iter().find_map(|change| match change {
+        Change::Result { session, seq, .. } => Some((*session, *seq)),
+        _ => None,
+    });
     for change in record.bodies {
+        if let (BodyChange::Extent { ino, .. }, Some(result)) = (&change, result) {
+            bodies.results.push((*ino, result));
+        }
         bodies.add(change);
     }
     Ok(())
@@ -176,11 +183,16 @@ fn redo_record(
 
 /// What the records since the checkpoint did to bodies.
 #[derive(Debug, Default)]
-struct BodyChanges(BTreeMap<Ino, (Vec<BodyChange>, bool)>);
+struct BodyChanges {
+    /// In order, and whether a body may differ from its checksums.
+    by_file: BTreeMap<Ino, (Vec<BodyChange>, bool)>,
+    /// Of writes whose bytes are not in their record: they may not have survived it.
+    results: Vec<(Ino, (SessionId, u64))>,
+}
 
 impl BodyChanges {
     fn dirty(&mut self, ino: Ino) {
-        self.0.entry(ino).or_default().1 = true;
+        self.by_file.entry(ino).or_default().1 = true;
     }
 
     fn add(&mut self, change: BodyChange) {
@@ -192,7 +204,7 @@ impl BodyChanges {
             | BodyChange::Allocate { ino, .. }
             | BodyChange::Drop { ino } => *ino,
         };
-        self.0.entry(ino).or_default().0.push(change);
+        self.by_file.entry(ino).or_default().0.push(change);
     }
 
     /// Brings the bodies in line with the state; what of the state has to give way, as changes.
@@ -205,7 +217,7 @@ impl BodyChanges {
         id: IslandId,
     ) -> Result<Vec<Change>, OpenError> {
         let mut changes = Vec::new();
-        for (ino, (ops, dirty)) in self.0 {
+        for (ino, (ops, dirty)) in self.by_file {
             report.bodies += 1;
             let malformed = |why| OpenError::Malformed(id, why);
             if state.inode(ino).is_err() {
@@ -238,6 +250,13 @@ impl BodyChanges {
                 RedoError::Body(e) => OpenError::Body(id, e),
                 RedoError::Load(why) => OpenError::Malformed(id, why),
             })?;
+            if !found.is_empty() {
+                // Whoever has not heard that they were written has to write them again.
+                let results = self.results.iter().filter(|(of, _)| *of == ino);
+                changes.extend(
+                    results.map(|(_, (session, seq))| Change::TakenBack { session: *session, seq: *seq }),
+                );
+            }
             if let Some(row) = row {
                 correct(ino, row, &found, state, snapshot, &mut changes).map_err(malformed)?;
             }

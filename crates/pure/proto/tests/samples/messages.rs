@@ -10,11 +10,11 @@ use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote, Work,
+    ClientOp, Control, ControlReply, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote,
 };
 use bytes::Bytes;
 
-use super::records::{adopt, journal, journal_fixed};
+use super::records::{ORIGIN, adopt, journal, journal_fixed, moments, part, seal};
 use super::*;
 
 const LOCK: LockRange =
@@ -163,11 +163,12 @@ fn peers() -> Vec<(&'static str, Peer)> {
     vec![
         ("hello", Peer::Hello),
         ("hello done", Peer::HelloDone),
-        ("prepare", Peer::Prepare { txn: TXN, work: adopt() }),
+        ("prepare", Peer::Prepare { txn: TXN, origin: ORIGIN, work: adopt() }),
         ("voted no", Peer::Voted { txn: TXN, vote: Vote::No { errno: Errno::ENOTEMPTY } }),
-        ("voted yes", Peer::Voted { txn: TXN, vote: Vote::Yes }),
-        ("decided", Peer::Decided { txn: TXN, commit: true, work: Some(Box::new(Work::Seal { ino: DIR })) }),
-        ("stable", Peer::Stable { txns: vec![TXN] }),
+        ("voted yes", Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP } }),
+        ("decided", Peer::Decided { txn: TXN, moments: Some(moments()), part: Some(Box::new(part(seal()))) }),
+        ("aborted", Peer::Decided { txn: TXN, moments: None, part: None }),
+        ("stable", Peer::Stable { txns: vec![(TXN, STAMP)] }),
         ("ask", Peer::Ask { txn: TXN }),
         (
             "journal",
@@ -182,6 +183,9 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ),
         ("applied", Peer::Applied { upto: STAMP, synced: true }),
         ("resend", Peer::Resend { after: STAMP }),
+        ("carried", Peer::Carried { txn: TXN, moments: moments(), part: Box::new(part(adopt())) }),
+        ("returned", Peer::Returned { entries: vec![(STAMP, journal())] }),
+        ("kept", Peer::Kept { upto: STAMP }),
     ]
 }
 
@@ -311,7 +315,7 @@ pub fn all() -> Vec<Samples> {
         samples("answer", 1..=10, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=2, vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE })]),
-        samples("peer", 1..=10, peers()),
+        samples("peer", 1..=13, peers()),
         samples(
             "peer_message",
             [],

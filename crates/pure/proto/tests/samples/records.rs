@@ -1,15 +1,17 @@
 //! What outlives a process: records, rows, configurations.
 
-use atoll_core::{Ino, IslandId, Key, Time};
+use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Kind, LockKind, LockRange};
 use atoll_proto::{
-    BodyChange, Change, Dir, Entry, JournalEntry, Owned, Place, Record, Remembered, Session, Stub, Txn,
-    TxnState, Work,
+    BodyChange, Change, Dir, Entry, JournalEntry, Moments, Origin, Owned, Part, Place, Record, Remembered,
+    Session, Stub, Txn, TxnState, Work,
 };
 use bytes::Bytes;
 
 use super::*;
+
+pub const ORIGIN: Origin = Origin { session: SESSION, seq: 12 };
 
 pub fn locks() -> Locks {
     let mut locks = Locks::default();
@@ -69,7 +71,19 @@ pub fn session() -> Session {
 }
 
 fn txn() -> Txn {
-    Txn { state: TxnState::Prepared, partner: IslandId(2), work: adopt() }
+    Txn { state: TxnState::Prepared, partner: IslandId(2), moments: moments(), part: part(adopt()) }
+}
+
+pub fn moments() -> Moments {
+    Moments { prepared: STAMP, committed: Stamp(8) }
+}
+
+pub fn part(work: Work) -> Part {
+    Part { origin: ORIGIN, work }
+}
+
+pub fn seal() -> Work {
+    Work::Seal { ino: DIR, parent: Ino::ROOT, name: name("gone") }
 }
 
 pub fn adopt() -> Work {
@@ -77,7 +91,7 @@ pub fn adopt() -> Work {
 }
 
 pub fn journal() -> JournalEntry {
-    JournalEntry::Place { ino: DIR, place: place(), time: TIME }
+    JournalEntry::Place { ino: DIR, place: place(), from: name("old"), replaced: Some(Ino(9)), time: TIME }
 }
 
 pub fn journal_fixed(xattrs: bool) -> JournalEntry {
@@ -98,6 +112,9 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("session", Change::Session { session: SESSION, row: Some(session()) }),
         ("result", Change::Result { session: SESSION, seq: 7, acked: 6, result: Remembered::Done }),
         ("posted", Change::Posted { stamp: STAMP, entry: journal() }),
+        ("taken back", Change::TakenBack { session: SESSION, seq: 12 }),
+        ("received", Change::Received { island: IslandId(2), stamp: STAMP, entry: journal() }),
+        ("unreceived", Change::Unreceived { island: IslandId(2), upto: STAMP }),
         ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
         ("mint limit", Change::MintLimit { limit: 1 << 20 }),
         ("incarnation", Change::Incarnation { incarnation: 3 }),
@@ -145,7 +162,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", 1..=19, changes()),
+        samples("change", 1..=22, changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",
@@ -162,7 +179,7 @@ pub fn all() -> Vec<Samples> {
             1..=2,
             vec![
                 ("prepared", txn()),
-                ("committed", Txn { state: TxnState::Committed, work: Work::Seal { ino: DIR }, ..txn() }),
+                ("committed", Txn { state: TxnState::Committed, part: part(seal()), ..txn() }),
             ],
         ),
         samples("session", [], vec![("mount", session())]),

@@ -1,0 +1,329 @@
+//! What a power cut has taken out of this island's log, and others have carried out: done again, in
+//! the order of this island's own clock, before it serves (`DESIGN` 5).
+//!
+//! A log loses a tail, so what is brought back met exactly the state that is left, but for changes
+//! that no other island took part in: those are gone, and a name may be taken by what they removed.
+
+use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
+use atoll_proto::{
+    Ancestor, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, Remembered, Static, Stub, Txn,
+    TxnState, Work, Xattrs,
+};
+
+use crate::decision::Decision;
+use crate::dirs::{new_owned, staged_dir};
+use crate::machine::{Island, Parked, Phase, Stop};
+
+/// A record of this island that is gone.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// The commit of a transaction that it coordinated.
+    Commit { from: IslandId, txn: TxnId, prepared: Stamp, part: Part },
+    /// Its own part of another's transaction.
+    Part { from: IslandId, txn: TxnId, moments: Moments, part: Part },
+    /// An entry of its journal.
+    Entry(JournalEntry),
+}
+
+impl Island {
+    /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
+    pub(crate) fn bring_back(&mut self, stamp: Stamp, lost: Lost) {
+        self.recovery.lost.insert(stamp, lost);
+        self.redo_lost();
+    }
+
+    /// Entries of this island's journal that another has applied.
+    pub(crate) fn on_returned(&mut self, entries: &[(Stamp, JournalEntry)]) {
+        for (stamp, entry) in entries {
+            if self.state.lost(*stamp) {
+                self.recovery.lost.insert(*stamp, Lost::Entry(entry.clone()));
+            }
+        }
+        self.redo_lost();
+    }
+
+    /// Does again what was lost; a starting island serves afterwards.
+    pub(crate) fn redo_lost(&mut self) {
+        if self.is_waiting() {
+            return;
+        }
+        while let Some((stamp, lost)) = self.recovery.lost.pop_first() {
+            self.state.look_away();
+            if let Err(Stop::Load(loads)) = self.redo(stamp, &lost) {
+                self.recovery.lost.insert(stamp, lost);
+                return self.load(loads, Parked::Lost);
+            }
+        }
+        if self.phase == Phase::Hidden {
+            for journal in std::mem::take(&mut self.recovery.journals) {
+                self.peer(journal);
+            }
+            self.come_out();
+        }
+    }
+
+    fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Stop> {
+        match lost {
+            Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
+            Lost::Part { from, txn, moments, part } => self.redo_part(*from, *txn, *moments, part),
+            Lost::Entry(JournalEntry::Place { ino, place, from, replaced, time }) => {
+                self.redo_place(stamp, *ino, place, from, *replaced, *time)
+            }
+            Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
+                self.redo_fixed(stamp, *ino, place, fixed, xattrs.as_ref())
+            }
+        }
+    }
+
+    // -------------------------------------------------------------- transactions
+
+    fn redo_commit(&mut self, from: IslandId, txn: TxnId, prepared: Stamp, part: &Part) -> Result<(), Stop> {
+        if self.state.txn(txn).is_some() {
+            return Ok(());
+        }
+        let mut decision = Decision::new();
+        match &part.work {
+            Work::Adopt { dir, time, chain } => {
+                for above in chain.iter().chain([dir]) {
+                    self.need_ancestor(above)?;
+                }
+                for above in chain {
+                    self.add_ancestor(&mut decision, above, *time);
+                    self.name_ancestor(&mut decision, above, *time);
+                }
+                self.name_ancestor(&mut decision, dir, *time);
+                self.remember_lost(&mut decision, part.origin, Remembered::Ino { ino: dir.ino });
+            }
+            Work::Seal { ino, parent, name } => {
+                let there = self.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
+                if let Some(row) =
+                    self.state.dir(*parent)?.filter(|row| there && row.owned.is_some()).cloned()
+                {
+                    let now = self.time();
+                    decision.entry(*parent, name, None);
+                    decision.names_changed(*parent, &row, -1, -1, now);
+                }
+                // The only other work that seals is a rename over the directory.
+                self.remember_lost(&mut decision, part.origin, Remembered::Done);
+            }
+        }
+        let moments = self.committed_txn(&mut decision, txn, from, prepared, part);
+        let seq = self.decide(decision);
+        self.confirm(from, txn, moments.committed);
+        self.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
+        Ok(())
+    }
+
+    /// A client that has not heard of it asks again, and gets this.
+    fn remember_lost(&self, decision: &mut Decision, origin: Origin, result: Remembered) {
+        if self.state.session(origin.session).is_some() {
+            decision.remember(origin.session, origin.seq, 0, result);
+        }
+    }
+
+    /// This island's own part of another's transaction, unless it was carried out already.
+    fn redo_part(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) -> Result<(), Stop> {
+        if self.state.txn(txn).is_some() {
+            return Ok(());
+        }
+        let mut decision = Decision::new();
+        match &part.work {
+            Work::Adopt { dir, time, chain } => {
+                for above in chain.iter().chain([dir]) {
+                    self.need_ancestor(above)?;
+                }
+                if self.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
+                    self.adopt(&mut decision, dir, chain, *time, None);
+                }
+            }
+            Work::Seal { ino, .. } => {
+                if self.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
+                    self.need_skeleton(*ino)?;
+                    self.remove_dir(&mut decision, *ino);
+                }
+            }
+        }
+        // As late as it was: what was lost with it is known by its own moment.
+        let prepared = self.stamp();
+        decision.stamp(prepared);
+        let moments = Moments { prepared, ..moments };
+        let row = Txn { state: TxnState::Committed, partner: from, moments, part: part.clone() };
+        decision.txn(txn, Some(row));
+        self.decide(decision);
+        self.confirm(from, txn, moments.committed);
+        Ok(())
+    }
+
+    /// What [`Island::add_ancestor`] and [`Island::name_ancestor`] read must be in memory.
+    fn need_ancestor(&self, above: &Ancestor) -> Result<(), Stop> {
+        self.state.dir(above.ino)?;
+        if let Some(name) = &above.place.name {
+            self.state.dir(above.place.parent)?;
+            self.state.entry(above.place.parent, name)?;
+            self.state.entry(above.place.parent, &name_beside(name, above.ino))?;
+        }
+        Ok(())
+    }
+
+    /// A directory above one that was made: there again, and owned if the table says so.
+    fn add_ancestor(&mut self, decision: &mut Decision, above: &Ancestor, time: Time) {
+        let row = staged_dir(decision, above.ino).or_else(|| self.in_memory(above.ino));
+        let mine = self.config.table.owner(above.key) == self.config.id;
+        let owned = row.as_ref().is_some_and(|row| row.owned.is_some());
+        if row.is_none() || (mine && !owned) {
+            self.add_skeleton(decision, above, (mine && !owned).then(|| new_owned(time, None)));
+        }
+    }
+
+    /// Its name at the owner of the directory above: if another has it now, one beside it.
+    fn name_ancestor(&mut self, decision: &mut Decision, new: &Ancestor, time: Time) {
+        let Some(name) = new.place.name.clone() else { return };
+        let parent = new.place.parent;
+        let Some(row) = staged_dir(decision, parent).or_else(|| self.in_memory(parent)) else { return };
+        if row.owned.is_none() {
+            return;
+        }
+        let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
+        let (ino, kind, home) = (new.ino, atoll_posix::Kind::Directory, self.config.id);
+        let entry = Entry { ino, kind, home, stub: Some(Box::new(stub)) };
+        match self.entry_now(decision, parent, &name) {
+            Some(there) if there.ino == new.ino => {}
+            None => {
+                decision.names_changed(parent, &row, 1, 1, time);
+                decision.entry(parent, &name, Some(entry));
+            }
+            Some(_) => {
+                let beside = name_beside(&name, new.ino);
+                if self.entry_now(decision, parent, &beside).is_some() {
+                    return;
+                }
+                decision.names_changed(parent, &row, 1, 1, time);
+                let stamp = self.stamp();
+                decision.stamp(stamp);
+                let place = Place { version: stamp, parent, name: Some(beside) };
+                self.take_place(decision, &entry, &place, time);
+                let moved = JournalEntry::Place { ino: new.ino, place, from: name, replaced: None, time };
+                self.post(decision, stamp, &moved);
+            }
+        }
+    }
+
+    /// A name as a decision under construction leaves it.
+    fn entry_now(&self, decision: &Decision, dir: Ino, name: &Name) -> Option<Entry> {
+        let staged = decision.record.changes.iter().rev().find_map(|change| match change {
+            Change::Entry { dir: d, name: n, row } if *d == dir && n == name => Some(row.clone()),
+            _ => None,
+        });
+        staged.unwrap_or_else(|| self.state.entry(dir, name).ok().flatten().cloned())
+    }
+
+    // ------------------------------------------------------------------- journal
+
+    fn redo_place(
+        &mut self,
+        stamp: Stamp,
+        ino: Ino,
+        place: &Place,
+        from: &Name,
+        replaced: Option<Ino>,
+        time: Time,
+    ) -> Result<(), Stop> {
+        let (dir, to) = (place.parent, place.name.clone().expect("the root has no other place"));
+        self.state.dir(ino)?;
+        let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
+        let (old, there) = (self.state.entry(dir, from)?.cloned(), self.state.entry(dir, &to)?.cloned());
+        let owned = self.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
+        let entry = here(old.as_ref()).or_else(|| here(there.as_ref()));
+        let (Some(parent), Some(entry)) = (owned, entry) else { return self.pass(stamp) };
+        if entry.stub.as_ref().is_none_or(|stub| stub.place >= place.version) {
+            return self.pass(stamp);
+        }
+        let mut decision = Decision::new();
+        let mut gone = 0_i32;
+        if here(old.as_ref()).is_some() && *from != to {
+            let in_its_way = there.filter(|there| there.ino != ino);
+            match in_its_way {
+                Some(there) if replaced == Some(there.ino) && self.may_go(there.ino)? => {
+                    self.remove_dir(&mut decision, there.ino);
+                    decision.entry(dir, from, None);
+                    gone = 1;
+                }
+                // They change places: it was an exchange, or what was there is not to be lost.
+                Some(there) => decision.entry(dir, from, Some(there)),
+                None => decision.entry(dir, from, None),
+            }
+        }
+        let parent = staged_dir(&decision, dir).unwrap_or(parent);
+        decision.names_changed(dir, &parent, -i64::from(gone), -gone, time);
+        self.take_place(&mut decision, &entry, place, time);
+        let (place, from) = (place.clone(), from.clone());
+        self.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, time });
+        self.decide(decision);
+        Ok(())
+    }
+
+    /// Whether this is an empty directory that is owned here.
+    fn may_go(&self, ino: Ino) -> Result<bool, Stop> {
+        if self.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
+            return Ok(false);
+        }
+        self.need_skeleton(ino)?;
+        Ok(self.may_seal(ino).is_ok())
+    }
+
+    fn redo_fixed(
+        &mut self,
+        stamp: Stamp,
+        ino: Ino,
+        place: &Place,
+        fixed: &Static,
+        xattrs: Option<&Xattrs>,
+    ) -> Result<(), Stop> {
+        if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
+            self.state.entry(place.parent, name)?;
+        }
+        let row = self.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
+        let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
+            return self.pass(stamp);
+        };
+        let mut decision = Decision::new();
+        row.fixed = *fixed;
+        if let Some(xattrs) = xattrs {
+            crate::journal::set_xattrs(&mut decision, ino, &mut row, xattrs.clone());
+        }
+        decision.dir(ino, row);
+        self.apply_to_stub(&mut decision, ino, place, fixed);
+        let (place, fixed, xattrs) = (place.clone(), *fixed, xattrs.cloned());
+        self.post_again(&mut decision, &JournalEntry::Fixed { ino, place, fixed, xattrs });
+        self.decide(decision);
+        Ok(())
+    }
+
+    /// An entry that has its version already goes to all once more, for those who missed it.
+    fn post_again(&mut self, decision: &mut Decision, entry: &JournalEntry) {
+        let stamp = self.stamp();
+        decision.stamp(stamp);
+        self.post(decision, stamp, entry);
+    }
+
+    /// Nothing is there that the entry was about: only the clock moves, to where the others have it.
+    fn pass(&mut self, stamp: Stamp) -> Result<(), Stop> {
+        let me = self.config.id;
+        if self.state.clocks().get(me) < stamp {
+            let mut decision = Decision::new();
+            decision.push(Change::Clock { island: me, stamp });
+            self.decide(decision);
+            self.keep_after_sync(stamp);
+        }
+        Ok(())
+    }
+}
+
+/// A name for what lost its own to something else: `NAME.atoll-ID`.
+fn name_beside(name: &Name, ino: Ino) -> Name {
+    let suffix = format!(".atoll-{:x}", ino.0);
+    let kept = name.as_bytes().len().min(Name::BYTES_MAX - suffix.len());
+    let mut bytes = name.as_bytes()[..kept].to_vec();
+    bytes.extend_from_slice(suffix.as_bytes());
+    Name::new(&bytes).expect("a name with a suffix is a name")
+}
