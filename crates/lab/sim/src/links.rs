@@ -195,9 +195,14 @@ impl World {
     }
 
     pub(crate) fn send_to_island(&mut self, conn: usize, message: ToIsland) {
-        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_to_us);
+        let mut at = self.now_us() + self.delay();
+        // Threads that perform the effects of one island overtake each other.
+        let overtakes = matches!(message, ToIsland::Peer(_)) && self.rng.percent(10);
         let c = &mut self.conns[conn];
-        c.last_to_us = at;
+        if !overtakes {
+            at = at.max(c.last_to_us);
+        }
+        c.last_to_us = at.max(c.last_to_us);
         let generation = c.generation;
         self.schedule_at(at, Happening::ToIsland { conn, generation, message });
     }

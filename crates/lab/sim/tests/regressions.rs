@@ -325,6 +325,24 @@ fn a_change_of_a_directory_that_others_have_applied_is_brought_back() {
 }
 
 #[test]
+fn a_deep_tree_goes_while_islands_still_hear_of_what_was_below() {
+    for seed in 0..60 {
+        let mut config = Config::new(seed, 4);
+        config.delay_us_max = 4_000;
+        let mut bench = Bench::new(config);
+        let mut dirs = vec![Ino::ROOT];
+        for _ in 0..14 {
+            let last = *dirs.last().unwrap();
+            dirs.push(bench.mkdir(last, "d"));
+        }
+        for dir in dirs.iter().rev().skip(1) {
+            bench.root(Op::Rmdir { dir: *dir, name: name("d") });
+        }
+        bench.end();
+    }
+}
+
+#[test]
 fn nothing_is_told_over_a_link_that_is_not_up_yet() {
     passes("power_points", 1019);
 }

@@ -378,12 +378,17 @@ impl Island {
         let mut at = ino;
         loop {
             let row = staged_dir(decision, at).or_else(|| self.in_memory(at)).expect("known by the caller");
+            if row.owned.is_some() {
+                self.drop_locks(decision, at);
+            }
+            if row.below > 0 {
+                // What is below is gone at its owner; that is on its way here, and takes this along.
+                decision.dir(at, Dir { owned: None, ..row });
+                break;
+            }
             decision.no_dir(at);
             if row.has_xattrs {
                 decision.xattrs(at, None);
-            }
-            if row.owned.is_some() {
-                self.drop_locks(decision, at);
             }
             self.skeleton_name(decision, &row.place, at, false);
             let parent = row.place.parent;
