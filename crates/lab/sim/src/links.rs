@@ -6,6 +6,7 @@ use atoll_island::Event;
 
 use crate::net::{End, ToClient, ToIsland};
 use crate::world::{Happening, World};
+use atoll_proto::Peer;
 
 /// A participant of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,8 +197,10 @@ impl World {
 
     pub(crate) fn send_to_island(&mut self, conn: usize, message: ToIsland) {
         let mut at = self.now_us() + self.delay();
-        // Threads that perform the effects of one island overtake each other.
-        let overtakes = matches!(message, ToIsland::Peer(_)) && self.rng.percent(10);
+        // Threads that perform the effects of one island overtake each other; but one thread sends all
+        // that ends with `HelloDone`.
+        let may = matches!(&message, ToIsland::Peer(m) if !matches!(m.peer, Peer::HelloDone));
+        let overtakes = may && self.rng.percent(10);
         let c = &mut self.conns[conn];
         if !overtakes {
             at = at.max(c.last_to_us);
