@@ -7,6 +7,7 @@ mod daemonize;
 mod explain;
 mod files;
 mod helper;
+mod memory;
 mod mount;
 mod mount_options;
 mod mounting;

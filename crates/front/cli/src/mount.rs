@@ -83,6 +83,7 @@ fn serve(
     parent: Option<&crate::daemonize::Waiting>,
 ) -> Result<()> {
     let stop = crate::signals::block()?;
+    crate::memory::keep_small();
     let found = source.find()?;
     let addresses = found.addresses()?;
     let alive = Found::alive(&addresses);

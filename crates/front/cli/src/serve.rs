@@ -23,6 +23,7 @@ impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
         let stop = crate::signals::block()?;
+        crate::memory::keep_small();
         let mut daemon = Daemon::take(&self.data)?;
         for why in daemon.node.serve_all()? {
             eprintln!("atoll: {why}");

@@ -37,6 +37,7 @@ impl Up {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
         let stop = crate::signals::block()?;
+        crate::memory::keep_small();
         check_volume_name(&self.volume)
             .map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
         let point = check_point(&self.mount, true)?;

@@ -24,6 +24,13 @@ const HOUSEKEEPING: Duration = Duration::from_millis(50);
 /// How often the plain trees follow.
 const LAYING: Duration = Duration::from_millis(500);
 
+/// With so many times the rows in memory that may stay, a change waits for a checkpoint,
+const CROWDED_TIMES: usize = 3;
+/// and so long at most: enough that memory does not grow by what still comes.
+const CROWDED_WAIT: Duration = Duration::from_millis(100);
+/// How often it looks.
+const CROWDED_LOOK: Duration = Duration::from_millis(1);
+
 /// How a node runs its part of a volume.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
@@ -105,6 +112,7 @@ pub struct Volume<D: Disk> {
     threads: Mutex<Vec<JoinHandle<()>>>,
     views: Mutex<Vec<Laying<D>>>,
     next_local: AtomicU64,
+    rows_dirty_max: usize,
 }
 
 impl<D: Disk> std::fmt::Debug for Volume<D> {
@@ -128,9 +136,11 @@ impl<D: Disk> Volume<D> {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
         let mut engines = BTreeMap::new();
         let mut reports = BTreeMap::new();
+        let mut rows_dirty_max = usize::MAX;
         for island in mine {
             let disk = disk_of(island)?;
             let setup = setup(&config, island, &*disk, options);
+            rows_dirty_max = CROWDED_TIMES * setup.island.rows_max;
             let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&switch) as _;
             let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
             engines.insert(island, Arc::new(engine));
@@ -150,6 +160,7 @@ impl<D: Disk> Volume<D> {
             threads: Mutex::default(),
             views: Mutex::default(),
             next_local: AtomicU64::new(1),
+            rows_dirty_max,
         });
         for engine in volume.engines.values() {
             let io = |e| OpenError::Io(engine.id(), e);
@@ -211,9 +222,11 @@ impl<D: Disk> Volume<D> {
         let volume = Arc::downgrade(self);
         let lay = move || {
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
-                volume.lay();
+                let far_behind = volume.lay();
                 drop(volume);
-                std::thread::sleep(LAYING);
+                if !far_behind {
+                    std::thread::sleep(LAYING);
+                }
             }
         };
         // Without the threads nothing would ever be synced by itself: better not to start at all.
@@ -225,15 +238,20 @@ impl<D: Disk> Volume<D> {
         threads.push(start("atoll-view", Box::new(lay)));
     }
 
-    /// Has the plain trees follow the logs.
-    fn lay(&self) {
+    /// Has the plain trees follow the logs. True if one is far behind.
+    fn lay(&self) -> bool {
+        let mut far_behind = false;
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.round() {
-                Ok(report) => report_conflicts(&report),
+                Ok(report) => {
+                    report_conflicts(&report);
+                    far_behind |= laying.is_far_behind();
+                }
                 // The state has everything: it is laid again later.
                 Err(error) => eprintln!("atoll: the plain tree cannot follow: {error}"),
             }
         }
+        far_behind
     }
 
     // --------------------------------------------------------------- inspection
@@ -314,7 +332,20 @@ impl<D: Disk> Volume<D> {
             let reply = Reply { vector: Vec::new(), outcome: Outcome::Failed { errno: Errno::EIO } };
             return atoll_dispatch::Net::reply(&*self.switch, island, link, id, reply, &[]);
         }
+        if request.seq != 0 && engine.rows_dirty() > self.rows_dirty_max {
+            self.wait_for_room(engine);
+        }
         engine.enter(Event::Request { link, id, request, data });
+    }
+
+    /// Changes come faster than checkpoints can be made of them: they are slowed down, before they fill
+    /// memory.
+    fn wait_for_room(&self, engine: &Engine<D>) {
+        atoll_handover::slow();
+        let since = Instant::now();
+        while engine.rows_dirty() > self.rows_dirty_max && since.elapsed() < CROWDED_WAIT {
+            std::thread::sleep(CROWDED_LOOK);
+        }
     }
 
     fn statfs(&self, engine: &Engine<D>, link: LinkId, id: u64) {

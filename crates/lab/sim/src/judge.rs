@@ -180,9 +180,11 @@ impl Judge {
         world.walk_to(client, &self.model, &op)?;
         for _ in 0..1000 {
             // While its owner is away, a directory's last known times are answered.
-            let calm = world.is_calm();
+            let (calm, faults) = (world.is_calm(), world.faults);
             match world.run(client, &Caller::ROOT, op.clone(), Bytes::new())? {
-                Ok((Answer::Attr { attr }, _)) if calm && world.is_calm() => return Ok(attr),
+                Ok((Answer::Attr { attr }, _)) if calm && world.is_calm() && faults == world.faults => {
+                    return Ok(attr);
+                }
                 Err(errno) if errno != Errno::EIO => {
                     return Err(Failure::new(format!("attributes of {ino}: {errno:?}")));
                 }

@@ -10,6 +10,9 @@ use std::ops::Bound;
 use atoll_core::Name;
 use atoll_proto::Entry;
 
+/// A table that has room for so many times the rows that it may hold is made smaller.
+const SPARE_MAX: usize = 3;
+
 /// How a row in memory relates to the snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
@@ -147,6 +150,9 @@ impl<K: Copy + Eq + Hash, V> Cached<K, V> {
     pub fn sweep(&mut self, max: usize) {
         if self.rows.len() > max {
             self.rows.retain(|_, slot| !slot.cold());
+        }
+        // Also when others have made room before: a table does not become smaller by itself.
+        if self.rows.capacity() > SPARE_MAX * self.rows.len().max(max) {
             self.rows.shrink_to(max);
         }
     }
@@ -278,6 +284,7 @@ impl Names {
     /// A page was loaded: every name from cookie `from` to below `to` is in memory now. Extends
     /// what was known before where the two touch.
     pub fn loaded(&mut self, from: u64, to: u64) {
+        self.hot.set(true);
         self.known = if from <= self.known.1 && self.known.0 <= to {
             (from.min(self.known.0), to.max(self.known.1))
         } else {

@@ -6,8 +6,10 @@
 
 pub mod cache;
 pub mod key;
+pub mod pending;
 pub mod state;
 
 pub use cache::{Cached, Slot};
 pub use key::{RowKey, cookie_of};
+pub use pending::ToLay;
 pub use state::{Frozen, Load, Loaded, Miss, State};

@@ -15,9 +15,13 @@ use atoll_proto::{Change, Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs}
 
 use crate::cache::{Cached, Names};
 use crate::key::{RowKey, SUMS_PER_CHUNK, cookie_of};
+use crate::pending::{Pending, ToLay};
 
 /// Names that one load of a listing brings.
 pub const NAMES_PER_PAGE: usize = 1024;
+
+/// Rows that are loaded between two sweeps at least, unless time passes: more than any one request needs.
+const LOADS_MIN: usize = 4 * NAMES_PER_PAGE;
 
 /// Something that is not in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,20 +115,12 @@ pub struct State {
     survived_dirty: BTreeSet<u32>,
     /// Bodies that may differ from their checksums.
     dirty_bodies: IdSet<Ino>,
-    view: ViewPending,
+    view: Pending,
     seen: Cell<u64>,
-}
-
-/// What the view has not laid out yet.
-#[derive(Debug, Default)]
-struct ViewPending {
-    inos: IdSet<Ino>,
-    names: BTreeSet<(Ino, Name)>,
-    /// Laid out, but a power cut might take it.
-    laid_inos: IdSet<Ino>,
-    laid_names: BTreeSet<(Ino, Name)>,
-    /// Keys that the snapshot holds.
-    persisted: BTreeSet<RowKey>,
+    /// What the last sweep left room for; none before the first.
+    rows_max: Option<usize>,
+    /// Rows loaded since.
+    loads: usize,
 }
 
 impl State {
@@ -315,14 +311,14 @@ impl State {
         self.meta.clean = false;
         match change {
             Change::Inode { ino, row } => {
-                self.view.inos.insert(*ino);
+                self.view.ino_changed(*ino);
                 self.inodes.set(*ino, row.as_deref().cloned(), seq);
             }
             Change::Dir { ino, row } => {
                 self.apply_dir(seq, *ino, row.as_deref());
             }
             Change::Entry { dir, name, row } => {
-                self.view.names.insert((*dir, name.clone()));
+                self.view.name_changed(*dir, name);
                 let cookie = self.cookie(name.as_bytes());
                 let names = self.names.entry(*dir).or_insert_with(Names::unknown);
                 if !names.is_dirty() {
@@ -331,7 +327,7 @@ impl State {
                 names.set(cookie, name, row.clone(), seq);
             }
             Change::Xattrs { ino, row } => {
-                self.view.inos.insert(*ino);
+                self.view.ino_changed(*ino);
                 self.xattrs.set(*ino, row.clone(), seq);
             }
             Change::Sums { ino, first, sums } => self.apply_sums(seq, *ino, *first, sums),
@@ -425,7 +421,7 @@ impl State {
     }
 
     fn apply_dir(&mut self, seq: u64, ino: Ino, row: Option<&Dir>) {
-        self.view.inos.insert(ino);
+        self.view.ino_changed(ino);
         match row {
             // A directory that begins to be owned here without names has none in the snapshot.
             Some(Dir { owned: Some(owned), .. }) if owned.entries == 0 && !self.names.contains_key(&ino) => {
@@ -478,6 +474,7 @@ impl State {
 
     /// Says of an id that was minted now that the snapshot has no row of it.
     pub fn new_file(&mut self, ino: Ino) {
+        self.make_room(1);
         self.sums.load((ino, 0), None);
         self.locks.load(ino, None);
         self.xattrs.load(ino, None);
@@ -528,26 +525,12 @@ impl State {
         for incarnation in std::mem::take(&mut self.survived_dirty) {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
         }
-        self.freeze_view(&mut rows);
+        self.view.freeze(|key, freeze| put(&mut rows, &key, freeze.as_ref()));
         self.meta.seq = self.seq;
         put(&mut rows, &RowKey::Meta, Some(&self.meta));
         // What is written to a body from here on is part of the next checkpoint.
         self.dirty_bodies.clear();
         Frozen { seq: self.seq, rows }
-    }
-
-    fn freeze_view(&mut self, rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
-        let inos = self.view.inos.iter().chain(&self.view.laid_inos).map(|ino| RowKey::View(*ino));
-        let names = self.view.names.iter().chain(&self.view.laid_names);
-        let names = names.map(|(dir, name)| RowKey::ViewName(*dir, name.clone()));
-        let pending: BTreeSet<RowKey> = inos.chain(names).collect();
-        for key in self.view.persisted.difference(&pending) {
-            rows.push((key.to_bytes(), None));
-        }
-        for key in pending.difference(&self.view.persisted) {
-            rows.push((key.to_bytes(), Some(Vec::new())));
-        }
-        self.view.persisted = pending;
     }
 
     /// The checkpoint is in the snapshot.
@@ -559,6 +542,7 @@ impl State {
         self.sums.thaw();
         self.txns.thaw();
         self.sessions.thaw();
+        self.view.thaw();
         for dir in std::mem::take(&mut self.names_frozen) {
             if let Some(names) = self.names.get_mut(&dir) {
                 names.thaw();
@@ -569,6 +553,7 @@ impl State {
     /// Clean rows that were not used lately leave memory: about `max` of each kind stay. Rows that
     /// are only read come without a checkpoint, so this is done from time to time too.
     pub fn sweep(&mut self, max: usize) {
+        (self.rows_max, self.loads) = (Some(max), 0);
         self.inodes.sweep(max);
         self.dirs.sweep(max);
         self.xattrs.sweep(max / 8);
@@ -583,13 +568,30 @@ impl State {
 
     /// Rows that the next checkpoint would write, about.
     pub fn dirty_len(&self) -> usize {
-        self.inodes.dirty_len() + self.dirs.dirty_len() + self.sums.dirty_len() + self.names_dirty.len()
+        self.inodes.dirty_len()
+            + self.dirs.dirty_len()
+            + self.sums.dirty_len()
+            + self.names_dirty.len()
+            + self.view.settled_len()
     }
 
     // ------------------------------------------------------------------ loading
 
+    /// So many rows come that the snapshot has. A walk brings more between two ticks than may stay.
+    fn make_room(&mut self, rows: usize) {
+        self.loads += rows;
+        // What came since the last sweep outlives this one, so that whoever asked for it finds it.
+        if let Some(max) = self.rows_max.filter(|max| self.loads > LOADS_MIN.max(*max)) {
+            self.sweep(max);
+        }
+    }
+
     /// Takes in what the snapshot has.
     pub fn load(&mut self, load: Load, loaded: Loaded) -> Result<(), Malformed> {
+        self.make_room(match &loaded {
+            Loaded::Row(_) => 1,
+            Loaded::Names { names, .. } => names.len() + 1,
+        });
         fn row<V: Decode>(bytes: Option<Vec<u8>>) -> Result<Option<V>, Malformed> {
             bytes.map(|b| V::from_slice(&b)).transpose()
         }
@@ -653,13 +655,10 @@ impl State {
                 self.meta = Meta::from_slice(bytes)?;
                 self.seq = self.meta.seq;
             }
-            RowKey::View(ino) => {
-                self.view.inos.insert(*ino);
-                self.view.persisted.insert(key.clone());
-            }
-            RowKey::ViewName(dir, name) => {
-                self.view.names.insert((*dir, name.clone()));
-                self.view.persisted.insert(key.clone());
+            RowKey::View(_) | RowKey::ViewName(..) => {
+                // The first form of these rows was empty.
+                let freeze = if bytes.is_empty() { 0 } else { u64::from_slice(bytes)? };
+                self.view.open(key, freeze);
             }
             _ => return Ok(false),
         }
@@ -671,30 +670,84 @@ impl State {
 
     // --------------------------------------------------------------------- view
 
+    /// The keys from which to which the snapshot has to be read next for [`State::take_view_page`], while
+    /// more waits to be laid out than memory may hold.
+    pub fn view_page_wanted(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.view.wanted()
+    }
+
     /// Takes what the view has to lay out: ids and names. They stay part of the snapshot until
     /// [`State::view_settled`].
-    pub fn take_view(&mut self) -> (Vec<Ino>, Vec<(Ino, Name)>) {
-        let inos: Vec<Ino> = self.view.inos.drain().collect();
-        let names = std::mem::take(&mut self.view.names);
-        self.view.laid_inos.extend(&inos);
-        let list: Vec<(Ino, Name)> = names.iter().cloned().collect();
-        self.view.laid_names.extend(names);
-        (inos, list)
+    ///
+    /// # Panics
+    /// If [`State::view_page_wanted`] says that the snapshot has to be read.
+    pub fn take_view(&mut self) -> ToLay {
+        self.view.take()
+    }
+
+    /// The same with rows that were read from the snapshot. `more`: there were more than were read. What
+    /// is laid may meet what is natively in its way because another part was not laid yet.
+    pub fn take_view_page(&mut self, rows: &[(Vec<u8>, Vec<u8>)], more: bool) -> Result<ToLay, Malformed> {
+        let row = |(key, row): &(Vec<u8>, Vec<u8>)| {
+            let key = RowKey::from_bytes(key).ok_or(Malformed::new("key of the view"))?;
+            Ok((key, if row.is_empty() { 0 } else { u64::from_slice(row)? }))
+        };
+        let rows = rows.iter().map(row).collect::<Result<_, Malformed>>()?;
+        Ok(self.view.take_page(rows, more))
+    }
+
+    /// The view lays this id too, because it lays a name of it.
+    pub fn view_takes(&mut self, ino: Ino) {
+        if self.view.is_far_behind() {
+            self.view.take_ino(ino);
+        }
+    }
+
+    /// These have to be laid again.
+    pub fn view_again(&mut self, inos: &[Ino], names: &[(Ino, Name)]) {
+        inos.iter().for_each(|ino| self.view.ino_changed(*ino));
+        names.iter().for_each(|(dir, name)| self.view.name_changed(*dir, name));
+    }
+
+    /// The id has changed since the view has taken it.
+    pub fn view_waits_for(&self, ino: Ino) -> bool {
+        self.view.waits(ino)
     }
 
     /// What was laid out survives a power cut. Nothing was taken since it was made to.
     pub fn view_settled(&mut self) {
-        self.view.laid_inos.clear();
-        self.view.laid_names.clear();
+        self.view.settle();
+    }
+
+    /// What was taken and is not settled, in ids and names.
+    pub fn view_laid_len(&self) -> usize {
+        self.view.laid_len()
     }
 
     /// Nothing waits to be laid out.
     pub fn view_is_drained(&self) -> bool {
-        self.view.inos.is_empty() && self.view.names.is_empty()
+        self.view.is_drained()
     }
+}
 
-    /// Nothing waits to be laid out or to be settled.
-    pub fn view_is_settled(&self) -> bool {
-        self.view_is_drained() && self.view.laid_inos.is_empty() && self.view.laid_names.is_empty()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_posix::Kind;
+
+    #[test]
+    fn a_walk_that_loads_rows_without_end_does_not_fill_memory() {
+        let max = 2 * LOADS_MIN;
+        let mut state = State::new(7);
+        state.sweep(max);
+        let row = Entry { ino: Ino(5), kind: Kind::Regular, home: IslandId(0), stub: None }.to_vec();
+        for n in 0..20 * max as u64 {
+            state.load(Load::Row(RowKey::Inode(Ino(n))), Loaded::Row(None)).unwrap();
+            let name = Name::new(format!("n{n}").as_bytes()).unwrap();
+            let key = RowKey::Entry(Ino(1), state.cookie(name.as_bytes()), name.clone());
+            state.load(Load::Row(key), Loaded::Row(Some(row.clone()))).unwrap();
+            assert!(state.inode(Ino(n)).is_ok() && state.entry(Ino(1), &name).is_ok(), "it is there");
+            assert!(state.inodes.len() <= 2 * max && state.names[&Ino(1)].len() <= 2 * max);
+        }
     }
 }

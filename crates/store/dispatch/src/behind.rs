@@ -15,11 +15,11 @@ use bytes::Bytes;
 
 const SHARDS: usize = 64;
 /// Bytes that may wait; beyond, whoever brings more puts some in place first.
-const BYTES_MAX: u64 = 24 << 20;
+const BYTES_MAX: u64 = 8 << 20;
 /// Milliseconds that bytes wait at most while the background thread keeps up.
 pub(crate) const AGE_MS: u64 = 300;
-/// What a write costs in memory beside its bytes.
-const OVERHEAD_BYTES: u64 = 256;
+/// What a write costs in memory beside its bytes, with places in tables that are half empty.
+const OVERHEAD_BYTES: u64 = 384;
 
 /// One write that waits.
 struct Write {
@@ -62,7 +62,8 @@ impl Behind {
     ) -> Result<(), BodyError> {
         let bytes = data.len() as u64 + OVERHEAD_BYTES;
         let mut shard = self.shard(ino);
-        let writes = shard.waiting.entry(ino).or_default();
+        // Nearly all have one write, and a list grows to four at once.
+        let writes = shard.waiting.entry(ino).or_insert_with(|| Vec::with_capacity(1));
         let first = writes.is_empty();
         writes.push(Write { offset, data, size, born });
         if first {

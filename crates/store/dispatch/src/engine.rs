@@ -1,7 +1,7 @@
 //! The engine: one island's machine and log behind one lock, and the way of an event through them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use atoll_body::Bodies;
@@ -60,6 +60,8 @@ pub struct Engine<D: Disk> {
     /// What is not for the threads that bring requests: checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
     halted: AtomicBool,
+    /// Rows that the next checkpoint would write, as of the last event.
+    rows_dirty: AtomicUsize,
     /// Files that were reported.
     pub(crate) damaged: Mutex<IdSet<Ino>>,
 }
@@ -129,6 +131,7 @@ impl<D: Disk> Engine<D> {
             behind: Behind::default(),
             background: Mutex::new(VecDeque::new()),
             halted: AtomicBool::new(false),
+            rows_dirty: AtomicUsize::new(0),
             damaged: Mutex::default(),
         }
     }
@@ -161,6 +164,11 @@ impl<D: Disk> Engine<D> {
     /// What it lets in.
     pub fn phase(&self) -> Phase {
         self.lock().island.phase()
+    }
+
+    /// Rows in memory that no checkpoint has, about. They stay there until one is made.
+    pub fn rows_dirty(&self) -> usize {
+        self.rows_dirty.load(Ordering::Relaxed)
     }
 
     /// True after an error of the disk.
@@ -217,6 +225,7 @@ impl<D: Disk> Engine<D> {
         let flush = matches!(event, Event::Tick { .. });
         let mut core = self.lock();
         core.handle(now, event, work)?;
+        self.rows_dirty.store(core.island.state().dirty_len(), Ordering::Relaxed);
         if flush || core.island.wants_write() {
             drop(self.write(core, now, work)?);
         }

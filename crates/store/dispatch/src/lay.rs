@@ -8,13 +8,19 @@ use atoll_core::{Decode, Ino, Name};
 use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs};
 use atoll_snapshot::SnapshotError;
-use atoll_state::{Miss, RowKey};
-use atoll_view::{Finding, Options, Report, Source, View};
+use atoll_state::{Miss, RowKey, ToLay};
+use atoll_view::{Conflict, Finding, Options, Report, Source, Subject, View, Why};
 
 use crate::engine::Engine;
 
 /// Milliseconds between two times that what was laid is made to survive a power cut.
 const SETTLE_MS: u64 = 10_000;
+
+/// Ids and names that are laid, and not yet safe, at most, before they are made so: they are kept until
+/// then.
+const LAID_MAX: usize = 1 << 15;
+/// Ids or names that are laid at once when more wait than memory may hold.
+const PAGE_ROWS: usize = 1 << 12;
 
 /// The view of one island at work.
 pub struct Laying<D: Disk> {
@@ -42,21 +48,74 @@ impl<D: Disk> Laying<D> {
 
     /// Lays what has changed since the last round.
     pub fn round(&mut self) -> io::Result<Report> {
-        let engine = &self.engine;
+        let engine = Arc::clone(&self.engine);
         if engine.is_halted() || self.is_drained() {
             return Ok(Report::default());
         }
-        let (upto, (inos, names)) =
-            engine.with_island(|island| (island.state().seq(), island.state_mut().take_view()));
-        // A name must not outlive its record, nor be laid before the bytes behind it are there.
-        engine.sync_upto(upto).map_err(io::Error::other)?;
-        engine.settle_bodies().map_err(io::Error::other)?;
-        let report = self.view.lay(&inos, &names, &CommittedState(engine))?;
-        let now = engine.clock.now().ms;
-        if now >= self.settled_ms + SETTLE_MS {
+        let (upto, (inos, names), is_page) = self.take()?;
+        let laid = self.lay(upto, &inos, &names);
+        let mut report = laid.inspect_err(|_| {
+            engine.with_island(|island| island.state_mut().view_again(&inos, &names));
+        })?;
+        if is_page {
+            self.again(&mut report);
+        }
+        let laid = engine.with_island(|island| island.state().view_laid_len());
+        if engine.clock.now().ms >= self.settled_ms + SETTLE_MS || laid > LAID_MAX {
             self.settle()?;
         }
         Ok(report)
+    }
+
+    fn lay(&mut self, upto: u64, inos: &[Ino], names: &[(Ino, Name)]) -> io::Result<Report> {
+        // A name must not outlive its record, nor be laid before the bytes behind it are there.
+        self.engine.sync_upto(upto).map_err(io::Error::other)?;
+        self.engine.settle_bodies().map_err(io::Error::other)?;
+        self.view.lay(inos, names, &CommittedState(&self.engine))
+    }
+
+    /// More waits than one round lays.
+    pub fn is_far_behind(&self) -> bool {
+        !self.engine.is_halted() && self.engine.with_island(|i| i.state().view_page_wanted().is_some())
+    }
+
+    /// What is to be laid now, the position in the log that it needs, and whether more waits.
+    fn take(&self) -> io::Result<(u64, ToLay, bool)> {
+        let engine = &self.engine;
+        let all = engine.with_island(|island| match island.state().view_page_wanted() {
+            None => Ok((island.state().seq(), island.state_mut().take_view(), false)),
+            Some(page) => Err(page),
+        });
+        let (from, to) = match all {
+            Ok(all) => return Ok(all),
+            Err(page) => page,
+        };
+        let rows = engine.snapshot().range(&from, &to, PAGE_ROWS).map_err(io::Error::other)?;
+        let more = rows.len() == PAGE_ROWS;
+        engine.with_island(|island| {
+            let page = island.state_mut().take_view_page(&rows, more).map_err(io::Error::other)?;
+            Ok((island.state().seq(), page, true))
+        })
+    }
+
+    /// What stood in the way may go with a later page: only what still stands there when all were laid
+    /// is told.
+    fn again(&self, report: &mut Report) {
+        let (mut inos, mut names) = ToLay::default();
+        for conflict in std::mem::take(&mut report.conflicts) {
+            match (&conflict.why, conflict.subject) {
+                (Why::Taken | Why::Replaced | Why::NotEmpty | Why::NoParent, Subject::Id(ino)) => {
+                    inos.push(ino)
+                }
+                (Why::Taken | Why::Replaced | Why::NotEmpty | Why::NoParent, Subject::Name(dir, name)) => {
+                    names.push((dir, name));
+                }
+                (_, subject) => report.conflicts.push(Conflict { subject, why: conflict.why }),
+            }
+        }
+        if !inos.is_empty() || !names.is_empty() {
+            self.engine.with_island(|island| island.state_mut().view_again(&inos, &names));
+        }
     }
 
     fn is_drained(&self) -> bool {
@@ -67,10 +126,12 @@ impl<D: Disk> Laying<D> {
     pub fn settle(&mut self) -> io::Result<()> {
         self.settled_ms = self.engine.clock.now().ms;
         self.view.settle()?;
-        // What is to be laid again is kept with all the rest until it was.
-        if !self.view.is_behind() {
-            self.engine.with_island(|island| island.state_mut().view_settled());
-        }
+        let again: Vec<Ino> = self.view.behind().collect();
+        self.engine.with_island(|island| {
+            // What is to be laid again is kept until it was.
+            island.state_mut().view_again(&again, &[]);
+            island.state_mut().view_settled();
+        });
         Ok(())
     }
 
@@ -124,5 +185,13 @@ impl<D: Disk> Source for CommittedState<'_, D> {
 
     fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
         self.row(RowKey::Xattrs(ino), |state| Ok(state.xattrs(ino)?.cloned()))
+    }
+
+    fn lays(&self, ino: Ino) {
+        self.0.with_island(|island| island.state_mut().view_takes(ino));
+    }
+
+    fn waits(&self, ino: Ino) -> bool {
+        self.0.with_island(|island| island.state().view_waits_for(ino))
     }
 }

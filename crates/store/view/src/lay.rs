@@ -122,6 +122,7 @@ impl<D: Disk> View<D> {
         for (dir, name) in names.iter().collect::<HashSet<_>>() {
             match self.wanted(*dir, name, source)? {
                 Wanted::File(ino) => {
+                    source.lays(ino);
                     wanted.insert(ino);
                     work.links.push((*dir, name.clone(), ino));
                     self.want_dir(*dir, source, work)?;
@@ -172,7 +173,11 @@ impl<D: Disk> View<D> {
         }
         for ino in std::mem::take(&mut work.gone) {
             work.restat.remove(&ino);
-            self.remove_object(ino)?;
+            // What went while this is being laid may have names that are not taken away yet: while they
+            // are there, its object must be known as ours.
+            if !source.waits(ino) {
+                self.remove_object(ino)?;
+            }
         }
         for ino in std::mem::take(&mut work.restat) {
             // A name of it came or went; nothing else.

@@ -49,9 +49,9 @@ pub const LIMBO: &[u8] = b"limbo";
 pub const INDEX: &[u8] = b"view.redb";
 
 /// Memory for the index.
-const INDEX_CACHE_BYTES: usize = 8 << 20;
+const INDEX_CACHE_BYTES: usize = 4 << 20;
 /// Directories whose places and paths are kept in memory.
-const PLACES_MAX: usize = 1 << 17;
+const PLACES_MAX: usize = 1 << 14;
 /// Permission bits of a directory until its own are laid.
 const NEW_DIR_MODE: u32 = 0o700;
 
@@ -142,6 +142,11 @@ impl<D: Disk> View<D> {
     /// what a later change takes away. Until it was, what was given to [`View::lay`] must be kept.
     pub fn is_behind(&self) -> bool {
         !self.again.is_empty()
+    }
+
+    /// The directories for which [`View::is_behind`] is true.
+    pub fn behind(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.again.keys().copied()
     }
 
     /// Removes what a crash left in limbo and nothing knows of: links in the making, and new

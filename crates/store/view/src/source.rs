@@ -16,6 +16,12 @@ pub trait Source {
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>>;
     /// Extended attributes of a file or directory that has some.
     fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>>;
+    /// From now on, what the view reads of this file is laid, because a name of it is.
+    fn lays(&self, _ino: Ino) {}
+    /// This id has changed since what is being laid was listed: it will be listed again.
+    fn waits(&self, _ino: Ino) -> bool {
+        false
+    }
 }
 
 /// All of the state.

@@ -1,0 +1,50 @@
+//! Memory that nobody uses goes back to the system. Knows nothing of what it is used for.
+//!
+//! What a daemon keeps is bounded by its parts. But glibc gives every thread a heap of its own, and
+//! returns only what lies at a heap's end: after a burst it would hold several times what is in use.
+
+use std::time::Duration;
+
+/// Heaps that all threads share.
+const HEAPS_MAX: i32 = 2;
+/// How often it is looked whether a process has grown.
+const LOOK: Duration = Duration::from_secs(1);
+/// By so many pages it must have grown before anything is given back: that takes milliseconds.
+const GROWN_PAGES: u64 = 2048;
+
+/// From now on. Called before any other thread is started.
+#[cfg(target_env = "gnu")]
+pub(crate) fn keep_small() {
+    // SAFETY: sets a number; no other thread uses the allocator's options.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
+    }
+    let watch = || {
+        let mut least = u64::MAX;
+        loop {
+            std::thread::sleep(LOOK);
+            let Some(pages) = resident_pages() else { return };
+            least = least.min(pages);
+            if pages > least + GROWN_PAGES {
+                // SAFETY: may be called at any time, from any thread.
+                unsafe {
+                    libc::malloc_trim(0);
+                }
+                least = resident_pages().unwrap_or(u64::MAX);
+            }
+        }
+    };
+    // Without it the process works as well, but is larger.
+    let _ = std::thread::Builder::new().name("atoll-memory".into()).spawn(watch);
+}
+
+/// Other allocators give back by themselves.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn keep_small() {}
+
+/// Pages of memory that this process has.
+#[cfg(target_env = "gnu")]
+fn resident_pages() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
