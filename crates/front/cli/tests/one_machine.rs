@@ -61,6 +61,22 @@ fn what_was_acknowledged_survives_a_kill() {
     assert!(said.contains("nothing wrong") && said.contains("recovery was done first"), "{said}");
 }
 
+#[test]
+fn a_hole_punched_into_reserved_space_gives_its_blocks_back() {
+    use rustix::fs::{FallocateFlags as Flags, fallocate};
+    use std::os::unix::fs::MetadataExt;
+    two_mounts(|one, two| {
+        let mut file = File::create(one.join("file")).unwrap();
+        let blocks = || two.join("file").metadata().unwrap().blocks();
+        fallocate(&file, Flags::empty(), 0, 10 << 20).unwrap();
+        assert_eq!(blocks(), 20_480);
+        file.write_all(&[7; 100_000]).unwrap();
+        assert_eq!(blocks(), 20_480, "bytes in reserved space take no more of it");
+        fallocate(&file, Flags::PUNCH_HOLE | Flags::KEEP_SIZE, 0, 8 << 20).unwrap();
+        assert_eq!(blocks(), 4096);
+    });
+}
+
 /// A mount by `up` and a second one through its socket.
 fn two_mounts(test: impl FnOnce(&Path, &Path)) {
     if !can_mount() {
