@@ -62,6 +62,34 @@ fn what_was_acknowledged_survives_a_kill() {
 }
 
 #[test]
+fn what_a_full_disk_refuses_is_not_shown_as_available() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (disk, mnt) = (scratch.dir("disk"), scratch.path("mnt"));
+    rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=64m").unwrap();
+    let mut daemon = Daemon::up(&disk.join("data"), &mnt, 1);
+    let available = |path: &Path| {
+        let fs = rustix::fs::statvfs(path).unwrap();
+        fs.f_bavail * fs.f_frsize
+    };
+    // So large a part is kept for logs and checkpoints, so that a full disk stays a healthy one.
+    assert!(available(&disk) - available(&mnt) >= (64 << 20) / 32);
+    // What a write needs is counted twice until it is known where it lies, and the log gives space
+    // back, so it is full for good only some time after it is full first.
+    let mut count = 0;
+    eventually("the disk is full, and nothing more is shown as available than a write needs", || {
+        count += 1;
+        let filled = std::fs::write(mnt.join(format!("f{count}")), vec![1; 1 << 20]);
+        let is_full = filled.is_err_and(|e| e.raw_os_error() == Some(libc::ENOSPC));
+        is_full && available(&mnt) <= 2 * (1 << 20) + 4096
+    });
+    assert!(available(&disk) >= (64 << 20) / 32, "what is kept is still there");
+    daemon.stop();
+}
+
+#[test]
 fn a_hole_punched_into_reserved_space_gives_its_blocks_back() {
     use rustix::fs::{FallocateFlags as Flags, fallocate};
     use std::os::unix::fs::MetadataExt;
