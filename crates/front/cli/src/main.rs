@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         Command::Up(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Mount(command) => command.run(),
-        Command::Umount(command) => command.run(),
+        Command::Umount(command) => return command.run(),
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Table(command) => command.run(),

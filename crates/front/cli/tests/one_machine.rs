@@ -62,6 +62,21 @@ fn what_was_acknowledged_survives_a_kill() {
 }
 
 #[test]
+fn a_mount_point_is_made_with_what_it_lies_in() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mnt = scratch.path("new/deep/mnt");
+    let mut daemon = Daemon::up(&scratch.path("data"), &mnt, 1);
+    assert!(is_mounted(&mnt));
+    daemon.stop();
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&scratch.path("new").metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o755, "what it lies in is nobody else's to write to");
+}
+
+#[test]
 fn what_a_full_disk_refuses_is_not_shown_as_available() {
     if !can_mount() {
         return;
@@ -102,6 +117,19 @@ fn a_hole_punched_into_reserved_space_gives_its_blocks_back() {
         assert_eq!(blocks(), 20_480, "bytes in reserved space take no more of it");
         fallocate(&file, Flags::PUNCH_HOLE | Flags::KEEP_SIZE, 0, 8 << 20).unwrap();
         assert_eq!(blocks(), 4096);
+    });
+}
+
+#[test]
+fn the_volume_of_a_mount_is_asked_for_by_its_directory() {
+    two_mounts(|one, two| {
+        for point in [one, two] {
+            assert!(good(["table", "show", text(point)]).contains("volume main"));
+            assert!(good(["volume", "list", text(point)]).contains("main"));
+        }
+        // With a node named too, the other word is the volume's name.
+        let data = one.parent().unwrap().join("data");
+        assert!(good(["table", "show", "main", "--data", text(&data)]).contains("volume main"));
     });
 }
 
