@@ -247,6 +247,16 @@ fn another_users_mount_is_said_to_be_that() {
 }
 
 #[test]
+fn what_cannot_be_had_by_a_mount_option_says_what_to_do_instead() {
+    let scratch = Scratch::new();
+    let point = scratch.dir("mnt");
+    let ask = |option: &str| bad(["mount", "127.0.0.1:1:/v", text(&point), "-o", option]);
+    let said = ask("remount,ro");
+    assert!(said.contains("remount,bind,ro"), "{said}");
+    assert!(ask("dirsync").contains("fsync"));
+}
+
+#[test]
 fn a_mount_that_is_in_use_says_by_whom() {
     if !can_mount() {
         return;
