@@ -30,6 +30,10 @@ up: tools fuse build ## Build Atoll and mount a volume of 4 islands at ./mnt (DA
 build: tools ## Build the release binary
 	cargo build --release --locked --package atoll-cli
 
+.PHONY: bin
+bin: ## Print the folder of the release binary, for PATH
+	@echo "$(abspath $(BIN))"
+
 .PHONY: test
 test: tools ## Everything that CI checks: formatting, rules, licences, lints, docs, tests
 	@cargo xtask ci
@@ -39,12 +43,15 @@ PREFIX ?= /usr/local
 SBINDIR ?= /sbin
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SHARE = $(DESTDIR)$(PREFIX)/share
+# What install(1) is told about symbols: packagers who keep them apart say STRIP=.
+STRIP ?= -s
 
 .PHONY: install
-install: build ## Install Atoll below /usr/local (PREFIX=, DESTDIR=, SBINDIR=, UNITDIR=)
-	install -D -m 755 "$(BIN)/atoll" "$(DESTDIR)$(PREFIX)/bin/atoll"
+install: build ## Install Atoll below /usr/local (PREFIX=, DESTDIR=, SBINDIR=, UNITDIR=, STRIP=)
+	install -D $(STRIP) -m 755 "$(BIN)/atoll" "$(DESTDIR)$(PREFIX)/bin/atoll"
 	install -d "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(UNITDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8"
-	ln -sf "$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/mount.atoll"
+	for name in mount.atoll mount.fuse.atoll; do \
+	  ln -sf "$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/$$name" || exit; done
 	@pages=$$(mktemp -d) && trap 'rm -rf "$$pages"' EXIT && "$(BIN)/atoll" man --out "$$pages" && \
 	install -m 644 "$$pages"/*.1 "$(SHARE)/man/man1" && install -m 644 "$$pages"/*.8 "$(SHARE)/man/man8"
 	install -d "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" \
@@ -55,10 +62,13 @@ install: build ## Install Atoll below /usr/local (PREFIX=, DESTDIR=, SBINDIR=, U
 	@for unit in packaging/systemd/*.service; do \
 	  sed 's|@BINDIR@|$(PREFIX)/bin|' "$$unit" > "$(DESTDIR)$(UNITDIR)/$${unit##*/}" || exit; \
 	  chmod 644 "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
+	install -D -m 644 -t "$(SHARE)/doc/atoll/examples" packaging/systemd/srv-home.mount.example
+	install -m 644 -t "$(SHARE)/doc/atoll" README.md CHANGELOG.md LICENSE docs/OPERATIONS.md
 
 .PHONY: uninstall
 uninstall: ## Remove what `make install` has installed
-	rm -f "$(DESTDIR)$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/mount.atoll"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/mount.atoll" "$(DESTDIR)$(SBINDIR)/mount.fuse.atoll"
+	rm -rf "$(SHARE)/doc/atoll"
 	rm -f "$(SHARE)"/man/man1/atoll.1 "$(SHARE)"/man/man1/atoll-*.1 "$(SHARE)/man/man8/mount.atoll.8"
 	rm -f "$(SHARE)/bash-completion/completions/atoll" "$(SHARE)/zsh/site-functions/_atoll" \
 	  "$(SHARE)/fish/vendor_completions.d/atoll.fish"

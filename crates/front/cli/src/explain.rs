@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use atoll_core::{H3, Ino, IslandId, Key, Name, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use atoll_proto::control::Trace;
@@ -13,10 +13,11 @@ use atoll_rpc::Address;
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::ask::{QUESTION, ask, ask_all, strange};
+use crate::ask::{QUESTION, ask_all};
 use crate::attach::{Attached, Manner, Other, attach};
 use crate::places::{self, SocketPlace};
 use crate::say;
+use crate::source::of_mount;
 
 /// Milliseconds that a question about a name waits for a node that is away.
 const PATIENCE_MS: u64 = 2_000;
@@ -52,10 +53,7 @@ impl Explain {
         let absolute = Path::new("/").join(inside);
         let names = VolumePath::parse(absolute.as_os_str().as_bytes())
             .map_err(|e| anyhow!("{} cannot be a path of a volume: {e}.", inside.display()))?;
-        let socket = places::mount_socket(&mount.path)?;
-        let reply = ask(&socket.address, Control::Volume { name: String::new() }, QUESTION)
-            .with_context(|| format!("The process of the mount {} does not answer", mount.path.display()))?;
-        let ControlReply::Volume { config, from, .. } = reply else { return Err(strange(&socket.address)) };
+        let (config, from) = of_mount(&mount)?;
         let ways: Vec<SocketPlace> =
             from.iter().filter(|a| !a.is_empty()).map(|a| places::reach(a)).collect::<Result<_>>()?;
         let addresses: Vec<Address> = ways.iter().map(|w| w.address.clone()).collect();
@@ -68,8 +66,8 @@ impl Explain {
             .map(|((node, address), alive)| Other { node, address: address.clone(), alive: *alive })
             .collect();
         let manner = Manner { mount: false, patience_ms: Some(PATIENCE_MS) };
-        let attached = attach(*config, None, others, manner)?;
-        let steps = walk(&attached, &names);
+        let attached = attach(config, None, others, manner)?;
+        let steps = walk(&attached, &names, &mount.path);
         attached.stop();
         let report = Report::new(&attached.config, &names, &steps?, &addresses, &path)?;
         if self.json {
@@ -82,7 +80,8 @@ impl Explain {
 }
 
 /// Looks each name up in turn, as the superuser: it is about where things are, not what is in them.
-fn walk(attached: &Attached, names: &VolumePath) -> Result<Vec<Reached>> {
+fn walk(attached: &Attached, names: &VolumePath, root: &Path) -> Result<Vec<Reached>> {
+    let mut at = root.to_owned();
     let h3 = H3::new(attached.config.seed);
     let mut reached = vec![Reached { ino: Ino::ROOT, kind: Kind::Directory, key: Some(Key(0)) }];
     if let Some(key) = h3.path(std::iter::empty::<&Name>()) {
@@ -105,8 +104,16 @@ fn walk(attached: &Attached, names: &VolumePath) -> Result<Vec<Reached>> {
             Ok(_) | Err(Errno::EIO) => bail!(
                 "\"{shown}\" cannot be looked up: the island that knows it is away.\n\"atoll status\" shows which nodes are down."
             ),
-            Err(why) => bail!("\"{shown}\" cannot be looked up: {why}."),
+            Err(Errno::ENOENT) => bail!("There is no \"{shown}\" in {}.", at.display()),
+            Err(Errno::ENOTDIR) => {
+                bail!("{} is no directory, so there is no \"{shown}\" in it.", at.display())
+            }
+            Err(why) => {
+                let why = std::io::Error::from_raw_os_error(why.0);
+                bail!("\"{shown}\" in {} cannot be looked up: {why}.", at.display())
+            }
         }
+        at.push(std::ffi::OsStr::from_bytes(name.as_bytes()));
     }
     Ok(reached)
 }

@@ -10,8 +10,10 @@ use crate::mount::mount;
 use crate::mount_options::Options;
 use crate::source::Source;
 
-/// The name by which mount(8) finds it.
-pub(crate) const NAME: &str = "mount.atoll";
+/// The names by which mount(8) finds it: for the type that users write, and for the one that the
+/// system's table shows, by which it looks for what is to be remounted.
+pub(crate) const NAMES: [&str; 2] = [NAME, "mount.fuse.atoll"];
+const NAME: &str = "mount.atoll";
 
 /// mount(8): "mount failure".
 const MOUNT_FAILED: u8 = 32;
@@ -50,9 +52,13 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let words = arguments.options.iter().map(String::as_str);
     let options = if arguments.sloppy {
-        Options::parse(words.filter(|word| Options::parse([*word]).is_ok()))?
+        // Not what is known and not possible: a mount that were made anew is no remount.
+        let known = |word: &&str| *word == "remount" || Options::of_mount_8().with([*word]).is_ok();
+        Options::of_mount_8().with(words.filter(known))?
     } else {
-        Options::parse(words)?
+        // mount(8) hands on all that the table shows of a mount: what cannot be done is said first.
+        let remount = words.clone().find(|word| *word == "remount");
+        Options::of_mount_8().with(remount.into_iter().chain(words))?
     };
     let source: Source = arguments.source.parse()?;
     if arguments.fake {

@@ -12,6 +12,7 @@ mod mount;
 mod mount_options;
 mod mounting;
 mod node;
+mod pages;
 mod papers;
 mod places;
 mod rebuild;
@@ -25,7 +26,7 @@ mod umount;
 mod up;
 mod volume;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Longest message about an error, in lines: what, why, what to do next.
@@ -63,22 +64,27 @@ enum Command {
     Rebuild(rebuild::Rebuild),
     /// Print completions for a shell
     Completions(papers::Completions),
-    /// Write the manual pages
-    #[command(hide = true)]
+    /// Write the manual pages, for packagers
     Man(papers::Man),
 }
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let name = arguments.next().map(std::path::PathBuf::from);
-    if name.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == helper::NAME) {
+    if name
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .is_some_and(|name| helper::NAMES.iter().any(|n| name == *n))
+    {
         return helper::main(arguments);
     }
-    let result = match Cli::parse().command {
+    let matches = pages::with_help(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|why| why.exit());
+    let result = match cli.command {
         Command::Up(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Mount(command) => command.run(),
-        Command::Umount(command) => command.run(),
+        Command::Umount(command) => return command.run(),
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Table(command) => command.run(),

@@ -27,7 +27,7 @@ pub(crate) struct MountCommand {
     /// With --data: which volume, if there are several
     #[arg(long, value_name = "NAME", requires = "data")]
     volume: Option<String>,
-    /// hard, soft=SECONDS, ro, allow_other, noexec, noatime, locks=shared|local, cache=none ...
+    /// Options of the mount, with commas between them; --help lists them
     #[arg(short, long, value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Stay in the foreground, as under a supervisor
@@ -37,7 +37,7 @@ pub(crate) struct MountCommand {
 
 impl MountCommand {
     pub(crate) fn run(self) -> Result<()> {
-        let options = Options::parse(self.options.iter().map(String::as_str))?;
+        let options = Options::default().with(self.options.iter().map(String::as_str))?;
         let (source, point) = match (&self.data, self.places.as_slice()) {
             (None, [source, point]) => {
                 let Some(text) = source.to_str() else { bail!("{} names no volume.", source.display()) };
@@ -93,10 +93,6 @@ fn serve(
     let name = found.config.name.clone();
     let attached = attach(found.config, None, others, manner)?;
     let mount = Mount::new(attached, point, &options.mount_options(&name), options.fuse_config())?;
-    if let Err(why) = options.apply_flags(mount.point()) {
-        mount.end();
-        return Err(why);
-    }
     mount.when_ended(crate::signals::end_this_process)?;
     match parent {
         Some(parent) => parent.ready()?,

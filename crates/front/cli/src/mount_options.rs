@@ -1,11 +1,8 @@
 //! Options of a mount, as after `-o`. An option that is not known is refused: one that were ignored
-//! might have been meant as a protection.
+//! might have been meant as a protection. The table is what is read, helped with and documented.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use atoll_fuse::{Config, Keep, Locks, MountOptions};
-use rustix::mount::MountFlags;
 
 /// Seconds that an operation waits for a node that is away, unless told otherwise.
 const SOFT_S: u64 = 10;
@@ -18,28 +15,205 @@ const SOFT_S_MAX: u64 = 86_400;
 pub(crate) struct Options {
     /// Milliseconds that an operation waits for a node that is away; none: for ever.
     pub(crate) patience_ms: Option<u64>,
-    read_only: bool,
+    kernel: MountOptions,
+    /// Unless said, it depends on who mounts.
     allow_other: Option<bool>,
-    set_id: bool,
-    devices: bool,
-    no_exec: bool,
-    /// Flags of the mount that only the kernel looks at.
-    flags: MountFlags,
     local_locks: bool,
     keep: Keep,
     birth_times: bool,
+}
+
+/// Words that mean something together, as users are told of them.
+pub(crate) struct Entry {
+    /// As they are written; what is to be filled in is in capitals.
+    pub(crate) words: &'static [&'static str],
+    pub(crate) meaning: &'static str,
+    take: fn(&mut Options, &str, Option<&str>) -> Result<()>,
+}
+
+/// Every option that is known.
+pub(crate) const TABLE: &[Entry] = &[
+    Entry {
+        words: &["soft=SECONDS", "soft"],
+        meaning: "An operation that needs a node that is away fails after so many seconds, from 1 to 86400, with \
+                  EIO or ETIMEDOUT. The default is soft=10.",
+        take: |o, word, value| {
+            let seconds = value.map_or(Some(SOFT_S), |text| text.parse().ok());
+            let s = seconds.filter(|s| (1..=SOFT_S_MAX).contains(s)).ok_or_else(|| {
+                anyhow!("\"{word}\" is no time to wait.\nWrite soft=SECONDS, from 1 to {SOFT_S_MAX}.")
+            })?;
+            o.patience_ms = Some(s * 1000);
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["hard"],
+        meaning: "Such an operation waits until the node is back, however long that takes. A signal ends it.",
+        take: |o, _, _| {
+            o.patience_ms = None;
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["cache=recallable", "cache=none"],
+        meaning: "What the kernel may keep. recallable, the default: everything, while no other mount of the volume is \
+                  there; it is taken back before another mount sees or makes a change. none: nothing, so that each \
+                  operation asks an island.",
+        take: |o, word, _| {
+            o.keep = if word == "cache=none" { Keep::Nothing } else { Keep::Recallable };
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["locks=shared", "locks=local"],
+        meaning: "Whether flock(2) and fcntl(2) locks hold between mounts, which is the default, or among the processes \
+                  of this mount only, which is faster.",
+        take: |o, word, _| {
+            o.local_locks = word == "locks=local";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["birth_times"],
+        meaning: "Show when files were made (\"Birth\" of stat(1)). Not the default, because programs that ask for it \
+                  then pay one more request for each file that they look at first.",
+        take: |o, _, _| {
+            o.birth_times = true;
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["allow_other", "noallow_other"],
+        meaning: "Whether other users than the one who mounts are let in; file permissions count in any case. The \
+                  default is allow_other for root and noallow_other for others, who need the line user_allow_other in \
+                  /etc/fuse.conf to change it.",
+        take: |o, word, _| {
+            o.allow_other = Some(word == "allow_other");
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["rw", "ro"],
+        meaning: "Whether files can be changed through this mount. The default is rw.",
+        take: |o, word, _| {
+            o.kernel.read_only = word == "ro";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["suid", "nosuid"],
+        meaning: "Whether set-user-id and set-group-id bits and file capabilities of programs are honoured. By mount(8) \
+                  and fstab(5) as root the default is suid, as for any file system; by atoll mount and for other users \
+                  it is nosuid. suid is for root only.",
+        take: |o, word, _| {
+            o.kernel.set_id = word == "suid";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["dev", "nodev"],
+        meaning: "Whether device files are honoured. The default is as for suid. dev is for root only.",
+        take: |o, word, _| {
+            o.kernel.devices = word == "dev";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["exec", "noexec"],
+        meaning: "Whether programs can be run from this mount. The default is exec.",
+        take: |o, word, _| {
+            o.kernel.no_exec = word == "noexec";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["async", "sync"],
+        meaning: "With sync, each write is on the disks before it returns, as if fsync(2) followed it. That does not \
+                  go for names: sync a directory with fsync(2). The default is async.",
+        take: |o, word, _| {
+            o.kernel.sync = word == "sync";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["atime", "noatime", "relatime", "strictatime"],
+        meaning: "Accepted; times of access are not changed by reading in any case, as with noatime.",
+        take: |o, word, _| {
+            o.kernel.no_atime = word == "noatime";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["diratime", "nodiratime"],
+        meaning: "The same for directories.",
+        take: |o, word, _| {
+            o.kernel.no_dir_atime = word == "nodiratime";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["user", "users", "user=NAME"],
+        meaning: "Lets users mount a line of fstab(5). Stands for noexec, nosuid and nodev, unless a later option says \
+                  otherwise.",
+        take: |o, _, _| {
+            (o.kernel.no_exec, o.kernel.set_id, o.kernel.devices) = (true, false, false);
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["owner", "group"],
+        meaning: "As user, for the owner or group of the source, of which there is none: stands for nosuid and nodev.",
+        take: |o, _, _| {
+            (o.kernel.set_id, o.kernel.devices) = (false, false);
+            Ok(())
+        },
+    },
+    Entry {
+        words: &[
+            "defaults",
+            "auto",
+            "noauto",
+            "nouser",
+            "nofail",
+            "_netdev",
+            "_rnetdev",
+            "comment=TEXT",
+            "silent",
+            "loud",
+            "nomand",
+            "norelatime",
+            "nostrictatime",
+            "lazytime",
+            "nolazytime",
+            "noiversion",
+            "symfollow",
+            "x-NAME",
+            "X-NAME",
+        ],
+        meaning: "Accepted: they are for mount(8), systemd and others who read the same line, or are so in any case.",
+        take: |_, _, _| Ok(()),
+    },
+];
+
+/// What stands in the table where users write something of their own.
+const BLANKS: [&str; 3] = ["SECONDS", "NAME", "TEXT"];
+
+impl Entry {
+    /// Whether one of its words is meant by a word that somebody wrote.
+    fn is(&self, word: &str) -> bool {
+        self.words.iter().any(|known| match BLANKS.iter().find_map(|blank| known.strip_suffix(blank)) {
+            Some(stem) => word.len() > stem.len() && word.starts_with(stem),
+            None => word == *known,
+        })
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             patience_ms: Some(SOFT_S * 1000),
-            read_only: false,
+            kernel: MountOptions::new(""),
             allow_other: None,
-            set_id: false,
-            devices: false,
-            no_exec: false,
-            flags: MountFlags::empty(),
             local_locks: false,
             keep: Keep::Recallable,
             birth_times: false,
@@ -48,75 +222,40 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads options; later ones win.
-    pub(crate) fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+    /// What mount(8) means when it hands on nothing: it takes set-id bits and devices for granted,
+    /// and tells its helper only if they are not wanted.
+    pub(crate) fn of_mount_8() -> Self {
         let mut it = Self::default();
+        let is_root = rustix::process::geteuid().is_root();
+        (it.kernel.set_id, it.kernel.devices) = (is_root, is_root);
+        it
+    }
+
+    /// Reads options; later ones win.
+    pub(crate) fn with<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Result<Self> {
         for word in words.into_iter().filter(|w| !w.is_empty()) {
-            it.take(word)?;
+            self.take(word)?;
         }
-        Ok(it)
+        if !rustix::process::geteuid().is_root() {
+            for (asked, word) in [(self.kernel.set_id, "suid"), (self.kernel.devices, "dev")] {
+                if asked {
+                    bail!("The mount option \"{word}\" needs root.\nMount without it, or as root.");
+                }
+            }
+        }
+        Ok(self)
     }
 
     fn take(&mut self, word: &str) -> Result<()> {
-        let (key, value) = match word.split_once('=') {
-            Some((key, value)) => (key, Some(value)),
-            None => (word, None),
-        };
-        match (key, value) {
-            ("hard", None) => self.patience_ms = None,
-            ("soft", None) => self.patience_ms = Some(SOFT_S * 1000),
-            ("soft", Some(seconds)) => {
-                let s = seconds.parse::<u64>().ok().filter(|s| (1..=SOFT_S_MAX).contains(s));
-                let s = s.ok_or_else(|| {
-                    anyhow!("\"{word}\" is no time to wait.\nWrite soft=SECONDS, from 1 to {SOFT_S_MAX}.")
-                })?;
-                self.patience_ms = Some(s * 1000);
-            }
-            ("ro", None) => self.read_only = true,
-            ("rw", None) => self.read_only = false,
-            ("allow_other", None) => self.allow_other = Some(true),
-            ("noallow_other", None) => self.allow_other = Some(false),
-            ("suid", None) => self.set_id = true,
-            ("nosuid", None) => self.set_id = false,
-            ("dev", None) => self.devices = true,
-            ("nodev", None) => self.devices = false,
-            ("exec", None) => self.no_exec = false,
-            ("noexec", None) => self.no_exec = true,
-            ("noatime", None) => self.flags |= MountFlags::NOATIME,
-            ("nodiratime", None) => self.flags |= MountFlags::NODIRATIME,
-            ("atime" | "relatime" | "strictatime", None) => self.flags &= !MountFlags::NOATIME,
-            ("diratime", None) => self.flags &= !MountFlags::NODIRATIME,
-            ("locks", Some("shared")) => self.local_locks = false,
-            ("locks", Some("local")) => self.local_locks = true,
-            ("cache", Some("none")) => self.keep = Keep::Nothing,
-            ("cache", Some("recallable")) => self.keep = Keep::Recallable,
-            ("birth_times", None) => self.birth_times = true,
-            // For other programs that read the same table, or what is so anyway.
-            (
-                "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
-                | "_netdev" | "_rnetdev" | "async" | "silent" | "loud" | "nomand" | "norelatime"
-                | "nostrictatime" | "lazytime" | "nolazytime",
-                None,
-            ) => {}
-            ("comment", Some(_)) => {}
-            (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
-            _ => bail!(
-                "The mount option \"{word}\" is not known.\nSee \"atoll mount --help\" or atoll-mount(1) for those that are."
-            ),
-        }
-        Ok(())
+        let known = TABLE.iter().find(|entry| entry.is(word));
+        let Some(entry) = known else { return Err(unknown(word)) };
+        (entry.take)(self, word, word.split_once('=').map(|(_, value)| value))
     }
 
     /// What the kernel is told.
     pub(crate) fn mount_options(&self, volume: &str) -> MountOptions {
-        let mut options = MountOptions::new(volume);
-        options.read_only = self.read_only;
-        options.set_id = self.set_id;
-        options.devices = self.devices;
-        if let Some(allow) = self.allow_other {
-            options.allow_other = allow;
-        }
-        options
+        let allow_other = self.allow_other.unwrap_or(self.kernel.allow_other);
+        MountOptions { name: volume.to_owned(), allow_other, ..self.kernel.clone() }
     }
 
     /// How the mount is served.
@@ -124,27 +263,22 @@ impl Options {
         let locks = if self.local_locks { Locks::Local } else { Locks::Shared };
         Config { keep: self.keep, locks, birth_times: self.birth_times, ..Config::default() }
     }
+}
 
-    /// Sets the flags that the mount was made without.
-    pub(crate) fn apply_flags(&self, point: &Path) -> Result<()> {
-        let mut flags = self.flags;
-        flags.set(MountFlags::NOEXEC, self.no_exec);
-        if flags.is_empty() {
-            return Ok(());
-        }
-        if !rustix::process::geteuid().is_root() {
-            // Times of access are a matter of taste; what may be run is not.
-            if self.no_exec {
-                bail!("The mount option \"noexec\" needs root.\nMount without it, or as root.");
-            }
-            return Ok(());
-        }
-        // A change of flags sets all of them, so those that it has already are named again.
-        flags.set(MountFlags::RDONLY, self.read_only);
-        flags.set(MountFlags::NOSUID, !self.set_id);
-        flags.set(MountFlags::NODEV, !self.devices);
-        rustix::mount::mount_remount(point, flags | MountFlags::BIND, c"")
-            .with_context(|| format!("The options of {} cannot be set", point.display()))
+/// Why a word is not taken.
+fn unknown(word: &str) -> anyhow::Error {
+    match word {
+        "remount" => anyhow!(
+            "The options of a mount of Atoll cannot be changed by \"remount\": unmount it and mount it anew.\n\
+             Only to stop or allow changes, as root: mount -o remount,bind,ro DIR, or rw."
+        ),
+        "dirsync" => anyhow!(
+            "The mount option \"dirsync\" is not possible: the kernel does not hand it on to FUSE.\n\
+             Sync a directory with fsync(2), or leave the option out."
+        ),
+        _ => anyhow!(
+            "The mount option \"{word}\" is not known.\nSee \"atoll mount --help\" or atoll-mount(1) for those that are."
+        ),
     }
 }
 
@@ -153,23 +287,82 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Options> {
-        Options::parse(text.split(','))
+        Options::default().with(text.split(','))
+    }
+
+    fn by_mount_8(text: &str) -> (bool, bool, bool) {
+        let kernel = Options::of_mount_8().with(text.split(',')).unwrap().mount_options("v");
+        (kernel.set_id, kernel.devices, !kernel.no_exec)
     }
 
     #[test]
     fn options_of_a_table_are_read_and_the_later_wins() {
         let options = parse("rw,soft=3,noatime,_netdev,nofail,x-systemd.automount,ro,,hard").unwrap();
         assert_eq!(options.patience_ms, None);
-        assert!(options.read_only && options.flags.contains(MountFlags::NOATIME));
+        let kernel = options.mount_options("v");
+        assert!(kernel.read_only && kernel.no_atime && kernel.name == "v");
         assert_eq!(parse("").unwrap().patience_ms, Some(10_000));
         assert_eq!(parse("soft=3").unwrap().patience_ms, Some(3_000));
+        assert_eq!(parse("hard,soft").unwrap().patience_ms, Some(10_000));
+        assert!(parse("async,sync").unwrap().mount_options("v").sync);
+        assert!(parse("comment=what,X-mine,x-theirs=1").is_ok());
+        assert!(parse("cache=none").unwrap().keep == Keep::Nothing);
     }
 
     #[test]
     fn what_is_not_known_is_refused_by_name() {
-        for bad in ["frobnicate", "soft=0", "soft=never", "ro=1", "locks=some"] {
+        for bad in [
+            "frobnicate",
+            "soft=0",
+            "soft=never",
+            "ro=1",
+            "locks=some",
+            "cache=",
+            "remount",
+            "dirsync",
+            "x",
+            "softer",
+        ] {
             let error = parse(bad).unwrap_err().to_string();
             assert!(error.contains(bad) && error.lines().count() <= 3, "{error}");
         }
+    }
+
+    #[test]
+    fn every_word_of_the_table_is_taken_as_it_is_written_there() {
+        let mut seen = std::collections::BTreeSet::new();
+        for entry in TABLE {
+            assert!(entry.meaning.ends_with('.'), "{}", entry.meaning);
+            for word in entry.words {
+                assert!(seen.insert(*word), "{word} stands there twice");
+                let filled = word.replace("SECONDS", "7").replace("NAME", "fred").replace("TEXT", "t");
+                let taken = TABLE.iter().find(|e| e.is(&filled)).expect("it is known");
+                assert!(std::ptr::eq(taken, entry), "{word} is taken for {:?}", taken.words);
+                let root = rustix::process::geteuid().is_root();
+                assert!(parse(&filled).is_ok() || (!root && ["suid", "dev"].contains(word)), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn mount_8_as_root_honours_set_id_bits_and_devices_unless_told_otherwise() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        // The words on the right are what mount(8) makes of them on their way to the helper.
+        for (handed_on, expected) in [
+            ("rw", (true, true, true)),
+            ("rw,nosuid", (false, true, true)),
+            ("rw,nodev", (true, false, true)),
+            ("rw,noexec,nosuid,nodev,user", (false, false, false)),
+            ("rw,nosuid,nodev,users,exec", (false, false, true)),
+            ("rw,user=fred,exec,suid,dev", (true, true, true)),
+            ("rw,owner", (false, false, true)),
+        ] {
+            assert_eq!(by_mount_8(handed_on), expected, "{handed_on}");
+        }
+        let plain = parse("rw").unwrap().mount_options("v");
+        assert!(!plain.set_id && !plain.devices, "atoll mount has to be asked for them");
     }
 }

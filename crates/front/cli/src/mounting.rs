@@ -16,7 +16,7 @@ use crate::attach::Attached;
 use crate::files::ClusterFiles;
 use crate::places;
 
-/// Permission bits of a mount point that is made here.
+/// Permission bits of a mount point that is made here, and of what it lies in.
 const POINT_MODE: u32 = 0o755;
 
 /// A mount, and what it is mounted from.
@@ -32,8 +32,8 @@ struct Inner {
     started: std::time::Instant,
 }
 
-/// Finds out whether something can be mounted on `point`, and makes it if it may be made. Its
-/// absolute path.
+/// Finds out whether something can be mounted on `point`, and makes it, with the directories that it
+/// lies in, if it may be made. Its absolute path.
 pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
     let path = places::absolute(point)?;
     if let Some((mount, true)) = places::mounted_at(&path)? {
@@ -64,6 +64,7 @@ pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && make => {
             std::fs::DirBuilder::new()
                 .mode(POINT_MODE)
+                .recursive(true)
                 .create(&path)
                 .with_context(|| format!("The mount point {} cannot be made", path.display()))?;
         }

@@ -115,6 +115,22 @@ pub(crate) struct MountPoint {
     pub(crate) path: PathBuf,
     /// What the system's table says that is mounted, such as `atoll:main`.
     pub(crate) source: String,
+    /// The user who mounted it, where the table says so.
+    pub(crate) user: Option<u32>,
+}
+
+impl MountPoint {
+    /// The process that serves a mount answers only whoever mounted it. Why this user is not heard.
+    pub(crate) fn not_ours(&self) -> Option<anyhow::Error> {
+        let user = self.user.filter(|user| *user != rustix::process::geteuid().as_raw())?;
+        let who = if user == 0 { "root".to_owned() } else { format!("the user with number {user}") };
+        let sudo = if user == 0 { String::new() } else { format!("-u '#{user}' ") };
+        Some(anyhow::anyhow!(
+            "The mount {} is another user's: {who} mounted it, and only that user can ask about it.\n\
+             If you may: sudo {sudo}atoll ...",
+            self.path.display()
+        ))
+    }
 }
 
 /// All mounts of ours, in the order in which they were made.
@@ -147,7 +163,9 @@ fn parse_line(line: &[u8]) -> Option<(MountPoint, String)> {
     let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = String::from_utf8_lossy(&unescape(rest.next()?)).into_owned();
-    Some((MountPoint { path: OsString::from_vec(path).into(), source }, kind))
+    let mut options = rest.next().unwrap_or_default().split(|b| *b == b',');
+    let user = options.find_map(|o| std::str::from_utf8(o.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    Some((MountPoint { path: OsString::from_vec(path).into(), source, user }, kind))
 }
 
 /// The table writes blanks, tabs, newlines and backslashes as three octal digits.
@@ -200,10 +218,13 @@ mod tests {
 
     #[test]
     fn a_line_of_the_table_is_read_with_its_escapes_and_optional_fields() {
-        let line = br"36 35 98:0 / /mnt/a\040b rw,noatime master:1 shared:2 - fuse.atoll atoll:main rw";
+        let line =
+            br"36 35 98:0 / /mnt/a\040b rw,noatime master:1 shared:2 - fuse.atoll atoll:main rw,user_id=7,x";
         let (mount, kind) = parse_line(line).unwrap();
         assert_eq!(mount.path, Path::new("/mnt/a b"));
         assert_eq!((mount.source.as_str(), kind.as_str()), ("atoll:main", "fuse.atoll"));
+        assert_eq!(mount.user, Some(7));
+        assert!(mount.not_ours().is_none_or(|why| why.to_string().contains("sudo -u '#7'")));
         assert_eq!(parse_line(b"36 35"), None);
         assert_eq!(unescape(br"a\13"), br"a\13");
     }

@@ -1,5 +1,7 @@
 //! What to mount, as a user writes it: `HOST:PORT[,HOST:PORT...]:/VOLUME` or `unix:PATH:/VOLUME`.
 
+use std::path::Path;
+
 use anyhow::{Result, anyhow, bail};
 use atoll_control::{Addresses, check_volume_name};
 use atoll_core::NodeId;
@@ -7,6 +9,7 @@ use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_rpc::Address;
 
 use crate::ask::{NoAnswer, QUESTION, ask_all, strange, try_ask};
+use crate::places::{MountPoint, absolute, mount_socket, mounted_at};
 
 /// Daemons to ask, in this order, and the volume that is wanted; none: the only one that there is.
 #[derive(Debug)]
@@ -31,6 +34,34 @@ impl std::str::FromStr for Source {
         check_volume_name(volume)?;
         let host: Address = format!("unix:{path}").parse()?;
         Ok(Self { hosts: vec![host], volume: Some(volume.to_owned()) })
+    }
+}
+
+/// How to say who is asked.
+pub(crate) const WHOM: &str =
+    "Name where a volume is mounted, or a node as HOST:PORT, or its data directory with --data.";
+
+/// The mount of ours on a directory that somebody named to say who is asked.
+pub(crate) fn mount_point(named: &str) -> Result<MountPoint> {
+    let path = absolute(Path::new(named))?;
+    match mounted_at(&path)? {
+        Some((mount, true)) => Ok(mount),
+        _ if path.is_dir() => bail!("{} is not a mount of Atoll.\n{WHOM}", path.display()),
+        _ => bail!("There is nothing mounted on \"{named}\", and no node is named.\n{WHOM}"),
+    }
+}
+
+/// Asks the process that serves a mount for its volume, and where the volume's nodes are reached.
+pub(crate) fn of_mount(mount: &MountPoint) -> Result<(VolumeConfig, Vec<String>)> {
+    let socket = mount_socket(&mount.path)?;
+    match try_ask(&socket.address, Control::Volume { name: String::new() }, QUESTION) {
+        Ok(ControlReply::Volume { config, from, .. }) => Ok((*config, from)),
+        Ok(ControlReply::Refused { text }) => bail!("{text}"),
+        Ok(_) => Err(strange(&socket.address)),
+        Err(why) => Err(mount.not_ours().unwrap_or_else(|| {
+            why.into_error()
+                .context(format!("The process of the mount {} does not answer", mount.path.display()))
+        })),
     }
 }
 

@@ -57,7 +57,10 @@ impl Status {
                 for mount in places::mounts()? {
                     match mount_socket(&mount.path).and_then(|s| told(&s.address)) {
                         Ok(told) => all.told.push(told),
-                        Err(_) => eprintln!("atoll: the mount {} does not answer.", mount.path.display()),
+                        Err(_) => match mount.not_ours() {
+                            Some(why) => eprintln!("atoll: {}", first_line(&why.to_string())),
+                            None => eprintln!("atoll: the mount {} does not answer.", mount.path.display()),
+                        },
                     }
                 }
                 if all.told.is_empty() {
@@ -79,13 +82,15 @@ impl Status {
 /// A mount point, or else an address.
 fn ask_target(target: &str) -> Result<Told> {
     let path = places::absolute(Path::new(target))?;
-    if let Some((_, true)) = places::mounted_at(&path)? {
+    if let Some((mount, true)) = places::mounted_at(&path)? {
         let socket = mount_socket(&path)?;
         return told(&socket.address).map_err(|_| {
-            anyhow!(
-                "The process of the mount {} does not answer.\nIt was killed, or it is another user's.",
-                path.display()
-            )
+            mount.not_ours().unwrap_or_else(|| {
+                anyhow!(
+                    "The process of the mount {} does not answer.\nWas it killed? Then mount anew.",
+                    path.display()
+                )
+            })
         });
     }
     if path.is_dir() {

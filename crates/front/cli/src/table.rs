@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use atoll_rpc::Address;
 use serde_json::json;
 
 use crate::places::data_socket;
 use crate::say;
-use crate::source::Source;
+use crate::source::{Source, WHOM, mount_point, of_mount};
+use crate::status::explain_down;
 
 /// Arguments of `atoll table`.
 #[derive(Debug, clap::Args)]
@@ -25,8 +25,9 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// The volume and a node to ask, in either order; the only volume of the node if it is left out
-    #[arg(value_names = ["VOLUME", "HOST:PORT"], num_args = 0..=2)]
+    /// Where the volume is mounted; or the volume and a node to ask, in either order, of which the
+    /// volume may be left out if it is the only one of the node
+    #[arg(value_names = ["DIR|VOLUME", "HOST:PORT"], num_args = 0..=2)]
     what: Vec<String>,
     /// Ask the daemon of this machine that uses this data directory
     #[arg(long, value_name = "DATA")]
@@ -54,13 +55,16 @@ impl Show {
             }
         }
         let socket = self.data.as_deref().map(data_socket).transpose()?;
-        let host: Address = match (address, &socket) {
-            (Some(address), None) => address.parse()?,
-            (None, Some(socket)) => socket.address.clone(),
-            _ => bail!("Whom to ask?\nName one node as HOST:PORT, or its data directory with --data."),
+        let config = match (volume, address, &socket) {
+            (Some(point), None, None) => of_mount(&mount_point(&point)?)?.0,
+            (volume, Some(address), None) => Source { hosts: vec![address.parse()?], volume }.find()?.config,
+            (volume, None, Some(socket)) => {
+                let found = Source { hosts: vec![socket.address.clone()], volume }.find();
+                found.map_err(|why| explain_down(why, self.data.as_deref()))?.config
+            }
+            (None, None, None) => bail!("Whom to ask?\n{WHOM}"),
+            (_, Some(_), Some(_)) => bail!("Ask a node by its address or by its data directory, not both."),
         };
-        let found = Source { hosts: vec![host], volume }.find();
-        let config = found.map_err(|why| crate::status::explain_down(why, self.data.as_deref()))?.config;
         let table = &config.table;
         let share = |island| table.owners().iter().filter(|owner| **owner == island).count();
         if self.json {

@@ -1,7 +1,7 @@
 //! `atoll umount`: takes a mount away and waits until its process has ended in order.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,13 +13,15 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::ask::{QUESTION, ask};
 use crate::places::{absolute, mount_socket, mounted_at};
-use crate::say;
 
 /// How long a process may take to bring what it has to its disk.
 const END_MAX: Duration = Duration::from_secs(60);
 
 /// Most processes that are named as users of a mount.
 const USERS_MAX: usize = 3;
+
+/// umount(8): "unmount failure".
+const UMOUNT_FAILED: u8 = 32;
 
 /// Arguments of `atoll umount`.
 #[derive(Debug, clap::Args)]
@@ -30,16 +32,29 @@ pub(crate) struct Umount {
     /// Take it out of the tree now; it ends when nobody uses it any more
     #[arg(long, short)]
     lazy: bool,
+    /// For scripts: it is no error if nothing is mounted there
+    #[arg(long)]
+    if_mounted: bool,
 }
 
 impl Umount {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.try_run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                crate::complain(&why);
+                ExitCode::from(UMOUNT_FAILED)
+            }
+        }
+    }
+
+    fn try_run(self) -> Result<()> {
         let point = absolute(&self.point)?;
         match mounted_at(&point)? {
+            None if self.if_mounted => return Ok(()),
             None if !exists(&point) => bail!("{} does not exist.", point.display()),
             None => {
-                say::line(format_args!("{} is not mounted: nothing to do.", point.display()));
-                return Ok(());
+                bail!("Nothing is mounted on {}.\n\"atoll status\" lists what is mounted.", point.display())
             }
             Some((mount, false)) => bail!(
                 "{} is a mount of something else: {}.\nUse umount(8) for it.",

@@ -19,7 +19,7 @@ pub(crate) struct Up {
     /// Where everything is kept; made if it is not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where to mount the volume; made if it is not there
+    /// Where to mount the volume; made if it is not there, with the directories that it lies in
     #[arg(long, value_name = "DIR")]
     mount: PathBuf,
     /// Name of the volume; made if there is none

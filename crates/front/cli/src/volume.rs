@@ -12,8 +12,9 @@ use serde_json::json;
 
 use crate::ask::{NoAnswer, ORDER, QUESTION, ask, ask_all, strange, try_ask};
 use crate::node::random;
-use crate::places::data_socket;
+use crate::places::{data_socket, reach};
 use crate::say;
+use crate::source::{WHOM, mount_point, of_mount};
 
 /// Most islands of a volume.
 const ISLANDS_MAX: usize = 4096;
@@ -47,9 +48,9 @@ struct Create {
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// The node to ask
-    #[arg(value_name = "HOST:PORT", required_unless_present = "data", conflicts_with = "data")]
-    address: Option<Address>,
+    /// The node to ask, or where a volume is mounted whose nodes are asked
+    #[arg(value_name = "HOST:PORT|DIR", conflicts_with = "data")]
+    whom: Option<String>,
     /// Ask the daemon of this machine that uses this data directory
     #[arg(long, value_name = "DATA")]
     data: Option<PathBuf>,
@@ -191,15 +192,15 @@ impl Create {
 
 impl List {
     fn run(self) -> Result<()> {
-        let socket = self.data.as_deref().map(data_socket).transpose()?;
-        let address = match (&self.address, &socket) {
-            (Some(address), _) => address.clone(),
-            (None, Some(socket)) => socket.address.clone(),
-            (None, None) => unreachable!("the arguments ask for one"),
+        let volumes = match (&self.whom, &self.data) {
+            (Some(whom), _) if whom.contains(':') => described(&whom.parse()?)?,
+            (Some(point), _) => self.of_nodes(point)?,
+            (None, Some(data)) => {
+                let socket = data_socket(data)?;
+                described(&socket.address).map_err(|why| crate::status::explain_down(why, Some(data)))?
+            }
+            (None, None) => bail!("Whom to ask?\n{WHOM}"),
         };
-        let answer = ask(&address, Control::Describe, QUESTION);
-        let answer = answer.map_err(|why| crate::status::explain_down(why, self.data.as_deref()))?;
-        let ControlReply::Described { volumes, .. } = answer else { return Err(strange(&address)) };
         if self.json {
             say::json(&json!(volumes.iter().map(summary).collect::<Vec<_>>()));
             return Ok(());
@@ -216,6 +217,27 @@ impl List {
             }
         }
         Ok(())
+    }
+
+    /// What the nodes of a mounted volume have, the first that answers.
+    fn of_nodes(&self, point: &str) -> Result<Vec<VolumeSummary>> {
+        let (_, from) = of_mount(&mount_point(point)?)?;
+        let mut why = None;
+        for address in from.iter().filter(|address| !address.is_empty()) {
+            match reach(address).and_then(|place| described(&place.address)) {
+                Ok(volumes) => return Ok(volumes),
+                Err(error) => why = Some(error),
+            }
+        }
+        Err(why.unwrap_or_else(|| anyhow!("The nodes of {point} have no address.")))
+    }
+}
+
+/// The volumes of a daemon.
+fn described(address: &Address) -> Result<Vec<VolumeSummary>> {
+    match ask(address, Control::Describe, QUESTION)? {
+        ControlReply::Described { volumes, .. } => Ok(volumes),
+        _ => Err(strange(address)),
     }
 }
 

@@ -57,9 +57,9 @@ fn a_read_only_disk_is_named_as_such() {
 fn a_mount_point_must_be_an_empty_directory() {
     let scratch = Scratch::new();
     let data = scratch.path("data");
-    let said = bad(up(&data, &scratch.path("no/mnt")));
-    assert!(said.contains("cannot be made") && said.contains("No such file"), "{said}");
     std::fs::write(scratch.path("file"), b"x").unwrap();
+    let said = bad(up(&data, &scratch.path("file/mnt")));
+    assert!(said.contains("cannot be used") && said.contains("Not a directory"), "{said}");
     let said = bad(up(&data, &scratch.path("file")));
     assert!(said.contains("is not a directory"), "{said}");
     std::fs::write(scratch.dir("full").join("thing"), b"x").unwrap();
@@ -183,12 +183,77 @@ fn a_bad_address_or_option_says_how_it_is_written() {
 fn what_is_not_mounted_or_not_ours_is_not_unmounted() {
     let scratch = Scratch::new();
     let plain = scratch.dir("plain");
-    let said = common::good(["umount", text(&plain)]);
-    assert!(said.contains("is not mounted: nothing to do"), "{said}");
+    let said = bad(["umount", text(&plain)]);
+    assert!(said.contains("Nothing is mounted on"), "{said}");
+    assert_eq!(run(["umount", text(&plain)]).status.code(), Some(32), "as umount(8) says it");
+    for absent in [&plain, &scratch.path("absent")] {
+        assert_eq!(common::good(["umount", "--if-mounted", text(absent)]), "");
+    }
     assert!(bad(["umount", text(&scratch.path("absent"))]).contains("does not exist"));
     assert!(bad(["umount", "/proc"]).contains("something else"));
     assert!(bad(["explain", text(&plain)]).contains("no mounted volume"));
     assert!(bad(["status", text(&plain)]).contains("not a mount"));
+    for ask in [["table", "show"], ["volume", "list"]] {
+        assert!(bad(ask).contains("--data"), "whom to ask is said with all ways to say it");
+        let said = bad([ask[0], ask[1], text(&plain)]);
+        assert!(said.contains("not a mount") && said.contains("--data"), "{said}");
+        assert!(bad([ask[0], ask[1], "absent"]).contains("nothing mounted"));
+    }
+}
+
+#[test]
+fn a_path_that_is_not_there_is_explained_in_plain_words() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mnt = scratch.path("mnt");
+    let _daemon = Daemon::up(&scratch.path("data"), &mnt, 2);
+    std::fs::create_dir(mnt.join("dir")).unwrap();
+    std::fs::write(mnt.join("dir/file"), b"x").unwrap();
+    let said = bad(["explain", text(&mnt.join("dir/nope"))]);
+    assert!(said.contains(&format!("There is no \"nope\" in {}", mnt.join("dir").display())), "{said}");
+    assert!(!said.contains("ENOENT"), "{said}");
+}
+
+#[test]
+fn another_users_mount_is_said_to_be_that() {
+    if !can_mount() {
+        return;
+    }
+    use std::os::unix::process::CommandExt;
+    let scratch = Scratch::new();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(scratch.path(""), mode).unwrap();
+    let program = scratch.path("atoll");
+    std::fs::copy(env!("CARGO_BIN_EXE_atoll"), &program).unwrap();
+    let mnt = scratch.path("mnt");
+    let _daemon = Daemon::up(&scratch.path("data"), &mnt, 1);
+    std::fs::write(mnt.join("file"), b"x").unwrap();
+    let file = mnt.join("file");
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        let output = command.args(arguments).uid(65_534).gid(65_534).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for arguments in [["explain", text(&file)], ["status", text(&mnt)]] {
+        let said = as_nobody(&arguments);
+        assert!(said.contains("another user's: root") && said.contains("sudo atoll"), "{said}");
+    }
+    for ask in [["table", "show"], ["volume", "list"]] {
+        assert!(as_nobody(&[ask[0], ask[1], text(&mnt)]).contains("another user's: root"));
+    }
+}
+
+#[test]
+fn what_cannot_be_had_by_a_mount_option_says_what_to_do_instead() {
+    let scratch = Scratch::new();
+    let point = scratch.dir("mnt");
+    let ask = |option: &str| bad(["mount", "127.0.0.1:1:/v", text(&point), "-o", option]);
+    let said = ask("remount,ro");
+    assert!(said.contains("remount,bind,ro"), "{said}");
+    assert!(ask("dirsync").contains("fsync"));
 }
 
 #[test]

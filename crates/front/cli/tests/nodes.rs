@@ -125,4 +125,69 @@ fn mount_8_finds_its_helper() {
     assert!(is_mounted(&point));
     std::fs::write(point.join("file"), b"x").unwrap();
     good(["umount", text(&point)]);
+    let refused = run(&["atoll:home", text(&point), "-o", "ro,remount,user_id=0,default_permissions"]);
+    assert_eq!(refused.status.code(), Some(32));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("remount,bind,ro"));
+}
+
+/// The options of a mount, as the system's table shows them.
+fn options_of(point: &std::path::Path) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|l| l.split(' ').nth(4) == Some(text(point))).expect("it is mounted");
+    let words = line.split(' ').nth(5).into_iter().chain(line.split(' ').next_back());
+    words.flat_map(|words| words.split(',')).map(str::to_owned).collect()
+}
+
+#[test]
+fn set_id_bits_and_devices_count_as_with_other_file_systems_of_fstab() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::new(1);
+    let helper = cluster.scratch.path("mount.fuse.atoll");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_atoll"), &helper).unwrap();
+    let point = cluster.scratch.dir("mnt");
+    // On the left what mount(8) hands on: neither suid nor dev, because that is what it takes for granted.
+    for (handed_on, has, has_not) in [
+        ("rw", &[][..], &["nosuid", "nodev", "noexec", "sync"][..]),
+        ("rw,noexec,nosuid,nodev,user", &["nosuid", "nodev", "noexec"], &[]),
+        ("ro,nosuid,sync,noatime,nodiratime", &["ro", "nosuid", "sync", "noatime", "nodiratime"], &["nodev"]),
+    ] {
+        let arguments = [&cluster.source(), text(&point), "-o", handed_on];
+        let done = Command::new(&helper).args(arguments).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let options = options_of(&point);
+        for word in has {
+            assert!(options.iter().any(|o| o == word), "{handed_on}: {word} is missing: {options:?}");
+        }
+        for word in has_not {
+            assert!(!options.iter().any(|o| o == word), "{handed_on}: {word} is there: {options:?}");
+        }
+        good(["umount", text(&point)]);
+    }
+    let plain = cluster.mount("plain", "");
+    let options = options_of(&plain.0);
+    assert!(["nosuid", "nodev"].iter().all(|w| options.iter().any(|o| o == w)), "{options:?}");
+}
+
+#[test]
+fn a_mount_that_is_sync_syncs_each_write() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::new(1);
+    let mount = cluster.mount("mnt", "sync");
+    std::fs::write(mount.path("file"), b"").unwrap();
+    let synced = || {
+        let status: serde_json::Value =
+            serde_json::from_str(&good(["status", text(&mount.0), "--json"])).unwrap();
+        let fuse = status["processes"][0]["mounts"][0]["fuse"].as_array().unwrap().clone();
+        fuse.iter().find(|c| c["operation"] == "FSYNC").map_or(0, |c| c["requests"].as_u64().unwrap())
+    };
+    let before = synced();
+    let mut file = std::fs::File::options().append(true).open(mount.path("file")).unwrap();
+    for _ in 0..10 {
+        std::io::Write::write_all(&mut file, b"x").unwrap();
+    }
+    assert_eq!(synced() - before, 10);
 }

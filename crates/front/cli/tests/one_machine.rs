@@ -61,6 +61,78 @@ fn what_was_acknowledged_survives_a_kill() {
     assert!(said.contains("nothing wrong") && said.contains("recovery was done first"), "{said}");
 }
 
+#[test]
+fn a_mount_point_is_made_with_what_it_lies_in() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mnt = scratch.path("new/deep/mnt");
+    let mut daemon = Daemon::up(&scratch.path("data"), &mnt, 1);
+    assert!(is_mounted(&mnt));
+    daemon.stop();
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&scratch.path("new").metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o755, "what it lies in is nobody else's to write to");
+}
+
+#[test]
+fn what_a_full_disk_refuses_is_not_shown_as_available() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (disk, mnt) = (scratch.dir("disk"), scratch.path("mnt"));
+    rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=64m").unwrap();
+    let mut daemon = Daemon::up(&disk.join("data"), &mnt, 1);
+    let available = |path: &Path| {
+        let fs = rustix::fs::statvfs(path).unwrap();
+        fs.f_bavail * fs.f_frsize
+    };
+    // So large a part is kept for logs and checkpoints, so that a full disk stays a healthy one.
+    assert!(available(&disk) - available(&mnt) >= (64 << 20) / 32);
+    // What a write needs is counted twice until it is known where it lies, and the log gives space
+    // back, so it is full for good only some time after it is full first.
+    let mut count = 0;
+    eventually("the disk is full, and nothing more is shown as available than a write needs", || {
+        count += 1;
+        let filled = std::fs::write(mnt.join(format!("f{count}")), vec![1; 1 << 20]);
+        let is_full = filled.is_err_and(|e| e.raw_os_error() == Some(libc::ENOSPC));
+        is_full && available(&mnt) <= 2 * (1 << 20) + 4096
+    });
+    assert!(available(&disk) >= (64 << 20) / 32, "what is kept is still there");
+    daemon.stop();
+}
+
+#[test]
+fn a_hole_punched_into_reserved_space_gives_its_blocks_back() {
+    use rustix::fs::{FallocateFlags as Flags, fallocate};
+    use std::os::unix::fs::MetadataExt;
+    two_mounts(|one, two| {
+        let mut file = File::create(one.join("file")).unwrap();
+        let blocks = || two.join("file").metadata().unwrap().blocks();
+        fallocate(&file, Flags::empty(), 0, 10 << 20).unwrap();
+        assert_eq!(blocks(), 20_480);
+        file.write_all(&[7; 100_000]).unwrap();
+        assert_eq!(blocks(), 20_480, "bytes in reserved space take no more of it");
+        fallocate(&file, Flags::PUNCH_HOLE | Flags::KEEP_SIZE, 0, 8 << 20).unwrap();
+        assert_eq!(blocks(), 4096);
+    });
+}
+
+#[test]
+fn the_volume_of_a_mount_is_asked_for_by_its_directory() {
+    two_mounts(|one, two| {
+        for point in [one, two] {
+            assert!(good(["table", "show", text(point)]).contains("volume main"));
+            assert!(good(["volume", "list", text(point)]).contains("main"));
+        }
+        // With a node named too, the other word is the volume's name.
+        let data = one.parent().unwrap().join("data");
+        assert!(good(["table", "show", "main", "--data", text(&data)]).contains("volume main"));
+    });
+}
+
 /// A mount by `up` and a second one through its socket.
 fn two_mounts(test: impl FnOnce(&Path, &Path)) {
     if !can_mount() {

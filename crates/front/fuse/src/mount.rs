@@ -37,13 +37,45 @@ pub struct MountOptions {
     pub set_id: bool,
     /// Honour device files. Root only.
     pub devices: bool,
+    /// Nothing is run from this mount.
+    pub no_exec: bool,
+    /// Every write is synced before it returns: the kernel asks for that after each.
+    pub sync: bool,
+    /// Shown in the system's table; reading never changes times of access anyway.
+    pub no_atime: bool,
+    /// The same for directories.
+    pub no_dir_atime: bool,
 }
 
 impl MountOptions {
     /// A writable mount for everyone if root mounts it, otherwise for the user alone.
     pub fn new(name: &str) -> Self {
         let allow_other = rustix::process::geteuid().is_root();
-        Self { name: name.to_owned(), allow_other, read_only: false, set_id: false, devices: false }
+        Self {
+            name: name.to_owned(),
+            allow_other,
+            read_only: false,
+            set_id: false,
+            devices: false,
+            no_exec: false,
+            sync: false,
+            no_atime: false,
+            no_dir_atime: false,
+        }
+    }
+
+    /// What the kernel knows by a flag, with the word by which `fusermount3` knows it. That one sets
+    /// `nosuid` and `nodev` unasked, and does not know `nodiratime` everywhere.
+    fn flags(&self) -> [(bool, MountFlags, Option<&'static str>); 7] {
+        [
+            (self.read_only, MountFlags::RDONLY, Some("ro")),
+            (!self.set_id, MountFlags::NOSUID, None),
+            (!self.devices, MountFlags::NODEV, None),
+            (self.no_exec, MountFlags::NOEXEC, Some("noexec")),
+            (self.sync, MountFlags::SYNCHRONOUS, Some("sync")),
+            (self.no_atime, MountFlags::NOATIME, Some("noatime")),
+            (self.no_dir_atime, MountFlags::NODIRATIME, None),
+        ]
     }
 }
 
@@ -169,9 +201,9 @@ fn mount_by_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountEr
     }
     let data = CString::new(data).expect("numbers and words have no NUL");
     let mut flags = MountFlags::empty();
-    flags.set(MountFlags::RDONLY, options.read_only);
-    flags.set(MountFlags::NOSUID, !options.set_id);
-    flags.set(MountFlags::NODEV, !options.devices);
+    for (on, flag, _) in options.flags() {
+        flags.set(flag, on);
+    }
     let source = format!("atoll:{}", options.name);
     rustix::mount::mount(source, path, TYPE, flags, Some(data.as_c_str())).map_err(|why| match why {
         Os::NODEV => MountError::NoDevice,
@@ -191,10 +223,10 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
             .map_err(os("make a socket"))?;
     let mut list =
         format!("fsname=atoll:{},subtype=atoll,default_permissions,max_read={IO_BYTES_MAX}", options.name);
-    for (on, word) in [(options.allow_other, ",allow_other"), (options.read_only, ",ro")] {
-        if on {
-            list.push_str(word);
-        }
+    let words = options.flags().into_iter().filter_map(|(on, _, word)| word.filter(|_| on));
+    for word in words.chain(options.allow_other.then_some("allow_other")) {
+        list.push(',');
+        list.push_str(word);
     }
     let child = Command::new(HELPER)
         .arg("-o")

@@ -461,6 +461,22 @@ fn fusermount_mounts_too() {
     assert_eq!(fs::read(place.0.join("f")).unwrap(), b"x");
     assert!(fs::read_to_string("/proc/self/mountinfo").unwrap().contains("fuse.atoll atoll:h"));
     drop(mounted);
+    // What the kernel knows by flags, it is told by words.
+    let options = MountOptions {
+        no_exec: true,
+        sync: true,
+        no_atime: true,
+        no_dir_atime: true,
+        ..MountOptions::new("w")
+    };
+    let files = Arc::new(Memory::default());
+    let mounted = Mounted::by_helper(files, &place.0, &options, Config::default()).unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains("atoll:w")).unwrap();
+    for word in ["noexec", "noatime", "sync"] {
+        assert!(line.contains(word), "{word} is missing: {line}");
+    }
+    drop(mounted);
     assert!(fs::read_dir(&place.0).unwrap().next().is_none());
     let full = Mounted::by_helper(
         Arc::new(Memory::default()),

@@ -15,6 +15,7 @@ use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
 use crate::gate::Use;
 use crate::machine::{Call, Island, Later, Parked, Step, Stop};
 use crate::path::ok;
+use crate::space;
 
 /// Largest write that its record carries.
 const CARRY_BYTES_MAX: usize = 32 * 1024;
@@ -256,8 +257,7 @@ impl Island {
         if kill_set_id {
             attr.mode = perm::kill_set_id(attr.mode);
         }
-        let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
-        attr.blocks = (attr.blocks + used(&new.sums) * 8).saturating_sub(used(&old.sums) * 8);
+        attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
         let attr = *attr;
         self.file_changed(decision, row);
         if let Some((block, sum)) = new.tail {

@@ -23,6 +23,7 @@ mod path;
 mod recovery;
 mod sessions;
 mod shape;
+mod space;
 mod txn;
 
 pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};

@@ -12,6 +12,7 @@ use crate::event::BodyOp;
 use crate::gate::Use;
 use crate::machine::{Call, Island, Step, Stop};
 use crate::path::{done, ok};
+use crate::space;
 
 impl Island {
     // ------------------------------------------------------------------- length
@@ -164,8 +165,8 @@ impl Island {
             .collect();
         if count > 0 {
             let old = self.state.sums(ino, first, count).expect("loaded before");
-            let used = |sums: &[u32]| sums.iter().filter(|s| **s != 0).count() as u64;
-            row.attr.blocks = (row.attr.blocks + used(&new) * 8).saturating_sub(used(&old) * 8);
+            let whole = count - edges.len() as u64;
+            row.attr.blocks = space::after_zero(row.attr.blocks, size, whole, &old, &new);
             decision.push(Change::Sums { ino, first, sums: new.clone() });
         }
         let now = self.time();
@@ -226,7 +227,7 @@ impl Island {
             self.grow(&mut decision, ino, size, end, (0, &[]));
             row.attr.size = end;
         }
-        row.attr.blocks = row.attr.blocks.max(blocks(end) * 8);
+        row.attr.blocks = space::after_allocate(row.attr.blocks, row.attr.size, offset, len);
         self.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
         self.remember(&mut decision, call, Remembered::Done);

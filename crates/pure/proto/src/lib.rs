@@ -16,4 +16,4 @@ pub use message::{
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs};
-pub use volume::{NodeConfig, VolumeConfig};
+pub use volume::{NodeConfig, VolumeConfig, reserve_bytes};

@@ -15,6 +15,15 @@ wire_struct! {
     }
 }
 
+/// Bytes that stay free on a disk of so many bytes, for logs and checkpoints: islands refuse to grow
+/// files when only these are left, so that a full disk stays one on which things can be removed.
+pub const fn reserve_bytes(disk_bytes: u64) -> u64 {
+    /// Bytes that stay free on a large disk.
+    const LARGE: u64 = 256 << 20;
+    let part = disk_bytes / 32;
+    if part < LARGE { part } else { LARGE }
+}
+
 wire_struct! {
     /// A volume: the same on every node of it.
     #[derive(Debug, Clone, PartialEq, Eq)]

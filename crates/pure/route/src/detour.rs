@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use atoll_core::{Ino, IslandId, Name, Table};
 use atoll_posix::{Answer, Errno, Op};
-use atoll_proto::ClientOp;
+use atoll_proto::{ClientOp, reserve_bytes};
 
 use crate::dirs::Dirs;
 use crate::route::{Call, Route, RouteOut, What};
@@ -95,8 +95,11 @@ impl<T> Route<T> {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         let gather = call.gather.as_mut().expect("looked at by the caller");
         if let Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id } = answer {
+            // What islands keep for themselves is available to nobody; the native file system's own
+            // reserve, if it has one, comes on top of it.
+            let available = bytes_available.saturating_sub(reserve_bytes(*bytes));
             // Islands that share a native file system share its space.
-            let row = [*bytes, *bytes_free, *bytes_available, *inodes, *inodes_free];
+            let row = [*bytes, *bytes_free, available, *inodes, *inodes_free];
             gather.sums.insert(*fs_id, row);
         }
         gather.left.remove(&call.island);
