@@ -33,13 +33,19 @@ pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
     VolumeOptions {
         rows_max: 40_000,
         snapshot_cache_bytes: 4 << 20,
-        log: atoll_log::Config::default(),
+        log: atoll_log::Config { boot: boot(), ..atoll_log::Config::default() },
         root: uid.is_root(),
         devices: uid.is_root(),
         owner: (uid.as_raw(), rustix::process::getegid().as_raw()),
         daemon: dir.identity().node,
         incarnation,
     }
+}
+
+/// Which boot of the machine this is; 0 where the system does not tell.
+fn boot() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
 }
 
 /// Opens the folder of an island, making it if the volume is new.
