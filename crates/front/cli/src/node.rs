@@ -39,6 +39,7 @@ pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
         owner: (uid.as_raw(), rustix::process::getegid().as_raw()),
         daemon: dir.identity().node,
         incarnation,
+        is_new: false,
     }
 }
 
@@ -49,12 +50,20 @@ fn boot() -> u128 {
 }
 
 /// Opens the folder of an island, making it if the volume is new.
-pub(crate) fn open_island(folder: &Path, island: IslandId) -> Result<Arc<RealDisk>, VolumeError> {
+pub(crate) fn open_island(
+    folder: &Path,
+    island: IslandId,
+    is_new: bool,
+) -> Result<Arc<RealDisk>, VolumeError> {
     let path = folder.join(island.to_string());
     let io = |e| VolumeError::Open(atoll_dispatch::OpenError::Io(island, e));
-    match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
-        _ => {}
+    if is_new {
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
+            _ => {}
+        }
+    } else if !path.is_dir() {
+        return Err(VolumeError::Open(atoll_dispatch::OpenError::Missing(island, "folder")));
     }
     RealDisk::open(&path).map(Arc::new).map_err(io)
 }

@@ -40,6 +40,7 @@ impl World {
             },
             snapshot_cache_bytes: 1 << 20,
             root: false,
+            is_new: !node.made,
         };
         let disk = Arc::new(node.disk.clone());
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
@@ -51,6 +52,7 @@ impl World {
                 if let Some((ino, what)) = damaged {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
+                self.nodes[island].made = true;
                 self.nodes[island].engine = Some(engine);
                 self.tick_island(island, life);
                 for conn in 0..self.conns.len() {

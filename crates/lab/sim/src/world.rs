@@ -92,6 +92,8 @@ pub(crate) struct Node {
     pub(crate) fault: Fault,
     /// It stays down until told otherwise.
     pub(crate) held_down: bool,
+    /// It was open once: nothing of it may be missing any more.
+    pub(crate) made: bool,
     /// Counts its machine's power cuts, from 1.
     pub(crate) boot: u128,
 }
@@ -190,6 +192,7 @@ impl World {
                 life: 0,
                 fault: Fault::ProcessDeath,
                 held_down: false,
+                made: false,
                 boot: 1,
             })
             .collect();

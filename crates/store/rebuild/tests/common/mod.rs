@@ -80,6 +80,7 @@ impl Place {
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             daemon: DaemonId(1),
             incarnation: 1,
+            is_new: !self.island(0).join("state.redb").exists(),
         };
         let volume =
             Volume::open(self.config.clone(), NodeId(0), &options, |island| Ok(self.disk(island.0))).unwrap();
