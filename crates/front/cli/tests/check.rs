@@ -275,3 +275,46 @@ fn what_is_damaged_is_named_by_its_paths_and_with_the_next_step() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("/a/b/one = /a/b/two") && said.contains("next: "), "{said}");
 }
+
+/// `cp -a` of a whole directory.
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn a_copied_data_directory_has_nothing_wrong_and_is_served_as_the_original() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt, copied) = (scratch.path("data"), scratch.path("mnt"), scratch.path("copy"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    for n in 0..20 {
+        std::fs::create_dir_all(mnt.join(format!("d{n}/e"))).unwrap();
+        std::fs::write(mnt.join(format!("d{n}/e/file")), format!("{n}")).unwrap();
+        std::os::unix::fs::symlink("file", mnt.join(format!("d{n}/e/link"))).unwrap();
+    }
+    daemon.stop();
+    copy(&data, &copied);
+    assert_eq!(broken(&copied), [""; 0]);
+    let (second, served) = (scratch.path("copy2"), scratch.path("mnt2"));
+    copy(&data, &second);
+    let mut daemon = Daemon::up(&second, &served, 2);
+    assert_eq!(std::fs::read(served.join("d7/e/link")).unwrap(), b"7");
+    std::fs::remove_file(served.join("d3/e/file")).unwrap();
+    std::fs::write(served.join("d4/e/file"), b"new").unwrap();
+    daemon.stop();
+    assert_eq!(broken(&second), [""; 0]);
+    // Put back in the place of the original, over what has the same numbers.
+    std::fs::remove_dir_all(&data).unwrap();
+    copy(&second, &data);
+    assert_eq!(broken(&data), [""; 0]);
+    // In a copy, damage is found as in the original.
+    let plain = std::fs::read_dir(second.join("islands/main")).unwrap().map(|e| e.unwrap().path());
+    let plain = plain.map(|island| island.join("tree/d5/e/file")).find(|path| path.exists()).unwrap();
+    std::fs::OpenOptions::new().write(true).open(plain).unwrap().write_all_at(b"X", 0).unwrap();
+    let third = scratch.path("copy3");
+    copy(&second, &third);
+    assert!(broken(&third).contains(&"body-matches".to_owned()));
+}
