@@ -3,11 +3,11 @@
 //! Opens each island as its daemon would, so what an unclean end left to be done is done first; never
 //! repairs anything else.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use atoll_check::{Rows, Volume};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore};
 use atoll_core::sum::BLOCK_BYTES;
@@ -55,10 +55,61 @@ struct Wrong {
     island: Option<IslandId>,
     ino: Option<Ino>,
     what: String,
+    /// In the volume, as far as the islands here know them.
+    paths: Vec<String>,
+}
+
+impl Wrong {
+    const fn new(
+        volume: String,
+        rule: String,
+        island: Option<IslandId>,
+        ino: Option<Ino>,
+        what: String,
+    ) -> Self {
+        Self { volume, rule, island, ino, what, paths: Vec::new() }
+    }
+
+    /// What to do about it.
+    fn next(&self, data: &str) -> String {
+        let volume = &self.volume;
+        let folder = || {
+            let island = self.island.map(|i| i.to_string()).unwrap_or_default();
+            format!("{data}/{}/{volume}/{island}", atoll_server::ISLANDS)
+        };
+        match self.rule.as_str() {
+            "volume-known" => format!("take it up again: atoll volume adopt {volume} --data {data}"),
+            "body-matches" | "body-there" if self.ino.is_some() => {
+                "reading it gives an error; write it anew from a backup through a mount, or remove it there"
+                    .to_owned()
+            }
+            "body-there" => {
+                "no file needs it: look at it, then remove it while the daemon is stopped".to_owned()
+            }
+            "plain-name" if self.ino.is_none() => {
+                "copy it into the volume through a mount if it is wanted, then remove it".to_owned()
+            }
+            "plain-name" | "plain-attributes" => format!(
+                "mounts are not affected; to have the plain tree laid anew: rm {}/view.redb, and start the node",
+                folder()
+            ),
+            "changed-by-hand" => {
+                "mounts read these very bytes: see what --read says, and change files through a mount only"
+                    .to_owned()
+            }
+            "plain-tree" => format!("see to the disk under {}, then check again", folder()),
+            _ => format!(
+                "restore {data} from a backup, or make the state anew from the plain trees: \
+                atoll rebuild --data {data} --volume {volume}"
+            ),
+        }
+    }
 }
 
 #[derive(Default)]
 struct Outcome {
+    /// The data directory, for people.
+    data: String,
     wrong: Vec<Wrong>,
     islands: u64,
     files: u64,
@@ -99,27 +150,39 @@ impl Check {
     fn check(&self) -> Result<Outcome> {
         rustix::process::umask(rustix::fs::Mode::empty());
         let dir = DataDir::open(&self.data)?;
-        let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
-        let mut outcome = Outcome::default();
-        for config in store.volumes()? {
-            self.volume(&dir, &config, &mut outcome)?;
+        let file = dir.path().join(EmbeddedStore::FILE);
+        // A store that is lost is found to be, not made.
+        let volumes = if file.exists() { EmbeddedStore::open(&file)?.volumes()? } else { Vec::new() };
+        let mut outcome = Outcome { data: dir.path().display().to_string(), ..Outcome::default() };
+        for config in &volumes {
+            self.volume(&dir, config, &mut outcome)?;
+        }
+        for name in atoll_server::volumes_kept(dir.path())? {
+            if !volumes.iter().any(|config| config.name == name) {
+                let what =
+                    "its folder is there, but the control store (control.redb) does not know it".to_owned();
+                outcome.wrong.push(Wrong::new(name, "volume-known".to_owned(), None, None, what));
+            }
         }
         Ok(outcome)
     }
 
     fn volume(&self, dir: &DataDir, config: &VolumeConfig, outcome: &mut Outcome) -> Result<()> {
-        let options = options(dir, dir.identity().incarnation);
+        let mut options = options(dir, dir.identity().incarnation);
         let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
         if !folder.is_dir() {
             bail!("Volume {} has no folder {}.\nIs its disk mounted?", config.name, folder.display());
         }
+        let member = atoll_server::member(&folder)
+            .with_context(|| format!("Volume {} cannot be checked", config.name))?;
+        options.is_new = !member.made;
+        let is_new = options.is_new;
         let mut all = Vec::new();
-        for island in config.islands() {
-            if !folder.join(island.to_string()).is_dir() {
-                continue;
-            }
+        let first = outcome.wrong.len();
+        let nodes = config.nodes.iter().filter(|n| n.node == member.node || is_whole(&folder, &n.islands));
+        for island in nodes.flat_map(|n| n.islands.iter().copied()) {
             outcome.islands += 1;
-            let opened = open_island(&folder, island).map_err(anyhow::Error::from).and_then(|disk| {
+            let opened = open_island(&folder, island, is_new).map_err(anyhow::Error::from).and_then(|disk| {
                 let setup = atoll_server::setup(config, island, &*disk, &options);
                 Ok(Engine::open(disk, setup, Arc::new(Nobody), Arc::new(WallClock::default()))?)
             });
@@ -158,6 +221,11 @@ impl Check {
             let rule = finding.rule.name();
             outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
         }
+        let wanted = outcome.wrong[first..].iter().filter_map(|wrong| wrong.ino).collect();
+        let paths = atoll_check::paths(&all, &wanted);
+        for wrong in &mut outcome.wrong[first..] {
+            wrong.paths = wrong.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default();
+        }
         Ok(())
     }
 
@@ -184,6 +252,11 @@ impl Check {
             }
         }
     }
+}
+
+/// All of these islands lie here: those of another node, whose folders were put beside.
+fn is_whole(folder: &Path, islands: &[IslandId]) -> bool {
+    islands.iter().all(|island| folder.join(island.to_string()).is_dir())
 }
 
 /// Checksums of so many blocks, all of one row.
@@ -224,7 +297,7 @@ impl Outcome {
         ino: Option<Ino>,
         what: String,
     ) {
-        self.wrong.push(Wrong { volume: config.name.clone(), rule: rule.to_owned(), island, ino, what });
+        self.wrong.push(Wrong::new(config.name.clone(), rule.to_owned(), island, ino, what));
     }
 
     fn recovery(&mut self, config: &VolumeConfig, island: IslandId, report: &Report) {
@@ -276,10 +349,22 @@ impl Outcome {
             say::line("The node was not stopped in order; its recovery was done first:");
             self.recovered.iter().for_each(|line| say::line(format_args!("  {line}")));
         }
-        for wrong in &self.wrong {
+        for (at, wrong) in self.wrong.iter().enumerate() {
             let island = wrong.island.map(|i| format!(" island {i}")).unwrap_or_default();
             let ino = wrong.ino.map(|i| format!(" id {i}")).unwrap_or_default();
-            say::line(format_args!("volume {}{island}{ino}: {} [{}]", wrong.volume, wrong.what, wrong.rule));
+            let paths = match wrong.paths.as_slice() {
+                [] => String::new(),
+                all => format!(" {}", all.join(" = ")),
+            };
+            say::line(format_args!(
+                "volume {}{island}{ino}{paths}: {} [{}]",
+                wrong.volume, wrong.what, wrong.rule
+            ));
+            // The same step once for all that follow each other with it.
+            let next = wrong.next(&self.data);
+            if self.wrong.get(at + 1).is_none_or(|other| other.next(&self.data) != next) {
+                say::line(format_args!("  next: {next}"));
+            }
         }
         let checked = format!("{} islands, {} directories, {} files", self.islands, self.dirs, self.files);
         let bytes = if read { format!(", {} read", say::bytes(self.bytes_read)) } else { String::new() };
@@ -293,7 +378,7 @@ impl Outcome {
         let wrong = self.wrong.iter().map(|w| {
             json!({
                 "volume": w.volume, "rule": w.rule, "island": w.island.map(|i| i.0), "id": w.ino.map(|i| i.0),
-                "what": w.what,
+                "what": w.what, "paths": w.paths, "next": w.next(&self.data),
             })
         });
         json!({

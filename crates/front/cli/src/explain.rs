@@ -27,6 +27,9 @@ const PATIENCE_MS: u64 = 2_000;
 pub(crate) struct Explain {
     /// A file or directory in a mounted volume
     path: PathBuf,
+    /// Explain whatever has this id, below the path: all its directories are read to find it
+    #[arg(long, value_name = "ID")]
+    id: Option<u64>,
     /// For programs
     #[arg(long)]
     json: bool,
@@ -42,7 +45,36 @@ struct Reached {
 
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
-        let path = places::absolute_nofollow(&self.path)?;
+        let Some(id) = self.id else {
+            let report = Self::look(&self.path)?;
+            match self.json {
+                true => say::json(&report.json()),
+                false => report.show(),
+            }
+            return Ok(());
+        };
+        let (found, unread) = find(&self.path, id);
+        let reports = found.iter().map(|path| Self::look(path)).collect::<Result<Vec<_>>>()?;
+        if self.json {
+            say::json(&json!(reports.iter().map(Report::json).collect::<Vec<_>>()));
+        } else {
+            reports.iter().for_each(Report::show);
+        }
+        match (reports.len(), unread) {
+            (0, 0) => bail!(
+                "Nothing below {} has the id {id}.\nIt may be gone, or only open: \"atoll check\" tells more.",
+                self.path.display()
+            ),
+            (_, 0) => Ok(()),
+            (n, unread) => bail!(
+                "{n} paths of id {id} were found, but {unread} directories could not be read.\n\
+                \"atoll status\" shows which nodes are down."
+            ),
+        }
+    }
+
+    fn look(path: &Path) -> Result<Report> {
+        let path = places::absolute_nofollow(path)?;
         let mount = places::mount_of(&path)?.ok_or_else(|| {
             anyhow!(
                 "{} is in no mounted volume of Atoll.\n\"atoll status\" lists what is mounted.",
@@ -69,14 +101,38 @@ impl Explain {
         let attached = attach(config, None, others, manner)?;
         let steps = walk(&attached, &names, &mount.path);
         attached.stop();
-        let report = Report::new(&attached.config, &names, &steps?, &addresses, &path)?;
-        if self.json {
-            say::json(&report.json())
-        } else {
-            report.show()
-        }
-        Ok(())
+        Report::new(&attached.config, &names, &steps?, &addresses, &path)
     }
+}
+
+/// Paths below `top` that have the id, and how many directories could not be read.
+fn find(top: &Path, id: u64) -> (Vec<PathBuf>, u64) {
+    use std::os::unix::fs::{DirEntryExt, MetadataExt};
+    let (mut found, mut unread) = (Vec::new(), 0);
+    if std::fs::symlink_metadata(top).is_ok_and(|about| about.ino() == id) {
+        found.push(top.to_owned());
+    }
+    let mut left = vec![top.to_owned()];
+    while let Some(dir) = left.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else {
+            unread += 1;
+            continue;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                unread += 1;
+                break;
+            };
+            if entry.ino() == id {
+                found.push(entry.path());
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                left.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    (found, unread)
 }
 
 /// Looks each name up in turn, as the superuser: it is about where things are, not what is in them.

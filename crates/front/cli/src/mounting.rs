@@ -101,7 +101,7 @@ impl Mount {
         let status = match listen(&inner) {
             Ok(status) => Some(status),
             Err(why) => {
-                eprintln!("atoll: this mount cannot be asked for its status: {why:#}");
+                atoll_server::tell(format_args!("this mount cannot be asked for its status: {why:#}"));
                 None
             }
         };

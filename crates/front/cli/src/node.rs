@@ -33,22 +33,37 @@ pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
     VolumeOptions {
         rows_max: 40_000,
         snapshot_cache_bytes: 4 << 20,
-        log: atoll_log::Config::default(),
+        log: atoll_log::Config { boot: boot(), ..atoll_log::Config::default() },
         root: uid.is_root(),
         devices: uid.is_root(),
         owner: (uid.as_raw(), rustix::process::getegid().as_raw()),
         daemon: dir.identity().node,
         incarnation,
+        is_new: false,
     }
 }
 
+/// Which boot of the machine this is; 0 where the system does not tell.
+fn boot() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
+}
+
 /// Opens the folder of an island, making it if the volume is new.
-pub(crate) fn open_island(folder: &Path, island: IslandId) -> Result<Arc<RealDisk>, VolumeError> {
+pub(crate) fn open_island(
+    folder: &Path,
+    island: IslandId,
+    is_new: bool,
+) -> Result<Arc<RealDisk>, VolumeError> {
     let path = folder.join(island.to_string());
     let io = |e| VolumeError::Open(atoll_dispatch::OpenError::Io(island, e));
-    match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
-        _ => {}
+    if is_new {
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(e)),
+            _ => {}
+        }
+    } else if !path.is_dir() {
+        return Err(VolumeError::Open(atoll_dispatch::OpenError::Missing(island, "folder")));
     }
     RealDisk::open(&path).map(Arc::new).map_err(io)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore};
+use atoll_core::IslandId;
 use atoll_disk::real::RealDisk;
 use atoll_rebuild::{Options, Progress, Summary, rebuild};
 use serde_json::json;
@@ -40,14 +41,32 @@ impl Rebuild {
         rustix::process::umask(rustix::fs::Mode::empty());
         let dir = DataDir::open(&self.data)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
-        let Some(config) = store.volumes()?.into_iter().find(|v| v.name == self.volume) else {
-            bail!(
-                "There is no volume {} in {}.\nSee: atoll volume list --data {0}",
-                self.volume,
-                self.data.display()
-            );
+        let volumes = store.volumes()?;
+        let Some(config) = volumes.iter().find(|v| v.name == self.volume) else {
+            let data = self.data.display();
+            if atoll_server::volumes_kept(dir.path())?.contains(&self.volume) {
+                bail!(
+                    "The control store in {data} does not know volume {0}, but its folder is there.\n\
+                    Take it up first: atoll volume adopt {0} --data {data}",
+                    self.volume
+                );
+            }
+            let names: Vec<_> = volumes.iter().map(|v| v.name.as_str()).collect();
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            bail!("There is no volume {} in {data}.\nThere is: {there}.", self.volume);
         };
         let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
+        let is_there = |island: &IslandId| folder.join(island.to_string()).is_dir();
+        if let Some(island) = config.islands().into_iter().find(|island| !is_there(island)) {
+            let place = folder.join(island.to_string());
+            bail!(
+                "Island {island} of volume {} is not in {}: all are needed at once, those of other nodes too.\n\
+                Put its folder there. If it is lost, this keeps what the others have, once you have done:\n\
+                mkdir -p {1}/tree {1}/bodies",
+                self.volume,
+                place.display(),
+            );
+        }
         if !self.yes {
             bail!(
                 "This makes a new state of volume {} from the files in {}/*/tree.\n\
@@ -60,22 +79,14 @@ impl Rebuild {
         }
         let mut islands = BTreeMap::new();
         for island in config.islands() {
-            if !folder.join(island.to_string()).is_dir() {
-                bail!(
-                    "Island {island} of volume {} is not in {}.\nAll islands are needed at once: put the folders of \
-                     all nodes into one data directory.",
-                    self.volume,
-                    folder.display(),
-                );
-            }
-            islands.insert(island, open_island(&folder, island)?);
+            islands.insert(island, open_island(&folder, island, false)?);
         }
         let common = RealDisk::open(&folder).with_context(|| format!("cannot open {}", folder.display()))?;
         let node = options(&dir, dir.identity().incarnation);
         let options =
             Options { root: node.root, devices: node.devices, log: node.log, common: Some(Arc::new(common)) };
         let mut shown = Shown { at: Instant::now(), quiet: self.json || !std::io::stderr().is_terminal() };
-        let summary = rebuild(&config, &islands, &options, &mut |progress| shown.show(&progress))?;
+        let summary = rebuild(config, &islands, &options, &mut |progress| shown.show(&progress))?;
         shown.end();
         if self.json {
             say::json(&as_json(&summary))

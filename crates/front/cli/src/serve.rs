@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_rpc::Address;
+use atoll_rpc::{Address, Listener};
+use atoll_server::tell;
 
 use crate::node::Daemon;
 use crate::say;
@@ -24,16 +25,18 @@ impl Serve {
         rustix::process::umask(rustix::fs::Mode::empty());
         let stop = crate::signals::block()?;
         crate::memory::keep_small();
+        Listener::probe(&self.listen)?;
         let mut daemon = Daemon::take(&self.data)?;
-        for why in daemon.node.serve_all()? {
-            eprintln!("atoll: {why}");
-        }
+        daemon.node.serve_all()?.iter().for_each(tell);
+        daemon.node.unknown().iter().for_each(tell);
         if let Err(why) = daemon.listen(Some(&self.listen)) {
             daemon.stop()?;
             return Err(why);
         }
         let tcp = daemon.tcp.clone().unwrap_or(self.listen);
-        say::line(format_args!("node     {}", daemon.dir.identity().node));
+        let is_new = daemon.dir.identity().incarnation == 1;
+        let word = if is_new { "  (NEW: made just now, it has no volumes)" } else { "" };
+        say::line(format_args!("node     {}{word}", daemon.dir.identity().node));
         say::line(format_args!("data     {}", daemon.dir.path().display()));
         say::line(format_args!("listens  {tcp}"));
         let names = daemon.node.names();
@@ -47,8 +50,10 @@ impl Serve {
                 let same =
                     address.parse().is_ok_and(|a| matches!(a, Address::Tcp { port: p, .. } if p == *port));
                 if !same {
-                    eprintln!("atoll: volume {volume} has this node at {address}, but it listens on {tcp}.");
-                    eprintln!("Its mounts and other nodes will not find it there.");
+                    tell(format_args!(
+                        "volume {volume} has this node at {address}, but it listens on {tcp}.\n\
+                        Its mounts and other nodes will not find it there."
+                    ));
                 }
             }
         }

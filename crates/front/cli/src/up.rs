@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, bail};
 use atoll_control::check_volume_name;
 use atoll_fuse::MountOptions;
-use atoll_rpc::Address;
+use atoll_rpc::{Address, Listener};
 
 use crate::attach::{Manner, Other, attach};
 use crate::mounting::{Mount, check_point};
@@ -48,11 +48,17 @@ impl Up {
                 point.display()
             );
         }
+        if let Some(address) = &self.listen {
+            Listener::probe(address)?;
+        }
         let mut daemon = Daemon::take(&self.data)?;
         let failed = daemon.node.serve_all()?;
-        for why in &failed {
-            eprintln!("atoll: {why}");
+        if let Some(why) = daemon.node.problem(&self.volume) {
+            // Alone: what fails with the others is no answer to this command.
+            daemon.stop()?;
+            bail!(why);
         }
+        failed.iter().for_each(atoll_server::tell);
         let listens = daemon.listen(self.listen.as_ref());
         let result = listens.and_then(|()| self.serve(&daemon, &point, &stop));
         let stopped = daemon.stop();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use atoll_control::check_volume_name;
+use atoll_control::{ControlStore, DataDir, EmbeddedStore, check_volume_name};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_proto::control::VolumeSummary;
 use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig};
@@ -32,6 +32,8 @@ enum Command {
     Create(Create),
     /// List the volumes that a node has
     List(List),
+    /// Take up a volume whose folder lies in a data directory, but which its control store has lost
+    Adopt(Adopt),
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,11 +61,21 @@ struct List {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct Adopt {
+    /// Name of the volume
+    name: String,
+    /// The data directory; its daemon must not run
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+}
+
 impl Volume {
     pub(crate) fn run(self) -> Result<()> {
         match self.command {
             Command::Create(create) => create.run(),
             Command::List(list) => list.run(),
+            Command::Adopt(adopt) => adopt.run(),
         }
     }
 }
@@ -186,6 +198,34 @@ impl Create {
             self.nodes.len()
         ));
         say::line(format_args!("mount    atoll mount {}:/{} DIR", all.join(","), self.name));
+        Ok(())
+    }
+}
+
+impl Adopt {
+    fn run(self) -> Result<()> {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        check_volume_name(&self.name)
+            .map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
+        let dir = DataDir::open(&self.data)?;
+        let folder = dir.path().join(atoll_server::ISLANDS).join(&self.name);
+        let member = atoll_server::member(&folder).map_err(|why| {
+            anyhow!("{} holds no volume: {why}.\nCheck the name and the data directory.", folder.display())
+        })?;
+        let config = atoll_server::kept_config(&folder).map_err(|why| {
+            anyhow!(
+                "The volume's configuration cannot be read from {}: {why}.\n\
+                Restore control.redb from a backup; the volume's own data is not affected.",
+                folder.join("volume").display()
+            )
+        })?;
+        if (member.volume, &config.name) != (config.id, &self.name) {
+            bail!("{} holds the files of different volumes.\nRestore it from a backup.", folder.display());
+        }
+        let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
+        store.create_volume(&config)?;
+        say::line(format_args!("volume   {} ({} islands)", self.name, config.islands().len()));
+        say::line("Look at it before it is served: atoll check --read");
         Ok(())
     }
 }

@@ -285,3 +285,36 @@ fn an_island_folder_that_is_missing_is_not_made_anew() {
     assert!(said.contains("is missing") && said.contains("Nothing was made"), "{said}");
     assert!(!data.join("islands/main").exists());
 }
+
+#[test]
+fn a_port_that_is_taken_leaves_nothing_half_made() {
+    let scratch = Scratch::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let data = scratch.path("data");
+    let said = bad(["serve", "--data", text(&data), "--listen", &address]);
+    assert!(said.contains(&address), "{said}");
+    assert!(!data.exists());
+    let said = bad(up(&data, &scratch.dir("mnt")).into_iter().chain(["--listen", &address]));
+    assert!(said.contains(&address), "{said}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn a_node_that_was_made_just_now_says_so_and_one_that_was_there_does_not() {
+    let scratch = Scratch::new();
+    let data = scratch.path("data");
+    let address = format!("127.0.0.1:{}", free_port());
+    let serve = || Daemon::start(["serve", "--data", text(&data), "--listen", &address], "volumes");
+    let mut daemon = serve();
+    assert!(daemon.told("node").contains("NEW"), "{:?}", daemon.said);
+    daemon.stop();
+    let mut daemon = serve();
+    assert!(!daemon.told("node").contains("NEW"), "{:?}", daemon.said);
+    daemon.stop();
+    for name in ["control.redb", "prepared.redb", "node.toml", "lock"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(data.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}

@@ -81,3 +81,240 @@ fn bytes_that_are_gone_are_found() {
     let found = broken(&data);
     assert!(found.contains(&"body-there".to_owned()), "{found:?}");
 }
+
+/// A volume whose daemon was killed, with a hundred files that nobody has synced.
+fn killed(scratch: &Scratch) -> (PathBuf, PathBuf) {
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    for n in 0..100 {
+        std::fs::create_dir(mnt.join(format!("dir{n}"))).unwrap();
+        std::fs::write(mnt.join(format!("dir{n}/file")), format!("{n}")).unwrap();
+    }
+    daemon.kill();
+    drop(daemon);
+    common::detach(&mnt);
+    (data, mnt)
+}
+
+/// What `up` says that must not serve; it says nothing that is not true or no help.
+fn refused(data: &Path, mnt: &Path) -> String {
+    let said = common::bad(["up", "--data", text(data), "--mount", text(mnt)]);
+    for wrong in ["already", "Choose another name", "other nodes go on"] {
+        assert!(!said.contains(wrong), "{said}");
+    }
+    assert!(!common::is_mounted(mnt));
+    said
+}
+
+fn only_log(data: &Path, island: u16) -> PathBuf {
+    let folder = data.join(format!("islands/main/{island}/log"));
+    let logs = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut logs: Vec<_> = logs.filter(|path| path.extension().is_some_and(|ext| ext == "log")).collect();
+    assert_eq!(logs.len(), 1);
+    logs.pop().unwrap()
+}
+
+fn names_in(mnt: &Path) -> usize {
+    std::fs::read_dir(mnt).unwrap().count()
+}
+
+#[test]
+fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_is_told_and_not_served() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = killed(&scratch);
+    let log = std::fs::File::options().read(true).write(true).open(only_log(&data, 0)).unwrap();
+    let mut byte = [0];
+    log.read_exact_at(&mut byte, 3000).unwrap();
+    log.write_all_at(&[!byte[0]], 3000).unwrap();
+    for _ in 0..2 {
+        let said = refused(&data, &mnt);
+        assert!(said.contains("island 0") && said.contains("log is damaged"), "{said}");
+        assert!(said.contains("atoll rebuild --data"), "{said}");
+    }
+    assert_eq!(broken(&data), ["opens"]);
+    // With the byte back, everything is.
+    log.write_all_at(&byte, 3000).unwrap();
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    assert_eq!(names_in(&mnt), 100);
+    daemon.stop();
+}
+
+#[test]
+fn a_tail_that_is_cut_off_a_log_is_told_with_time_volume_and_island() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = killed(&scratch);
+    // As if the process had died while it wrote its last record.
+    let log = only_log(&data, 1);
+    let bytes = std::fs::read(&log).unwrap();
+    let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
+    std::fs::File::options().write(true).open(&log).unwrap().write_all_at(&[0; 9], end - 8).unwrap();
+    let said = scratch.path("said");
+    let arguments = ["up", "--data", text(&data), "--mount", text(&mnt)];
+    let mut daemon = Daemon::start_with(arguments, "stop", std::fs::File::create(&said).unwrap().into());
+    daemon.stop();
+    let said = std::fs::read_to_string(&said).unwrap();
+    let line = said.lines().find(|line| line.contains("volume main island 1: ")).expect(&said);
+    assert!(line.contains(" bytes at the end of its log were not whole and were cut"), "{said}");
+    assert!(line.starts_with("20") && line.contains("Z atoll: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_log_that_is_gone_is_told_and_the_island_not_taken_for_an_empty_one() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = killed(&scratch);
+    let aside = scratch.dir("aside");
+    for entry in std::fs::read_dir(data.join("islands/main/0/log")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::rename(entry.path(), aside.join(entry.file_name())).unwrap();
+    }
+    for _ in 0..2 {
+        let said = refused(&data, &mnt);
+        assert!(said.contains("island 0") && said.contains("log"), "{said}");
+    }
+    assert_eq!(broken(&data), ["opens"]);
+    // What the message says works: the plain trees have what is older than a second.
+    good(["rebuild", "--data", text(&data), "--yes"]);
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    assert!(names_in(&mnt) <= 100);
+    daemon.stop();
+    assert_eq!(broken(&data), [""; 0]);
+}
+
+#[test]
+fn an_island_that_is_gone_or_emptied_is_told_and_nothing_is_made_in_its_place() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = killed(&scratch);
+    let (island, aside) = (data.join("islands/main/2"), scratch.path("aside"));
+    std::fs::rename(&island, &aside).unwrap();
+    let said = refused(&data, &mnt);
+    assert!(said.contains("island 2: its folder is missing") && said.contains("backup"), "{said}");
+    assert!(!island.exists());
+    assert_eq!(broken(&data), ["opens"]);
+    std::fs::create_dir(&island).unwrap();
+    let said = refused(&data, &mnt);
+    assert!(said.contains("island 2: its state (state.redb) is missing"), "{said}");
+    assert_eq!(names_in(&island), 0);
+    std::fs::remove_dir(&island).unwrap();
+    std::fs::rename(&aside, &island).unwrap();
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    assert_eq!(names_in(&mnt), 100);
+    daemon.stop();
+    // For good: what the messages say keeps what the other islands have.
+    std::fs::remove_dir_all(&island).unwrap();
+    let said = refused(&data, &mnt);
+    let next = said.split_once("tells: atoll ").expect("it names the next step").1.trim().to_owned();
+    let said = common::bad(next.split(' '));
+    let make = said.lines().last().unwrap().strip_prefix("mkdir -p ").expect("it says how").to_owned();
+    make.split(' ').for_each(|path| std::fs::create_dir_all(path).unwrap());
+    good(next.split(' ').chain(["--yes"]));
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    assert!((1..=100).contains(&names_in(&mnt)));
+    daemon.stop();
+    assert_eq!(broken(&data), [""; 0]);
+}
+
+#[test]
+fn a_volume_that_a_lost_control_store_has_forgotten_is_found_and_taken_up_again() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, _, _) = stopped(&scratch);
+    let mnt = scratch.path("mnt");
+    std::fs::remove_file(data.join("control.redb")).unwrap();
+    assert_eq!(broken(&data), ["volume-known"]);
+    let said = refused_unknown(&data, &mnt);
+    let next = said.split_once(": atoll ").expect("it names the next step").1.trim().to_owned();
+    good(next.split(' '));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    assert_eq!(std::fs::read(mnt.join("a/b/file")).unwrap(), vec![b'x'; 100_000]);
+    daemon.stop();
+    assert_eq!(broken(&data), [""; 0]);
+}
+
+fn refused_unknown(data: &Path, mnt: &Path) -> String {
+    let said = refused(data, mnt);
+    assert!(said.contains("does not know") && said.contains("atoll volume adopt main"), "{said}");
+    said
+}
+
+#[test]
+fn what_is_damaged_is_named_by_its_paths_and_with_the_next_step() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    std::fs::create_dir_all(mnt.join("a/b")).unwrap();
+    std::fs::write(mnt.join("a/b/one"), vec![b'x'; 100_000]).unwrap();
+    std::fs::hard_link(mnt.join("a/b/one"), mnt.join("a/b/two")).unwrap();
+    let told: Value = serde_json::from_str(&good(["explain", text(&mnt.join("a/b/one")), "--json"])).unwrap();
+    let (id, body) = (told["id"].to_string(), PathBuf::from(told["body"].as_str().unwrap()));
+    // The way back from an id.
+    let back: Value = serde_json::from_str(&good(["explain", "--id", &id, text(&mnt), "--json"])).unwrap();
+    let paths: Vec<_> = back.as_array().unwrap().iter().map(|r| r["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, [text(&mnt.join("a/b/one")), text(&mnt.join("a/b/two"))]);
+    assert!(common::bad(["explain", "--id", "999999", text(&mnt)]).contains("999999"));
+    daemon.stop();
+    std::fs::File::options().write(true).open(body).unwrap().write_all_at(b"y", 50_000).unwrap();
+    let output = run(["check", "--data", text(&data), "--read"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("/a/b/one = /a/b/two") && said.contains("next: "), "{said}");
+}
+
+/// `cp -a` of a whole directory.
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn a_copied_data_directory_has_nothing_wrong_and_is_served_as_the_original() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt, copied) = (scratch.path("data"), scratch.path("mnt"), scratch.path("copy"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    for n in 0..20 {
+        std::fs::create_dir_all(mnt.join(format!("d{n}/e"))).unwrap();
+        std::fs::write(mnt.join(format!("d{n}/e/file")), format!("{n}")).unwrap();
+        std::os::unix::fs::symlink("file", mnt.join(format!("d{n}/e/link"))).unwrap();
+    }
+    daemon.stop();
+    copy(&data, &copied);
+    assert_eq!(broken(&copied), [""; 0]);
+    let (second, served) = (scratch.path("copy2"), scratch.path("mnt2"));
+    copy(&data, &second);
+    let mut daemon = Daemon::up(&second, &served, 2);
+    assert_eq!(std::fs::read(served.join("d7/e/link")).unwrap(), b"7");
+    std::fs::remove_file(served.join("d3/e/file")).unwrap();
+    std::fs::write(served.join("d4/e/file"), b"new").unwrap();
+    daemon.stop();
+    assert_eq!(broken(&second), [""; 0]);
+    // Put back in the place of the original, over what has the same numbers.
+    std::fs::remove_dir_all(&data).unwrap();
+    copy(&second, &data);
+    assert_eq!(broken(&data), [""; 0]);
+    // In a copy, damage is found as in the original.
+    let plain = std::fs::read_dir(second.join("islands/main")).unwrap().map(|e| e.unwrap().path());
+    let plain = plain.map(|island| island.join("tree/d5/e/file")).find(|path| path.exists()).unwrap();
+    std::fs::OpenOptions::new().write(true).open(plain).unwrap().write_all_at(b"X", 0).unwrap();
+    let third = scratch.path("copy3");
+    copy(&second, &third);
+    assert!(broken(&third).contains(&"body-matches".to_owned()));
+}

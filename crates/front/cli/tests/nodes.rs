@@ -86,6 +86,8 @@ fn a_node_that_missed_the_second_step_learns_of_the_volume_from_the_others() {
     let id = std::fs::read_to_string(folder.join("member.toml")).unwrap();
     let id = id.lines().find_map(|l| l.strip_prefix("volume = ")).unwrap().trim_matches('"').to_owned();
     std::fs::remove_dir_all(folder.join("1")).unwrap();
+    let member = std::fs::read_to_string(folder.join("member.toml")).unwrap();
+    std::fs::write(folder.join("member.toml"), member.replace("made = true", "made = false")).unwrap();
     std::fs::rename(&folder, data.join(format!("islands/.new-{id}"))).unwrap();
     std::fs::rename(data.join("prepared.redb"), data.join("empty.redb")).unwrap();
     std::fs::rename(data.join("control.redb"), data.join("prepared.redb")).unwrap();

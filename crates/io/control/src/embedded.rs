@@ -3,16 +3,22 @@
 //! Every change is one transaction that is synced before it is answered. Only one process has the
 //! file open; the lock of the data directory sees to that first, and with better words.
 
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use atoll_core::{Decode, Encode, VolumeId};
 use atoll_proto::VolumeConfig;
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::store::{ControlError, ControlStore, VolumeRef, check_config};
 
 /// Format of the file's content. Read here: 1.
 const FORMAT: u64 = 1;
+
+/// Permission bits of the file.
+const MODE: u32 = 0o600;
 
 /// Memory for pages; the content is a few kilobytes.
 const CACHE_BYTES: usize = 1024 * 1024;
@@ -37,12 +43,13 @@ impl EmbeddedStore {
     /// Opens the file, making it if there is none. The directory must be there and be locked.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
         let place = path.display().to_string();
+        let file = own_file(path).map_err(|e| failed(&place, redb::Error::Io(e)))?;
         // A check of the whole file costs nothing at this size, and a file that was damaged from
         // outside is refused rather than trusted.
         let db = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .set_check_integrity_on_open(true)
-            .create(path)
+            .create_with_backend(FileBackend::new(file).map_err(|e| failed(&place, e))?)
             .map_err(|e| failed(&place, e))?;
         let store = Self { db, place };
         store.initialise()?;
@@ -93,6 +100,16 @@ impl EmbeddedStore {
         tx.commit().map_err(|e| self.failed(e))?;
         Ok(value)
     }
+}
+
+/// The file, made if there is none, for nobody but the daemon's user.
+fn own_file(path: &Path) -> std::io::Result<File> {
+    let mut how = File::options();
+    let file = how.read(true).write(true).create(true).truncate(false).mode(MODE).open(path)?;
+    if file.metadata()?.permissions().mode() & 0o777 != MODE {
+        file.set_permissions(Permissions::from_mode(MODE))?;
+    }
+    Ok(file)
 }
 
 fn failed(place: &str, e: impl Into<redb::Error>) -> ControlError {

@@ -11,6 +11,6 @@ mod store;
 
 pub use data_dir::{DataDir, DataDirError};
 pub use embedded::EmbeddedStore;
-pub use node_file::{Identity, NODE_FORMAT};
+pub use node_file::{Identity, NODE_FORMAT, rfc3339};
 pub use source::{ADDRESSES_MAX, Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};
 pub use store::{ControlError, ControlStore, VolumeRef};

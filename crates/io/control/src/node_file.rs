@@ -93,8 +93,8 @@ const ERA: u64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01. Years that begin in March end with the leap day.
 const DAYS_TO_1970: u64 = 719_468;
 
-/// A time as in "2026-11-21T09:30:00Z".
-fn rfc3339(seconds: u64) -> String {
+/// A time, in seconds since 1970, as in "2026-11-21T09:30:00Z".
+pub fn rfc3339(seconds: u64) -> String {
     let days = seconds / DAY + DAYS_TO_1970;
     let (era, day) = (days / ERA, days % ERA);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

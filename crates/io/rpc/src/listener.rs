@@ -182,6 +182,15 @@ impl Listener {
         Ok(Self { address: bound, shared, wake, thread: Some(thread) })
     }
 
+    /// Whether it is likely that one can listen there: before anything is made that would be left
+    /// behind otherwise. A Unix socket is not tried.
+    pub fn probe(address: &Address) -> Result<(), ListenError> {
+        match address {
+            Address::Tcp { host, port } => bind_tcp(address, host, *port).map(drop),
+            Address::Unix { .. } => Ok(()),
+        }
+    }
+
     /// Where it listens, with the port that was chosen.
     pub fn address(&self) -> &Address {
         &self.address

@@ -10,11 +10,13 @@ mod member;
 mod node;
 mod orders;
 mod switch;
+mod tell;
 mod volume;
 
 pub use desk::{Counter, Desk};
 pub use local::Local;
-pub use member::ISLANDS;
+pub use member::{ISLANDS, Member, kept_config, member, volumes_kept};
 pub use node::{Node, NodeError, NodeSetup, Shelf};
 pub use switch::Switch;
+pub use tell::tell;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};

@@ -1,32 +1,44 @@
-//! The folder of a node's part of a volume: `islands/VOLUME`, with `member.toml` beside the islands.
+//! The folder of a node's part of a volume: `islands/VOLUME`, with `member.toml` and `volume` beside
+//! the islands.
 //!
-//! Owns that file and the folder's name; never touches what is in an island's folder. A volume that
+//! Owns these files and the folder's name; never touches what is in an island's folder. A volume that
 //! is being made has its folder under a hidden name until it is decided.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use atoll_core::{NodeId, VolumeId};
+use atoll_core::{Decode, Encode, NodeId, VolumeId};
 use atoll_proto::VolumeConfig;
 
 /// The folder of all volumes, in a data directory.
 pub const ISLANDS: &str = "islands";
 
 const MEMBER_FILE: &str = "member.toml";
+const MEMBER_FILE_NEW: &str = "member.toml.new";
+
+/// A copy of the volume's configuration, for the case that the control store is lost.
+const CONFIG_FILE: &str = "volume";
+const CONFIG_FILE_NEW: &str = "volume.new";
 
 /// Permission bits of the folders, which only the daemon enters.
 const FOLDER_MODE: u32 = 0o700;
+/// Permission bits of the files.
+const FILE_MODE: u32 = 0o600;
 
 /// Format of `member.toml` that is written and read.
 const FORMAT: i64 = 1;
 
 /// What a node is in a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) volume: VolumeId,
-    pub(crate) node: NodeId,
+pub struct Member {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The node's number in it.
+    pub node: NodeId,
+    /// Its islands were made: what is missing of them is lost.
+    pub made: bool,
 }
 
 /// Where a volume's islands lie.
@@ -50,19 +62,78 @@ pub(crate) fn make(data: &Path, config: &VolumeConfig, node: NodeId) -> io::Resu
     }
     let folder = hidden_folder(data, config.id);
     make(&folder)?;
+    write(&folder, config, node, false)?;
+    sync_dir(&all)
+}
+
+/// Notes that the volume's islands were made, before anything is kept in them.
+pub(crate) fn note_made(folder: &Path, config: &VolumeConfig, node: NodeId) -> io::Result<()> {
+    write(folder, config, node, true)
+}
+
+/// Keeps a copy of the configuration, unless the one that is there is the same.
+pub(crate) fn keep_config(folder: &Path, config: &VolumeConfig) -> io::Result<()> {
+    let bytes = config.to_vec();
+    let bytes = [&crc32c::crc32c(&bytes).to_le_bytes()[..], &bytes].concat();
+    if std::fs::read(folder.join(CONFIG_FILE)).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    replace(folder, CONFIG_FILE_NEW, CONFIG_FILE, &bytes)
+}
+
+/// The configuration that was kept in a volume's folder. `InvalidData` if the file is damaged.
+pub fn kept_config(folder: &Path) -> io::Result<VolumeConfig> {
+    let bytes = std::fs::read(folder.join(CONFIG_FILE))?;
+    let damaged = || io::Error::new(ErrorKind::InvalidData, format!("{CONFIG_FILE} is damaged"));
+    let (sum, bytes) = bytes.split_at_checked(4).ok_or_else(damaged)?;
+    if sum != crc32c::crc32c(bytes).to_le_bytes() {
+        return Err(damaged());
+    }
+    VolumeConfig::from_slice(bytes).map_err(|_| damaged())
+}
+
+/// Names of the volumes whose folders lie in a data directory, whatever its control store says.
+pub fn volumes_kept(data: &Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(data.join(ISLANDS)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        // Anything else is not ours, or not decided yet.
+        if let Ok(name) = entry?.file_name().into_string()
+            && folder(data, &name).join(MEMBER_FILE).exists()
+            && !name.starts_with('.')
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Writes the file in one step, so that it survives a power cut.
+fn write(folder: &Path, config: &VolumeConfig, node: NodeId, made: bool) -> io::Result<()> {
     let text = format!(
         "# Which volume this folder belongs to. Written by atoll. Do not edit it.\n\
          format = {FORMAT}\n\
          volume = \"{:016x}\"\n\
          name = \"{}\"\n\
-         node = {}\n",
+         node = {}\n\
+         made = {made}\n",
         config.id.0, config.name, node.0
     );
-    let mut file = File::create_new(folder.join(MEMBER_FILE))?;
-    file.write_all(text.as_bytes())?;
+    replace(folder, MEMBER_FILE_NEW, MEMBER_FILE, text.as_bytes())
+}
+
+fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = folder.join(new);
+    let mut how = File::options();
+    let mut file = how.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
-    sync_dir(&folder)?;
-    sync_dir(&all)
+    std::fs::rename(&new, folder.join(name))?;
+    sync_dir(folder)
 }
 
 /// Gives the folder its name, if it has not got it yet.
@@ -77,7 +148,11 @@ pub(crate) fn decide(data: &Path, config: &VolumeConfig) -> io::Result<()> {
 /// Removes the folder of a volume that was never decided; nothing was ever in it.
 pub(crate) fn discard(data: &Path, id: VolumeId) -> io::Result<()> {
     let folder = hidden_folder(data, id);
-    for result in [std::fs::remove_file(folder.join(MEMBER_FILE)), std::fs::remove_dir(&folder)] {
+    for result in [
+        std::fs::remove_file(folder.join(MEMBER_FILE_NEW)),
+        std::fs::remove_file(folder.join(MEMBER_FILE)),
+        std::fs::remove_dir(&folder),
+    ] {
         match result {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -86,8 +161,8 @@ pub(crate) fn discard(data: &Path, id: VolumeId) -> io::Result<()> {
     Ok(())
 }
 
-/// What this node is in the volume whose folder this is. `InvalidData` if the file says nothing.
-pub(crate) fn read(folder: &Path) -> io::Result<Member> {
+/// What the node is in the volume whose folder this is. `InvalidData` if the file says nothing.
+pub fn member(folder: &Path) -> io::Result<Member> {
     let text = std::fs::read_to_string(folder.join(MEMBER_FILE))?;
     parse(&text).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("{MEMBER_FILE} is damaged")))
 }
@@ -99,7 +174,8 @@ fn parse(text: &str) -> Option<Member> {
     }
     let volume = u64::from_str_radix(table.get("volume")?.as_str()?, 16).ok()?;
     let node = u16::try_from(table.get("node")?.as_integer()?).ok()?;
-    Some(Member { volume: VolumeId(volume), node: NodeId(node) })
+    let made = table.get("made").map_or(Some(true), toml::Value::as_bool)?;
+    Some(Member { volume: VolumeId(volume), node: NodeId(node), made })
 }
 
 fn sync_dir(path: &Path) -> io::Result<()> {
@@ -126,8 +202,15 @@ mod tests {
         assert!(!folder(&data, "home").exists());
         decide(&data, &config).unwrap();
         decide(&data, &config).unwrap();
-        let member = read(&folder(&data, "home")).unwrap();
-        assert_eq!(member, Member { volume: VolumeId(0xab), node: NodeId(3) });
+        let known = member(&folder(&data, "home")).unwrap();
+        assert_eq!(known, Member { volume: VolumeId(0xab), node: NodeId(3), made: false });
+        note_made(&folder(&data, "home"), &config, NodeId(3)).unwrap();
+        assert!(member(&folder(&data, "home")).unwrap().made);
+        keep_config(&folder(&data, "home"), &config).unwrap();
+        assert_eq!(kept_config(&folder(&data, "home")).unwrap(), config);
+        assert_eq!(volumes_kept(&data).unwrap(), ["home"]);
+        std::fs::write(folder(&data, "home").join(CONFIG_FILE), b"12345678").unwrap();
+        assert_eq!(kept_config(&folder(&data, "home")).unwrap_err().kind(), ErrorKind::InvalidData);
         make(&data, &config, NodeId(3)).unwrap();
         discard(&data, config.id).unwrap();
         discard(&data, config.id).unwrap();
@@ -137,10 +220,11 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_no_member() {
-        assert!(parse("format = 1\nvolume = \"ab\"\nnode = 3\n").is_some());
-        for text in ["", "format = 2\nvolume = \"ab\"\nnode = 3\n", "format = 1\nvolume = \"xy\"\nnode = 3\n"]
-        {
-            assert_eq!(parse(text), None, "{text}");
+        let good = "format = 1\nvolume = \"ab\"\nnode = 3\nmade = true\n";
+        assert!(parse(good).is_some());
+        assert_eq!(parse(""), None);
+        for (from, to) in [("= 1", "= 2"), ("ab", "xy"), ("= 3", "= 70000"), ("true", "1")] {
+            assert_eq!(parse(&good.replace(from, to)), None, "{to}");
         }
     }
 }

@@ -12,19 +12,21 @@ use std::time::{Duration, Instant};
 use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{IslandId, Malformed, NodeId, VolumeId};
 use atoll_disk::Disk;
+use atoll_dispatch::OpenError;
 use atoll_island::LinkId;
 use atoll_proto::VolumeConfig;
 use atoll_rpc::{Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Reason, Role};
 
 use crate::desk;
 use crate::member;
+use crate::tell::tell;
 use crate::volume::{Volume, VolumeError, VolumeOptions};
 
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
 const PREPARED_MAX: Duration = Duration::from_secs(60);
 
-/// Opens the folder of an island.
-pub type Shelf<D> = Box<dyn Fn(&Path, IslandId) -> Result<Arc<D>, VolumeError> + Send + Sync>;
+/// Opens the folder of an island, making it if the last argument says that the volume is new.
+pub type Shelf<D> = Box<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeError> + Send + Sync>;
 
 /// Why a node does not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -33,15 +35,28 @@ pub enum NodeError {
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The volume's islands cannot be opened.
-    #[error(
-        "Volume {volume} cannot be served: {why}.\n\
-            Its other nodes go on. \"atoll check\" tells more about damage."
-    )]
+    #[error("Volume {volume} cannot be served: {why}.\n{next}")]
     Volume {
         /// Its name.
         volume: String,
         /// Why.
         why: String,
+        /// What to do: one or two lines.
+        next: String,
+    },
+    /// The folder of a volume that the control store does not know.
+    #[error(
+        "{} holds a volume that the control store of {} does not know: was control.redb lost or replaced?\n\
+        Nothing was changed. To take the volume up again as it is: atoll volume adopt {volume} --data {}",
+        folder.display(), data.display(), data.display()
+    )]
+    Unknown {
+        /// Its name.
+        volume: String,
+        /// The folder.
+        folder: PathBuf,
+        /// The data directory.
+        data: PathBuf,
     },
     /// The folder that should hold the islands is not there.
     #[error("Volume {volume} cannot be served: its folder {} is missing.\n\
@@ -204,8 +219,8 @@ impl<D: Disk> Node<D> {
         // The name of an old volume whose folder was left behind is not free.
         let folder = member::folder(&self.setup.data, &config.name);
         if folder.exists() {
-            let why = "it is there already, but the control store does not know it".to_owned();
-            return Err(NodeError::Folder { volume: config.name.clone(), folder, why });
+            let data = self.setup.data.clone();
+            return Err(NodeError::Unknown { volume: config.name.clone(), folder, data });
         }
         self.setup.prepared.create_volume(config)?;
         if let Err(e) = member::make(&self.setup.data, config, node) {
@@ -288,7 +303,7 @@ impl<D: Disk> Node<D> {
         if self.setup.prepared.remove_volume(config.id).is_ok() {
             // It is in the other store: nothing more to be decided.
         }
-        let member = match member::read(&folder) {
+        let member = match member::member(&folder) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !folder.exists() => {
                 return Err(NodeError::FolderMissing { volume: name(), folder });
             }
@@ -298,10 +313,69 @@ impl<D: Disk> Node<D> {
             return Err(strange("it belongs to another volume".to_owned()));
         }
         *number = Some(member.node);
-        Volume::open(config.clone(), member.node, &self.setup.options, |island| {
-            (self.setup.shelf)(&folder, island)
+        let options = VolumeOptions { is_new: !member.made, ..self.setup.options.clone() };
+        let volume = Volume::open(config.clone(), member.node, &options, |island| {
+            (self.setup.shelf)(&folder, island, options.is_new)
         })
-        .map_err(|why| NodeError::Volume { volume: name(), why: why.to_string() })
+        .map_err(|why| {
+            let next = self.next_step(config, &folder, &why);
+            NodeError::Volume { volume: name(), why: why.to_string(), next }
+        })?;
+        let noted = member::keep_config(&folder, config).and_then(|()| {
+            if member.made { Ok(()) } else { member::note_made(&folder, config, member.node) }
+        });
+        match noted {
+            Ok(()) => Ok(volume),
+            Err(e) => {
+                let _ = volume.stop();
+                Err(strange(e.to_string()))
+            }
+        }
+    }
+
+    /// What helps against `why`.
+    fn next_step(&self, config: &VolumeConfig, folder: &Path, why: &VolumeError) -> String {
+        let data = self.setup.data.display();
+        let others = if config.nodes.len() > 1 { "Its other nodes go on. " } else { "" };
+        match why {
+            VolumeError::Open(OpenError::Missing(island, _)) => format!(
+                "{others}It should be in {}/{island}: is its disk mounted? Nothing was made in its place.\n\
+                If it is lost, restore it from a backup. How to go on without it, tells: atoll rebuild --data {data} --volume {}",
+                folder.display(),
+                config.name
+            ),
+            VolumeError::Open(error) if error.is_damage() => format!(
+                "{others}Nothing was changed in {}/{}. Restore the data directory from a backup, or make the\n\
+                state anew from the plain trees, which are about a second behind: \
+                atoll rebuild --data {data} --volume {}",
+                folder.display(),
+                error.island(),
+                config.name
+            ),
+            _ => format!("{others}Nothing was lost by this. When that is mended, start again."),
+        }
+    }
+
+    /// Why a volume of this name is not served, if it should be.
+    pub fn problem(&self, name: &str) -> Option<String> {
+        let parts = self.parts.read().expect("no panic while it is held");
+        let part = parts.values().find(|part| part.config().name == name)?;
+        part.problem().map(str::to_owned)
+    }
+
+    /// Volumes whose folders lie in the data directory, but which the control store does not know.
+    pub fn unknown(&self) -> Vec<NodeError> {
+        let kept = member::volumes_kept(&self.setup.data).unwrap_or_default();
+        let known = self.names();
+        let unknown = kept.into_iter().filter(|name| !known.contains(name));
+        let data = &self.setup.data;
+        unknown
+            .map(|volume| NodeError::Unknown {
+                folder: member::folder(data, &volume),
+                volume,
+                data: data.clone(),
+            })
+            .collect()
     }
 
     /// Stops all volumes in order; what went wrong. The caller has ended all links.
@@ -336,7 +410,7 @@ impl<D: Disk> Acceptor for Node<D> {
                         && self.setup.prepared.volume(&(*volume).into()).is_ok()
                         && let Err(why) = self.activate(*volume)
                     {
-                        tracing::warn!("a volume that others have cannot be served: {why}");
+                        tell(format_args!("a volume that other nodes have: {why}"));
                     }
                     Some(*volume)
                 }

@@ -11,6 +11,8 @@ use atoll_island::{Event, LinkId};
 use atoll_proto::{Notice, PeerMessage, Reply};
 use atoll_rpc::{Kind, Link, Outgoing};
 
+use crate::tell::tell;
+
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
     fn enter(&self, event: Event);
@@ -26,8 +28,9 @@ pub(crate) enum End {
 type Islands = BTreeMap<IslandId, Arc<dyn Enter>>;
 
 /// Delivers what islands send.
-#[derive(Default)]
 pub struct Switch {
+    /// Name of the volume, for people.
+    volume: String,
     ends: RwLock<IdMap<LinkId, End>>,
     islands: OnceLock<Islands>,
     nodes: OnceLock<BTreeMap<IslandId, Arc<Outgoing>>>,
@@ -41,6 +44,16 @@ impl std::fmt::Debug for Switch {
 }
 
 impl Switch {
+    pub(crate) fn new(volume: String) -> Self {
+        Self {
+            volume,
+            ends: RwLock::default(),
+            islands: OnceLock::new(),
+            nodes: OnceLock::new(),
+            halted: RwLock::default(),
+        }
+    }
+
     pub(crate) fn set_islands(&self, islands: Islands) {
         assert!(self.islands.set(islands).is_ok(), "the islands are set once");
     }
@@ -99,12 +112,15 @@ impl Net for Switch {
     }
 
     fn halted(&self, island: IslandId, why: &str) {
-        eprintln!("atoll: island {island} has stopped: {why}");
-        eprintln!("Its directories and files cannot be reached until the daemon is started again.");
+        tell(format_args!(
+            "volume {} island {island} has stopped: {why}\n\
+            Its directories and files cannot be reached until the daemon is started again.",
+            self.volume
+        ));
         self.halted.write().expect("no panic while it is held").insert(island, why.to_owned());
     }
 
     fn damaged(&self, island: IslandId, why: &str) {
-        eprintln!("atoll: island {island}: {why}");
+        tell(format_args!("volume {} island {island}: {why}", self.volume));
     }
 }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use crate::links::Peers;
 use crate::local::Local;
 use crate::switch::{Enter, Switch};
+use crate::tell::tell;
 
 /// How often each island's housekeeping runs.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
@@ -50,6 +51,9 @@ pub struct VolumeOptions {
     pub daemon: DaemonId,
     /// Counts up with every start of it.
     pub incarnation: u32,
+    /// The volume may not have been made yet: islands that are missing are made. Otherwise they are
+    /// lost, and the volume is refused.
+    pub is_new: bool,
 }
 
 /// Why a volume cannot be served.
@@ -132,7 +136,7 @@ impl<D: Disk> Volume<D> {
     ) -> Result<Arc<Self>, VolumeError> {
         let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
         let mine = config.nodes.iter().find(|n| n.node == node).ok_or_else(not_a_member)?.islands.clone();
-        let switch = Arc::new(Switch::default());
+        let switch = Arc::new(Switch::new(config.name.clone()));
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
         let mut engines = BTreeMap::new();
         let mut reports = BTreeMap::new();
@@ -143,6 +147,7 @@ impl<D: Disk> Volume<D> {
             rows_dirty_max = CROWDED_TIMES * setup.island.rows_max;
             let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&switch) as _;
             let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
+            tell_recovery(&config.name, island, &report);
             engines.insert(island, Arc::new(engine));
             reports.insert(island, report);
         }
@@ -244,14 +249,27 @@ impl<D: Disk> Volume<D> {
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.round() {
                 Ok(report) => {
-                    report_conflicts(&report);
+                    self.tell_conflicts(laying, &report);
                     far_behind |= laying.is_far_behind();
                 }
                 // The state has everything: it is laid again later.
-                Err(error) => eprintln!("atoll: the plain tree cannot follow: {error}"),
+                Err(error) => {
+                    self.tell_of(laying.island(), &format!("the plain tree cannot follow: {error}"))
+                }
             }
         }
         far_behind
+    }
+
+    fn tell_of(&self, island: IslandId, what: &str) {
+        tell(format_args!("volume {} island {island}: {what}", self.config.name));
+    }
+
+    fn tell_conflicts(&self, laying: &Laying<D>, report: &atoll_view::Report) {
+        for conflict in &report.conflicts {
+            let shown = laying.shown(&conflict.subject);
+            self.tell_of(laying.island(), &format!("plain tree: {shown}: {}", conflict.why));
+        }
     }
 
     // --------------------------------------------------------------- inspection
@@ -387,8 +405,8 @@ impl<D: Disk> Volume<D> {
         }
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.drain() {
-                Ok(report) => report_conflicts(&report),
-                Err(error) => eprintln!("atoll: the plain tree is behind: {error}"),
+                Ok(report) => self.tell_conflicts(laying, &report),
+                Err(error) => self.tell_of(laying.island(), &format!("the plain tree is behind: {error}")),
             }
         }
         let mut result = Ok(());
@@ -399,9 +417,18 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-fn report_conflicts(report: &atoll_view::Report) {
-    for conflict in &report.conflicts {
-        eprintln!("atoll: plain tree: {:?}: {}", conflict.subject, conflict.why);
+/// Tells what a recovery took away or could not bring back. An end in order says nothing.
+fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
+    if report.torn_bytes > 0 {
+        tell(format_args!(
+            "volume {volume} island {island}: {} bytes at the end of its log were not whole and were cut; \
+            {} records are there behind the checkpoint. A power cut leaves this, or a process that died while it \
+            wrote",
+            report.torn_bytes, report.records
+        ));
+    }
+    for (ino, what) in &report.corrected {
+        tell(format_args!("volume {volume} island {island}: id {ino}: {what}"));
     }
 }
 
@@ -431,5 +458,6 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
         log: options.log,
         snapshot_cache_bytes: options.snapshot_cache_bytes,
         root: options.root,
+        is_new: options.is_new,
     }
 }

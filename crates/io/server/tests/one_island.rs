@@ -33,6 +33,7 @@ fn options() -> VolumeOptions {
         owner: (0, 0),
         daemon: DaemonId(1),
         incarnation: 1,
+        is_new: true,
     }
 }
 

@@ -63,11 +63,12 @@ impl Victim {
                 owner: (0, 0),
                 daemon: data_dir.identity().node,
                 incarnation: 1,
+                is_new: true,
             },
             store: Box::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
             prepared: Box::new(EmbeddedStore::open(&data.join("prepared.redb")).unwrap()),
             data,
-            shelf: Box::new(|folder, island| {
+            shelf: Box::new(|folder, island, _| {
                 let path = folder.join(island.to_string());
                 std::fs::create_dir_all(&path).unwrap();
                 Ok(Arc::new(RealDisk::open(&path).unwrap()))

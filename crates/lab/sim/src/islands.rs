@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use atoll_core::{IslandId, VolumeId};
+use atoll_disk::sim::Fault;
 use atoll_dispatch::{Clock, Engine, Setup};
 use atoll_island::Event;
 
@@ -35,9 +36,11 @@ impl World {
                 segment_bytes: 1 << 20,
                 record_bytes_max: 768 << 10,
                 buffer_bytes_max: 4 << 20,
+                boot: node.boot,
             },
             snapshot_cache_bytes: 1 << 20,
             root: false,
+            is_new: !node.made,
         };
         let disk = Arc::new(node.disk.clone());
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
@@ -49,6 +52,7 @@ impl World {
                 if let Some((ino, what)) = damaged {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
+                self.nodes[island].made = true;
                 self.nodes[island].engine = Some(engine);
                 self.tick_island(island, life);
                 for conn in 0..self.conns.len() {
@@ -186,6 +190,7 @@ impl World {
         let node = &mut self.nodes[island];
         // First the disk: what the old life does while it is taken apart must not reach it.
         node.disk = node.disk.revive(fault);
+        node.boot += u128::from(matches!(fault, Fault::PowerCut { .. }));
         node.engine = None;
         node.threads.clear();
         node.going = false;

@@ -92,6 +92,10 @@ pub(crate) struct Node {
     pub(crate) fault: Fault,
     /// It stays down until told otherwise.
     pub(crate) held_down: bool,
+    /// It was open once: nothing of it may be missing any more.
+    pub(crate) made: bool,
+    /// Counts its machine's power cuts, from 1.
+    pub(crate) boot: u128,
 }
 
 /// Something that will happen.
@@ -188,6 +192,8 @@ impl World {
                 life: 0,
                 fault: Fault::ProcessDeath,
                 held_down: false,
+                made: false,
+                boot: 1,
             })
             .collect();
         let mut conns = Vec::new();

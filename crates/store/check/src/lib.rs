@@ -9,10 +9,12 @@
 
 pub mod across;
 mod finding;
+mod paths;
 mod rows;
 pub mod within;
 
 pub use finding::{Finding, Rule};
+pub use paths::paths;
 pub use rows::{BadRow, Rows};
 
 use atoll_core::Table;

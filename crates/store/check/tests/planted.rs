@@ -198,3 +198,21 @@ fn every_rule_has_a_name_of_its_own() {
     assert_eq!(names.len(), Rule::ALL.len());
     assert!(Rule::ALL.iter().all(|rule| !rule.text().is_empty()));
 }
+
+#[test]
+fn files_and_directories_are_found_by_their_paths_and_what_leads_nowhere_has_none() {
+    let mut world = World::new();
+    let (sub, in_root, in_sub) = (world.sub, world.in_root, world.in_sub);
+    let wanted = BTreeSet::from([Ino::ROOT, sub, in_root, in_sub, Ino::mint(HERE, 99)]);
+    let paths = atoll_check::paths(&world.islands, &wanted);
+    let called = world.islands[1].dirs[&sub].place.name.clone().unwrap();
+    assert_eq!(paths[&Ino::ROOT], ["/"]);
+    assert_eq!(paths[&sub], [format!("/{called}")]);
+    assert_eq!(paths[&in_root], ["/file"]);
+    assert_eq!(paths[&in_sub], [format!("/{called}/file")]);
+    assert_eq!(paths.len(), 4);
+    // A directory in itself has no path, and neither has what is in it.
+    world.islands[1].dirs.get_mut(&sub).unwrap().place.parent = sub;
+    let paths = atoll_check::paths(&world.islands, &wanted);
+    assert_eq!(paths.keys().copied().collect::<Vec<_>>(), [Ino::ROOT, in_root]);
+}

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use atoll_core::{Decode, Ino, Name};
+use atoll_core::{Decode, Ino, IslandId, Name};
 use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs};
 use atoll_snapshot::SnapshotError;
@@ -44,6 +44,30 @@ impl<D: Disk> Laying<D> {
             view.lay_all(&crate::whole::WholeState(&engine))?;
         }
         Ok(Self { engine, view, settled_ms: 0 })
+    }
+
+    /// The island.
+    pub fn island(&self) -> IslandId {
+        self.engine.id()
+    }
+
+    /// What a conflict is about, for people: the path as far as this island knows it.
+    pub fn shown(&self, subject: &Subject) -> String {
+        let (ino, last) = match subject {
+            Subject::Id(ino) => (*ino, None),
+            Subject::Name(dir, name) => (*dir, Some(name)),
+        };
+        let names = dir_names(&CommittedState(&self.engine), ino).ok().flatten();
+        let shown = |names: &[Name]| names.iter().map(|n| format!("/{n}")).collect();
+        match (names, last) {
+            (Some(names), None) if names.is_empty() => "/".to_owned(),
+            (Some(mut names), last) => {
+                names.extend(last.cloned());
+                shown(&names)
+            }
+            (None, None) => format!("id {ino}"),
+            (None, Some(name)) => format!("id {ino}{}", shown(std::slice::from_ref(name))),
+        }
     }
 
     /// Lays what has changed since the last round.
@@ -150,6 +174,26 @@ impl<D: Disk> Laying<D> {
         self.settle()?;
         Ok(last)
     }
+}
+
+/// Names of a directory from the root down; none if it is no directory of this island's skeleton.
+fn dir_names(source: &dyn Source, ino: Ino) -> io::Result<Option<Vec<Name>>> {
+    /// No path of a volume has more names.
+    const DEPTH_MAX: usize = 4096;
+    let (mut names, mut at) = (Vec::new(), ino);
+    while at != Ino::ROOT {
+        let place = source.dir(at)?.map(|row| row.place);
+        let Some((parent, name)) = place.and_then(|place| Some((place.parent, place.name?))) else {
+            return Ok(None);
+        };
+        names.push(name);
+        at = parent;
+        if names.len() > DEPTH_MAX {
+            return Ok(None);
+        }
+    }
+    names.reverse();
+    Ok(Some(names))
 }
 
 /// The state as the view reads it, row by row, without bringing rows into memory.

@@ -32,6 +32,9 @@ pub struct Setup {
     pub snapshot_cache_bytes: usize,
     /// The daemon is root, so that bodies get their true owner.
     pub root: bool,
+    /// The island may not have been made yet: what is missing is made. Otherwise it is lost, and the
+    /// island is refused: it must never be taken for an empty one.
+    pub is_new: bool,
 }
 
 /// Why an island cannot be opened.
@@ -49,9 +52,36 @@ pub enum OpenError {
     /// A row or record that passed its checksum says something impossible.
     #[error("island {0}: {1}; run `atoll check`")]
     Malformed(IslandId, String),
+    /// Something is not there although the island was made.
+    #[error("island {0}: its {1} is missing")]
+    Missing(IslandId, &'static str),
     /// The disk failed.
     #[error("island {0}: {1}")]
     Io(IslandId, #[source] std::io::Error),
+}
+
+impl OpenError {
+    /// The island.
+    pub const fn island(&self) -> IslandId {
+        match self {
+            Self::Log(id, _)
+            | Self::Snapshot(id, _)
+            | Self::Body(id, _)
+            | Self::Malformed(id, _)
+            | Self::Missing(id, _)
+            | Self::Io(id, _) => *id,
+        }
+    }
+
+    /// True if something of the island is lost or is not what was written: trying again is no use.
+    pub const fn is_damage(&self) -> bool {
+        match self {
+            Self::Log(_, why) => matches!(why, LogError::Damaged(_) | LogError::Refused { .. }),
+            Self::Snapshot(_, why) => matches!(why, SnapshotError::Damaged(_)),
+            Self::Body(..) | Self::Io(..) => false,
+            Self::Malformed(..) | Self::Missing(..) => true,
+        }
+    }
 }
 
 /// What a recovery found and did.
@@ -68,7 +98,7 @@ pub struct Report {
 }
 
 impl<D: Disk> Engine<D> {
-    /// Opens the island on `disk`, or makes an empty one where there is none.
+    /// Opens the island on `disk`, or makes an empty one where there is none and it is new.
     pub fn open(
         disk: Arc<D>,
         setup: Setup,
@@ -76,6 +106,18 @@ impl<D: Disk> Engine<D> {
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, Report), OpenError> {
         let id = setup.island.id;
+        let is_there = |name: &[u8]| match disk.stat(name) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            other => other.map(|_| true).map_err(|e| OpenError::Io(id, e)),
+        };
+        if !setup.is_new {
+            for (name, what) in [(&b"state.redb"[..], "state (state.redb)"), (b"log", "log (the folder log)")]
+            {
+                if !is_there(name)? {
+                    return Err(OpenError::Missing(id, what));
+                }
+            }
+        }
         let snapshot = Snapshot::open(&*disk, b"state.redb", setup.snapshot_cache_bytes)
             .map_err(|e| OpenError::Snapshot(id, e))?;
         let mut state = open_state(&snapshot, id, setup.island.seed)?;
@@ -132,7 +174,7 @@ fn open_log<D: Disk>(
     let id = setup.island.id;
     let identity = Identity { volume: setup.volume.0, island: id.0 };
     let failed = |e| OpenError::Log(id, e);
-    if meta.seq == 0 && disk.list(b"log").map_or(true, |names| names.is_empty()) {
+    if setup.is_new && meta.seq == 0 && disk.list(b"log").map_or(true, |names| names.is_empty()) {
         let base = Position::default();
         let log = Log::create(Arc::clone(disk), b"log", setup.log, identity, base).map_err(failed)?;
         return Ok((log, 0, 0));

@@ -210,24 +210,26 @@ pub(crate) fn scan_records<'a, E>(
     Ok(scan)
 }
 
-/// The highest marker in valid records from `from` on whose number is above `seq`.
-pub(crate) fn markers_behind(
-    bytes: &[u8],
-    seed: u32,
-    payload_max: u32,
-    from: usize,
-    seq: u64,
-) -> Option<u64> {
-    let mut known = None;
+/// What valid records behind a hole say: the highest of their numbers, and of their markers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Behind {
+    pub(crate) seq: u64,
+    pub(crate) synced: u64,
+}
+
+/// What valid records from `from` on say whose number is above `seq`; zeros if there are none.
+pub(crate) fn behind(bytes: &[u8], seed: u32, payload_max: u32, from: usize, seq: u64) -> Behind {
+    let mut found = Behind::default();
     let mut at = from.next_multiple_of(ALIGN);
     while at + RECORD_HEADER_BYTES <= bytes.len() {
         match read_record(&bytes[at..], seed, payload_max) {
             Some(record) if record.position.seq > seq => {
-                known = known.max(Some(record.synced));
+                found.seq = found.seq.max(record.position.seq);
+                found.synced = found.synced.max(record.synced);
                 at += record_bytes(record.payload.len());
             }
             _ => at += ALIGN,
         }
     }
-    known
+    found
 }

@@ -34,6 +34,9 @@
 //!   that was known to be synced when it was appended. Markers behind e count, in any segment
 //!   whose header is valid and in any record there whose checksum is. The checksum is seeded with
 //!   its segment's header, so bytes of a log inside a payload do not pass for records.
+//! - the same boot of the machine ([`Config::boot`], kept in the file `boot`): between then and now
+//!   there was no power cut, and the death of a process takes nothing but the end of one write. So
+//!   any record or segment behind e shows that e was written, and its absence is [`Damage::Hole`].
 //!
 //! [`Log::cut_back`] alone takes synced records back, by a durable intent first (see `cut.rs`).
 //!
@@ -41,6 +44,7 @@
 //! calls the pages clean): opening writes all records above the last marker again, and syncs,
 //! before it says that they are there.
 
+mod boot;
 mod cut;
 mod frame;
 mod log;
@@ -76,7 +80,7 @@ pub struct Identity {
     pub island: u16,
 }
 
-/// Sizes of a log.
+/// Sizes of a log, and in which boot of the machine it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Bytes of a segment. May change between openings.
@@ -85,11 +89,13 @@ pub struct Config {
     pub record_bytes_max: u32,
     /// Bytes that wait to be written at most; beyond, appends are [`LogError::Full`].
     pub buffer_bytes_max: usize,
+    /// Which boot of the machine this is: a number that no power cut leaves the same. 0: not known.
+    pub boot: u128,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { segment_bytes: 16 << 20, record_bytes_max: 2 << 20, buffer_bytes_max: 32 << 20 }
+        Self { segment_bytes: 16 << 20, record_bytes_max: 2 << 20, buffer_bytes_max: 32 << 20, boot: 0 }
     }
 }
 
@@ -175,6 +181,17 @@ pub enum Damage {
         first: u64,
         /// The last that is known to have been synced.
         known: u64,
+    },
+    /// A record that was written is not there, and no power cut can have taken it.
+    #[error(
+        "record {first} cannot be read, but record {behind} behind it is there, and the machine has \
+            not been started anew since they were written"
+    )]
+    Hole {
+        /// The first that is missing or unreadable.
+        first: u64,
+        /// The highest that is known to have been written.
+        behind: u64,
     },
     /// The checkpoint is of another history than the log.
     #[error("the checkpoint stands at {checkpoint:?}, the log has {found:?} there")]

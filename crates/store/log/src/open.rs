@@ -63,7 +63,7 @@ impl<D: Disk> Place<D> {
     }
 
     /// Reads all of a segment's file.
-    fn read(&self, first_seq: u64) -> Result<(D::File, Vec<u8>), LogError> {
+    pub(crate) fn read(&self, first_seq: u64) -> Result<(D::File, Vec<u8>), LogError> {
         let file = self.disk.open(&self.segment(first_seq), OpenHow::Write)?;
         let size = file.stat()?.size;
         if size > SEGMENT_BYTES_MAX {
@@ -142,6 +142,7 @@ impl<D: Disk> Log<D> {
         file.write_at(&header, 0)?;
         file.sync()?;
         place.disk.sync_dir(prefix)?;
+        place.note_boot(config.boot)?;
         let mut log = Self::new(place, config, identity, base, HEADER_BYTES as u64);
         log.segments.push_back(Arc::new(Segment { first_seq, seed, file: OnceLock::from(file) }));
         Ok(log)
@@ -181,7 +182,7 @@ impl<D: Disk> Log<D> {
             }
         }
         let mut at = loaded.ok_or(Damage::NoSegment { seq: checkpoint.seq.saturating_add(1) })?;
-        let mut recovery = Recovery::new(place, identity, config, checkpoint.seq.max(must_reach));
+        let mut recovery = Recovery::new(place, identity, config, checkpoint.seq.max(must_reach))?;
         let mut records = 0;
         judge(checkpoint, at.header.predecessor)?;
         let last = loop {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use atoll_disk::{Disk, DiskFile};
 
-use crate::frame::{ScanEnd, markers_behind, scan_records};
+use crate::frame::{HEADER_BYTES, ScanEnd, behind, scan_records};
 use crate::open::Loaded;
 use crate::work::{Place, Segment, write_zeros};
 use crate::{Config, Damage, Identity, LogError};
@@ -27,6 +27,8 @@ pub(crate) struct Recovery<D: Disk> {
     config: Config,
     /// Highest sequence number that is known to have been synced.
     known: u64,
+    /// No power cut can have taken anything since the log was opened last.
+    same_boot: bool,
     scanned: Vec<Scanned<D::File>>,
     /// Of the segment that was scanned last.
     bytes: Vec<u8>,
@@ -36,8 +38,14 @@ pub(crate) struct Recovery<D: Disk> {
 type Finished<D> = (Place<D>, Vec<(Segment<<D as Disk>::File>, usize)>, u64);
 
 impl<D: Disk> Recovery<D> {
-    pub(crate) fn new(place: Place<D>, identity: Identity, config: Config, known: u64) -> Self {
-        Self { place, identity, config, known, scanned: Vec::new(), bytes: Vec::new() }
+    pub(crate) fn new(
+        place: Place<D>,
+        identity: Identity,
+        config: Config,
+        known: u64,
+    ) -> Result<Self, LogError> {
+        let same_boot = config.boot != 0 && place.boot()? == Some(config.boot);
+        Ok(Self { place, identity, config, known, same_boot, scanned: Vec::new(), bytes: Vec::new() })
     }
 
     pub(crate) fn passed(&mut self, loaded: Loaded<D::File>, scan: ScanEnd) {
@@ -57,18 +65,29 @@ impl<D: Disk> Recovery<D> {
         // Markers within the scanned part say how much of it was synced; those behind the hole,
         // whether the hole was. All of them are below the record that carries them.
         let max = self.config.record_bytes_max;
-        let mut known = self.known.max(markers_behind(&self.bytes, seed, max, end, last).unwrap_or(0));
+        let found = behind(&self.bytes, seed, max, end, last);
+        let (mut known, mut written) = (self.known.max(found.synced), found.seq);
         for first_seq in later {
-            // Without a header it never began, or what it could prove is lost with the header.
-            if let Some(loaded) = self.place.load(*first_seq, self.identity)? {
-                torn += trailing(&loaded.bytes);
-                known = known.max(loaded.header.synced);
-                let behind = markers_behind(&loaded.bytes, loaded.seed, max, 0, last);
-                known = known.max(behind.unwrap_or(0));
-            }
+            let Some(loaded) = self.place.load(*first_seq, self.identity)? else {
+                // It never began, or what it could prove is lost with the header. More than that is
+                // written only behind a header.
+                let bytes = trailing(&self.place.read(*first_seq)?.1);
+                torn += bytes;
+                if bytes > HEADER_BYTES as u64 {
+                    written = written.max(*first_seq);
+                }
+                continue;
+            };
+            torn += trailing(&loaded.bytes);
+            let found = behind(&loaded.bytes, loaded.seed, max, 0, last);
+            known = known.max(loaded.header.synced).max(found.synced);
+            written = written.max(loaded.header.predecessor.seq).max(found.seq);
         }
         if known > last {
             return Err(Damage::Lost { first: last + 1, known }.into());
+        }
+        if self.same_boot && written > last {
+            return Err(Damage::Hole { first: last + 1, behind: written }.into());
         }
         self.known = known;
         self.cut(end, stale, later)?;
@@ -77,6 +96,8 @@ impl<D: Disk> Recovery<D> {
             file_of(scanned).sync()?;
         }
         self.place.disk.sync_dir(&self.place.prefix)?;
+        // Last: until then a hole that a power cut has left is there.
+        self.place.note_boot(self.config.boot)?;
         let segments = self.scanned.into_iter().map(|scanned| (scanned.segment, scanned.end)).collect();
         Ok((self.place, segments, torn))
     }

@@ -10,7 +10,8 @@ use atoll_log::{
 };
 
 const IDENTITY: Identity = Identity { volume: 0x1122_3344_5566_7788, island: 9 };
-const CONFIG: Config = Config { segment_bytes: 4096, record_bytes_max: 2000, buffer_bytes_max: 12 << 10 };
+const CONFIG: Config =
+    Config { segment_bytes: 4096, record_bytes_max: 2000, buffer_bytes_max: 12 << 10, boot: 0 };
 const START: Position = Position { epoch: 0, incarnation: 0, seq: 0 };
 
 fn create<D: Disk>(disk: &Arc<D>) -> Log<D> {
@@ -249,6 +250,85 @@ fn a_lost_segment_is_damage_if_a_later_one_proves_it() {
     let empty = sim();
     empty.mkdir(b"log", 0o700).unwrap();
     assert_eq!(damage(open_from(&empty, START, 0)), Damage::NoSegment { seq: 1 });
+}
+
+/// Opens as a machine does that has not been started anew since boot 1, or was.
+fn open_in_boot<D: Disk>(disk: &Arc<D>, boot: u128) -> Result<Opened, LogError> {
+    let config = Config { boot, ..CONFIG };
+    Log::open(Arc::clone(disk), b"log", config, IDENTITY, START, 0, &mut |_| Ok(())).map(|(_, opened)| opened)
+}
+
+/// Twelve records of 1000 bytes, three a segment, written in boot 1 and never synced.
+fn never_synced() -> Arc<SimDisk> {
+    let disk = sim();
+    let config = Config { boot: 1, ..CONFIG };
+    let mut log = Log::create(Arc::clone(&disk), b"log", config, IDENTITY, START).unwrap();
+    for n in 0..12 {
+        put(&mut log, &[n + 1; 1000]);
+        write(&mut log);
+    }
+    disk
+}
+
+#[test]
+fn a_flipped_byte_is_damage_and_no_torn_tail_if_only_the_process_has_died() {
+    let disk = never_synced();
+    disk.flip(FIRST, 1500, 1).unwrap();
+    for _ in 0..2 {
+        assert_eq!(damage(open_in_boot(&disk, 1)), Damage::Hole { first: 2, behind: 12 });
+    }
+    disk.flip(FIRST, 1500, 1).unwrap();
+    assert_eq!(open_in_boot(&disk, 1).unwrap().records, 12);
+}
+
+#[test]
+fn a_power_cut_may_leave_records_behind_a_hole_and_the_next_death_of_a_process_none() {
+    let disk = never_synced();
+    disk.flip(FIRST, 1500, 1).unwrap();
+    let opened = open_in_boot(&disk, 2).unwrap();
+    assert_eq!((opened.records, opened.clean), (1, false));
+    assert!(opened.torn_bytes > 10_000, "{opened:?}");
+    // The hole was cut: nothing hinders the next opening in this boot.
+    assert!(open_in_boot(&disk, 2).unwrap().clean);
+}
+
+#[test]
+fn without_a_power_cut_a_segment_that_is_gone_or_headless_is_damage() {
+    for (at, first) in [(0, 4), (1, 4), (2, 7)] {
+        let disk = never_synced();
+        let names = disk.list(b"log").unwrap();
+        let segments: Vec<_> = names.iter().filter(|(name, _)| name.ends_with(b".log")).collect();
+        assert_eq!(segments.len(), 4);
+        let path = [b"log/", &segments[at.max(1)].0[..]].concat();
+        match at {
+            0 => {
+                disk.flip(&path, 20, 1).unwrap();
+            }
+            _ => disk.unlink(&path).unwrap(),
+        }
+        assert_eq!(damage(open_in_boot(&disk, 1)), Damage::Hole { first, behind: 12 });
+    }
+}
+
+#[test]
+fn a_record_that_is_torn_by_the_death_of_the_process_is_cut() {
+    let disk = never_synced();
+    let last = disk.list(b"log").unwrap().into_iter().map(|(name, _)| name);
+    let last = last.filter(|name| name.ends_with(b".log")).max().unwrap();
+    let file = disk.open(&[b"log/", &last[..]].concat(), OpenHow::Write).unwrap();
+    let third = offset_of(0) + 2 * (RECORD_HEADER_BYTES as u64 + 1000);
+    file.write_at(&[0; 600], third + 448).unwrap();
+    let opened = open_in_boot(&disk, 1).unwrap();
+    assert_eq!((opened.records, opened.torn_bytes), (11, 448));
+}
+
+#[test]
+fn what_an_opening_was_not_told_it_does_not_leave_to_be_believed() {
+    let disk = never_synced();
+    open_in_boot(&disk, 0).unwrap();
+    disk.flip(FIRST, 1500, 1).unwrap();
+    // Between the two, the machine may have been another one; but this opening has synced all.
+    assert_eq!(open_in_boot(&disk, 1).map_err(|e| e.to_string()).unwrap().records, 1);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use atoll_log::{Config, Identity, Log, LogError, Opened, Position};
 use proptest::prelude::*;
 
 const IDENTITY: Identity = Identity { volume: 7, island: 3 };
-const CONFIG: Config = Config { segment_bytes: 4096, record_bytes_max: 1500, buffer_bytes_max: 16 << 10 };
+const CONFIG: Config =
+    Config { segment_bytes: 4096, record_bytes_max: 1500, buffer_bytes_max: 16 << 10, boot: 0 };
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -42,6 +43,8 @@ struct Model {
     synced: u64,
     checkpoint: Position,
     incarnation: u32,
+    /// Counts power cuts; 0 if the log is not told.
+    boot: u128,
 }
 
 impl Model {
@@ -72,8 +75,9 @@ fn open(
     floor: u64,
 ) -> Result<(Log<SimDisk>, Opened), LogError> {
     let mut found = Vec::new();
+    let config = Config { boot: model.boot, ..CONFIG };
     let opened =
-        Log::open(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, model.checkpoint, must, &mut |record| {
+        Log::open(Arc::new(disk.clone()), b"log", config, IDENTITY, model.checkpoint, must, &mut |record| {
             found.push((record.position, record.payload.to_vec()));
             Ok(())
         });
@@ -144,10 +148,17 @@ fn run(log: &mut Log<SimDisk>, disk: &SimDisk, model: &mut Model, steps: &[Step]
 }
 
 /// One story of several lives. True if the last one got to its end.
-fn story(steps: &[Step], first_death: u64, faults: [bool; 3], seed: u64, blind: bool) -> bool {
+fn story(
+    steps: &[Step],
+    first_death: u64,
+    faults: [bool; 3],
+    seed: u64,
+    [blind, knows_boot]: [bool; 2],
+) -> bool {
     let mut disk = SimDisk::new(seed);
-    let mut model = Model { incarnation: 1, ..Model::default() };
-    let mut log = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
+    let mut model = Model { incarnation: 1, boot: u128::from(knows_boot), ..Model::default() };
+    let config = Config { boot: model.boot, ..CONFIG };
+    let mut log = Log::create(Arc::new(disk.clone()), b"log", config, IDENTITY, Position::default()).unwrap();
     let mut death = first_death;
     for (life, power) in (0..).zip(faults) {
         disk.die_after(death);
@@ -160,12 +171,16 @@ fn story(steps: &[Step], first_death: u64, faults: [bool; 3], seed: u64, blind: 
                 if power { Fault::PowerCut { seed: seed + life * 99 + n } } else { Fault::ProcessDeath };
             disk = disk.revive(fault);
             disk.die_after(n);
+            if power && knows_boot {
+                model.boot += 1;
+            }
             let floor = if power { model.synced } else { model.written };
             let must = if blind { 0 } else { model.synced };
             let mut copy = Model {
                 records: model.records.clone(),
                 checkpoint: model.checkpoint,
                 incarnation: model.incarnation,
+                boot: model.boot,
                 ..Model::default()
             };
             match open(&disk, &mut copy, must, floor) {
@@ -188,10 +203,10 @@ proptest! {
         steps in prop::collection::vec(step(), 1..60),
         faults in any::<[bool; 3]>(),
         seed in any::<u32>(),
-        blind in any::<bool>(),
+        knowledge in any::<[bool; 2]>(),
     ) {
         for death in 1.. {
-            if story(&steps, death, faults, u64::from(seed) + death * 1000, blind) {
+            if story(&steps, death, faults, u64::from(seed) + death * 1000, knowledge) {
                 break;
             }
         }

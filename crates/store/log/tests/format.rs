@@ -128,3 +128,18 @@ proptest! {
         prop_assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].0.seq + 1 == pair[1].0.seq));
     }
 }
+
+#[test]
+fn the_file_that_names_the_boot_has_the_bytes_that_the_format_says() {
+    let disk = std::sync::Arc::new(atoll_disk::sim::SimDisk::new(1));
+    let boot = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
+    let config = atoll_log::Config { boot, ..atoll_log::Config::default() };
+    let identity = Identity { volume: 1, island: 2 };
+    drop(atoll_log::Log::create(std::sync::Arc::clone(&disk), b"log", config, identity, Position::default()));
+    let mut bytes = [0; 64];
+    let n = disk.open(b"log/boot", OpenHow::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+    let mut want = b"ATOLLBUT".to_vec();
+    want.extend(boot.to_le_bytes());
+    want.extend(crc32c::crc32c(&want).to_le_bytes());
+    assert_eq!(bytes[..n], want);
+}

@@ -92,8 +92,12 @@ impl Disk for Folder {
 }
 
 const ISLANDS: u16 = 2;
-const LOG: atoll_log::Config =
-    atoll_log::Config { segment_bytes: 64 << 10, record_bytes_max: 4 << 10, buffer_bytes_max: 64 << 10 };
+const LOG: atoll_log::Config = atoll_log::Config {
+    segment_bytes: 64 << 10,
+    record_bytes_max: 4 << 10,
+    buffer_bytes_max: 64 << 10,
+    boot: 0,
+};
 
 fn config() -> VolumeConfig {
     let islands = (0..ISLANDS).map(IslandId).collect();

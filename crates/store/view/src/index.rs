@@ -179,6 +179,18 @@ impl Index {
         Ok(self.dir(ino)?.filter(|mark| mark.native == native).map(|_| Ours::Dir(ino)))
     }
 
+    /// What tells the folder that the rows are about from a copy of it; none until they are whole.
+    pub(crate) fn origin(&self) -> io::Result<Option<(u64, Time)>> {
+        self.get(&key(b'o', 0))
+    }
+
+    pub(crate) fn set_origin(&mut self, origin: &(u64, Time)) -> io::Result<()> {
+        if self.origin()?.as_ref() != Some(origin) {
+            self.put(key(b'o', 0), origin);
+        }
+        Ok(())
+    }
+
     /// All ids of files and directories in it.
     pub(crate) fn all(&self) -> io::Result<Vec<Ino>> {
         let mut all = HashSet::new();
@@ -194,7 +206,7 @@ impl Index {
                 }
             }
         }
-        all.extend(self.set.keys().filter(|k| k[0] != b'n'));
+        all.extend(self.set.keys().filter(|k| matches!(k[0], b'd' | b'f')));
         let id = |k: &Key| Ino(u64::from_be_bytes(k[1..].try_into().expect("keys have nine bytes")));
         Ok(all.iter().map(id).collect())
     }

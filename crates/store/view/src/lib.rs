@@ -30,8 +30,8 @@ use std::io;
 use std::sync::Arc;
 
 use atoll_body::Bodies;
-use atoll_core::{Ino, IslandId};
-use atoll_disk::{Disk, Stat};
+use atoll_core::{Ino, IslandId, Time};
+use atoll_disk::{Disk, DiskFile, OpenHow, Stat};
 use atoll_snapshot::SnapshotError;
 
 pub use audit::Finding;
@@ -47,6 +47,10 @@ pub const TREE: &[u8] = b"tree";
 pub const LIMBO: &[u8] = b"limbo";
 /// The index.
 pub const INDEX: &[u8] = b"view.redb";
+
+/// An empty file that is made once and never touched: its inode number and change time tell a copy of
+/// the folder from the original.
+const ORIGIN: &[u8] = b"view.origin";
 
 /// Memory for the index.
 const INDEX_CACHE_BYTES: usize = 4 << 20;
@@ -87,6 +91,8 @@ pub struct View<D: Disk> {
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
+    /// What tells this folder from a copy; in the index once that is about this folder.
+    origin: (u64, Time),
 }
 
 impl<D: Disk> std::fmt::Debug for View<D> {
@@ -105,20 +111,33 @@ impl<D: Disk> View<D> {
                 _ => {}
             }
         }
-        let existed = disk.stat(INDEX).is_ok();
-        let (snapshot, index_was_lost) = match Index::open(&*disk, INDEX_CACHE_BYTES) {
-            Err(SnapshotError::Damaged(_)) => {
+        let here = Self::origin(&*disk)?;
+        let opened = match Index::open(&*disk, INDEX_CACHE_BYTES) {
+            Err(SnapshotError::Damaged(_)) => None,
+            opened => Some(opened?),
+        };
+        let of = opened.as_ref().map(Index::origin).transpose()?.flatten();
+        let (mut index, index_was_lost) = match opened {
+            Some(index) if of == Some(here) => (index, false),
+            // It is new, or all was not laid again yet.
+            Some(index) if of.is_none() => (index, !disk.list(TREE)?.is_empty()),
+            // Native inode numbers and change times of another folder say nothing here.
+            _ => {
                 disk.unlink(INDEX)?;
                 (Index::open(&*disk, INDEX_CACHE_BYTES)?, true)
             }
-            opened => (opened?, !existed && !disk.list(TREE)?.is_empty()),
         };
         disk.sync_dir(b"")?;
+        if of.is_none() && !index_was_lost {
+            index.set_origin(&here)?;
+            index.save()?;
+        }
         let mut view = Self {
             disk,
             bodies,
             options,
-            index: snapshot,
+            index,
+            origin: here,
             at: HashMap::new(),
             paths: HashMap::new(),
             moved: HashSet::new(),
@@ -132,7 +151,17 @@ impl<D: Disk> View<D> {
         Ok(view)
     }
 
-    /// The index was missing or damaged: [`View::lay_all`] must run, or moved directories and removed
+    /// What tells this folder from every copy of it.
+    fn origin(disk: &D) -> io::Result<(u64, Time)> {
+        let file = disk.open(ORIGIN, OpenHow::Create { mode: 0o600 })?;
+        // Before the index speaks of it, or a power cut could make a copy of the original.
+        file.sync()?;
+        disk.sync_dir(b"")?;
+        let stat = file.stat()?;
+        Ok((stat.ino, files::time_of(stat.ctime)))
+    }
+
+    /// The index was missing, damaged, or a copy: [`View::lay_all`] must run, or moved directories and removed
     /// names are left where they were.
     pub const fn index_was_lost(&self) -> bool {
         self.index_was_lost
@@ -187,6 +216,9 @@ impl<D: Disk> View<D> {
         }
         for ino in std::mem::take(&mut self.remade) {
             self.index.forget_older(ino)?;
+        }
+        if !self.index_was_lost {
+            self.index.set_origin(&self.origin)?;
         }
         self.index.settle()?;
         self.settled_once = true;

@@ -307,3 +307,28 @@ fn a_lost_index_costs_nothing_but_names_of_files_that_are_gone() {
     }
     assert!(unclear < 40, "{unclear} of 200 lost indexes left something undone");
 }
+
+#[test]
+fn in_a_copied_folder_all_is_laid_again_until_that_was_settled() {
+    let Life { disk, mut model, .. } = life(7, 200, false);
+    {
+        let (bodies, mut view) = open(&disk, true).unwrap();
+        model.recover_bodies(&bodies);
+        view.lay_all(&model).unwrap();
+        view.settle().unwrap();
+    }
+    assert!(!open(&disk, true).unwrap().1.index_was_lost());
+    // The file of a copy is another one.
+    disk.unlink(b"view.origin").unwrap();
+    for _ in 0..2 {
+        let (_, mut view) = open(&disk, true).unwrap();
+        assert!(view.index_was_lost(), "it was not settled yet");
+        view.lay_all(&model).unwrap();
+    }
+    let (_, mut view) = open(&disk, true).unwrap();
+    view.lay_all(&model).unwrap();
+    view.settle().unwrap();
+    assert_eq!(view.audit(&model).unwrap(), []);
+    drop(view);
+    assert!(!open(&disk, true).unwrap().1.index_was_lost());
+}

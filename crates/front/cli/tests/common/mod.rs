@@ -26,7 +26,7 @@ pub fn can_mount() -> bool {
 /// A command of the built program.
 pub fn atoll<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atoll"));
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
     command
 }
 
@@ -92,6 +92,11 @@ pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Takes away a mount whose process is gone.
+pub fn detach(point: &Path) {
+    let _ = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
+}
+
 pub fn is_mounted(path: &Path) -> bool {
     mounts_below(path).iter().any(|p| p == path)
 }
@@ -107,8 +112,17 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one, and waits until it prints a line that begins with `last`.
     pub fn start<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>, last: &str) -> Self {
+        Self::start_with(arguments, last, Stdio::inherit())
+    }
+
+    /// The same, with somewhere for its standard error.
+    pub fn start_with<I: AsRef<OsStr>>(
+        arguments: impl IntoIterator<Item = I>,
+        last: &str,
+        errors: Stdio,
+    ) -> Self {
         let mut command = atoll(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
         std::thread::spawn(move || {

@@ -21,8 +21,12 @@ use atoll_server::{Local, Volume, VolumeOptions};
 use atoll_snapshot::Snapshot;
 use bytes::Bytes;
 
-pub const LOG: atoll_log::Config =
-    atoll_log::Config { segment_bytes: 4 << 20, record_bytes_max: 2 << 20, buffer_bytes_max: 8 << 20 };
+pub const LOG: atoll_log::Config = atoll_log::Config {
+    segment_bytes: 4 << 20,
+    record_bytes_max: 2 << 20,
+    buffer_bytes_max: 8 << 20,
+    boot: 0,
+};
 
 /// A volume's folder, with one folder for each island.
 pub struct Place {
@@ -76,6 +80,7 @@ impl Place {
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             daemon: DaemonId(1),
             incarnation: 1,
+            is_new: !self.island(0).join("state.redb").exists(),
         };
         let volume =
             Volume::open(self.config.clone(), NodeId(0), &options, |island| Ok(self.disk(island.0))).unwrap();
