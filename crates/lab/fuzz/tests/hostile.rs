@@ -199,7 +199,7 @@ impl Peerless {
     fn is_thrown_out(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
         while let Some(frame) = self.answer() {
-            assert_eq!(frame.kind, Kind::Goodbye, "{frame:?}");
+            assert!(matches!(frame.kind, Kind::Goodbye | Kind::Alive), "{frame:?}");
         }
     }
 
@@ -223,7 +223,7 @@ impl Peerless {
             let frame = self.answer()?;
             match frame.kind {
                 Kind::Reply if frame.id == id => return Some(frame.decode::<Reply>().unwrap().outcome),
-                Kind::Reply | Kind::Notice | Kind::Goodbye => {}
+                Kind::Reply | Kind::Notice | Kind::Goodbye | Kind::Alive => {}
                 other => panic!("{other:?}"),
             }
         }
