@@ -203,7 +203,9 @@ fn served_status<D: Disk>(volume: &Arc<Volume<D>>, summary: VolumeSummary) -> Vo
         islands,
         others: volume.others(),
         bytes: space.as_ref().map_or(0, |s| s.bytes),
-        bytes_available: space.as_ref().map_or(0, |s| s.bytes_available),
+        bytes_available: space
+            .as_ref()
+            .map_or(0, |s| s.bytes_available.saturating_sub(atoll_proto::reserve_bytes(s.bytes))),
     }
 }
 

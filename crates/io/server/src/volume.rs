@@ -443,8 +443,6 @@ fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
 
 /// An island's part of the options.
 pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
-    /// Bytes that stay free on a large disk.
-    const RESERVE_BYTES: u64 = 256 << 20;
     /// Rows that an island may keep in any case.
     const ROWS_MIN: usize = 1000;
     let space = disk.space().map_or(0, |s| s.bytes);
@@ -462,7 +460,7 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
             root_uid: options.owner.0,
             root_gid: options.owner.1,
             rows_max: (options.rows_max / here).max(ROWS_MIN),
-            reserve_bytes: RESERVE_BYTES.min(space / 32),
+            reserve_bytes: atoll_proto::reserve_bytes(space),
         },
         log: options.log,
         snapshot_cache_bytes: options.snapshot_cache_bytes,
