@@ -225,7 +225,7 @@ impl Adopt {
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
         store.create_volume(&config)?;
         say::line(format_args!("volume   {} ({} islands)", self.name, config.islands().len()));
-        say::line("Look at it before it is served: atoll check --read");
+        say::line(format_args!("next     atoll check --data {} --read", dir.path().display()));
         Ok(())
     }
 }

@@ -318,3 +318,27 @@ fn a_copied_data_directory_has_nothing_wrong_and_is_served_as_the_original() {
     copy(&second, &third);
     assert!(broken(&third).contains(&"body-matches".to_owned()));
 }
+
+#[test]
+fn a_file_that_was_only_touched_is_nothing_wrong_unless_its_bytes_are() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, plain, _) = stopped(&scratch);
+    // Its change time moves, as when a backup makes a link to it; all else stays.
+    std::fs::hard_link(&plain, scratch.path("link")).unwrap();
+    let found = |data: &Path| {
+        let output = run(["check", "--data", text(data), "--json"]);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = told["findings"].as_array().unwrap().iter();
+        found.map(|f| f["rule"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&data), [""; 0]);
+    // Other bytes under the old time of change of content.
+    let file = std::fs::File::options().write(true).open(&plain).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"y", 50_000).unwrap();
+    file.set_modified(modified).unwrap();
+    assert_eq!(found(&data), ["body-matches", "changed-by-hand"]);
+}
