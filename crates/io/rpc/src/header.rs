@@ -60,6 +60,10 @@ pub enum Kind {
     ControlReply = 8,
     /// The last frame of a link, with the reason why it ends.
     Goodbye = 9,
+    /// The sender lives. Sent when nothing else was for a while; its content means nothing.
+    Alive = 10,
+    /// The island of the sender's node can no longer be reached, although the node can.
+    Gone = 11,
 }
 
 impl Kind {
@@ -74,6 +78,8 @@ impl Kind {
             7 => Self::Control,
             8 => Self::ControlReply,
             9 => Self::Goodbye,
+            10 => Self::Alive,
+            11 => Self::Gone,
             _ => return None,
         })
     }

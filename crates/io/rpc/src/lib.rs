@@ -14,6 +14,7 @@
 //! The layout of frames is in `docs/FORMATS.md`.
 
 pub mod address;
+mod alive;
 pub mod frame;
 mod handshake;
 pub mod header;

@@ -15,9 +15,10 @@ use atoll_core::{Encode, IslandId, Malformed};
 use rustix::io::Errno;
 
 use crate::address::Address;
+use crate::alive::{self, Pulse};
 use crate::frame::{Frame, FrameError, FrameReader};
 use crate::handshake::ConnectError;
-use crate::header::{Kind, encode_head};
+use crate::header::{HEADER_BYTES, Kind, encode_head};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::outbox::{Outbox, Stuck};
 use crate::roles::{Next, Roles};
@@ -34,6 +35,9 @@ pub struct Options {
     pub send_time_max: Duration,
     /// How long connecting and greeting may take, each.
     pub handshake_time_max: Duration,
+    /// How long nothing may come from the other side, which says every second that it lives. Then
+    /// it is frozen, or what it sends is lost, and the link is broken.
+    pub silence_max: Duration,
     /// Most threads of one link: one that reads, and others that are in a slow handler. When all
     /// are busy, reading waits.
     pub threads_max: usize,
@@ -50,6 +54,7 @@ impl Default for Options {
         Self {
             send_time_max: Duration::from_secs(10),
             handshake_time_max: Duration::from_secs(5),
+            silence_max: Duration::from_secs(4),
             threads_max: 16,
             spare_idle_max: Duration::from_secs(5),
             connections_max: 1024,
@@ -100,6 +105,9 @@ pub enum Closed {
     /// The other side did not read what it was sent.
     #[error("the other side did not read in time")]
     NotReading,
+    /// Nothing came from the other side any more: it is frozen, or what it sends is lost.
+    #[error("nothing came from the other side any more")]
+    Silent,
     /// The connection failed, such as `ETIMEDOUT` when the other machine has vanished.
     #[error("the connection failed: {0}")]
     Io(Errno),
@@ -139,6 +147,7 @@ pub struct Link {
     handler: Arc<dyn Handler>,
     closed: OnceLock<Closed>,
     context: OnceLock<Box<dyn Any + Send + Sync>>,
+    pulse: Pulse,
 }
 
 impl std::fmt::Debug for Link {
@@ -164,7 +173,7 @@ impl Link {
         options: &Options,
     ) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        Arc::new_cyclic(|me| Self {
+        let link = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             name,
@@ -177,7 +186,31 @@ impl Link {
             handler,
             closed: OnceLock::new(),
             context: OnceLock::new(),
-        })
+            pulse: Pulse::new(options.silence_max),
+        });
+        alive::watch(&link);
+        link
+    }
+
+    /// Some time has passed: says that this side lives, and sees whether the other one does. False
+    /// when the link is down.
+    pub(crate) fn beat(&self) -> bool {
+        if self.closed.get().is_some() {
+            return false;
+        }
+        if self.pulse.is_due() {
+            let mut frame = Vec::with_capacity(HEADER_BYTES);
+            encode_head(self.version, Kind::Alive, IslandId(0), 0, &Nothing, &[], false, &mut frame)
+                .expect("a frame without content is short");
+            // What cannot be sent is noticed by those who have something to say.
+            let _ = self.outbox.send_if_idle(&self.stream, &frame);
+        }
+        // What has come and was not read yet is this side's delay.
+        if self.pulse.is_silent() && !self.stream.has_unread() {
+            self.end(Closed::Silent);
+            return false;
+        }
+        true
     }
 
     /// A number that no other link of this process has or had.
@@ -226,6 +259,7 @@ impl Link {
         if self.closed.get().is_some() {
             return Err(SendError::NotConnected);
         }
+        self.pulse.sent();
         // Taken out rather than borrowed: `slow` may run anything while it is in use.
         let mut head = SCRATCH.take();
         head.clear();
@@ -245,6 +279,11 @@ impl Link {
         head.shrink_to(SCRATCH_BYTES_MAX);
         SCRATCH.set(head);
         result
+    }
+
+    /// Tells the other side that an island of this node can no longer be reached.
+    pub fn gone(&self, island: IslandId) -> Result<(), SendError> {
+        self.send(Kind::Gone, island, 0, &Nothing, &[])
     }
 
     /// Ends the link and tells the other side why, if that is possible at once. The handler's
@@ -344,6 +383,7 @@ impl Link {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         while self.closed.get().is_none() {
             match reader.next_frame() {
+                Ok(Some(frame)) if frame.kind == Kind::Alive => {}
                 Ok(Some(frame)) => match self.sort(frame) {
                     Ok(frame) => return Some(frame),
                     Err(why) => self.end(why),
@@ -351,7 +391,7 @@ impl Link {
                 Ok(None) => match self.stream.recv(reader.target()) {
                     Ok(0) if reader.is_between_frames() => self.end(Closed::Ended),
                     Ok(0) => self.end(Closed::CutShort),
-                    Ok(_) => {}
+                    Ok(_) => self.pulse.heard(),
                     Err(e) => self.end(broken(e)),
                 },
                 Err(e) => self.end(Closed::Lied(e)),
@@ -376,7 +416,7 @@ impl Link {
     fn finish(self: &Arc<Self>) {
         let why = self.closed.get().expect("only a link that is down is finished");
         match why {
-            Closed::Lied(_) | Closed::NotReading | Closed::Io(_) => {
+            Closed::Lied(_) | Closed::NotReading | Closed::Silent | Closed::Io(_) => {
                 tracing::warn!(link = %self.name, "disconnected: {why}");
             }
             _ => tracing::debug!(link = %self.name, "disconnected: {why}"),
@@ -385,6 +425,13 @@ impl Link {
         self.roles.end();
         self.handler.closed(self, why);
     }
+}
+
+/// A frame's content that says nothing.
+struct Nothing;
+
+impl Encode for Nothing {
+    fn encode(&self, _out: &mut Vec<u8>) {}
 }
 
 /// A connection that the other side's machine reset is one that was closed.

@@ -89,7 +89,11 @@ impl Outbox {
         }
         turn.writing = true;
         drop(turn);
+        self.write_in_turn(stream, head, payload)
+    }
 
+    /// The caller's thread is the one that writes: its frame, then what others left with it.
+    fn write_in_turn(&self, stream: &Stream, head: &[u8], payload: &[u8]) -> Result<(), Stuck> {
         let mut result = self.write(stream, head, payload);
         let mut rounds = 0;
         loop {
@@ -118,6 +122,18 @@ impl Outbox {
             left.clear();
             self.lock().spare = left;
         }
+    }
+
+    /// Sends a frame of a few bytes if that is possible at once; what is being sent serves as well.
+    pub(crate) fn send_if_idle(&self, stream: &Stream, frame: &[u8]) -> Result<(), Stuck> {
+        let mut turn = self.lock();
+        // A socket that takes anything has room for a few bytes.
+        if turn.writing || turn.closed || !stream.is_writable() {
+            return Ok(());
+        }
+        turn.writing = true;
+        drop(turn);
+        self.write_in_turn(stream, frame, &[])
     }
 
     /// Sends the last frame (may be empty), if that is possible at once and not amid another, and

@@ -21,8 +21,11 @@ use crate::link::{Closed, Handler, Link, Options, Remote, SendError};
 /// Pause after the first failure to connect; each further one waits twice as long.
 const BACK_OFF_MIN: Duration = Duration::from_millis(10);
 
-/// Longest pause between attempts. A link that lived so long was a good one.
-const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// Longest pause between attempts: a daemon that is started again is soon found.
+const BACK_OFF_MAX: Duration = Duration::from_millis(250);
+
+/// A link that lived so long was a good one.
+const GOOD_LINK: Duration = Duration::from_secs(1);
 
 /// How long after somebody wanted to send attempts to connect go on.
 const WANTED: Duration = Duration::from_secs(5);
@@ -37,6 +40,8 @@ struct State {
     wanted_until: Option<Instant>,
     has_thread: bool,
     stopping: bool,
+    /// There is reason to think that an attempt would succeed now.
+    knocked: bool,
     failures: u64,
     last_failure: Option<ConnectError>,
 }
@@ -103,6 +108,14 @@ impl Outgoing {
         };
         drop(state);
         link.send(kind, island, id, meta, payload)
+    }
+
+    /// The other side was heard of in another way: the next attempt is made at once.
+    pub fn knock(&self) {
+        let mut state = self.shared.lock();
+        state.knocked = state.link.is_none();
+        drop(state);
+        self.shared.changed.notify_all();
     }
 
     /// Waits until the link is up, over as many attempts as the time allows. Fails early if trying
@@ -197,7 +210,7 @@ impl Shared {
             }
             drop(state);
             match up_since.take() {
-                Some(since) if since.elapsed() >= BACK_OFF_MAX => pause = BACK_OFF_MIN,
+                Some(since) if since.elapsed() >= GOOD_LINK => pause = BACK_OFF_MIN,
                 // A link that goes down as soon as it is up is as good as none.
                 Some(_) => self.pause(&mut pause),
                 None => {}
@@ -247,6 +260,10 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());
+            if std::mem::take(&mut state.knocked) {
+                *pause = BACK_OFF_MIN;
+                return;
+            }
             if state.stopping || left.is_zero() {
                 return;
             }

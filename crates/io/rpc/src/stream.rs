@@ -101,6 +101,16 @@ impl Stream {
         wait(self.fd.as_fd(), PollFlags::IN, deadline)
     }
 
+    /// Whether something can be written now.
+    pub(crate) fn is_writable(&self) -> bool {
+        wait(self.fd.as_fd(), PollFlags::OUT, Instant::now()).unwrap_or(false)
+    }
+
+    /// Whether something has arrived that was not read yet, if only the end.
+    pub(crate) fn has_unread(&self) -> bool {
+        wait(self.fd.as_fd(), PollFlags::IN, Instant::now()).unwrap_or(false)
+    }
+
     /// Ends both directions: whoever waits in a call on the socket wakes.
     pub(crate) fn shutdown(&self) {
         // Fails only if the other side was faster.
