@@ -34,6 +34,10 @@ impl Files for ClusterFiles {
         self.0.cancel(ticket.0);
     }
 
+    fn abandon(&self, ticket: Ticket) {
+        self.0.abandon(ticket.0);
+    }
+
     fn forget(&self, inos: &[Ino]) {
         self.0.forget(inos);
     }

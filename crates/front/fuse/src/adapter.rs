@@ -8,6 +8,7 @@
 use crate::abi::{self, MINOR_INC_EPOCH, Out, fattr, fopen, init, opcode, open};
 use crate::counters::Counters;
 use crate::device::{Device, IO_BYTES_MAX};
+use crate::dying::{Dying, interrupted, watch};
 use crate::gate::Gate;
 use crate::held::{Held, Holder};
 use crate::listing::Listing;
@@ -43,6 +44,7 @@ pub(crate) struct Core {
     pub(crate) gate: Arc<Gate>,
     pub(crate) agreed: Arc<OnceLock<Agreed>>,
     pub(crate) pending: Pending,
+    pub(crate) dying: Dying,
     pub(crate) held: Held,
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
@@ -307,7 +309,9 @@ fn translate(
             job(Op::SetLock { ino, lock, wait }, shape)
         }
         Request::Interrupt { unique } => {
-            core.pending.interrupt(&*core.files, unique);
+            if let Some(waiting) = core.pending.interrupt(unique) {
+                interrupted(core, waiting);
+            }
             Ok(None)
         }
         Request::Fallocate { offset, length, mode } => {
@@ -479,8 +483,16 @@ fn submit(core: &Arc<Core>, header: Header, caller: Caller, op: Op, data: Bytes,
             finish(&core, &header, shape, outcome, bytes);
         }
     };
+    let for_lock = matches!(op, Op::SetLock { wait: true, .. });
     let start = || core.files.submit(&caller, op, data, Box::new(done));
-    core.pending.submit(&*core.files, header.unique, start);
+    if let Some(early) = core.pending.submit((header.unique, header.pid, for_lock), start) {
+        interrupted(core, early);
+    } else if header.opcode == opcode::FLUSH
+        && let Some(waiting) = core.pending.waiting(header.unique)
+    {
+        // A process closes its files when it ends, and nothing interrupts that.
+        watch(core, waiting);
+    }
 }
 
 /// The groups of the thread that asks, which may be none: then it is known that there are none. It

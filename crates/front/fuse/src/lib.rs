@@ -9,6 +9,7 @@ mod abi;
 mod adapter;
 mod counters;
 mod device;
+mod dying;
 mod gate;
 mod held;
 mod listing;

@@ -24,10 +24,21 @@ struct Inner {
     early: VecDeque<u64>,
 }
 
+/// A request whose caller waits for its operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) unique: u64,
+    pub(crate) ticket: Ticket,
+    /// The thread that waits; 0 if it is not known.
+    pub(crate) pid: u32,
+    /// It waits for a lock that another one holds, which any signal ends.
+    pub(crate) for_lock: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Submitted, not completed.
-    UnderWay(Ticket),
+    UnderWay(Waiting),
     /// Completed by another thread while this one was still submitting it.
     Completed,
 }
@@ -38,26 +49,35 @@ thread_local! {
 }
 
 impl Pending {
-    /// Runs `submit`, which starts the operation for this request and returns its ticket.
-    pub(crate) fn submit(&self, files: &dyn Files, unique: u64, submit: impl FnOnce() -> Ticket) {
+    /// Runs `submit`, which starts the operation for this request and returns its ticket. The
+    /// request, if it waits and has been interrupted already.
+    pub(crate) fn submit(
+        &self,
+        (unique, pid, for_lock): (u64, u32, bool),
+        submit: impl FnOnce() -> Ticket,
+    ) -> Option<Waiting> {
         let outer = SUBMITTING.replace(unique);
         let ticket = submit();
         let completed_here = SUBMITTING.replace(outer) == 0;
         if completed_here {
-            return;
+            return None;
         }
-        let cancel = {
-            let mut inner = self.inner.lock().expect("no holder of this lock panics");
-            if inner.requests.remove(&unique) == Some(State::Completed) {
-                false
-            } else {
-                inner.requests.insert(unique, State::UnderWay(ticket));
-                let early = inner.early.iter().position(|&u| u == unique);
-                early.is_some_and(|at| inner.early.remove(at).is_some())
-            }
-        };
-        if cancel && ticket != Ticket(0) {
-            files.cancel(ticket);
+        let mut inner = self.inner.lock().expect("no holder of this lock panics");
+        if inner.requests.remove(&unique) == Some(State::Completed) {
+            return None;
+        }
+        let waiting = Waiting { unique, ticket, pid, for_lock };
+        inner.requests.insert(unique, State::UnderWay(waiting));
+        let early = inner.early.iter().position(|&u| u == unique);
+        let interrupted = early.is_some_and(|at| inner.early.remove(at).is_some());
+        (interrupted && ticket != Ticket(0)).then_some(waiting)
+    }
+
+    /// The request, if it waits still.
+    pub(crate) fn waiting(&self, unique: u64) -> Option<Waiting> {
+        match self.inner.lock().expect("no holder of this lock panics").requests.get(&unique) {
+            Some(State::UnderWay(waiting)) if waiting.ticket != Ticket(0) => Some(*waiting),
+            _ => None,
         }
     }
 
@@ -73,38 +93,34 @@ impl Pending {
         }
     }
 
-    /// The kernel no longer wants this request to go on. Its answer is still awaited.
-    pub(crate) fn interrupt(&self, files: &dyn Files, unique: u64) {
-        let ticket = {
-            let mut inner = self.inner.lock().expect("no holder of this lock panics");
-            match inner.requests.get(&unique) {
-                Some(State::UnderWay(ticket)) => *ticket,
-                Some(State::Completed) => return,
-                None => {
-                    if inner.early.len() == EARLY_MAX {
-                        inner.early.pop_front();
-                    }
-                    inner.early.push_back(unique);
-                    return;
+    /// A signal has come for whoever waits for this request: the request, if it waits. Its answer is
+    /// still awaited.
+    pub(crate) fn interrupt(&self, unique: u64) -> Option<Waiting> {
+        let mut inner = self.inner.lock().expect("no holder of this lock panics");
+        match inner.requests.get(&unique) {
+            Some(State::UnderWay(waiting)) => Some(*waiting).filter(|w| w.ticket != Ticket(0)),
+            Some(State::Completed) => None,
+            None => {
+                if inner.early.len() == EARLY_MAX {
+                    inner.early.pop_front();
                 }
+                inner.early.push_back(unique);
+                None
             }
-        };
-        if ticket != Ticket(0) {
-            files.cancel(ticket);
         }
     }
 
-    /// Asks to end everything that is under way: nobody waits any more.
-    pub(crate) fn cancel_all(&self, files: &dyn Files) {
+    /// Ends everything that is under way: nobody waits any more.
+    pub(crate) fn abandon_all(&self, files: &dyn Files) {
         let tickets: Vec<Ticket> = {
             let inner = self.inner.lock().expect("no holder of this lock panics");
             let under_way = inner.requests.values().filter_map(|state| match state {
-                State::UnderWay(ticket) => Some(*ticket),
+                State::UnderWay(waiting) => Some(waiting.ticket),
                 State::Completed => None,
             });
             under_way.filter(|ticket| *ticket != Ticket(0)).collect()
         };
-        tickets.into_iter().for_each(|ticket| files.cancel(ticket));
+        tickets.into_iter().for_each(|ticket| files.abandon(ticket));
     }
 
     #[cfg(test)]
@@ -116,85 +132,70 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_core::Ino;
-    use atoll_posix::{Caller, Op};
-    use atoll_vfs::{Caching, Done, Watcher};
-    use bytes::Bytes;
-    use std::sync::Arc;
 
-    /// Notes what is cancelled.
-    #[derive(Default)]
-    struct Cancelled(Mutex<Vec<Ticket>>);
+    fn of(unique: u64) -> (u64, u32, bool) {
+        (unique, 7, false)
+    }
 
-    impl Files for Cancelled {
-        fn submit(&self, _: &Caller, _: Op, _: Bytes, _: Done) -> Ticket {
-            unreachable!("these tests submit nothing to it")
-        }
-        fn cancel(&self, ticket: Ticket) {
-            self.0.lock().unwrap().push(ticket);
-        }
-        fn forget(&self, _: &[Ino]) {}
-        fn caching(&self) -> Caching {
-            Caching::Never
-        }
-        fn set_watcher(&self, _: Arc<dyn Watcher>) {}
+    fn interrupted(unique: u64, ticket: u64) -> Option<Waiting> {
+        Some(Waiting { unique, ticket: Ticket(ticket), pid: 7, for_lock: false })
     }
 
     #[test]
     fn an_interrupt_reaches_the_operation_whichever_comes_first() {
-        let (pending, files) = (Pending::default(), Cancelled::default());
-        pending.submit(&files, 1, || Ticket(10));
-        pending.interrupt(&files, 1);
-        pending.submit(&files, 2, || {
-            pending.interrupt(&files, 2);
+        let pending = Pending::default();
+        assert_eq!(pending.submit(of(1), || Ticket(10)), None);
+        assert_eq!(pending.interrupt(1), interrupted(1, 10));
+        let early = pending.submit(of(2), || {
+            assert_eq!(pending.interrupt(2), None);
             Ticket(20)
         });
-        assert_eq!(*files.0.lock().unwrap(), [Ticket(10), Ticket(20)]);
+        assert_eq!(early, interrupted(2, 20));
+        assert_eq!(pending.waiting(2), early);
         pending.completed(1);
         pending.completed(2);
-        assert!(pending.is_empty());
+        assert!(pending.is_empty() && pending.waiting(2).is_none());
     }
 
     #[test]
-    fn nothing_is_cancelled_that_was_completed_and_nothing_is_left_behind() {
-        let (pending, files) = (Pending::default(), Cancelled::default());
+    fn nothing_is_interrupted_that_was_completed_and_nothing_is_left_behind() {
+        let pending = Pending::default();
         // Completed inside submit, on the same thread.
-        pending.submit(&files, 1, || {
+        pending.submit(of(1), || {
             pending.completed(1);
             Ticket(0)
         });
         // Completed by another thread before submit returns.
-        pending.submit(&files, 2, || {
+        pending.submit(of(2), || {
             std::thread::scope(|s| {
                 s.spawn(|| pending.completed(2));
             });
             Ticket(20)
         });
         // Completed later.
-        pending.submit(&files, 3, || Ticket(30));
+        pending.submit(of(3), || Ticket(30));
         pending.completed(3);
-        (1..=3).for_each(|unique| pending.interrupt(&files, unique));
-        assert!(pending.is_empty() && files.0.lock().unwrap().is_empty());
+        (1..=3).for_each(|unique| assert_eq!(pending.interrupt(unique), None));
+        assert!(pending.is_empty());
     }
 
     #[test]
     fn a_request_completed_inside_another_ones_submit_is_told_apart() {
-        let (pending, files) = (Pending::default(), Cancelled::default());
-        pending.submit(&files, 1, || Ticket(10));
-        pending.submit(&files, 2, || {
+        let pending = Pending::default();
+        pending.submit(of(1), || Ticket(10));
+        pending.submit(of(2), || {
             pending.completed(1);
             Ticket(20)
         });
-        pending.interrupt(&files, 2);
+        assert_eq!(pending.interrupt(2), interrupted(2, 20));
         pending.completed(2);
-        assert_eq!(*files.0.lock().unwrap(), [Ticket(20)]);
         assert!(pending.is_empty());
     }
 
     #[test]
     fn interrupts_for_requests_that_never_come_are_bounded() {
-        let (pending, files) = (Pending::default(), Cancelled::default());
-        (0..2 * EARLY_MAX as u64).for_each(|unique| pending.interrupt(&files, unique + 1));
+        let pending = Pending::default();
+        (0..2 * EARLY_MAX as u64).for_each(|unique| assert_eq!(pending.interrupt(unique + 1), None));
         assert_eq!(pending.inner.lock().unwrap().early.len(), EARLY_MAX);
     }
 }

@@ -8,6 +8,7 @@ use crate::abi::init;
 use crate::adapter::{Agreed, Core, serve, unlock};
 use crate::counters::{Count, Counters};
 use crate::device::{Device, Inbox};
+use crate::dying::Dying;
 use crate::gate::Gate;
 use crate::held::Held;
 use crate::nodes::Nodes;
@@ -317,7 +318,7 @@ fn read_requests(core: &Arc<Core>) {
 
 /// The kernel knows nothing any more: what it would have said at an orderly end is said for it.
 fn end(core: &Arc<Core>) {
-    core.pending.cancel_all(&*core.files);
+    core.pending.abandon_all(&*core.files);
     for (ino, holder) in core.held.drain() {
         unlock(core, ino, holder);
     }
@@ -353,6 +354,7 @@ impl Session {
             gate,
             agreed,
             pending: Pending::default(),
+            dying: Dying::default(),
             held: Held::default(),
             counters: Counters::default(),
             readers: Readers::new(config.readers),

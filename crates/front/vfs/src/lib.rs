@@ -37,6 +37,12 @@ pub trait Files: Send + Sync + 'static {
     /// effect, otherwise with its outcome.
     fn cancel(&self, ticket: Ticket);
 
+    /// The caller of an operation dies. Its completion runs soon even if what it waits for does not
+    /// answer: then with `EINTR`, whether it had an effect or not. May be asked for again.
+    fn abandon(&self, ticket: Ticket) {
+        self.cancel(ticket);
+    }
+
     /// The frontend no longer knows these ids: it holds no file of them open and will not use them
     /// without looking them up again.
     fn forget(&self, inos: &[Ino]);

@@ -60,6 +60,8 @@ pub struct Client {
     start: Instant,
     /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
     keep_until_ms: AtomicU64,
+    /// A recall for which there was no thread.
+    recall_due: AtomicBool,
     stopping: AtomicBool,
     me: Weak<Self>,
 }
@@ -80,6 +82,7 @@ impl Client {
             watcher: OnceLock::new(),
             start: Instant::now(),
             keep_until_ms: AtomicU64::new(0),
+            recall_due: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             me: Weak::clone(me),
         });
@@ -87,6 +90,9 @@ impl Client {
         let tick = move || {
             while let Some(client) = ticking.upgrade().filter(|c| !c.stopping.load(Ordering::Acquire)) {
                 client.with(|route, now, out| route.tick(now, out));
+                if client.recall_due.swap(false, Ordering::AcqRel) {
+                    client.recall();
+                }
                 drop(client);
                 std::thread::sleep(TICK);
             }
@@ -115,6 +121,11 @@ impl Client {
     /// Ends an operation early, if it waits.
     pub fn cancel(&self, id: u64) {
         self.with(|route, _, out| route.cancel(id, out));
+    }
+
+    /// Ends an operation whose caller dies, unless its island answers.
+    pub fn abandon(&self, id: u64) {
+        self.with(|route, _, out| route.abandon(id, out));
     }
 
     /// The frontend no longer knows these ids.
@@ -227,13 +238,16 @@ impl Client {
             client.with(|route, _, out| route.recalled(out));
         };
         if std::thread::Builder::new().name("atoll-recall".into()).spawn(recall).is_err() {
-            // Unanswered, the lease runs out, and with it everything that was kept.
+            // Until it is done nothing is kept, and no session is taken up again.
+            self.recall_due.store(true, Ordering::Release);
         }
     }
 
     fn note_keeping(&self) {
         let now = self.now_ms();
-        let keep = self.lock().may_keep(now);
+        // Under the lock: a link that breaks meanwhile has the last word.
+        let route = self.lock();
+        let keep = route.may_keep(now);
         self.keep_until_ms.store(if keep { now + KEEP_STEP_MS } else { 0 }, Ordering::Release);
     }
 }
@@ -251,21 +265,21 @@ impl Sink for Client {
     }
 
     fn notice(&self, island: IslandId, notice: Notice) {
-        if notice == Notice::Recall {
-            self.keep_until_ms.store(0, Ordering::Release);
-        }
-        self.with(|route, _, out| route.on_notice(island, notice, out));
+        self.with(|route, _, out| {
+            if notice == Notice::Recall {
+                self.keep_until_ms.store(0, Ordering::Release);
+            }
+            route.on_notice(island, notice, out);
+        });
     }
 
     fn reachable(&self, island: IslandId, up: bool) {
-        let kept = self.may_keep();
-        if !up {
-            self.keep_until_ms.store(0, Ordering::Release);
-        }
-        self.with(|route, _, out| route.reachable(island, up, out));
-        if !up && kept {
-            // Its lease runs out unseen: what was kept must not outlive it.
-            self.recall();
-        }
+        self.with(|route, now, out| {
+            if !up {
+                self.keep_until_ms.store(0, Ordering::Release);
+            }
+            route.at(now);
+            route.reachable(island, up, out);
+        });
     }
 }

@@ -100,6 +100,7 @@ impl Handler for Incoming {
                 Ok(notice) => client.notice(frame.island, notice),
                 Err(what) => link.malformed(what),
             },
+            Kind::Gone => client.reachable(frame.island, false),
             _ => link.malformed(atoll_core::Malformed::new("kind of frame for a client")),
         }
     }

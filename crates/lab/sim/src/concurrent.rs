@@ -25,6 +25,8 @@ pub(crate) enum Trouble {
 
 /// Rounds between two comparisons of the whole tree.
 const ROUNDS_PER_DUMP: u64 = 20;
+/// How long islands are cut from each other at most while somebody waits for that to end.
+const CUT_US_MAX: u64 = 30_000_000;
 /// Clients.
 const CLIENTS: usize = 4;
 /// Times are not told by all answers, so they are not compared.
@@ -111,9 +113,15 @@ fn round(world: &mut World, judge: &mut Judge, workload: &mut Workload) -> Resul
         p.token = world.call(p.client, &known, p.step.op.clone(), p.step.data.clone(), pause);
     }
     let until = world.now_us() + PATIENCE_US;
+    let mut heal_us = world.now_us() + CUT_US_MAX;
     while played.iter().any(|p| p.done.is_none()) {
         world.step()?;
         let now = world.now_us();
+        if now > heal_us {
+            // Whoever needs two islands waits for both: then it must be done.
+            heal_us = u64::MAX;
+            world.heal();
+        }
         for p in played.iter_mut().filter(|p| p.done.is_none()) {
             p.done = world.poll(p.client, p.token).map(|done| (now, done));
         }

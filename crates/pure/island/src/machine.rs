@@ -138,6 +138,9 @@ pub(crate) enum Later {
 pub(crate) enum Stop {
     Fail(Errno),
     NeedGroups,
+    /// Another island is needed that is away: nothing was done, and the client asks again as long as
+    /// it has patience.
+    NotNow,
     /// Begin again when these are in memory.
     Load(Vec<Load>),
     /// Begin again when the body is free.
@@ -469,6 +472,7 @@ impl Island {
         match stop {
             Stop::Fail(errno) => self.answer(&call, self.state.seen(), Outcome::Failed { errno }),
             Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
+            Stop::NotNow => self.answer(&call, 0, Outcome::NotNow),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
             Stop::Gate(ino) => self.gates.wait(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),

@@ -1,4 +1,9 @@
 //! Clients: sessions, the lease of the only mount, recalls, orphans that mounts keep alive.
+//!
+//! Invariants: a second mount has a row only when the first has dropped what it kept, and a mount is
+//! told that it is the only one only when the end of every other survives a power cut. So of several
+//! mounts that a recovery finds none keeps anything, and nobody has to wait for them. And whoever
+//! attaches keeps nothing: its client has seen to that.
 
 use atoll_core::map::{IdMap, IdSet};
 use std::collections::BTreeMap;
@@ -18,8 +23,12 @@ pub(crate) const LEASE_MS: u64 = 15_000;
 /// Milliseconds that the lease of a mount still lasts when the mount itself has ended its link, or its
 /// machine did because the process died. By then the mount has dropped what it kept.
 pub(crate) const ENDED_MS: u64 = 1_000;
-/// Milliseconds after which a silent session ends: its locks and orphans go.
+/// Milliseconds after which a session ends of which nothing is heard: its locks and orphans go. Longer
+/// than the lease, because a network that fails for a minute must not cost a mount that lives its locks.
 pub(crate) const SESSION_MS: u64 = 120_000;
+/// Milliseconds after which a session ends whose mount has ended its link, or whose island has been
+/// started again, if the mount does not come back: it lives no more.
+pub(crate) const GONE_MS: u64 = LEASE_MS;
 
 /// What is known of clients, beyond what must survive.
 #[derive(Debug, Default)]
@@ -29,7 +38,10 @@ pub(crate) struct Sessions {
     clocks: ClockVector,
     /// Mounts that must drop what they kept before another is let in.
     recalling: IdSet<SessionId>,
-    attaching: Vec<Call>,
+    /// Those who wait for that, and whether each is a mount.
+    attaching: Vec<(Call, bool)>,
+    /// Up to where the log must be synced before a mount may be the only one: the end of another.
+    ended_at: u64,
 }
 
 #[derive(Debug)]
@@ -47,9 +59,9 @@ struct Alive {
 }
 
 impl Alive {
-    /// A session of which nobody knows what it was told: assume the most.
-    fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64) -> Self {
-        Self { link, lease_until_ms, until_ms, sole: true, told: IdMap::default(), told_version: 0 }
+    /// A session that has been told nothing, but perhaps that it is the only mount.
+    fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
+        Self { link, lease_until_ms, until_ms, sole, told: IdMap::default(), told_version: 0 }
     }
 }
 
@@ -77,8 +89,11 @@ impl Sessions {
             alive.link = None;
             if ended {
                 alive.lease_until_ms = alive.lease_until_ms.min(now_ms + ENDED_MS);
+                alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
             }
         }
+        // Whoever waits will ask again on a new link.
+        self.attaching.retain(|(call, _)| call.link != link);
     }
 }
 
@@ -93,7 +108,8 @@ impl Island {
             alive.link = Some(call.link);
         } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
         {
-            let alive = Alive::new(Some(call.link), now + LEASE_MS, now + SESSION_MS);
+            let sole = self.may_be_sole(session);
+            let alive = Alive::new(Some(call.link), now + LEASE_MS, now + SESSION_MS, sole);
             self.sessions.alive.insert(session, alive);
         } else {
             self.answer(&call, 0, Outcome::NoSession);
@@ -101,6 +117,9 @@ impl Island {
         }
         match call.request.op {
             ClientOp::Attach { mount } => self.attach(call, mount),
+            ClientOp::Renew if self.state.session(session).is_none() => {
+                self.answer(&call, 0, Outcome::NoSession);
+            }
             ClientOp::Renew => {
                 self.recalled(session);
                 let outcome = self.attached(session);
@@ -122,36 +141,64 @@ impl Island {
         self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
     }
 
+    /// A session of an earlier life: it has some time to show up, unless its process was this one's.
+    fn recovered(&self, session: SessionId) -> Alive {
+        let now = self.now.ms;
+        let local = self.state.session(session).is_some_and(|row| row.local);
+        let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
+        Alive::new(None, lease, until, self.may_be_sole(session))
+    }
+
+    /// Whether a session that this life has not heard of may have been told that it is the only mount.
+    fn may_be_sole(&self, session: SessionId) -> bool {
+        self.mounts() == [session]
+    }
+
     fn attach(&mut self, call: Call, mount: bool) {
         let session = call.session();
         if session.0 == 0 {
             return self.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
         }
-        if self.state.session(session).is_none() {
-            let mut decision = Decision::new();
-            let local = call.link.is_local();
-            let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
-            decision.session(session, Some(row));
-            self.decide(decision);
-        }
+        self.recalled(session);
         if mount {
             for other in self.mounts() {
-                let holds = other != session && self.sessions.alive.get(&other).is_some_and(|a| a.sole);
-                if holds {
+                let alive = &self.sessions.alive;
+                let holds = |a: Option<&Alive>| a.map_or_else(|| self.may_be_sole(other), |a| a.sole);
+                if other != session && holds(alive.get(&other)) {
                     self.recall(other);
                 }
             }
         }
-        if self.sessions.recalling.is_empty() {
-            let outcome = self.attached(session);
+        self.sessions.attaching.push((call, mount));
+        self.let_in();
+    }
+
+    /// Lets in who waits, when nobody keeps anything any more.
+    fn let_in(&mut self) {
+        if !self.sessions.recalling.is_empty() {
+            return;
+        }
+        let calls = std::mem::take(&mut self.sessions.attaching);
+        for (call, mount) in &calls {
+            if self.state.session(call.session()).is_none() {
+                let mut decision = Decision::new();
+                let (mount, local) = (*mount, call.link.is_local());
+                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
+                decision.session(call.session(), Some(row));
+                self.decide(decision);
+            }
+        }
+        for (call, _) in calls {
+            let outcome = self.attached(call.session());
             self.answer(&call, self.state.seq(), outcome);
-        } else {
-            self.sessions.attaching.push(call);
         }
     }
 
     fn attached(&mut self, session: SessionId) -> Outcome {
-        let sole = self.mounts() == [session] && self.sessions.recalling.is_empty();
+        let sole = self.mounts() == [session]
+            && self.sessions.recalling.is_empty()
+            && self.sessions.attaching.is_empty()
+            && self.sessions.ended_at <= self.synced;
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             alive.sole = sole;
         }
@@ -159,6 +206,10 @@ impl Island {
     }
 
     fn recall(&mut self, session: SessionId) {
+        if !self.sessions.alive.contains_key(&session) {
+            let recovered = self.recovered(session);
+            self.sessions.alive.insert(session, recovered);
+        }
         if self.sessions.recalling.insert(session)
             && let Some(link) = self.sessions.alive.get(&session).and_then(|a| a.link)
         {
@@ -171,11 +222,8 @@ impl Island {
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             alive.sole = false;
         }
-        if self.sessions.recalling.remove(&session) && self.sessions.recalling.is_empty() {
-            for call in std::mem::take(&mut self.sessions.attaching) {
-                let outcome = self.attached(call.session());
-                self.answer(&call, self.state.seq(), outcome);
-            }
+        if self.sessions.recalling.remove(&session) {
+            self.let_in();
         }
     }
 
@@ -235,7 +283,7 @@ impl Island {
         }
         if !missing.is_empty() {
             // The tick ends it when the rows are in memory.
-            self.sessions.alive.insert(session, Alive::new(None, 0, 0));
+            self.sessions.alive.insert(session, Alive::new(None, 0, 0, false));
             for load in missing {
                 self.load(vec![load], crate::machine::Parked::Nobody);
             }
@@ -248,6 +296,9 @@ impl Island {
         }
         decision.session(session, None);
         self.decide(decision);
+        if row.mount {
+            self.sessions.ended_at = self.state.seq();
+        }
         for ino in row.held {
             self.lock_given_up(ino);
         }
@@ -257,11 +308,10 @@ impl Island {
     pub(crate) fn tick_sessions(&mut self) {
         let now = self.now.ms;
         for session in self.state.session_ids().collect::<Vec<_>>() {
-            // Sessions of an earlier life have the same time to show up, but for those whose process
-            // was this one's.
-            let local = self.state.session(session).is_some_and(|row| row.local);
-            let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + SESSION_MS) };
-            self.sessions.alive.entry(session).or_insert_with(|| Alive::new(None, lease, until));
+            if !self.sessions.alive.contains_key(&session) {
+                let recovered = self.recovered(session);
+                self.sessions.alive.insert(session, recovered);
+            }
         }
         let alive = &self.sessions.alive;
         let lapsed: Vec<SessionId> =

@@ -81,7 +81,7 @@ impl Island {
         work: Work,
     ) -> Result<Step, Stop> {
         if !self.is_reachable(partner) {
-            return Err(Errno::EIO.into());
+            return Err(Stop::NotNow);
         }
         for name in &names {
             self.txns.names.insert((dir, name.clone()), txn);
@@ -184,7 +184,7 @@ impl Island {
             match outcome {
                 Some(outcome) => self.answer(&call, self.state.seq(), outcome),
                 None if call.since_ms + PATIENCE_MS < self.now.ms => {
-                    self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+                    self.answer(&call, 0, Outcome::NotNow);
                 }
                 None => {
                     // A pause that differs from call to call, so that two do not meet for ever.
@@ -211,12 +211,12 @@ impl Island {
         }
     }
 
-    /// A partner is gone: what was begun with it ends without effect.
+    /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
     pub(crate) fn abort_with(&mut self, partner: IslandId) {
         let gone: Vec<TxnId> =
             self.txns.begun.iter().filter(|(_, b)| b.partner == partner).map(|(txn, _)| *txn).collect();
         for txn in gone {
-            self.abort(txn, Some(Outcome::Failed { errno: Errno::EIO }));
+            self.abort(txn, Some(Outcome::NotNow));
         }
     }
 
@@ -455,7 +455,7 @@ impl Island {
             .map(|(txn, _)| *txn)
             .collect();
         for txn in late {
-            self.abort(txn, Some(Outcome::Failed { errno: Errno::EIO }));
+            self.abort(txn, Some(Outcome::NotNow));
         }
         let late = self.now.ms.saturating_sub(PATIENCE_MS);
         for calls in self.txn_waiting.values_mut() {

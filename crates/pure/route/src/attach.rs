@@ -1,23 +1,37 @@
 //! The session at each island: attaching, leases, recalls, orphans that are let go.
+//!
+//! Whoever attaches keeps nothing: an island that has started again takes it as the answer to a
+//! recall. So what was kept goes first when a link breaks, and only then is the session taken up again.
 
 use atoll_core::{Ino, IslandId};
-use atoll_posix::Caller;
+use atoll_posix::{Caller, Errno};
 use atoll_proto::{ClientOp, Notice};
 use bytes::Bytes;
 
-use crate::route::{Call, RELEASE_BATCH, Route, RouteOut, What};
+use crate::route::{Call, RELEASE_BATCH, Route, RouteOut, What, changes};
 
 impl<T> Route<T> {
     /// An island can be reached, or not.
     pub fn reachable(&mut self, island: IslandId, up: bool, out: &mut RouteOut<T>) {
+        let now_ms = self.now_ms;
         let Some(peer) = self.peers.get_mut(&island) else { return };
-        peer.up = up;
         if up {
-            if !peer.attaching {
+            peer.up = true;
+            peer.given_up = false;
+            peer.heard_ms = now_ms;
+            if !peer.attaching && self.recalls == 0 {
                 self.attach(island, out);
             }
             return;
         }
+        if std::mem::take(&mut peer.up) {
+            peer.down_ms = now_ms;
+        }
+        if std::mem::take(&mut self.kept) {
+            // The lease there runs out unseen.
+            self.recall(out);
+        }
+        let Some(peer) = self.peers.get_mut(&island) else { return };
         // What was on the way may or may not have arrived: it is asked again, with its number.
         peer.attached = false;
         peer.attaching = false;
@@ -27,20 +41,55 @@ impl<T> Route<T> {
             self.calls.iter().filter(|(_, c)| c.island == island).map(|(id, _)| *id).collect();
         lost.sort_unstable();
         self.peers.get_mut(&island).expect("looked at").waiting.clear();
+        self.retry.retain(|(_, id)| lost.binary_search(id).is_err());
         for id in lost {
-            if matches!(self.calls.get(&id).map(|c| &c.what), Some(What::Own(_))) {
+            let call = self.calls.get_mut(&id).expect("just listed");
+            if matches!(call.what, What::Own(_)) {
                 self.calls.remove(&id);
             } else {
+                call.lost |= std::mem::take(&mut call.in_flight);
                 self.ask(id, out);
             }
         }
+        self.undo_unwanted(island, out);
     }
 
+    /// Takes the session up again, or begins it: an island that has forgotten the session must say so,
+    /// because what it had been asked may then be done twice.
     pub(crate) fn attach(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         let mount = self.config.mount;
         let peer = self.peers.get_mut(&island).expect("known to the caller");
         peer.attaching = true;
-        self.own(island, ClientOp::Attach { mount }, out);
+        let op = if peer.known { ClientOp::Renew } else { ClientOp::Attach { mount } };
+        self.own(island, op, out);
+    }
+
+    /// An island does not know the session, or no longer: locks and results are gone with it.
+    pub(crate) fn on_no_session(&mut self, id: u64, island: IslandId, out: &mut RouteOut<T>) {
+        let peer = self.peers.get_mut(&island).expect("a reply of a known island");
+        peer.attached = false;
+        if std::mem::take(&mut peer.known) {
+            // Asked again, these could be carried out twice.
+            let doubtful = |c: &Call<T>| c.island == island && c.lost && changes(&c.what);
+            let mut lost: Vec<u64> =
+                self.calls.iter().filter(|(_, c)| doubtful(c)).map(|(id, _)| *id).collect();
+            lost.sort_unstable();
+            for id in lost {
+                self.give_up(id, Errno::EIO, out);
+            }
+        }
+        match self.calls.get(&id).map(|c| &c.what) {
+            Some(What::Own(op)) => {
+                let ends_attaching = *op == ClientOp::Renew;
+                self.calls.remove(&id);
+                self.peers.get_mut(&island).expect("looked at").attaching &= !ends_attaching;
+            }
+            Some(_) => self.wait(id, out),
+            None => {}
+        }
+        if !self.peers.get(&island).expect("looked at").attaching {
+            self.attach(island, out);
+        }
     }
 
     pub(crate) fn own(&mut self, island: IslandId, op: ClientOp, out: &mut RouteOut<T>) {
@@ -55,6 +104,9 @@ impl<T> Route<T> {
             island,
             seq: 0,
             requests: 0,
+            in_flight: false,
+            lost: false,
+            not_now: 0,
             detour: None,
             gather: None,
         };
@@ -73,6 +125,7 @@ impl<T> Route<T> {
         self.calls.remove(&id);
         let peer = self.peers.get_mut(&island).expect("a reply of a known island");
         peer.attaching = false;
+        peer.known = true;
         peer.sole = sole;
         peer.renewed_ms = now_ms;
         if !peer.attached {
@@ -80,6 +133,15 @@ impl<T> Route<T> {
             for id in std::mem::take(&mut peer.waiting) {
                 self.ask(id, out);
             }
+        }
+        self.kept |= self.may_keep(now_ms);
+    }
+
+    /// Has the frontend drop everything that it has kept.
+    fn recall(&mut self, out: &mut RouteOut<T>) {
+        self.kept = false;
+        if !std::mem::replace(&mut out.recall, true) {
+            self.recalls += 1;
         }
     }
 
@@ -91,7 +153,7 @@ impl<T> Route<T> {
                     // From here on no answer is kept; what was kept goes.
                     peer.sole = false;
                 }
-                out.recall = true;
+                self.recall(out);
             }
             Notice::Orphan { ino } => {
                 self.orphans.insert(ino);
@@ -102,6 +164,19 @@ impl<T> Route<T> {
 
     /// Everything that was kept is gone.
     pub fn recalled(&mut self, out: &mut RouteOut<T>) {
+        self.recalls = self.recalls.saturating_sub(1);
+        self.renew(out);
+        if self.recalls == 0 {
+            let back = |p: &crate::route::Peer| p.up && !p.attached && !p.attaching;
+            let back: Vec<IslandId> = self.peers.iter().filter(|(_, p)| back(p)).map(|(i, _)| *i).collect();
+            for island in back {
+                self.attach(island, out);
+            }
+        }
+    }
+
+    /// Gives every island a sign of life.
+    pub(crate) fn renew(&mut self, out: &mut RouteOut<T>) {
         let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.attached).map(|(i, _)| *i).collect();
         for island in up {
             self.own(island, ClientOp::Renew, out);

@@ -73,15 +73,14 @@ impl<T> Route<T> {
             What::Walk(_) => None,
             _ => self.route(call).ok(),
         };
-        match island.and_then(|island| Some((island, self.peers.get_mut(&island)?))) {
+        match island.and_then(|island| Some((island, self.peers.get(&island)?))) {
             Some((island, peer)) => {
                 let is_back = peer.up && peer.attached;
-                if !is_back {
-                    peer.waiting.push(id);
-                }
                 self.calls.get_mut(&id).expect("looked at").island = island;
                 if is_back {
                     self.ask(id, out);
+                } else {
+                    self.wait(id, out);
                 }
             }
             None => {

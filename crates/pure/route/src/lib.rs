@@ -7,6 +7,7 @@
 mod attach;
 mod detour;
 pub mod dirs;
+mod patience;
 pub mod route;
 pub mod serial;
 

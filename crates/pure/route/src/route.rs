@@ -2,7 +2,7 @@
 //!
 //! A call waits for one island at a time. Where that island is away, a call that a skeleton can
 //! answer goes to others; every other call waits for the island's return, or fails when the mount's
-//! patience ends.
+//! patience ends (`patience.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,8 +15,10 @@ use crate::detour::client_op;
 use crate::dirs::Dirs;
 use crate::serial::Serial;
 
-/// Milliseconds after which an island that was not ready is asked again.
+/// Milliseconds after which an island that was not ready is asked again; each time twice as long.
 const NOT_NOW_MS: u64 = 20;
+/// How often that pause is doubled at most.
+const NOT_NOW_DOUBLINGS: u32 = 4;
 /// Milliseconds between two signs of life.
 const RENEW_MS: u64 = 3_000;
 /// Milliseconds since the last answered sign of life for which answers may be kept. Together with
@@ -124,6 +126,12 @@ pub(crate) struct Call<T> {
     pub(crate) island: IslandId,
     pub(crate) seq: u64,
     pub(crate) requests: u32,
+    /// It was sent and not answered, and the link has not broken since.
+    pub(crate) in_flight: bool,
+    /// The link broke while it was in flight: whether the island has got it is not known.
+    pub(crate) lost: bool,
+    /// How often its island was not ready for it.
+    pub(crate) not_now: u32,
     /// Islands whose skeletons are still to be asked, when the one that knows is away.
     pub(crate) detour: Option<VecDeque<IslandId>>,
     /// Parts of a call that asks every island (statfs).
@@ -143,7 +151,14 @@ pub(crate) struct Peer {
     /// It knows the session.
     pub(crate) attached: bool,
     pub(crate) attaching: bool,
+    /// It knew the session when it was last attached.
+    pub(crate) known: bool,
     pub(crate) sole: bool,
+    /// When it last answered anything, and when its link broke.
+    pub(crate) heard_ms: u64,
+    pub(crate) down_ms: u64,
+    /// A call has waited for it as long as the mount has patience, and it is still away.
+    pub(crate) given_up: bool,
     pub(crate) renewed_ms: u64,
     pub(crate) serial: Serial,
     pub(crate) told_version: u64,
@@ -169,6 +184,13 @@ pub struct Route<T> {
     pub(crate) released_ms: u64,
     pub(crate) renew_ms: u64,
     pub(crate) retry: Vec<(u64, u64)>,
+    /// Locks that nobody waits for any more, and that may yet be granted: where, and what undoes it.
+    pub(crate) unwanted: BTreeMap<u64, (IslandId, Op)>,
+    /// The frontend may have kept something since it was last told to drop everything.
+    pub(crate) kept: bool,
+    /// How often it was told so and has not done it yet.
+    pub(crate) recalls: u32,
+    pub(crate) now_ms: u64,
     pub(crate) counters: Counters,
 }
 
@@ -189,6 +211,10 @@ impl<T> Route<T> {
             released_ms: 0,
             renew_ms: 0,
             retry: Vec::new(),
+            unwanted: BTreeMap::new(),
+            kept: false,
+            recalls: 0,
+            now_ms: 0,
             counters: Counters::default(),
             config,
         }
@@ -232,6 +258,7 @@ impl<T> Route<T> {
         out: &mut RouteOut<T>,
     ) -> u64 {
         self.counters.calls += 1;
+        self.now_ms = self.now_ms.max(now_ms);
         self.begin(now_ms, caller.clone(), What::Op(op), data, Some(token), out)
     }
 
@@ -245,10 +272,11 @@ impl<T> Route<T> {
         out: &mut RouteOut<T>,
     ) -> u64 {
         self.counters.calls += 1;
+        self.now_ms = self.now_ms.max(now_ms);
         self.begin(now_ms, caller.clone(), What::Walk(path), Bytes::new(), Some(token), out)
     }
 
-    fn begin(
+    pub(crate) fn begin(
         &mut self,
         now_ms: u64,
         caller: Caller,
@@ -270,6 +298,9 @@ impl<T> Route<T> {
             island: IslandId(0),
             seq: 0,
             requests: 0,
+            in_flight: false,
+            lost: false,
+            not_now: 0,
             detour: None,
             gather,
         };
@@ -338,15 +369,16 @@ impl<T> Route<T> {
             let call = self.calls.remove(&id).expect("looked at");
             return Self::end(call, Err(Errno::EIO), None, None, out);
         };
-        let own = matches!(&call.what, What::Own(ClientOp::Attach { .. }));
+        let own = match &call.what {
+            What::Own(ClientOp::Attach { .. }) => true,
+            What::Own(ClientOp::Renew) => peer.attaching,
+            _ => false,
+        };
         if !peer.up || !(peer.attached || own) {
             if !peer.up && self.detour(id, out) {
                 return;
             }
-            let call = self.calls.get(&id).expect("looked at");
-            let peer = self.peers.get_mut(&call.island).expect("looked at");
-            peer.waiting.push(id);
-            return;
+            return self.wait(id, out);
         }
         let op = client_op(call, &self.dirs, &self.config.table);
         if call.seq == 0 && changes(&call.what) {
@@ -359,6 +391,7 @@ impl<T> Route<T> {
             self.vector.iter().collect()
         };
         call.requests += 1;
+        call.in_flight = true;
         if call.token.is_some() {
             self.counters.requests += 1;
         }
@@ -379,33 +412,26 @@ impl<T> Route<T> {
         self.calls.contains_key(&id)
     }
 
-    /// Ends a call early, if it waits for an island to return; tells an island of one that it runs.
-    pub fn cancel(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let Some(call) = self.calls.get(&id) else { return };
-        let island = call.island;
-        let Some(peer) = self.peers.get_mut(&island) else { return };
-        if let Some(at) = peer.waiting.iter().position(|w| *w == id)
-            // A change that was on its way may have been made; a question has no effect.
-            && (call.requests == 0 || !changes(&call.what))
-        {
-            peer.waiting.remove(at);
-            let call = self.calls.remove(&id).expect("looked at");
-            return Self::end(call, Err(Errno::EINTR), None, None, out);
-        }
-        self.own(island, ClientOp::Cancel { request: id }, out);
-    }
-
     // ------------------------------------------------------------------ replies
 
     /// A reply has come. The bytes beside it belong to the call that ends with `Answer::Data`.
     pub fn on_reply(&mut self, now_ms: u64, island: IslandId, id: u64, reply: Reply, out: &mut RouteOut<T>) {
+        self.now_ms = self.now_ms.max(now_ms);
+        if let Some(peer) = self.peers.get_mut(&island) {
+            peer.heard_ms = now_ms;
+            peer.given_up = false;
+        }
         for (of, stamp) in reply.vector {
             if self.vector.raise(of, stamp) {
                 self.vector_version += 1;
             }
         }
         // A late reply of an island that was given up, or a second one: the call is gone.
-        let Some(call) = self.calls.get(&id).filter(|call| call.island == island) else { return };
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.island == island) else {
+            return self.too_late(island, id, &reply.outcome, out);
+        };
+        call.in_flight = false;
+        call.lost = false;
         let settled = !matches!(
             reply.outcome,
             Outcome::StaleTable { .. } | Outcome::NotNow | Outcome::NoSession | Outcome::NeedGroups
@@ -431,15 +457,14 @@ impl<T> Route<T> {
                 }
                 self.again(id, out);
             }
-            Outcome::NotNow => self.retry.push((now_ms + NOT_NOW_MS, id)),
+            Outcome::NotNow => {
+                let pause = NOT_NOW_MS << call.not_now.min(NOT_NOW_DOUBLINGS);
+                call.not_now += 1;
+                self.retry.push((now_ms + pause, id));
+            }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
             Outcome::Attached { sole, .. } => self.on_attached(now_ms, id, island, sole, out),
-            Outcome::NoSession => {
-                let peer = self.peers.get_mut(&island).expect("a reply of a known island");
-                peer.attached = false;
-                peer.waiting.push(id);
-                self.attach(island, out);
-            }
+            Outcome::NoSession => self.on_no_session(id, island, out),
         }
     }
 
@@ -567,8 +592,14 @@ impl<T> Route<T> {
 
     // --------------------------------------------------------------------- time
 
+    /// It is so late. Events that are not told the time happen at the last one told.
+    pub fn at(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
+        self.now_ms = self.now_ms.max(now_ms);
         let (ready, wait) = std::mem::take(&mut self.retry).into_iter().partition(|(at, _)| *at <= now_ms);
         self.retry = wait;
         let ready: Vec<(u64, u64)> = ready;
@@ -577,7 +608,7 @@ impl<T> Route<T> {
         }
         if now_ms >= self.renew_ms + RENEW_MS {
             self.renew_ms = now_ms;
-            self.recalled(out);
+            self.renew(out);
         }
         if !self.released.is_empty() && now_ms >= self.released_ms + RELEASE_MS {
             for (island, inos) in std::mem::take(&mut self.released) {
@@ -587,26 +618,6 @@ impl<T> Route<T> {
             }
         }
         self.end_impatient(now_ms, out);
-    }
-
-    /// Ends calls whose island has been away for too long.
-    fn end_impatient(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
-        let Some(patience) = self.config.patience_ms else { return };
-        let late = now_ms.saturating_sub(patience);
-        for peer in self.peers.values_mut().filter(|p| !p.attached) {
-            let calls = &mut self.calls;
-            peer.waiting.retain(|id| {
-                let Some(call) = calls.get(id) else { return false };
-                if call.since_ms >= late {
-                    return true;
-                }
-                let call = calls.remove(id).expect("looked at");
-                // Whether a request that was on the way took effect is not known: its number is
-                // never used again, and stays open until the session ends.
-                Self::end(call, Err(Errno::EIO), None, None, out);
-                false
-            });
-        }
     }
 
     pub(crate) fn end(
@@ -623,7 +634,7 @@ impl<T> Route<T> {
 }
 
 /// Whether a call changes something, so that its result must be remembered.
-const fn changes(what: &What) -> bool {
+pub(crate) const fn changes(what: &What) -> bool {
     match what {
         What::Op(op) => matches!(
             op,

@@ -1,0 +1,191 @@
+//! How long a call waits, and for whom: the mount's patience, islands that were waited for in vain,
+//! callers that die or are interrupted.
+//!
+//! Counts from the beginning of each call by the machine's own time, whatever links say. Never sends a
+//! change again that its caller was told has failed.
+
+use std::collections::BTreeMap;
+
+use atoll_core::IslandId;
+use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
+use atoll_proto::{ClientOp, Outcome};
+use bytes::Bytes;
+
+use crate::route::{Call, Finished, Peer, Route, RouteOut, What, changes};
+
+/// Milliseconds since its last answer for which an island counts as living. Signs of life are asked
+/// for every 3 s, and links whose other side is silent break in 4 s.
+const LIVES_MS: u64 = 8_000;
+/// Milliseconds that a call waits for an island that needs another one, which is known to be away.
+const PARTNER_MS: u64 = 1_000;
+
+impl Peer {
+    /// Whether it can be expected to answer.
+    const fn lives(&self, now_ms: u64) -> bool {
+        self.up && self.attached && self.heard_ms + LIVES_MS > now_ms
+    }
+}
+
+impl<T> Route<T> {
+    /// Has a call wait for its island, unless that was waited for in vain already.
+    pub(crate) fn wait(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let call = self.calls.get(&id).expect("looked at by the caller");
+        let peer = self.peers.get_mut(&call.island).expect("looked at by the caller");
+        let in_vain = !peer.up && peer.given_up && call.since_ms != u64::MAX;
+        peer.waiting.push(id);
+        if in_vain {
+            self.give_up(id, Errno::EIO, out);
+        }
+    }
+
+    /// Ends calls that have waited as long as the mount has patience.
+    pub(crate) fn end_impatient(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
+        let Some(patience_ms) = self.config.patience_ms else { return };
+        let mut late: Vec<u64> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| self.is_late(call, now_ms, patience_ms))
+            .map(|(id, _)| *id)
+            .collect();
+        late.sort_unstable();
+        for id in late {
+            // One that ended may have ended others of the same island.
+            let Some(call) = self.calls.get(&id) else { continue };
+            let (since_ms, needs_another, unanswered) = (call.since_ms, call.not_now > 0, call.in_flight);
+            for (island, peer) in &mut self.peers {
+                let away = !peer.up && peer.down_ms <= since_ms;
+                let its_own = *island == call.island && (!peer.up || unanswered);
+                peer.given_up |= its_own || (away && needs_another);
+            }
+            self.give_up(id, Errno::EIO, out);
+        }
+    }
+
+    fn is_late(&self, call: &Call<T>, now_ms: u64, patience_ms: u64) -> bool {
+        if call.since_ms == u64::MAX {
+            return false;
+        }
+        let waited_ms = now_ms.saturating_sub(call.since_ms);
+        let Some(peer) = self.peers.get(&call.island) else { return true };
+        if waited_ms >= patience_ms {
+            return !(may_be_slow(&call.what) && call.in_flight && peer.lives(now_ms));
+        }
+        // It was refused because of another island, and one is known to be away for long.
+        call.not_now > 0
+            && waited_ms >= PARTNER_MS
+            && !call.in_flight
+            && self.peers.values().any(|p| p.given_up && !p.up)
+    }
+
+    /// Ends a call whose caller is told that it has failed. It is never sent again; should it still be
+    /// under way to an island, that knows from the next request's number that it must not begin it.
+    pub(crate) fn give_up(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        if is_unlock(&call.what) {
+            // The lock goes when its island is back, whoever waits for that.
+            call.since_ms = u64::MAX;
+            if let Some(token) = call.token.take() {
+                out.finished.push(Finished { token, result: Err(errno), data: None, resolved: None });
+            }
+            return;
+        }
+        let call = self.calls.remove(&id).expect("looked at");
+        self.retry.retain(|(_, retried)| *retried != id);
+        if let Some(peer) = self.peers.get_mut(&call.island) {
+            peer.waiting.retain(|waiting| *waiting != id);
+            peer.serial.done(call.seq);
+        }
+        if let What::Op(Op::SetLock { ino, lock, .. }) = &call.what
+            && (call.in_flight || call.lost)
+        {
+            let undo = Op::SetLock { ino: *ino, lock: unlocked(*lock), wait: false };
+            self.unwanted.insert(id, (call.island, undo));
+            if call.in_flight {
+                self.own(call.island, ClientOp::Cancel { request: id }, out);
+            } else {
+                self.undo_unwanted(call.island, out);
+            }
+        }
+        Self::end(call, Err(errno), None, None, out);
+    }
+
+    /// A reply has come for which nobody waits.
+    pub(crate) fn too_late(&mut self, island: IslandId, id: u64, outcome: &Outcome, out: &mut RouteOut<T>) {
+        if self.unwanted.get(&id).is_some_and(|(of, _)| *of == island)
+            && let Some((_, undo)) = self.unwanted.remove(&id)
+            && matches!(outcome, Outcome::Ok { .. })
+        {
+            self.begin(u64::MAX, Caller::ROOT, What::Op(undo), Bytes::new(), None, out);
+        }
+    }
+
+    /// What was asked of an island is lost: a lock that nobody waits for may have been granted.
+    pub(crate) fn undo_unwanted(&mut self, island: IslandId, out: &mut RouteOut<T>) {
+        let (of_island, others) =
+            std::mem::take(&mut self.unwanted).into_iter().partition(|(_, (of, _))| *of == island);
+        self.unwanted = others;
+        let of_island: BTreeMap<u64, (IslandId, Op)> = of_island;
+        for (_, op) in of_island.into_values() {
+            self.begin(u64::MAX, Caller::ROOT, What::Op(op), Bytes::new(), None, out);
+        }
+    }
+
+    // ------------------------------------------------------ callers that go on
+
+    /// Ends a call early, if it waits for an island to return and has had no effect; tells an island
+    /// of one that it runs.
+    pub fn cancel(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let Some(call) = self.calls.get(&id) else { return };
+        let Some(peer) = self.peers.get(&call.island) else { return };
+        // A change that was on its way may have been made; a question has no effect, and a lock can be
+        // given back.
+        let harmless = call.requests == 0 || !changes(&call.what) || is_lock(&call.what);
+        if harmless && !peer.lives(self.now_ms) {
+            self.give_up(id, Errno::EINTR, out);
+        } else if call.in_flight {
+            self.own(call.island, ClientOp::Cancel { request: id }, out);
+        }
+    }
+
+    /// The caller dies, and must not be kept from it by an island that does not answer. One that lives
+    /// answers soon: it is waited for, so that nothing happens after a process's end.
+    pub fn abandon(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let Some(call) = self.calls.get(&id) else { return };
+        let lives = self.peers.get(&call.island).is_some_and(|peer| peer.lives(self.now_ms));
+        if !(lives && call.in_flight) {
+            self.give_up(id, Errno::EINTR, out);
+        } else if is_lock(&call.what) {
+            self.own(call.island, ClientOp::Cancel { request: id }, out);
+        }
+    }
+}
+
+/// Whether a living island may take longer than any mount has patience: it waits for a disk, or for
+/// whoever holds a lock.
+const fn may_be_slow(what: &What) -> bool {
+    match what {
+        What::Op(op) => matches!(
+            op,
+            Op::Read { .. }
+                | Op::Write { .. }
+                | Op::Fallocate { .. }
+                | Op::CopyRange { .. }
+                | Op::Fsync { .. }
+                | Op::FsyncDir { .. }
+                | Op::SetLock { wait: true, .. }
+        ),
+        What::Walk(_) | What::Own(_) => false,
+    }
+}
+
+const fn is_lock(what: &What) -> bool {
+    matches!(what, What::Op(Op::SetLock { .. }))
+}
+
+fn is_unlock(what: &What) -> bool {
+    matches!(what, What::Op(Op::SetLock { lock, .. }) if lock.kind == LockKind::Unlock)
+}
+
+const fn unlocked(lock: LockRange) -> LockRange {
+    LockRange { kind: LockKind::Unlock, ..lock }
+}

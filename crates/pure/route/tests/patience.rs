@@ -1,0 +1,216 @@
+//! How long calls wait and for whom, with islands played by the test: what is told when nothing is
+//! answered, whatever links say.
+
+use atoll_core::{Ino, IslandId, Name, SessionId, Table};
+use atoll_posix::{Answer, Caller, Errno, LockKind, LockRange, Op};
+use atoll_proto::{ClientOp, Notice, Outcome, Reply};
+use atoll_route::{Config, Route, RouteOut, Sent};
+use bytes::Bytes;
+
+const ISLAND: IslandId = IslandId(0);
+const SOFT_MS: u64 = 10_000;
+
+struct Client {
+    route: Route<u32>,
+    out: RouteOut<u32>,
+    now_ms: u64,
+}
+
+impl Client {
+    /// Attached to the one island that there is.
+    fn new(patience_ms: Option<u64>) -> Self {
+        let config = Config {
+            seed: 1,
+            table: Table::new(1),
+            islands: vec![ISLAND],
+            session: SessionId(7),
+            mount: true,
+            patience_ms,
+        };
+        let mut client = Self { route: Route::new(config), out: RouteOut::default(), now_ms: 0 };
+        client.up(true);
+        client.attached(false);
+        client
+    }
+
+    fn up(&mut self, up: bool) {
+        self.route.reachable(ISLAND, up, &mut self.out);
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        std::mem::take(&mut self.out.send)
+    }
+
+    fn ended(&mut self) -> Vec<(u32, Option<Errno>)> {
+        self.out.finished.drain(..).map(|f| (f.token, f.result.err())).collect()
+    }
+
+    fn reply(&mut self, id: u64, outcome: Outcome) {
+        let reply = Reply { vector: Vec::new(), outcome };
+        self.route.on_reply(self.now_ms, ISLAND, id, reply, &mut self.out);
+    }
+
+    /// The island knows the session.
+    fn attached(&mut self, sole: bool) {
+        for sent in self.sent() {
+            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Renew) {
+                self.reply(sent.id, Outcome::Attached { sole, incarnation: 1 });
+            }
+        }
+    }
+
+    fn call(&mut self, token: u32, op: Op) -> u64 {
+        self.route.call(self.now_ms, &Caller::ROOT, op, Bytes::new(), token, &mut self.out)
+    }
+
+    /// Time passes; signs of life are answered if the island lives.
+    fn pass(&mut self, ms: u64, lives: bool) {
+        for _ in 0..ms / 20 {
+            self.now_ms += 20;
+            self.route.tick(self.now_ms, &mut self.out);
+            if lives {
+                let renewed: Vec<u64> =
+                    self.out.send.iter().filter(|s| s.request.op == ClientOp::Renew).map(|s| s.id).collect();
+                self.out.send.retain(|s| s.request.op != ClientOp::Renew);
+                for id in renewed {
+                    self.reply(id, Outcome::Attached { sole: false, incarnation: 1 });
+                }
+            }
+        }
+    }
+}
+
+fn unlink() -> Op {
+    Op::Unlink { dir: Ino::ROOT, name: Name::new(b"x").unwrap() }
+}
+
+fn done() -> Outcome {
+    Outcome::Ok { answer: Answer::Done, keys: Vec::new() }
+}
+
+fn lock(kind: LockKind) -> Op {
+    let lock = LockRange { start: 0, end: u64::MAX, kind, owner: 5, pid: 1, flock: false };
+    Op::SetLock { ino: Ino::ROOT, lock, wait: true }
+}
+
+#[test]
+fn an_operation_fails_when_patience_ends_although_the_link_says_nothing() {
+    let mut client = Client::new(Some(SOFT_MS));
+    client.call(1, unlink());
+    client.call(2, Op::Fsync { ino: Ino::ROOT });
+    client.pass(SOFT_MS - 20, false);
+    assert_eq!(client.ended(), []);
+    client.pass(40, false);
+    assert_eq!(client.ended(), [(1, Some(Errno::EIO)), (2, Some(Errno::EIO))]);
+    // It was waited for: from when its link is known to be down until it is back nobody waits again.
+    client.up(false);
+    client.call(3, unlink());
+    assert_eq!(client.ended(), [(3, Some(Errno::EIO))]);
+    client.up(true);
+    client.call(4, unlink());
+    assert_eq!(client.ended(), []);
+}
+
+#[test]
+fn a_sync_goes_on_as_long_as_its_island_lives() {
+    let mut client = Client::new(Some(SOFT_MS));
+    let id = client.call(1, Op::Fsync { ino: Ino::ROOT });
+    client.call(2, unlink());
+    client.pass(6 * SOFT_MS, true);
+    assert_eq!(client.ended(), [(2, Some(Errno::EIO))]);
+    client.reply(id, done());
+    assert_eq!(client.ended(), [(1, None)]);
+}
+
+#[test]
+fn what_is_not_possible_now_is_asked_again_until_patience_ends() {
+    let mut client = Client::new(Some(SOFT_MS));
+    let id = client.call(1, unlink());
+    let mut asked = 0;
+    for _ in 0..SOFT_MS / 20 + 1 {
+        for sent in client.sent().iter().filter(|s| s.id == id) {
+            assert_eq!(sent.request.seq, 1, "it keeps its number");
+            asked += 1;
+            client.reply(id, Outcome::NotNow);
+        }
+        client.pass(20, true);
+    }
+    assert_eq!(client.ended(), [(1, Some(Errno::EIO))]);
+    assert!((20..60).contains(&asked), "asked {asked} times");
+    let mut hard = Client::new(None);
+    let id = hard.call(1, unlink());
+    hard.reply(id, Outcome::NotNow);
+    hard.pass(100 * SOFT_MS, true);
+    assert_eq!(hard.ended(), []);
+}
+
+#[test]
+fn a_change_in_doubt_is_not_repeated_where_the_session_was_forgotten() {
+    let mut client = Client::new(None);
+    client.call(1, unlink());
+    client.sent();
+    client.up(false);
+    client.up(true);
+    let asks = client.sent();
+    assert_eq!(asks.iter().map(|s| s.request.op.clone()).collect::<Vec<_>>(), [ClientOp::Renew]);
+    client.reply(asks[0].id, Outcome::NoSession);
+    assert_eq!(client.ended(), [(1, Some(Errno::EIO))]);
+    client.attached(false);
+    // And what was never sent is sent now.
+    client.up(false);
+    client.call(2, unlink());
+    client.up(true);
+    let asks = client.sent();
+    client.reply(asks[0].id, Outcome::NoSession);
+    client.attached(false);
+    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.seq > 0));
+    assert_eq!(client.ended(), []);
+}
+
+#[test]
+fn a_session_is_taken_up_again_only_when_nothing_is_kept_any_more() {
+    let mut client = Client::new(None);
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.route.recalled(&mut client.out);
+    client.attached(true);
+    assert!(client.route.may_keep(client.now_ms));
+    client.out.recall = false;
+    client.up(false);
+    assert!(client.out.recall, "its lease runs out unseen");
+    client.up(true);
+    assert!(client.sent().is_empty());
+    client.route.recalled(&mut client.out);
+    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.op == ClientOp::Renew));
+}
+
+#[test]
+fn who_dies_waits_only_for_an_island_that_lives() {
+    let mut client = Client::new(None);
+    let id = client.call(1, unlink());
+    client.route.abandon(id, &mut client.out);
+    assert_eq!(client.ended(), [], "it is answered soon");
+    client.up(false);
+    client.route.abandon(id, &mut client.out);
+    assert_eq!(client.ended(), [(1, Some(Errno::EINTR))]);
+    client.up(true);
+    client.attached(false);
+    assert!(client.sent().iter().all(|s| s.request.seq == 0), "it is never sent again");
+}
+
+#[test]
+fn a_lock_that_nobody_waits_for_any_more_is_given_back() {
+    let mut client = Client::new(None);
+    let id = client.call(1, lock(LockKind::Write));
+    client.up(false);
+    client.route.cancel(id, &mut client.out);
+    assert_eq!(client.ended(), [(1, Some(Errno::EINTR))]);
+    // An unlock outlives whoever asked for it.
+    let id = client.call(2, lock(LockKind::Unlock));
+    client.route.abandon(id, &mut client.out);
+    assert_eq!(client.ended(), [(2, Some(Errno::EINTR))]);
+    client.sent();
+    client.up(true);
+    client.attached(false);
+    let unlocks = |s: &Sent| matches!(&s.request.op, ClientOp::Fs { op: Op::SetLock { lock, .. } } if lock.kind == LockKind::Unlock);
+    assert_eq!(client.sent().iter().filter(|s| unlocks(s)).count(), 2);
+}
