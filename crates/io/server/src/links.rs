@@ -15,6 +15,16 @@ impl<D: Disk> Volume<D> {
     /// A client's or node's link to this volume is up.
     pub fn opened(&self, link: &Arc<Link>) {
         self.switch().connect(LinkId(link.id()), End::Remote(Arc::clone(link)));
+        for island in self.switch().halted_islands().into_keys() {
+            let _ = link.gone(island);
+        }
+        // Whoever connects can be connected to.
+        if let Remote::Accepted(hello) = link.remote()
+            && let Role::Node { members, .. } = &hello.role
+            && let Some((_, node)) = members.iter().find(|(volume, _)| *volume == self.config().id)
+        {
+            self.knock(*node);
+        }
     }
 
     /// A frame has come on a link to this volume.
@@ -53,7 +63,7 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// What comes back on this node's own links to others: nothing but their end.
+/// What comes back on this node's own links to others: their end, and that of single islands.
 pub(crate) struct Peers<D: Disk> {
     pub(crate) volume: Weak<Volume<D>>,
     /// Islands at the other end.
@@ -75,8 +85,15 @@ impl<D: Disk> Handler for Peers<D> {
         self.reachable(true);
     }
 
-    fn frame(&self, link: &Arc<Link>, _frame: Frame) {
-        link.malformed(Malformed::new("kind of frame for a node"));
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        match frame.kind {
+            Kind::Gone if self.islands.contains(&frame.island) => {
+                if let Some(volume) = self.volume.upgrade() {
+                    volume.peer_reachable(frame.island, false);
+                }
+            }
+            _ => link.malformed(Malformed::new("kind of frame for a node")),
+        }
     }
 
     fn closed(&self, _link: &Arc<Link>, _why: &Closed) {

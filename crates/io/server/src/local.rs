@@ -32,8 +32,9 @@ impl<D: Disk> Local<D> {
     /// Connects the client that has this wire; its islands can be reached from now on.
     pub fn connect(&self, sink: Arc<dyn Sink>) {
         self.volume.switch().connect(self.link, End::Local(Arc::clone(&sink)));
+        let halted = self.volume.switch().halted_islands();
         for island in self.volume.islands() {
-            sink.reachable(island, true);
+            sink.reachable(island, !halted.contains_key(&island));
         }
     }
 

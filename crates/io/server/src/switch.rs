@@ -23,6 +23,16 @@ pub(crate) enum End {
     Remote(Arc<Link>),
 }
 
+impl End {
+    fn gone(&self, island: IslandId) {
+        match self {
+            Self::Local(sink) => sink.reachable(island, false),
+            // A link that is down has told so.
+            Self::Remote(link) => _ = link.gone(island),
+        }
+    }
+}
+
 type Islands = BTreeMap<IslandId, Arc<dyn Enter>>;
 
 /// Delivers what islands send.
@@ -59,6 +69,38 @@ impl Switch {
 
     fn end(&self, link: LinkId) -> Option<End> {
         self.ends.read().expect("no panic while it is held").get(&link).cloned()
+    }
+
+    /// Tells the other end of a link that an island cannot be reached any more.
+    pub(crate) fn gone(&self, island: IslandId, link: LinkId) {
+        if let Some(end) = self.end(link) {
+            end.gone(island);
+        }
+    }
+
+    /// Tells everybody that an island cannot be reached any more: what they wait for will not come.
+    fn tell_gone(&self, island: IslandId) {
+        let ends: Vec<End> = self.ends.read().expect("no panic while it is held").values().cloned().collect();
+        let others: Vec<Arc<dyn Enter>> = self
+            .islands
+            .get()
+            .into_iter()
+            .flatten()
+            .filter(|(other, _)| **other != island)
+            .map(|(_, enter)| Arc::clone(enter))
+            .collect();
+        let tell = move || {
+            for other in others {
+                other.enter(Event::PeerReachable { island, up: false });
+            }
+            for end in ends {
+                end.gone(island);
+            }
+        };
+        // Not on this thread, which may hold what the others need.
+        if std::thread::Builder::new().name("atoll-gone".into()).spawn(tell).is_err() {
+            eprintln!("atoll: no thread to be had: who waits for island {island} is not told.");
+        }
     }
 
     /// Islands that have stopped serving, and why.
@@ -102,6 +144,8 @@ impl Net for Switch {
         eprintln!("atoll: island {island} has stopped: {why}");
         eprintln!("Its directories and files cannot be reached until the daemon is started again.");
         self.halted.write().expect("no panic while it is held").insert(island, why.to_owned());
+        // After that: a link that comes up meanwhile is told by one or the other.
+        self.tell_gone(island);
     }
 
     fn damaged(&self, island: IslandId, why: &str) {

@@ -280,6 +280,16 @@ impl<D: Disk> Volume<D> {
         &self.switch
     }
 
+    /// Another node was heard of: it is connected to at once.
+    pub(crate) fn knock(&self, node: NodeId) {
+        let mut others = self.config.nodes.iter().map(|n| n.node).filter(|n| *n != self.node);
+        if let Some(at) = others.position(|other| other == node)
+            && let Some(outgoing) = self.nodes.lock().expect("no panic while it is held").get(at)
+        {
+            outgoing.knock();
+        }
+    }
+
     pub(crate) fn holds(&self, island: IslandId) -> bool {
         self.engines.contains_key(&island)
     }
@@ -311,8 +321,7 @@ impl<D: Disk> Volume<D> {
             return self.statfs(engine, link, id);
         }
         if engine.is_halted() {
-            let reply = Reply { vector: Vec::new(), outcome: Outcome::Failed { errno: Errno::EIO } };
-            return atoll_dispatch::Net::reply(&*self.switch, island, link, id, reply, &[]);
+            return self.switch.gone(island, link);
         }
         engine.enter(Event::Request { link, id, request, data });
     }
