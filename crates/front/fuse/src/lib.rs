@@ -96,6 +96,8 @@ impl Mounted {
         // it has our number.
         if !self.session.has_ended() {
             self.mount.unmount();
+            // The mount ends when nobody uses it: nobody is to wait for what does not answer.
+            self.session.abandon_all();
         }
     }
 

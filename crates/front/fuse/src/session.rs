@@ -406,6 +406,11 @@ impl Session {
         true
     }
 
+    /// Ends every operation that waits for what does not answer.
+    pub(crate) fn abandon_all(&self) {
+        self.core.pending.abandon_all(&*self.core.files);
+    }
+
     /// Whether the kernel has closed the connection.
     pub(crate) fn has_ended(&self) -> bool {
         self.core.readers.lock().phase == Phase::Ended

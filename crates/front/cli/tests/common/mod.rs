@@ -151,6 +151,16 @@ impl Daemon {
         self.signal(rustix::process::Signal::INT);
     }
 
+    /// It is there and does nothing, as on a machine that hangs.
+    pub fn freeze(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// It goes on.
+    pub fn thaw(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
@@ -255,6 +265,35 @@ impl Cluster {
 
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].take().expect("it runs").kill();
+    }
+
+    pub fn freeze(&self, node: usize) {
+        self.nodes[node].as_ref().expect("it runs").freeze();
+    }
+
+    pub fn thaw(&self, node: usize) {
+        self.nodes[node].as_ref().expect("it runs").thaw();
+    }
+
+    /// Which node owns a directory of a mount.
+    pub fn owner(&self, dir: &Path) -> usize {
+        let told: serde_json::Value = serde_json::from_str(&good(["explain", text(dir), "--json"])).unwrap();
+        told["node"].as_u64().expect("every directory has an owner") as usize
+    }
+
+    /// Makes directories in a mount, each with a file, until every node owns one; by node.
+    pub fn dirs(&self, mount: &Mounted) -> Vec<PathBuf> {
+        let mut found = vec![None; self.nodes.len()];
+        for n in 0.. {
+            let dir = mount.path(&format!("dir{n}"));
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join("file"), b"content").unwrap();
+            found[self.owner(&dir)].get_or_insert(dir);
+            if let Some(all) = found.iter().cloned().collect() {
+                return all;
+            }
+        }
+        unreachable!("the last node owns something some time")
     }
 
     /// What a mount is made from, with all nodes named.

@@ -1,0 +1,359 @@
+//! Nodes that hang, halt, start again or stay away: how long callers wait, what they are told, and that
+//! nobody is kept from dying.
+
+mod common;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Cluster, Mounted, PATIENCE, can_mount, eventually, good, text};
+
+/// Time for a silent link to be given up, and for slow machines.
+const NOTICED: Duration = Duration::from_secs(7);
+
+/// How an operation failed, and how long it took.
+fn failing<T: std::fmt::Debug>(run: impl FnOnce() -> std::io::Result<T>) -> (i32, Duration) {
+    let since = Instant::now();
+    let error = run().expect_err("it must fail");
+    (error.raw_os_error().unwrap(), since.elapsed())
+}
+
+/// A node that is neither the root's owner nor the one that is asked first.
+fn victim(cluster: &Cluster, mount: &Mounted) -> usize {
+    let root = cluster.owner(&mount.0);
+    (1..cluster.nodes.len()).find(|node| *node != root).unwrap()
+}
+
+fn is_connected(mount: &Mounted, node: usize) -> bool {
+    let status: serde_json::Value =
+        serde_json::from_str(&good(["status", text(&mount.0), "--json"])).unwrap();
+    status["processes"][0]["mounts"][0]["nodes"][node]["up"] == true
+}
+
+/// This test program again, as a process that can be killed: one of the `#[ignore]`d tests below.
+fn child(test: &str, path: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("ATOLL_TEST_PATH", path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills all, because one that waits for a node may hold what the kernel makes another wait for.
+fn killed(mut children: Vec<Child>) -> Duration {
+    let since = Instant::now();
+    children.iter_mut().for_each(|child| child.kill().unwrap());
+    for child in &mut children {
+        while child.try_wait().unwrap().is_none() {
+            assert!(since.elapsed() < PATIENCE, "kill -9 does not end it");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "it ended before it was killed");
+    }
+    since.elapsed()
+}
+
+#[test]
+fn a_node_that_hangs_costs_its_callers_their_patience_once_and_others_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "soft=3");
+    let dirs = cluster.dirs(&mount);
+    let lost = victim(&cluster, &mount);
+    cluster.freeze(lost);
+    std::thread::scope(|scope| {
+        for path in ["file", "made"] {
+            let (path, errno) = (dirs[lost].join(path), libc::EIO);
+            scope.spawn(move || {
+                let (said, took) = failing(|| File::options().append(true).create(true).open(&path));
+                assert_eq!(said, errno, "{}", path.display());
+                assert!(took < Duration::from_secs(3) + NOTICED, "{took:?}");
+            });
+        }
+        for (_, dir) in dirs.iter().enumerate().filter(|(node, _)| *node != lost) {
+            scope.spawn(|| {
+                assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"content");
+                std::fs::write(dir.join("other"), b"x").unwrap();
+            });
+        }
+    });
+    eventually("the mount says that the node is away", || !is_connected(&mount, lost));
+    // It was waited for once: nobody waits again.
+    let (said, took) = failing(|| std::fs::read(dirs[lost].join("file")));
+    assert_eq!(said, libc::EIO);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    cluster.thaw(lost);
+    eventually("the node is back", || {
+        std::fs::read(dirs[lost].join("file")).is_ok_and(|bytes| bytes == b"content")
+    });
+    std::fs::write(dirs[lost].join("made"), b"x").unwrap();
+}
+
+#[test]
+#[ignore = "a process that another test starts, and kills"]
+fn reads_and_writes() {
+    let path = PathBuf::from(std::env::var_os("ATOLL_TEST_PATH").unwrap());
+    println!("ready");
+    loop {
+        let mut file = File::options().append(true).create(true).open(&path).unwrap();
+        file.write_all(b"x").unwrap();
+        std::fs::read(&path).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "a process that another test starts, and kills"]
+fn holds_a_lock_and_sleeps() {
+    let path = PathBuf::from(std::env::var_os("ATOLL_TEST_PATH").unwrap());
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(1000));
+}
+
+fn ready(child: &mut Child) {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with("ready")), "the child has failed");
+}
+
+#[test]
+fn whoever_waits_for_ever_for_a_node_that_hangs_can_be_killed() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "hard");
+    let dirs = cluster.dirs(&mount);
+    let lost = victim(&cluster, &mount);
+    let mut children: Vec<Child> =
+        (0..2).map(|n| child("reads_and_writes", &dirs[lost].join(format!("by{n}")))).collect();
+    let mut locking = child("holds_a_lock_and_sleeps", &dirs[lost].join("file"));
+    children.iter_mut().chain([&mut locking]).for_each(ready);
+    // Some are amid an operation when the node hangs, the other begins one afterwards.
+    cluster.freeze(lost);
+    std::thread::sleep(Duration::from_secs(1));
+    children.push(Command::new("ls").arg("-l").arg(&dirs[lost]).stdout(Stdio::null()).spawn().unwrap());
+    std::thread::sleep(Duration::from_secs(1));
+    let took = killed(children);
+    assert!(took < NOTICED, "{took:?}");
+    // The kernel takes its lock away when it ends, for which it needs the node.
+    let took = killed(vec![locking]);
+    assert!(took < NOTICED, "{took:?}");
+    let read = std::thread::scope(|scope| {
+        let read = scope.spawn(|| std::fs::read(dirs[lost].join("file")));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!read.is_finished(), "a hard mount waits");
+        cluster.thaw(lost);
+        read.join().unwrap()
+    });
+    assert_eq!(read.unwrap(), b"content");
+    let file = File::options().read(true).write(true).open(dirs[lost].join("file")).unwrap();
+    eventually("the lock of the process that was killed is free", || {
+        rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    });
+}
+
+#[test]
+fn a_node_that_is_started_again_is_hardly_missed_by_one_mount_or_two() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let mut mounts = vec![cluster.mount("one", "")];
+    let dirs = cluster.dirs(&mounts[0]);
+    let restarted = victim(&cluster, &mounts[0]);
+    for count in 1..=2 {
+        cluster.nodes[restarted].take().unwrap().stop();
+        cluster.start(restarted);
+        let since = Instant::now();
+        for mount in &mounts {
+            for dir in &dirs {
+                let dir = mount.path(text(dir.strip_prefix(&mounts[0].0).unwrap()));
+                assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"content");
+                std::fs::write(dir.join("file"), b"content").unwrap();
+                std::fs::create_dir(dir.join("below")).unwrap();
+                std::fs::remove_dir(dir.join("below")).unwrap();
+            }
+        }
+        let took = since.elapsed();
+        assert!(took < Duration::from_millis(1500), "{took:?} with {count} mounts");
+        if count == 1 {
+            mounts.push(cluster.mount("two", ""));
+        }
+    }
+}
+
+#[test]
+fn a_mount_that_ends_while_a_node_is_away_leaves_no_session_behind() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(2);
+    let (stays, goes) = (cluster.mount("stays", ""), cluster.mount("goes", ""));
+    cluster.nodes[1].take().unwrap().stop();
+    good(["umount", text(&goes.0)]);
+    cluster.start(1);
+    eventually("only the other mount is left", || {
+        let told: serde_json::Value =
+            serde_json::from_str(&good(["status", text(&stays.0), "--json"])).unwrap();
+        let all = told["processes"].as_array().unwrap().clone();
+        let islands: Vec<_> = all
+            .iter()
+            .filter(|p| !p["node"].is_null())
+            .map(|p| p["volumes"][0]["islands"][0]["mounts"].as_u64())
+            .collect();
+        islands == [Some(1), Some(1)]
+    });
+}
+
+#[test]
+fn what_needs_two_nodes_waits_for_both_and_has_no_effect_until_then() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let (soft, hard) = (cluster.mount("soft", "soft=3"), cluster.mount("hard", "hard"));
+    let dirs = cluster.dirs(&soft);
+    let away = victim(&cluster, &soft);
+    let there = (0..4).find(|node| *node != away).unwrap();
+    let name = dirs[away].file_name().unwrap().to_owned();
+    std::fs::remove_file(dirs[away].join("file")).unwrap();
+    // Rooms for directories that the node would own: the name tells, so they are tried out first.
+    let mut theirs = None;
+    for n in 0.. {
+        let dir = dirs[there].join(format!("below{n}"));
+        std::fs::create_dir(&dir).unwrap();
+        let is = cluster.owner(&dir) == away;
+        std::fs::remove_dir(&dir).unwrap();
+        if is {
+            theirs = Some(dir);
+            break;
+        }
+    }
+    let theirs = theirs.unwrap();
+    cluster.kill(away);
+    for (run, what) in [
+        (&(|| std::fs::create_dir(&theirs)) as &dyn Fn() -> std::io::Result<()>, "mkdir"),
+        (&|| std::fs::remove_dir(&dirs[away]), "rmdir"),
+    ] {
+        let (errno, took) = failing(run);
+        assert_eq!(errno, libc::EIO, "{what}");
+        assert!(took < Duration::from_secs(3) + NOTICED, "{what}: {took:?}");
+    }
+    let (_, took) = failing(|| std::fs::create_dir(&theirs));
+    assert!(took < Duration::from_secs(2), "it was waited for already: {took:?}");
+    let there = hard.path(text(theirs.strip_prefix(&soft.0).unwrap()));
+    std::thread::scope(|scope| {
+        let make = scope.spawn(|| std::fs::create_dir(&there));
+        let remove = scope.spawn(|| std::fs::remove_dir(hard.path(text(Path::new(&name)))));
+        std::thread::sleep(Duration::from_secs(4));
+        assert!(!make.is_finished() && !remove.is_finished(), "a hard mount waits");
+        cluster.start(away);
+        make.join().unwrap().unwrap();
+        remove.join().unwrap().unwrap();
+    });
+    assert!(theirs.is_dir() && !dirs[away].exists());
+}
+
+#[test]
+fn locks_of_a_mount_that_is_killed_are_free_when_its_lease_is_over() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::new(2);
+    let other = cluster.mount("other", "");
+    std::fs::write(other.path("file"), b"x").unwrap();
+    let point = cluster.scratch.dir("mnt");
+    let source = cluster.source();
+    let mut mount = common::Daemon::start(["mount", "--foreground", &source, text(&point)], "stop");
+    let held = File::open(point.join("file")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let wanted = File::open(other.path("file")).unwrap();
+    let lock = || rustix::fs::flock(&wanted, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
+    assert!(!lock());
+    mount.kill();
+    let since = Instant::now();
+    eventually("the lock is free", lock);
+    assert!(since.elapsed() < Duration::from_secs(18), "{:?}", since.elapsed());
+}
+
+/// What a disk does that has lost most of a snapshot: it gives an error.
+fn damage(state: &Path) {
+    File::options().write(true).open(state).unwrap().set_len(4096).unwrap();
+}
+
+#[test]
+fn a_daemon_with_an_island_that_has_halted_ends_soon_although_somebody_waits() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = common::Scratch::new();
+    let (data, point) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = common::Daemon::up(&data, &point, 1);
+    for n in 0..2000 {
+        std::fs::write(point.join(format!("a-rather-long-name-{n}")), b"").unwrap();
+    }
+    daemon.stop();
+    let mut daemon = common::Daemon::up(&data, &point, 1);
+    damage(&data.join("islands/main/0/state.redb"));
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| std::fs::read(point.join("a-rather-long-name-1000")));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!read.is_finished(), "it waits for a restart");
+        let since = Instant::now();
+        daemon.interrupt();
+        assert!(!daemon.wait(), "it says that not all went well");
+        assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+        read.join().unwrap().expect_err("nobody could know what was in it");
+    });
+}
+
+#[test]
+fn what_waits_at_an_island_that_halts_is_told_and_the_daemon_stops_in_order() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(2);
+    let mount = cluster.mount("mnt", "soft=3");
+    let dirs = cluster.dirs(&mount);
+    let lost = 1 - cluster.owner(&mount.0);
+    // More than a node reads when it starts: the rest is damaged while it runs.
+    for n in 0..2000 {
+        std::fs::write(dirs[lost].join(format!("a-rather-long-name-{n}")), b"").unwrap();
+    }
+    drop(mount);
+    cluster.nodes[lost].take().unwrap().stop();
+    cluster.start(lost);
+    let mount = cluster.mount("again", "soft=3");
+    damage(&cluster.data(lost).join(format!("islands/home/{lost}/state.redb")));
+    let dir = mount.path(text(dirs[lost].strip_prefix(cluster.scratch.path("mnt")).unwrap()));
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let path = dir.join(format!("a-rather-long-name-{}", n * 250));
+            scope.spawn(move || {
+                let (errno, took) = failing(|| std::fs::read(&path));
+                assert_eq!(errno, libc::EIO);
+                assert!(took < Duration::from_secs(5), "{took:?}");
+            });
+        }
+    });
+    let (errno, took) = failing(|| std::fs::read(dir.join("file")));
+    assert!(errno == libc::EIO && took < Duration::from_secs(1), "{took:?}");
+    let other = mount.path(text(dirs[1 - lost].strip_prefix(cluster.scratch.path("mnt")).unwrap()));
+    assert_eq!(std::fs::read(other.join("file")).unwrap(), b"content");
+    // Somebody waits still when it is told to stop.
+    let mut daemon = cluster.nodes[lost].take().unwrap();
+    let since = Instant::now();
+    daemon.interrupt();
+    assert!(!daemon.wait(), "it says that not all went well");
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+}
