@@ -62,7 +62,7 @@ fn check(frame: &Frame, greeted: bool) {
         Kind::Peer => same::<PeerMessage>(frame),
         Kind::Control => same::<Control>(frame),
         Kind::ControlReply => same::<ControlReply>(frame),
-        // They say all by being there.
+        // Their content means nothing.
         Kind::Alive | Kind::Gone => {}
     }
 }

@@ -179,8 +179,10 @@ impl Peerless {
         let until = Instant::now() + ANSWER;
         let mut buf = [0; 65_536];
         loop {
-            if let Some(frame) = self.reader.next_frame().expect("a node sends frames") {
-                return Some(frame);
+            match self.reader.next_frame().expect("a node sends frames") {
+                Some(frame) if frame.kind == Kind::Alive => continue,
+                Some(frame) => return Some(frame),
+                None => {}
             }
             match self.socket.read(&mut buf) {
                 Ok(0) => return None,

@@ -5,6 +5,7 @@
 //! and starts the request again. Nothing here waits, reads a file or looks at a clock.
 
 pub mod cache;
+mod journal;
 pub mod key;
 pub mod pending;
 pub mod state;

@@ -5,7 +5,6 @@
 use atoll_core::map::{IdMap, IdSet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
@@ -14,6 +13,7 @@ use atoll_posix::locks::Locks;
 use atoll_proto::{Change, Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
 
 use crate::cache::{Cached, Names};
+use crate::journal::Journal;
 use crate::key::{RowKey, SUMS_PER_CHUNK, cookie_of};
 use crate::pending::{Pending, ToLay};
 
@@ -103,14 +103,12 @@ pub struct State {
     txn_ids: BTreeSet<TxnId>,
     sessions: Cached<SessionId, Session>,
     session_ids: BTreeSet<SessionId>,
-    outbox: BTreeMap<Stamp, JournalEntry>,
-    outbox_dirty: BTreeSet<Stamp>,
+    outbox: Journal,
     delivered: BTreeMap<IslandId, Stamp>,
     delivered_dirty: BTreeSet<IslandId>,
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
-    inbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
-    inbox_dirty: BTreeSet<(IslandId, Stamp)>,
+    inboxes: BTreeMap<IslandId, Journal>,
     survived: BTreeMap<u32, Stamp>,
     survived_dirty: BTreeSet<u32>,
     /// Bodies that may differ from their checksums.
@@ -253,13 +251,12 @@ impl State {
 
     /// What `island` may not have of this island's journal, in order.
     pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
-        let behind = (Bound::Excluded(self.delivered(island)), Bound::Unbounded);
-        self.outbox.range(behind).map(|(stamp, entry)| (*stamp, entry))
+        self.outbox.after(self.delivered(island))
     }
 
     /// The first entry that is kept of this island's journal.
     pub fn first_posted(&self) -> Option<Stamp> {
-        self.outbox.first_key_value().map(|(stamp, _)| *stamp)
+        self.outbox.first()
     }
 
     /// How far `island` has applied and synced this island's journal.
@@ -269,8 +266,7 @@ impl State {
 
     /// What this island has applied of `island`'s journal and `island` may lose yet, in order.
     pub fn inbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
-        let all = (island, Stamp(0))..=(island, Stamp(u64::MAX));
-        self.inbox.range(all).map(|((_, stamp), entry)| (*stamp, entry))
+        self.inboxes.get(&island).into_iter().flat_map(|journal| journal.after(Stamp(0)))
     }
 
     /// Whether a record of this island with this stamp is gone: it was given in an earlier incarnation,
@@ -371,8 +367,7 @@ impl State {
                 });
             }
             Change::Posted { stamp, entry } => {
-                self.outbox_dirty.insert(*stamp);
-                self.outbox.insert(*stamp, entry.clone());
+                self.outbox.push(*stamp, entry.clone());
             }
             Change::Delivered { island, upto } => {
                 let known = self.delivered.entry(*island).or_default();
@@ -380,9 +375,7 @@ impl State {
                 self.delivered_dirty.insert(*island);
             }
             Change::Unposted { upto } => {
-                let rest = self.outbox.split_off(&Stamp(upto.0.saturating_add(1)));
-                let gone = std::mem::replace(&mut self.outbox, rest);
-                self.outbox_dirty.extend(gone.into_keys());
+                self.outbox.drop_upto(*upto);
             }
             Change::Clock { island, stamp } => {
                 if self.clocks.raise(*island, *stamp) {
@@ -393,15 +386,10 @@ impl State {
                 self.meta.mint_limit = self.meta.mint_limit.max(*limit);
             }
             Change::Received { island, stamp, entry } => {
-                self.inbox_dirty.insert((*island, *stamp));
-                self.inbox.insert((*island, *stamp), entry.clone());
+                self.inboxes.entry(*island).or_default().push(*stamp, entry.clone());
             }
             Change::Unreceived { island, upto } => {
-                let gone: Vec<_> = self.inbox(*island).map(|(s, _)| s).take_while(|s| s <= upto).collect();
-                for stamp in gone {
-                    self.inbox.remove(&(*island, stamp));
-                    self.inbox_dirty.insert((*island, stamp));
-                }
+                self.inboxes.entry(*island).or_default().drop_upto(*upto);
             }
             Change::Incarnation { incarnation } => {
                 self.survived.insert(self.meta.incarnation, self.meta.stamp);
@@ -510,17 +498,15 @@ impl State {
             let names = self.names.get_mut(dir).expect("a dirty directory is in memory");
             names.freeze(|cookie, name, v| put(&mut rows, &RowKey::Entry(*dir, cookie, name.clone()), v));
         }
-        for key in std::mem::take(&mut self.outbox_dirty) {
-            put(&mut rows, &RowKey::Outbox(key), self.outbox.get(&key));
-        }
+        self.outbox.freeze(|stamp, entry| put(&mut rows, &RowKey::Outbox(stamp), entry));
         for island in std::mem::take(&mut self.delivered_dirty) {
             put(&mut rows, &RowKey::Delivered(island), self.delivered.get(&island));
         }
         for island in std::mem::take(&mut self.clocks_dirty) {
             put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
         }
-        for key in std::mem::take(&mut self.inbox_dirty) {
-            put(&mut rows, &RowKey::Inbox(key.0, key.1), self.inbox.get(&key));
+        for (island, journal) in &mut self.inboxes {
+            journal.freeze(|stamp, entry| put(&mut rows, &RowKey::Inbox(*island, stamp), entry));
         }
         for incarnation in std::mem::take(&mut self.survived_dirty) {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
@@ -637,7 +623,7 @@ impl State {
                 self.sessions.load(*session, Some(Session::from_slice(bytes)?));
             }
             RowKey::Outbox(stamp) => {
-                self.outbox.insert(*stamp, JournalEntry::from_slice(bytes)?);
+                self.outbox.open(*stamp, JournalEntry::from_slice(bytes)?);
             }
             RowKey::Delivered(island) => {
                 self.delivered.insert(*island, Stamp::from_slice(bytes)?);
@@ -646,7 +632,7 @@ impl State {
                 self.clocks.raise(*island, Stamp::from_slice(bytes)?);
             }
             RowKey::Inbox(island, stamp) => {
-                self.inbox.insert((*island, *stamp), JournalEntry::from_slice(bytes)?);
+                self.inboxes.entry(*island).or_default().open(*stamp, JournalEntry::from_slice(bytes)?);
             }
             RowKey::Survived(incarnation) => {
                 self.survived.insert(*incarnation, Stamp::from_slice(bytes)?);
