@@ -277,3 +277,25 @@ fn explain_names_the_plain_file_and_it_has_the_bytes() {
         eventually("the plain file is laid", || std::fs::read(&plain).is_ok_and(|b| b == b"plain bytes"));
     });
 }
+
+#[test]
+fn an_attribute_that_the_native_disk_does_not_take_stops_no_other_plain_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 1);
+    std::fs::create_dir(mnt.join("d")).unwrap();
+    std::fs::write(mnt.join("d/large"), b"x").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(mnt.join("d/large"), "user.large", &[b'a'; 20_000], flags).unwrap();
+    std::fs::write(mnt.join("d/other"), b"other").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    std::fs::set_permissions(mnt.join("d"), mode).unwrap();
+    daemon.stop();
+    let plain = data.join("islands/main/0/tree/d");
+    assert_eq!(std::fs::read(plain.join("other")).unwrap(), b"other");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&plain.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o711);
+}

@@ -128,11 +128,27 @@ impl<D: Disk> View<D> {
         }
         for (name, value) in rows.iter().filter(|(name, _)| self.carries(want.kind, name)) {
             if !there.iter().any(|(n, v)| n == name && v == value) {
-                keep(self.disk.set_xattr(path, name, Some(value)))?;
+                keep(self.set_xattr(path, name, value))?;
                 acls |= name.starts_with(b"system.");
                 *changed = true;
             }
         }
         Ok(acls)
+    }
+
+    /// Sets an extended attribute. Some native file systems call what is too large for one object a full
+    /// disk, at which everybody else would have to stop.
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
+        use rustix::io::Errno;
+        /// With so much left the disk is not full.
+        const ROOM_BYTES: u64 = 16 << 20;
+        let done = self.disk.set_xattr(path, name, Some(value));
+        match &done {
+            Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
+                let room = self.disk.space().is_ok_and(|space| space.bytes_available > ROOM_BYTES);
+                if room { Err(Errno::TOOBIG.into()) } else { done }
+            }
+            _ => done,
+        }
     }
 }
