@@ -32,6 +32,9 @@ const CROWDED_WAIT: Duration = Duration::from_millis(100);
 /// How often it looks.
 const CROWDED_LOOK: Duration = Duration::from_millis(1);
 
+/// The laying thread's niceness.
+const LAYING_NICE: i32 = 10;
+
 /// How a node runs its part of a volume.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
@@ -226,6 +229,8 @@ impl<D: Disk> Volume<D> {
         };
         let volume = Arc::downgrade(self);
         let lay = move || {
+            // Nobody waits for it: who serves comes first. Without it, it is only less polite.
+            let _ = rustix::process::setpriority_process(None, LAYING_NICE);
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
                 let far_behind = volume.lay();
                 drop(volume);

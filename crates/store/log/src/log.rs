@@ -165,8 +165,9 @@ impl<D: Disk> Log<D> {
             return Ok(None);
         }
         self.writing = true;
-        let bytes = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.empty));
+        let mut bytes = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.empty));
         let mut parts = std::mem::take(&mut self.parts);
+        self.fill_page(&mut bytes, &parts);
         if self.spare == Spare::Ready
             && let Some(part) = parts.iter_mut().find(|part| part.source == Source::Fresh)
         {
@@ -174,6 +175,18 @@ impl<D: Disk> Log<D> {
             self.spare = Spare::Missing;
         }
         Ok(Some(Batch { place: Arc::clone(&self.place), bytes, parts, last: self.last }))
+    }
+
+    /// Adds zeros up to the end of a page that the batch begins: a whole page is written without being
+    /// read first, however long ago the segment was prepared. What follows finds it in memory.
+    fn fill_page(&self, bytes: &mut Vec<u8>, parts: &[Part<D::File>]) {
+        let Some(part) = parts.last() else { return };
+        let (from, to) = (part.offset, self.tail_at);
+        let page_end = to.next_multiple_of(PAGE_BYTES).min(self.config.segment_bytes);
+        let begins_it = from.is_multiple_of(PAGE_BYTES) || from / PAGE_BYTES < to / PAGE_BYTES;
+        if begins_it && to < page_end {
+            bytes.resize(bytes.len() + (page_end - to) as usize, 0);
+        }
     }
 
     /// Tells that a batch was written: how far. Its failure stops the log.
@@ -276,5 +289,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
+/// Bytes of a page of the native file system's cache.
+const PAGE_BYTES: u64 = 4096;
 /// Memory that an empty buffer keeps.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;

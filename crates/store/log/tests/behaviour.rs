@@ -150,6 +150,30 @@ fn appending_makes_no_system_call_and_a_batch_is_one_write() {
 }
 
 #[test]
+fn a_page_is_begun_with_a_whole_write() {
+    const PAGE: u64 = 4096;
+    let config = Config { segment_bytes: 4 * PAGE, ..CONFIG };
+    let mut log = Log::create(sim(), b"log", config, IDENTITY, START).unwrap();
+    let mut written = Vec::new();
+    let mut write = |log: &mut Log<SimDisk>, payload: &[u8]| {
+        let before = log.tail_room();
+        log.append(1, 1, &[payload]).unwrap();
+        let batch = log.take_batch().unwrap().unwrap();
+        let end = config.segment_bytes - log.tail_room();
+        let from = config.segment_bytes - before;
+        written.push((from, end, from + batch.bytes() as u64));
+        log.written(batch.perform()).unwrap();
+    };
+    for payload in [1900, 100, 1900, 900, 1900].map(|n| vec![7; n]) {
+        write(&mut log, &payload);
+    }
+    for (from, end, stop) in written {
+        let begins = from % PAGE == 0 || from / PAGE < end / PAGE;
+        assert_eq!(stop, if begins { end.next_multiple_of(PAGE) } else { end }, "from {from} to {end}");
+    }
+}
+
+#[test]
 fn records_go_on_being_appended_while_a_batch_and_a_sync_are_under_way() {
     let disk = sim();
     let mut log = create(&disk);
