@@ -99,6 +99,10 @@ impl Clock for WallClock {
         let wall = Time::from_nanos(since.as_nanos() as u64);
         Now { wall, ms: self.0.elapsed().as_millis() as u64 }
     }
+
+    fn pass(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 impl<D: Disk> Enter for Engine<D> {

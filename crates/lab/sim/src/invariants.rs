@@ -17,6 +17,7 @@ pub fn invariants(world: &mut World) -> Result<(), Failure> {
     // Carried bytes are put in place a moment later.
     world.run_for(1_000_000)?;
     world.checkpoint_all()?;
+    world.audit_all()?;
     let all: Vec<Rows> =
         (0..world.nodes.len()).map(|island| Rows::read(world, island)).collect::<Result<_, _>>()?;
     let check = Check { world, all: &all, broken: Vec::new() };

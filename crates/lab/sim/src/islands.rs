@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use atoll_core::{IslandId, VolumeId};
 use atoll_disk::sim::Fault;
-use atoll_dispatch::{Clock, Engine, Setup};
+use atoll_dispatch::{Clock, Engine, Laying, Setup};
 use atoll_island::Event;
+use atoll_view::{Conflict, Why};
 
 use crate::net::{End, Out, Port, ToIsland, conn_of};
 use crate::world::{Happening, TICK_US, Thread, World};
+
+/// How often an island lays its tree when it keeps house.
+const LAYS_PERCENT: u64 = 10;
 
 impl World {
     pub(crate) fn start_island(&mut self, island: usize, life: u64) {
@@ -52,8 +56,18 @@ impl World {
                 if let Some((ino, what)) = damaged {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
+                let engine = Arc::new(engine);
                 self.nodes[island].made = true;
-                self.nodes[island].engine = Some(engine);
+                self.nodes[island].engine = Some(Arc::clone(&engine));
+                if self.config.lays {
+                    match Laying::open(engine, true, true) {
+                        Ok(laying) => self.nodes[island].laying = Some(laying),
+                        Err(error) => {
+                            self.laying_failed(island, &error);
+                            return self.after_effects(island);
+                        }
+                    }
+                }
                 self.tick_island(island, life);
                 for conn in 0..self.conns.len() {
                     let c = &self.conns[conn];
@@ -74,9 +88,41 @@ impl World {
         let node = &self.nodes[island];
         let Some(engine) = node.engine.as_ref().filter(|_| node.life == life) else { return };
         engine.housekeep();
+        if self.config.lays && self.rng.percent(LAYS_PERCENT) {
+            self.lay(island);
+        }
         self.after_effects(island);
         let pause = TICK_US + self.rng.below(100);
         self.schedule(pause, Happening::Tick { island, life });
+    }
+
+    fn lay(&mut self, island: usize) {
+        let Some(laying) = &mut self.nodes[island].laying else { return };
+        match laying.round() {
+            Ok(report) => self.judge_laid(island, &report.conflicts, false),
+            Err(error) => self.laying_failed(island, &error),
+        }
+    }
+
+    /// Nobody changes the plain trees by hand, so nothing may look as if somebody did; and at rest nothing
+    /// may stand in the way. Before, an island may have two directories for one name: of the older one it
+    /// has not heard yet that it is gone.
+    pub(crate) fn judge_laid(&mut self, island: usize, conflicts: &[Conflict], at_rest: bool) {
+        let bad = |c: &&Conflict| match c.why {
+            Why::ChangedByHand => true,
+            Why::Device | Why::Refused(_) => false,
+            _ => at_rest,
+        };
+        if let Some(conflict) = conflicts.iter().find(bad) {
+            self.fail(format!("island {island}: laying meets {conflict:?}"));
+        }
+    }
+
+    fn laying_failed(&mut self, island: usize, error: &std::io::Error) {
+        // A disk that has died is seen to after this, as after any other effect.
+        if !self.nodes[island].disk.is_dead() {
+            self.fail(format!("island {island} cannot lay its tree: {error}"));
+        }
     }
 
     /// A thread of the island takes a message off a link.
@@ -191,6 +237,7 @@ impl World {
         // First the disk: what the old life does while it is taken apart must not reach it.
         node.disk = node.disk.revive(fault);
         node.boot += u128::from(matches!(fault, Fault::PowerCut { .. }));
+        node.laying = None;
         node.engine = None;
         node.threads.clear();
         node.going = false;

@@ -408,7 +408,9 @@ impl Island {
             InBody::Reading { ino } => self.leave(ino, Use::Shared),
             InBody::Changing { ino } => {
                 // The record is committed: bytes that do not get in place are a broken disk, and
-                // whoever performs effects stops the island for it.
+                // whoever performs effects stops the island for it. If the view has laid the file
+                // meanwhile, it has yet to see them.
+                self.state.view_again(&[ino], &[]);
                 self.leave(ino, Use::Exclusive);
             }
             InBody::Syncing { ino, call } => {

@@ -80,6 +80,11 @@ impl<W> Gates<W> {
         who
     }
 
+    /// Somebody is inside who changes it.
+    pub(crate) fn is_exclusive(&self, ino: Ino) -> bool {
+        self.gates.get(&ino).is_some_and(|gate| gate.writer)
+    }
+
     /// How many wait.
     pub(crate) fn waiting(&self, ino: Ino) -> usize {
         self.gates.get(&ino).map_or(0, |gate| gate.waiting.len())

@@ -357,6 +357,11 @@ impl Island {
         &mut self.state
     }
 
+    /// The bytes of a file are being changed, ahead of the record that says so or behind it.
+    pub fn is_body_changing(&self, ino: Ino) -> bool {
+        self.gates.is_exclusive(ino)
+    }
+
     /// What it lets in.
     pub const fn phase(&self) -> Phase {
         self.phase

@@ -1,14 +1,15 @@
 //! The engine: one island's machine and log behind one lock, and the way of an event through them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use atoll_body::Bodies;
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId};
 use atoll_disk::Disk;
-use atoll_island::{Counters, Effect, Event, Island, LinkId, Now, Phase};
+use atoll_island::{Counters, Effect, Event, Island, LinkId, Now, Phase, Ticket};
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
@@ -35,6 +36,8 @@ pub trait Net: Send + Sync + 'static {
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Now;
+    /// Lets so much time pass, on a thread that can wait.
+    fn pass(&self, time: Duration);
 }
 
 /// The island has stopped serving after an error of its disk; only a restart tells what is there.
@@ -57,13 +60,36 @@ pub struct Engine<D: Disk> {
     pub(crate) net: Arc<dyn Net>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) behind: Behind,
-    /// What is not for the threads that bring requests: checkpoints.
+    /// What is not for the threads that bring requests: checkpoints,
     pub(crate) background: Mutex<VecDeque<Effect>>,
+    /// and bodies that go, which takes a disk long.
+    pub(crate) drops: Mutex<VecDeque<(Ticket, Ino)>>,
+    /// Counts what callers wait for the disk for.
+    pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
     /// Rows that the next checkpoint would write, as of the last event.
     rows_dirty: AtomicUsize,
     /// Files that were reported.
     pub(crate) damaged: Mutex<IdSet<Ino>>,
+}
+
+/// Bodies or names that may wait before callers have to share the disk with them.
+pub(crate) const COURTESY_MAX: usize = 1 << 12;
+/// Bodies that are removed before callers are looked at.
+const DROPS_MIN: usize = 4;
+
+/// Lets callers go first at the disk: removing one file can take it a millisecond.
+#[derive(Debug, Default)]
+pub(crate) struct Courtesy {
+    seen: u64,
+}
+
+impl Courtesy {
+    /// Callers have used the disk since the last look.
+    pub(crate) fn is_due<D: Disk>(&mut self, engine: &Engine<D>) -> bool {
+        let seen = std::mem::replace(&mut self.seen, engine.disk_uses.load(Ordering::Relaxed));
+        seen != self.seen
+    }
 }
 
 /// Effects to be performed: messages first, because somebody waits for them, then what may take long.
@@ -129,7 +155,9 @@ impl<D: Disk> Engine<D> {
             net,
             clock,
             behind: Behind::default(),
-            background: Mutex::new(VecDeque::new()),
+            background: Mutex::default(),
+            drops: Mutex::default(),
+            disk_uses: AtomicU64::new(0),
             halted: AtomicBool::new(false),
             rows_dirty: AtomicUsize::new(0),
             damaged: Mutex::default(),
@@ -325,6 +353,7 @@ impl<D: Disk> Engine<D> {
         if let Err(error) = self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
             return self.halt(&error.to_string());
         }
+        self.drop_bodies();
         self.tick();
         loop {
             let next = self.background.lock().expect("no panic while it is held").pop_front();
@@ -338,6 +367,22 @@ impl<D: Disk> Engine<D> {
             let prepared = preparation.perform();
             // Without a spare on a full disk: tried again at the next tick.
             let _ = self.lock().log.prepared(prepared);
+        }
+    }
+
+    /// Removes bodies that have gone: all, or a few while callers need the disk and few wait.
+    fn drop_bodies(&self) {
+        let mut courtesy = Courtesy::default();
+        for done in 0.. {
+            let mut drops = self.drops.lock().expect("no panic while it is held");
+            if done >= DROPS_MIN && drops.len() < COURTESY_MAX && courtesy.is_due(self) {
+                break;
+            }
+            let Some((ticket, ino)) = drops.pop_front() else { break };
+            drop(drops);
+            if let Some(event) = self.drop_body(ticket, ino) {
+                self.enter(event);
+            }
         }
     }
 

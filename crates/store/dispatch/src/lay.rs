@@ -1,8 +1,10 @@
 //! Has the view follow the log: takes what has changed, makes it as safe as the view needs it, and
 //! lays it out. Runs on a thread of its own; nothing waits for it.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use atoll_core::{Decode, Ino, IslandId, Name};
 use atoll_disk::Disk;
@@ -11,7 +13,7 @@ use atoll_snapshot::SnapshotError;
 use atoll_state::{Miss, RowKey, ToLay};
 use atoll_view::{Conflict, Finding, Options, Report, Source, Subject, View, Why};
 
-use crate::engine::Engine;
+use crate::engine::{COURTESY_MAX, Courtesy, Engine};
 
 /// Milliseconds between two times that what was laid is made to survive a power cut.
 const SETTLE_MS: u64 = 10_000;
@@ -19,6 +21,8 @@ const SETTLE_MS: u64 = 10_000;
 /// Ids and names that are laid, and not yet safe, at most, before they are made so: they are kept until
 /// then.
 const LAID_MAX: usize = 1 << 15;
+/// How long the disk is left to callers that use it, before each native object that comes or goes.
+const REST: Duration = Duration::from_millis(5);
 /// Ids or names that are laid at once when more wait than memory may hold.
 const PAGE_ROWS: usize = 1 << 12;
 
@@ -27,6 +31,8 @@ pub struct Laying<D: Disk> {
     engine: Arc<Engine<D>>,
     view: View<D>,
     settled_ms: u64,
+    /// Somebody waits for it.
+    in_haste: bool,
 }
 
 impl<D: Disk> std::fmt::Debug for Laying<D> {
@@ -43,7 +49,7 @@ impl<D: Disk> Laying<D> {
         if view.index_was_lost() {
             view.lay_all(&crate::whole::WholeState(&engine))?;
         }
-        Ok(Self { engine, view, settled_ms: 0 })
+        Ok(Self { engine, view, settled_ms: 0, in_haste: false })
     }
 
     /// The island.
@@ -57,7 +63,7 @@ impl<D: Disk> Laying<D> {
             Subject::Id(ino) => (*ino, None),
             Subject::Name(dir, name) => (*dir, Some(name)),
         };
-        let names = dir_names(&CommittedState(&self.engine), ino).ok().flatten();
+        let names = dir_names(&CommittedState::new(&self.engine), ino).ok().flatten();
         let shown = |names: &[Name]| names.iter().map(|n| format!("/{n}")).collect();
         match (names, last) {
             (Some(names), None) if names.is_empty() => "/".to_owned(),
@@ -95,7 +101,9 @@ impl<D: Disk> Laying<D> {
         // A name must not outlive its record, nor be laid before the bytes behind it are there.
         self.engine.sync_upto(upto).map_err(io::Error::other)?;
         self.engine.settle_bodies().map_err(io::Error::other)?;
-        self.view.lay(inos, names, &CommittedState(&self.engine))
+        let source = CommittedState::new(&self.engine);
+        source.courteous.set(!self.in_haste && inos.len() + names.len() < COURTESY_MAX);
+        self.view.lay(inos, names, &source)
     }
 
     /// More waits than one round lays.
@@ -168,6 +176,7 @@ impl<D: Disk> Laying<D> {
     /// Lays until nothing waits, and settles: before the island stops.
     pub fn drain(&mut self) -> io::Result<Report> {
         let mut last = Report::default();
+        self.in_haste = true;
         while !self.engine.is_halted() && !self.is_drained() {
             last = self.round()?;
         }
@@ -197,18 +206,27 @@ fn dir_names(source: &dyn Source, ino: Ino) -> io::Result<Option<Vec<Name>>> {
 }
 
 /// The state as the view reads it, row by row, without bringing rows into memory.
-pub(crate) struct CommittedState<'a, D: Disk>(pub(crate) &'a Engine<D>);
+pub(crate) struct CommittedState<'a, D: Disk> {
+    engine: &'a Engine<D>,
+    courteous: Cell<bool>,
+    courtesy: Cell<Courtesy>,
+}
 
-impl<D: Disk> CommittedState<'_, D> {
+impl<'a, D: Disk> CommittedState<'a, D> {
+    pub(crate) fn new(engine: &'a Engine<D>) -> Self {
+        Self { engine, courteous: Cell::default(), courtesy: Cell::default() }
+    }
+
     fn row<T: Decode + Clone>(
         &self,
         key: RowKey,
         look: impl FnOnce(&atoll_state::State) -> Result<Option<T>, Miss>,
     ) -> io::Result<Option<T>> {
-        if let Ok(row) = self.0.with_island(|island| look(island.state())) {
+        if let Ok(row) = self.engine.with_island(|island| look(island.state())) {
             return Ok(row);
         }
-        let bytes = self.0.snapshot().get(&key.to_bytes()).map_err(|e: SnapshotError| io::Error::other(e))?;
+        let bytes =
+            self.engine.snapshot().get(&key.to_bytes()).map_err(|e: SnapshotError| io::Error::other(e))?;
         bytes.map(|b| T::from_slice(&b)).transpose().map_err(io::Error::other)
     }
 }
@@ -223,7 +241,7 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
-        let cookie = self.0.with_island(|island| island.state().cookie(name.as_bytes()));
+        let cookie = self.engine.with_island(|island| island.state().cookie(name.as_bytes()));
         self.row(RowKey::Entry(dir, cookie, name.clone()), |state| Ok(state.entry(dir, name)?.cloned()))
     }
 
@@ -232,10 +250,22 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn lays(&self, ino: Ino) {
-        self.0.with_island(|island| island.state_mut().view_takes(ino));
+        self.engine.with_island(|island| island.state_mut().view_takes(ino));
     }
 
     fn waits(&self, ino: Ino) -> bool {
-        self.0.with_island(|island| island.state().view_waits_for(ino))
+        self.engine.with_island(|island| island.state().view_waits_for(ino))
+    }
+
+    fn in_flux(&self, ino: Ino) -> bool {
+        self.engine.with_island(|island| island.state().view_waits_for(ino) || island.is_body_changing(ino))
+    }
+
+    fn rest(&self) {
+        let mut courtesy = self.courtesy.take();
+        if self.courteous.get() && courtesy.is_due(self.engine) {
+            self.engine.clock.pass(REST);
+        }
+        self.courtesy.set(courtesy);
     }
 }

@@ -10,6 +10,7 @@ use atoll_posix::{Errno, Whence};
 use atoll_proto::{Outcome, Reply};
 use atoll_state::{Frozen, Load, Loaded, RowKey};
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 
 use crate::engine::Engine;
 
@@ -46,7 +47,10 @@ impl<D: Disk> Engine<D> {
     pub(crate) fn perform(&self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Append(..) => unreachable!("taken out under the lock"),
-            Effect::Sync => self.sync(),
+            Effect::Sync => {
+                self.disk_uses.fetch_add(1, Ordering::Relaxed);
+                self.sync()
+            }
             Effect::Reply { link, id, reply, data } => {
                 self.net.reply(self.id, link, id, reply, &data);
                 None
@@ -66,7 +70,16 @@ impl<D: Disk> Engine<D> {
                     None
                 }
             },
-            Effect::Body(ticket, op) => self.body(ticket, op),
+            Effect::Body(ticket, BodyOp::Drop { ino }) => {
+                self.drops.lock().expect("no panic while it is held").push_back((ticket, ino));
+                None
+            }
+            Effect::Body(ticket, op) => {
+                if !matches!(op, BodyOp::Write { old: None, .. }) {
+                    self.disk_uses.fetch_add(1, Ordering::Relaxed);
+                }
+                self.body(ticket, op)
+            }
             Effect::Checkpoint { .. } => {
                 self.background.lock().expect("no panic while it is held").push_back(effect);
                 None
@@ -142,13 +155,14 @@ impl<D: Disk> Engine<D> {
                 let done = self.settled(ino).and_then(|bodies| bodies.zero(ino, offset, len, size));
                 return self.decided(ticket, done);
             }
-            BodyOp::Drop { ino } => {
-                self.behind.discard(ino);
-                return self.decided(ticket, self.bodies.drop_body(ino));
-            }
             other => self.ask(other),
         };
         Some(Event::BodyDone(ticket, result.map_err(|e| self.fault(&e))))
+    }
+
+    pub(crate) fn drop_body(&self, ticket: Ticket, ino: Ino) -> Option<Event> {
+        self.behind.discard(ino);
+        self.decided(ticket, self.bodies.drop_body(ino))
     }
 
     /// The bodies, with everything that waits for this one in place.

@@ -50,19 +50,19 @@ impl<D: Disk> WholeState<'_, D> {
 
 impl<D: Disk> Source for WholeState<'_, D> {
     fn inode(&self, ino: Ino) -> io::Result<Option<Inode>> {
-        CommittedState(self.0).inode(ino)
+        CommittedState::new(self.0).inode(ino)
     }
 
     fn dir(&self, ino: Ino) -> io::Result<Option<Dir>> {
-        CommittedState(self.0).dir(ino)
+        CommittedState::new(self.0).dir(ino)
     }
 
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
-        CommittedState(self.0).entry(dir, name)
+        CommittedState::new(self.0).entry(dir, name)
     }
 
     fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
-        CommittedState(self.0).xattrs(ino)
+        CommittedState::new(self.0).xattrs(ino)
     }
 }
 

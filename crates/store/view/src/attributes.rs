@@ -33,7 +33,7 @@ fn native(time: Time) -> (i64, u32) {
 
 /// Extended attributes that the state manages; others, such as a security label that the host gives,
 /// are not Atoll's.
-fn is_managed(name: &[u8]) -> bool {
+pub(crate) fn is_managed(name: &[u8]) -> bool {
     let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"system.posix_acl_"];
     name == atoll_posix::xattr::CAPABILITY || prefixes.iter().any(|p| name.starts_with(p))
 }

@@ -1,13 +1,15 @@
 //! Comparing the plain tree and the bodies with the whole state. Changes nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::io;
 
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Ino, Name};
 use atoll_disk::{Disk, FileKind, Stat};
 use atoll_posix::Kind;
 use atoll_proto::{Dir, Xattrs};
 
+use crate::attributes::is_managed;
 use crate::files::{native_kind, time_of};
 use crate::lay::name_path;
 use crate::{TREE, View, Whole};
@@ -73,7 +75,7 @@ impl<D: Disk> View<D> {
         for (ino, row) in &dirs.rows {
             self.audit_dir(*ino, row, &dirs, whole, &mut findings)?;
         }
-        let mut known = HashSet::new();
+        let mut known = IdSet::default();
         for ino in whole.inodes() {
             let ino = ino?;
             known.insert(ino);
@@ -112,7 +114,7 @@ impl<D: Disk> View<D> {
         let mtime = row.owned.as_ref().map(|owned| owned.mtime);
         let want = Common { kind: Kind::Directory, mode: fixed.mode, owner: (fixed.uid, fixed.gid), mtime };
         self.audit_common(ino, &path, &stat, want, xattrs.as_ref(), findings)?;
-        let mut expected: HashSet<Vec<u8>> = HashSet::new();
+        let mut expected: BTreeSet<Vec<u8>> = BTreeSet::new();
         for name in dirs.below.get(&ino).into_iter().flatten() {
             expected.insert(name.as_bytes().to_vec());
         }
@@ -146,7 +148,7 @@ impl<D: Disk> View<D> {
         let path = self.bodies.path(ino);
         let Some(stat) = self.look(&path)? else {
             // Without a name, an empty one never got a native object.
-            if attr.nlink > 0 || attr.size > 0 {
+            if attr.nlink > 0 || (attr.kind == Kind::Regular && attr.size > 0) {
                 findings.push(Finding::BodyMissing { ino });
             }
             return Ok(());
@@ -191,7 +193,9 @@ impl<D: Disk> View<D> {
         differs("mtime", want.mtime.is_some_and(|mtime| mtime != time_of(stat.mtime)));
         // What a daemon that is not root needs on a file changes its ACL.
         let compared = |name: &[u8]| {
-            self.carries(want.kind, name) && (self.options.root || !name.starts_with(b"system."))
+            is_managed(name)
+                && self.carries(want.kind, name)
+                && (self.options.root || !name.starts_with(b"system."))
         };
         let rows = xattrs.map(|x| &x.0[..]).unwrap_or_default();
         let mut rows: Vec<(Vec<u8>, Vec<u8>)> =
@@ -203,7 +207,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    fn audit_bodies(&self, known: &HashSet<Ino>, findings: &mut Vec<Finding>) -> io::Result<()> {
+    fn audit_bodies(&self, known: &IdSet<Ino>, findings: &mut Vec<Finding>) -> io::Result<()> {
         let prefix = self.bodies.prefix();
         for (folder, kind) in self.disk.list(prefix)? {
             let folder = crate::join(prefix, &folder);
@@ -232,14 +236,14 @@ struct Common {
 
 /// All directories of the state, and where it says that they are.
 struct Skeleton {
-    rows: HashMap<Ino, Dir>,
-    below: HashMap<Ino, Vec<Name>>,
+    rows: IdMap<Ino, Dir>,
+    below: IdMap<Ino, Vec<Name>>,
 }
 
 impl Skeleton {
     fn read(whole: &dyn Whole, findings: &mut Vec<Finding>) -> io::Result<Self> {
-        let mut rows = HashMap::new();
-        let mut below: HashMap<Ino, Vec<Name>> = HashMap::new();
+        let mut rows = IdMap::default();
+        let mut below: IdMap<Ino, Vec<Name>> = IdMap::default();
         for ino in whole.dirs() {
             let ino = ino?;
             let Some(row) = whole.dir(ino)? else { continue };

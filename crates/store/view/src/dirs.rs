@@ -1,8 +1,8 @@
 //! Directories of the skeleton: where they are, making, moving and removing them.
 
-use std::collections::{HashMap, HashSet};
 use std::io;
 
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Ino, Name};
 use atoll_disk::{Disk, FileKind};
 
@@ -57,7 +57,7 @@ impl<D: Disk> View<D> {
     pub(crate) fn locate(&mut self, ino: Ino) -> io::Result<Option<At>> {
         // From the top down, so that each step needs the one above only, however deep it is.
         let mut chain = vec![ino];
-        let mut seen = HashSet::from([ino]);
+        let mut seen = IdSet::from_iter([ino]);
         while let Some(&last) = chain.last()
             && last != Ino::ROOT
             && !self.at.contains_key(&last)
@@ -218,11 +218,11 @@ impl<D: Disk> View<D> {
         &mut self,
         mut moves: Vec<Move>,
         source: &dyn Source,
-        touched: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
         // Placed from the top down, removed from the bottom up: ids grow downwards as a rule.
-        let mut depths = HashMap::new();
+        let mut depths = IdMap::default();
         for m in &moves {
             let depth = match m {
                 Move::To { ino, .. } => depth(*ino, source, &mut depths)?,
@@ -232,7 +232,7 @@ impl<D: Disk> View<D> {
         }
         moves.sort_by_key(|m| depths[&m.ino()]);
         while !moves.is_empty() {
-            let pending: HashSet<Ino> = moves.iter().map(Move::ino).collect();
+            let pending: IdSet<Ino> = moves.iter().map(Move::ino).collect();
             let mut left = Vec::new();
             let before = moves.len();
             for m in moves {
@@ -265,7 +265,7 @@ impl<D: Disk> View<D> {
     fn unblock(
         &mut self,
         moves: &mut Vec<Move>,
-        touched: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
         for m in &*moves {
@@ -285,7 +285,7 @@ impl<D: Disk> View<D> {
         &mut self,
         m: &Move,
         why: Why,
-        touched: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
         match m {
@@ -328,7 +328,7 @@ impl<D: Disk> View<D> {
         Ok(false)
     }
 
-    fn detach(&mut self, ino: Ino, touched: &mut HashSet<Ino>) -> io::Result<()> {
+    fn detach(&mut self, ino: Ino, touched: &mut IdSet<Ino>) -> io::Result<()> {
         let from = self.locate(ino)?;
         let Some(path) = self.path(ino)? else { return Ok(()) };
         self.disk.rename(&path, &limbo_path(ino), false)?;
@@ -336,7 +336,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    fn moved_to(&mut self, ino: Ino, from: Option<At>, to: At, touched: &mut HashSet<Ino>) {
+    fn moved_to(&mut self, ino: Ino, from: Option<At>, to: At, touched: &mut IdSet<Ino>) {
         for at in [from.as_ref(), Some(&to)] {
             if let Some(At::Tree { parent, .. }) = at {
                 touched.insert(*parent);
@@ -352,9 +352,9 @@ impl<D: Disk> View<D> {
         ino: Ino,
         parent: Ino,
         name: &Name,
-        pending: &HashSet<Ino>,
+        pending: &IdSet<Ino>,
         source: &dyn Source,
-        touched: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
     ) -> io::Result<Tried> {
         let (Some(from), Some(from_path)) = (self.locate(ino)?, self.path(ino)?) else {
             return Ok(Tried::Conflict(Why::NoParent));
@@ -387,9 +387,9 @@ impl<D: Disk> View<D> {
         parent: Ino,
         name: &Name,
         path: &[u8],
-        pending: &HashSet<Ino>,
+        pending: &IdSet<Ino>,
         source: &dyn Source,
-        touched: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
     ) -> io::Result<Tried> {
         let Some(holder) = self.look(path)? else { return Ok(Tried::Blocked) };
         match self.index.ours(holder.ino)? {
@@ -422,7 +422,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    fn try_remove(&mut self, ino: Ino, touched: &mut HashSet<Ino>) -> io::Result<Tried> {
+    fn try_remove(&mut self, ino: Ino, touched: &mut IdSet<Ino>) -> io::Result<Tried> {
         let at = self.locate(ino)?;
         if let Some(path) = self.path(ino)? {
             match self.disk.rmdir(&path) {
@@ -441,8 +441,8 @@ impl<D: Disk> View<D> {
 }
 
 /// How deep the state has a directory. `known` keeps the answers.
-fn depth(ino: Ino, source: &dyn Source, known: &mut HashMap<Ino, usize>) -> io::Result<usize> {
-    let (mut chain, mut seen) = (Vec::new(), HashSet::new());
+fn depth(ino: Ino, source: &dyn Source, known: &mut IdMap<Ino, usize>) -> io::Result<usize> {
+    let (mut chain, mut seen) = (Vec::new(), IdSet::default());
     let mut at = ino;
     let mut depth = loop {
         if let Some(depth) = known.get(&at) {

@@ -1,9 +1,9 @@
 //! Names of files: native objects for ids, links to them, removals.
 
-use std::collections::HashSet;
 use std::io;
 
 use atoll_body::Born;
+use atoll_core::map::IdSet;
 use atoll_core::{Ino, Name, Time};
 use atoll_disk::{Disk, FileKind, Stat};
 use atoll_posix::Kind;
@@ -151,8 +151,8 @@ impl<D: Disk> View<D> {
         dir: Ino,
         name: &Name,
         is_dir: bool,
-        touched: &mut HashSet<Ino>,
-        restat: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
+        restat: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
         let Some(above) = self.path(dir)? else { return Ok(()) };
@@ -180,8 +180,8 @@ impl<D: Disk> View<D> {
         dir: Ino,
         name: &Name,
         (ino, native): (Ino, u64),
-        touched: &mut HashSet<Ino>,
-        restat: &mut HashSet<Ino>,
+        touched: &mut IdSet<Ino>,
+        restat: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
         let subject = || Subject::Name(dir, name.clone());

@@ -4,7 +4,7 @@
 //! What is set is durable after [`Index::save`]. What is forgotten is gone at once for this process,
 //! and durably only with [`Index::settle`], when its names are durably gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use atoll_core::{Decode, Encode, Ino, Name, Time, wire_struct};
@@ -62,8 +62,8 @@ type Key = [u8; 9];
 
 pub(crate) struct Index {
     snapshot: Snapshot,
-    set: HashMap<Key, Vec<u8>>,
-    gone: HashSet<Key>,
+    set: BTreeMap<Key, Vec<u8>>,
+    gone: BTreeSet<Key>,
 }
 
 fn key(tag: u8, n: u64) -> Key {
@@ -79,7 +79,7 @@ fn damaged(what: &str) -> io::Error {
 impl Index {
     pub(crate) fn open<D: Disk>(disk: &D, cache_bytes: usize) -> Result<Self, SnapshotError> {
         let snapshot = Snapshot::open(disk, INDEX, cache_bytes)?;
-        Ok(Self { snapshot, set: HashMap::new(), gone: HashSet::new() })
+        Ok(Self { snapshot, set: BTreeMap::new(), gone: BTreeSet::new() })
     }
 
     fn get<T: Decode>(&self, key: &Key) -> io::Result<Option<T>> {
@@ -193,7 +193,7 @@ impl Index {
 
     /// All ids of files and directories in it.
     pub(crate) fn all(&self) -> io::Result<Vec<Ino>> {
-        let mut all = HashSet::new();
+        let mut all = BTreeSet::new();
         for tag in [b'd', b'f'] {
             let mut from = key(tag, 0).to_vec();
             loop {

@@ -1,9 +1,10 @@
 //! Laying a set of ids and names: the order in which everything happens.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::io;
 
-use atoll_core::{Ino, Name};
+use atoll_core::map::{IdMap, IdSet};
+use atoll_core::{Ino, Name, Time};
 use atoll_disk::{Disk, FileKind};
 use atoll_posix::Kind;
 
@@ -15,19 +16,19 @@ use crate::{Report, Source, Subject, View, Whole, Why, is_absent, is_fatal, join
 /// What one laying works on.
 #[derive(Default)]
 struct Work {
-    files: HashMap<Ino, Prepared>,
+    files: IdMap<Ino, Prepared>,
     /// Names that are to be links: directory, name, id.
     links: Vec<(Ino, Name, Ino)>,
     /// Names that are to be none; true if the state has a directory there.
     removals: Vec<(Ino, Name, bool)>,
     /// Directories whose rows changed.
-    dirs: HashSet<Ino>,
+    dirs: IdSet<Ino>,
     /// Ids that are gone.
     gone: Vec<Ino>,
     /// Directories whose native times laying has changed.
-    touched: HashSet<Ino>,
+    touched: IdSet<Ino>,
     /// Files whose native change time laying has changed.
-    restat: HashSet<Ino>,
+    restat: IdSet<Ino>,
     report: Report,
 }
 
@@ -52,6 +53,7 @@ impl<D: Disk> View<D> {
         self.index.save()?;
         for (dir, name, is_dir) in std::mem::take(&mut work.removals) {
             let Work { touched, restat, report, .. } = &mut work;
+            source.rest();
             let done = self.remove_name(dir, &name, is_dir, touched, restat, report);
             refused(done, Subject::Name(dir, name), report)?;
         }
@@ -83,7 +85,7 @@ impl<D: Disk> View<D> {
         let files = whole.inodes().collect::<io::Result<Vec<Ino>>>()?;
         report.add(self.lay(&files, &[], whole)?);
         for dir in &dirs {
-            let mut names: HashSet<Name> = HashSet::new();
+            let mut names: BTreeSet<Name> = BTreeSet::new();
             for name in whole.names(*dir) {
                 names.insert(name?.0);
             }
@@ -110,7 +112,7 @@ impl<D: Disk> View<D> {
         source: &dyn Source,
         work: &mut Work,
     ) -> io::Result<()> {
-        let mut files = HashSet::new();
+        let mut files = IdSet::default();
         for &ino in inos {
             if source.dir(ino)?.is_some() || self.index.dir(ino)?.is_some() {
                 work.dirs.insert(ino);
@@ -118,8 +120,8 @@ impl<D: Disk> View<D> {
                 files.insert(ino);
             }
         }
-        let mut wanted = HashSet::new();
-        for (dir, name) in names.iter().collect::<HashSet<_>>() {
+        let mut wanted = IdSet::default();
+        for (dir, name) in names.iter().collect::<BTreeSet<_>>() {
             match self.wanted(*dir, name, source)? {
                 Wanted::File(ino) => {
                     source.lays(ino);
@@ -134,6 +136,7 @@ impl<D: Disk> View<D> {
         for ino in files.union(&wanted) {
             match source.inode(*ino)? {
                 Some(row) => {
+                    source.rest();
                     if let Some(file) = self.prepare(*ino, row, wanted.contains(ino), &mut work.report)? {
                         work.files.insert(*ino, file);
                     }
@@ -176,6 +179,7 @@ impl<D: Disk> View<D> {
             // What went while this is being laid may have names that are not taken away yet: while they
             // are there, its object must be known as ours.
             if !source.waits(ino) {
+                source.rest();
                 self.remove_object(ino)?;
             }
         }
@@ -198,6 +202,7 @@ impl<D: Disk> View<D> {
             && self.settled_once
             && mark.state_ctime == attr.ctime
             && mark.differs(&file.stat)
+            && !source.in_flux(file.ino)
         {
             report.conflict(Subject::Id(file.ino), Why::ChangedByHand);
         }
@@ -216,7 +221,9 @@ impl<D: Disk> View<D> {
         let refusal = self.lay_attributes(&path, &file.stat, want)?;
         let stat = self.disk.stat(&path)?;
         let older = self.index.file(file.ino)?.map(|mark| mark.older).unwrap_or_default();
-        let now = FileMark::of(&stat, attr.ctime, may_have_xattrs);
+        // What is on its way is no change by hand: it is laid again, and then known.
+        let state_ctime = if source.in_flux(file.ino) { Time::default() } else { attr.ctime };
+        let now = FileMark::of(&stat, state_ctime, may_have_xattrs);
         self.index.set_file(file.ino, &FileMark { older, ..now })?;
         refusal.map_or(Ok(()), Err)
     }

@@ -25,11 +25,11 @@ pub mod plain;
 mod report;
 mod source;
 
-use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use atoll_body::Bodies;
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Ino, IslandId, Time};
 use atoll_disk::{Disk, DiskFile, OpenHow, Stat};
 use atoll_snapshot::SnapshotError;
@@ -78,16 +78,16 @@ pub struct View<D: Disk> {
     options: Options,
     index: Index,
     /// Where directories are, found out or done by this process.
-    at: HashMap<Ino, At>,
-    paths: HashMap<Ino, Vec<u8>>,
+    at: IdMap<Ino, At>,
+    paths: IdMap<Ino, Vec<u8>>,
     /// Directories that the index has with more places than one.
-    moved: HashSet<Ino>,
+    moved: IdSet<Ino>,
     /// Files that the index has with more native objects than one.
-    remade: HashSet<Ino>,
+    remade: IdSet<Ino>,
     /// Directories that could not go yet, and how often that was tried: again with the next laying.
-    again: HashMap<Ino, u32>,
+    again: IdMap<Ino, u32>,
     /// The same before this laying.
-    tried_before: HashMap<Ino, u32>,
+    tried_before: IdMap<Ino, u32>,
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
@@ -138,12 +138,12 @@ impl<D: Disk> View<D> {
             options,
             index,
             origin: here,
-            at: HashMap::new(),
-            paths: HashMap::new(),
-            moved: HashSet::new(),
-            remade: HashSet::new(),
-            again: HashMap::new(),
-            tried_before: HashMap::new(),
+            at: IdMap::default(),
+            paths: IdMap::default(),
+            moved: IdSet::default(),
+            remade: IdSet::default(),
+            again: IdMap::default(),
+            tried_before: IdMap::default(),
             settled_once: false,
             index_was_lost,
         };

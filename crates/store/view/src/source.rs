@@ -22,6 +22,13 @@ pub trait Source {
     fn waits(&self, _ino: Ino) -> bool {
         false
     }
+    /// Bytes that the state tells of may not be in this file yet, or others are already: how it looks
+    /// natively says nothing.
+    fn in_flux(&self, _ino: Ino) -> bool {
+        false
+    }
+    /// Called before each native object that comes or goes: may wait while others need the disk.
+    fn rest(&self) {}
 }
 
 /// All of the state.

@@ -127,6 +127,24 @@ fn bytes_and_attributes_changed_by_hand_are_noticed() {
 }
 
 #[test]
+fn bytes_that_come_into_place_while_a_file_is_laid_are_no_change_by_hand() {
+    let (mut w, a) = (world(), name(b"a"));
+    let ino = w.file(Ino::ROOT, &a);
+    // Laid ahead of its bytes, and then with them.
+    w.model.in_flux.insert(ino);
+    w.lay();
+    w.disk.open(b"tree/a", OpenHow::Write).unwrap().write_at(b"late", 0).unwrap();
+    w.model.in_flux.clear();
+    w.model.inos.insert(ino);
+    assert_eq!(w.lay().conflicts, []);
+    // Laid while bytes come ahead of their record.
+    w.disk.open(b"tree/a", OpenHow::Write).unwrap().write_at(b"soon", 0).unwrap();
+    w.model.in_flux.insert(ino);
+    w.model.inos.insert(ino);
+    assert_eq!(w.lay().conflicts, []);
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let mut w = world();
     let (file, dir) = (w.file(Ino::ROOT, &name(b"f")), w.model.mkdir(Ino::ROOT, &name(b"d")).unwrap());

@@ -52,6 +52,8 @@ pub struct Model {
     pub inos: HashSet<Ino>,
     pub names: HashSet<(Ino, Name)>,
     pub dropped: HashSet<Ino>,
+    /// Files whose bytes are on their way.
+    pub in_flux: HashSet<Ino>,
     next: u64,
     clock: i64,
 }
@@ -68,6 +70,9 @@ impl Source for Model {
     }
     fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
         Ok(self.xattrs.get(&ino).cloned())
+    }
+    fn in_flux(&self, ino: Ino) -> bool {
+        self.in_flux.contains(&ino)
     }
 }
 
@@ -93,6 +98,7 @@ impl Default for Model {
             xattrs: BTreeMap::new(),
             inos: HashSet::new(),
             names: HashSet::new(),
+            in_flux: HashSet::new(),
             dropped: HashSet::new(),
             next: 16,
             clock: 1_000_000_000,
