@@ -96,6 +96,9 @@ impl Default for Config {
     }
 }
 
+/// Readers while requests are slow, if so many are allowed.
+const SLOW_READERS: usize = 2;
+
 /// The readers of a mount: how many wait for requests, and how far the mount has come.
 #[derive(Debug)]
 pub(crate) struct Readers {
@@ -148,7 +151,11 @@ impl Readers {
 
     /// To be called by a reader that is about to be busy for long.
     pub(crate) fn keep_one_reading(core: &Arc<Core>) {
-        if core.readers.idle.load(SeqCst) == 0 {
+        let readers = &core.readers;
+        if readers.idle.load(SeqCst) == 0 {
+            // Where one request is slow the next one will be: waking a thread for each would cost more
+            // than having two read.
+            readers.wanted.fetch_max(SLOW_READERS.min(readers.most), SeqCst);
             Self::add(core);
         }
     }
