@@ -90,6 +90,20 @@ impl Behind {
         self.place(bodies, &mut shard, ino)
     }
 
+    /// Reads bytes that wait, if all of them came with one write: who reads what was just written costs
+    /// no native call.
+    pub(crate) fn read(&self, ino: Ino, offset: u64, len: u32) -> Option<Bytes> {
+        if self.bytes.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let end = offset + u64::from(len);
+        let shard = self.shard(ino);
+        let touches = |w: &&Write| w.offset < end && offset < w.offset + w.data.len() as u64;
+        let last = shard.waiting.get(&ino)?.iter().rev().find(touches)?;
+        let from = usize::try_from(offset.checked_sub(last.offset)?).ok()?;
+        (from + len as usize <= last.data.len()).then(|| last.data.slice(from..from + len as usize))
+    }
+
     /// Forgets what waits for a body that goes.
     pub(crate) fn discard(&self, ino: Ino) {
         let mut shard = self.shard(ino);
@@ -134,5 +148,50 @@ impl Behind {
     fn count_out(&self, writes: &[Write]) {
         let bytes = writes.iter().map(|w| w.data.len() as u64 + OVERHEAD_BYTES).sum();
         self.bytes.fetch_sub(bytes, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use atoll_disk::sim::SimDisk;
+
+    use super::*;
+
+    const INO: Ino = Ino(77);
+
+    fn world() -> (Arc<SimDisk>, Bodies<SimDisk>, Behind) {
+        let disk = Arc::new(SimDisk::new(1));
+        let bodies = Bodies::open(Arc::clone(&disk), b"bodies", atoll_body::Options::default()).unwrap();
+        (disk, bodies, Behind::default())
+    }
+
+    fn put(behind: &Behind, bodies: &Bodies<SimDisk>, offset: u64, bytes: &'static [u8]) {
+        let write = (INO, offset, Bytes::from_static(bytes), offset, None);
+        behind.put(bodies, 0, write).unwrap();
+    }
+
+    #[test]
+    fn what_was_just_written_is_read_without_its_body() {
+        let (_, bodies, behind) = world();
+        put(&behind, &bodies, 0, b"0123456789");
+        put(&behind, &bodies, 4, b"abcd");
+        assert_eq!(behind.read(INO, 5, 3).unwrap(), &b"bcd"[..], "the later write has it");
+        assert_eq!(behind.read(INO, 0, 4).unwrap(), &b"0123"[..]);
+        assert!(bodies.file(INO).unwrap().is_none(), "a native file was made for it");
+    }
+
+    #[test]
+    fn bytes_of_several_writes_or_of_none_are_left_to_the_body() {
+        let (_, bodies, behind) = world();
+        put(&behind, &bodies, 0, b"0123456789");
+        put(&behind, &bodies, 4, b"abcd");
+        for (offset, len) in [(0, 5), (3, 2), (7, 2), (0, 10), (8, 3), (10, 1), (100, 1)] {
+            assert_eq!(behind.read(INO, offset, len), None, "{len} bytes at {offset}");
+        }
+        assert_eq!(behind.read(Ino(78), 0, 1), None);
+        behind.settle(&bodies, INO).unwrap();
+        assert_eq!(behind.read(INO, 0, 4), None, "it has them now");
     }
 }
