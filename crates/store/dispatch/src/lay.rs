@@ -23,6 +23,8 @@ const SETTLE_MS: u64 = 10_000;
 const LAID_MAX: usize = 1 << 15;
 /// How long the disk is left to callers that use it, before each native object that comes or goes.
 const REST: Duration = Duration::from_millis(5);
+/// How often in one round, so that the trees stay about a second behind.
+const RESTS_MAX: u32 = 100;
 /// Ids or names that are laid at once when more wait than memory may hold.
 const PAGE_ROWS: usize = 1 << 12;
 
@@ -102,7 +104,9 @@ impl<D: Disk> Laying<D> {
         self.engine.sync_upto(upto).map_err(io::Error::other)?;
         self.engine.settle_bodies().map_err(io::Error::other)?;
         let source = CommittedState::new(&self.engine);
-        source.courteous.set(!self.in_haste && inos.len() + names.len() < COURTESY_MAX);
+        if !self.in_haste && inos.len() + names.len() < COURTESY_MAX {
+            source.rests_left.set(RESTS_MAX);
+        }
         self.view.lay(inos, names, &source)
     }
 
@@ -208,13 +212,13 @@ fn dir_names(source: &dyn Source, ino: Ino) -> io::Result<Option<Vec<Name>>> {
 /// The state as the view reads it, row by row, without bringing rows into memory.
 pub(crate) struct CommittedState<'a, D: Disk> {
     engine: &'a Engine<D>,
-    courteous: Cell<bool>,
+    rests_left: Cell<u32>,
     courtesy: Cell<Courtesy>,
 }
 
 impl<'a, D: Disk> CommittedState<'a, D> {
     pub(crate) fn new(engine: &'a Engine<D>) -> Self {
-        Self { engine, courteous: Cell::default(), courtesy: Cell::default() }
+        Self { engine, rests_left: Cell::default(), courtesy: Cell::default() }
     }
 
     fn row<T: Decode + Clone>(
@@ -263,7 +267,8 @@ impl<D: Disk> Source for CommittedState<'_, D> {
 
     fn rest(&self) {
         let mut courtesy = self.courtesy.take();
-        if self.courteous.get() && courtesy.is_due(self.engine) {
+        if self.rests_left.get() > 0 && courtesy.is_due(self.engine) {
+            self.rests_left.set(self.rests_left.get() - 1);
             self.engine.clock.pass(REST);
         }
         self.courtesy.set(courtesy);
