@@ -357,6 +357,11 @@ impl Island {
         &mut self.state
     }
 
+    /// A checkpoint is being made, or waits for work on bodies.
+    pub const fn is_making_checkpoint(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
     /// The bytes of a file are being changed, ahead of the record that says so or behind it.
     pub fn is_body_changing(&self, ino: Ino) -> bool {
         self.gates.is_exclusive(ino)

@@ -73,10 +73,12 @@ pub struct Engine<D: Disk> {
     pub(crate) damaged: Mutex<IdSet<Ino>>,
 }
 
-/// Bodies or names that may wait before callers have to share the disk with them.
+/// Ids and names that may wait before callers have to share the disk with laying them.
 pub(crate) const COURTESY_MAX: usize = 1 << 12;
-/// Bodies that are removed before callers are looked at.
-const DROPS_MIN: usize = 4;
+/// Bodies that go and wait for the background thread; beyond, whoever brings more removes them.
+pub(crate) const DROPS_MAX: usize = 1 << 10;
+/// Milliseconds after which the rest waits for the next time: the house is kept by the same thread.
+const DROPS_MS: u64 = 20;
 
 /// Lets callers go first at the disk: removing one file can take it a millisecond.
 #[derive(Debug, Default)]
@@ -370,16 +372,14 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Removes bodies that have gone: all, or a few while callers need the disk and few wait.
+    /// Removes bodies that have gone, for a while; all of them if a checkpoint waits for that.
     fn drop_bodies(&self) {
-        let mut courtesy = Courtesy::default();
-        for done in 0.. {
-            let mut drops = self.drops.lock().expect("no panic while it is held");
-            if done >= DROPS_MIN && drops.len() < COURTESY_MAX && courtesy.is_due(self) {
-                break;
-            }
-            let Some((ticket, ino)) = drops.pop_front() else { break };
-            drop(drops);
+        let now = self.clock.now().ms;
+        let awaited = self.with_island(|island| island.is_making_checkpoint());
+        let until = if awaited { u64::MAX } else { now + DROPS_MS };
+        while self.clock.now().ms < until {
+            let next = self.drops.lock().expect("no panic while it is held").pop_front();
+            let Some((ticket, ino)) = next else { break };
             if let Some(event) = self.drop_body(ticket, ino) {
                 self.enter(event);
             }

@@ -12,7 +12,7 @@ use atoll_state::{Frozen, Load, Loaded, RowKey};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
-use crate::engine::Engine;
+use crate::engine::{DROPS_MAX, Engine};
 
 thread_local! {
     /// Bytes of the read under way: kept, so that a read allocates nothing.
@@ -71,8 +71,15 @@ impl<D: Disk> Engine<D> {
                 }
             },
             Effect::Body(ticket, BodyOp::Drop { ino }) => {
-                self.drops.lock().expect("no panic while it is held").push_back((ticket, ino));
-                None
+                let mut drops = self.drops.lock().expect("no panic while it is held");
+                if drops.len() < DROPS_MAX {
+                    drops.push_back((ticket, ino));
+                    return None;
+                }
+                // More go than the background thread can remove: a checkpoint waits for them all.
+                drop(drops);
+                slow();
+                self.drop_body(ticket, ino)
             }
             Effect::Body(ticket, op) => {
                 if !matches!(op, BodyOp::Write { old: None, .. }) {
