@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// For how long the kernel may keep what nobody else can change. It is recalled before that.
-const KEEP_SECS: u64 = 6;
+pub(crate) const KEEP_SECS: u64 = 6;
 
 /// What INIT settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

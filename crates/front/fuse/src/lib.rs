@@ -19,6 +19,7 @@ mod pending;
 mod recall;
 mod request;
 mod session;
+mod sweep;
 
 pub use counters::Count;
 pub use mount::{MountError, MountOptions, is_dead};

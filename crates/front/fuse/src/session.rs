@@ -346,14 +346,7 @@ impl Session {
         let (device, nodes, gate) =
             (Arc::new(Device::new(fd)), Arc::new(Nodes::default()), Arc::new(Gate::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
-        let recall = Recall {
-            nodes: Arc::clone(&nodes),
-            device: Arc::clone(&device),
-            gate: Arc::clone(&gate),
-            agreed: Arc::clone(&agreed),
-            one: Mutex::new(()),
-        };
-        files.set_watcher(Arc::new(recall));
+        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &gate, &agreed)));
         let core = Arc::new(Core {
             files,
             device,

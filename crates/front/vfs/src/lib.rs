@@ -56,8 +56,9 @@ pub trait Files: Send + Sync + 'static {
 
 /// A frontend's side of caching.
 pub trait Watcher: Send + Sync + 'static {
-    /// Everything that was kept is void. Returns when nothing kept can be used any more; runs on a
-    /// thread of its own, never inside an operation.
+    /// Everything that was kept is void. Returns when nothing kept can be used any more, and soon: it
+    /// never waits for operations under way, which may wait for its end. Runs on a thread of its own,
+    /// never inside an operation.
     fn recall(&self);
 
     /// Whether the frontend still knows this id (a file may be open although it has no name).

@@ -1,7 +1,7 @@
 //! The client: one lock around the routing machine, completions outside it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,8 @@ pub trait Sink: Send + Sync + 'static {
 
 /// Who keeps answers, and must be told when they are void.
 pub trait Watcher: Send + Sync + 'static {
-    /// Everything that was kept is void. Returns when it can no longer be used.
+    /// Everything that was kept is void. Returns when it can no longer be used, and soon: operations
+    /// under way may wait for an island that is attached to only then.
     fn recall(&self);
     /// Whether this id is still known.
     fn knows(&self, ino: Ino) -> bool;
@@ -60,8 +61,8 @@ pub struct Client {
     start: Instant,
     /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
     keep_until_ms: AtomicU64,
-    /// A recall for which there was no thread.
-    recall_due: AtomicBool,
+    /// Recalls for which there was no thread.
+    recalls_due: AtomicU32,
     stopping: AtomicBool,
     me: Weak<Self>,
 }
@@ -82,7 +83,7 @@ impl Client {
             watcher: OnceLock::new(),
             start: Instant::now(),
             keep_until_ms: AtomicU64::new(0),
-            recall_due: AtomicBool::new(false),
+            recalls_due: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             me: Weak::clone(me),
         });
@@ -90,7 +91,7 @@ impl Client {
         let tick = move || {
             while let Some(client) = ticking.upgrade().filter(|c| !c.stopping.load(Ordering::Acquire)) {
                 client.with(|route, now, out| route.tick(now, out));
-                if client.recall_due.swap(false, Ordering::AcqRel) {
+                for _ in 0..client.recalls_due.swap(0, Ordering::AcqRel) {
                     client.recall();
                 }
                 drop(client);
@@ -239,7 +240,7 @@ impl Client {
         };
         if std::thread::Builder::new().name("atoll-recall".into()).spawn(recall).is_err() {
             // Until it is done nothing is kept, and no session is taken up again.
-            self.recall_due.store(true, Ordering::Release);
+            self.recalls_due.fetch_add(1, Ordering::AcqRel);
         }
     }
 

@@ -1,11 +1,11 @@
 //! A client: the product's routing machine with a token for each call. Keeps no names or bytes of
-//! its own; what it is told to drop is dropped at once.
+//! its own, but knows until when it could use what it might have kept.
 
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Answer, Errno};
-use atoll_route::{Route, RouteOut, Sent};
+use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
 /// How an operation ended, with the bytes beside its answer.
 pub type Done = Result<(Answer, Vec<u8>), Errno>;
@@ -18,11 +18,13 @@ pub(crate) struct Client {
     done: BTreeMap<u64, Done>,
     /// Files without a name of which an island has told that this mount may have them open.
     pub(crate) orphans: Vec<Ino>,
+    /// Until then an answer that it was told may be used; 0: it has dropped all.
+    pub(crate) kept_until_ms: u64,
 }
 
 impl Client {
     pub(crate) const fn new(route: Route<u64>) -> Self {
-        Self { route, next_token: 0, done: BTreeMap::new(), orphans: Vec::new() }
+        Self { route, next_token: 0, done: BTreeMap::new(), orphans: Vec::new(), kept_until_ms: 0 }
     }
 
     pub(crate) const fn token(&mut self) -> u64 {
@@ -34,14 +36,23 @@ impl Client {
         self.done.remove(&token)
     }
 
-    /// Takes in what the machine put out; what is to be sent is handed back. `data` came beside the
-    /// reply that caused it.
-    pub(crate) fn perform(&mut self, mut out: RouteOut<u64>, data: &[u8]) -> Vec<(IslandId, Sent)> {
+    /// Takes in what the machine put out; what is to be sent is handed back, and whether what is kept
+    /// must go, which is done here if it takes no time. `data` came beside the reply that caused it.
+    pub(crate) fn perform(
+        &mut self,
+        now_ms: u64,
+        mut out: RouteOut<u64>,
+        data: &[u8],
+        drops_at_once: bool,
+    ) -> (Vec<(IslandId, Sent)>, bool) {
         let mut send = Vec::new();
         loop {
             send.extend(out.send.drain(..).map(|sent| (sent.island, sent)));
             self.orphans.append(&mut out.orphans);
             for finished in out.finished.drain(..) {
+                if self.route.may_keep(now_ms) {
+                    self.kept_until_ms = now_ms + KEEP_MS;
+                }
                 let result = finished.result.map(|answer| {
                     let bytes = match (&answer, finished.data) {
                         (Answer::Data, Some(bytes)) => bytes.to_vec(),
@@ -52,9 +63,11 @@ impl Client {
                 });
                 self.done.insert(finished.token, result);
             }
-            if !std::mem::take(&mut out.recall) {
-                return send;
+            let recall = std::mem::take(&mut out.recall);
+            if !recall || !drops_at_once {
+                return (send, recall);
             }
+            self.kept_until_ms = 0;
             self.route.recalled(&mut out);
         }
     }

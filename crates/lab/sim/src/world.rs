@@ -52,13 +52,16 @@ pub struct Config {
     pub rows_max: usize,
     /// Plain trees are laid.
     pub lays: bool,
+    /// How long a client takes to drop what it keeps, in microseconds; 0: no time.
+    pub recall_us: u64,
 }
 
 impl Config {
     /// A world of `islands` with one client.
     pub const fn new(seed: u64, islands: u16) -> Self {
         let lays = seed.is_multiple_of(LAYS_EACH);
-        Self { seed, islands, clients: 1, mounts: false, delay_us_max: 2_000, rows_max: 64, lays }
+        let (delay_us_max, rows_max, recall_us) = (2_000, 64, 0);
+        Self { seed, islands, clients: 1, mounts: false, delay_us_max, rows_max, lays, recall_us }
     }
 }
 
@@ -163,6 +166,10 @@ pub(crate) enum Happening {
         caller: Caller,
         op: Box<Op>,
         data: Bytes,
+    },
+    /// A client has dropped what it kept.
+    Recalled {
+        client: usize,
     },
 }
 
@@ -339,6 +346,11 @@ impl World {
                     route.call(now_ms, &caller, *op, data, token, out);
                 });
             }
+            Happening::Recalled { client } => {
+                self.note(format_args!("client {client}: keeps nothing any more"));
+                self.clients[client].kept_until_ms = 0;
+                self.with_client(client, &[], |route, out| route.recalled(out));
+            }
             Happening::Break { conn } => self.break_conn(conn),
             Happening::Open { conn } => self.open_conn(conn),
             Happening::Opened { conn, generation } => self.opened(conn, generation),
@@ -380,7 +392,11 @@ impl World {
     ) -> R {
         let mut out = RouteOut::default();
         let result = event(&mut self.clients[client].route, &mut out);
-        let sends = self.clients[client].perform(out, data);
+        let (now_ms, at_once) = (self.now_us() / 1000, self.config.recall_us == 0);
+        let (sends, recalls) = self.clients[client].perform(now_ms, out, data, at_once);
+        if recalls {
+            self.schedule(self.config.recall_us, Happening::Recalled { client });
+        }
         for (island, sent) in sends {
             let conn = self.conn_between(End::Client(client), usize::from(island.0));
             if self.conns[conn].open {
@@ -413,6 +429,11 @@ impl World {
         let (caller, op) = (caller.clone(), Box::new(op));
         self.schedule(in_us, Happening::Call { client, token, caller, op, data });
         token
+    }
+
+    /// Whether a client may still use an answer that it was told before.
+    pub fn keeps(&self, client: usize) -> bool {
+        self.clients[client].kept_until_ms > self.now_us() / 1000
     }
 
     /// How an operation ended, if it has; told once.

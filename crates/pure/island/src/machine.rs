@@ -500,7 +500,11 @@ impl Island {
             ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
             ClientOp::SkeletonAttr { ino } => self.skeleton_attr(*ino),
             ClientOp::Release { inos } => self.release(call, inos),
-            ClientOp::Attach { .. } | ClientOp::Detach | ClientOp::Renew | ClientOp::Cancel { .. } => {
+            ClientOp::Attach { .. }
+            | ClientOp::Detach
+            | ClientOp::Renew
+            | ClientOp::Dropped
+            | ClientOp::Cancel { .. } => {
                 unreachable!("answered when it arrived")
             }
         }

@@ -117,11 +117,14 @@ impl Island {
         }
         match call.request.op {
             ClientOp::Attach { mount } => self.attach(call, mount),
-            ClientOp::Renew if self.state.session(session).is_none() => {
+            ClientOp::Renew | ClientOp::Dropped if self.state.session(session).is_none() => {
                 self.answer(&call, 0, Outcome::NoSession);
             }
-            ClientOp::Renew => {
-                self.recalled(session);
+            ClientOp::Renew | ClientOp::Dropped => {
+                // A mere sign of life may have been sent before a recall came: it answers none.
+                if call.request.op == ClientOp::Dropped {
+                    self.recalled(session);
+                }
                 let outcome = self.attached(session);
                 self.answer(&call, 0, outcome);
             }
@@ -200,7 +203,8 @@ impl Island {
             && self.sessions.attaching.is_empty()
             && self.sessions.ended_at <= self.synced;
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
-            alive.sole = sole;
+            // Until it says that it keeps nothing any more.
+            alive.sole |= sole;
         }
         Outcome::Attached { sole, incarnation: self.state.meta().incarnation }
     }

@@ -56,11 +56,14 @@ wire_enum! {
         /// The mount no longer holds these files open.
         7 => Release { /// They.
             inos: Vec<Ino> },
-        /// The lease goes on. `Outcome::Attached`.
+        /// A sign of life: the lease goes on. `Outcome::Attached`.
         8 => Renew,
         /// End a request that waits, such as for a lock.
         9 => Cancel { /// Its number on this link.
             request: u64 },
+        /// A sign of life of a mount that keeps nothing: the answer to `Notice::Recall`, and how a
+        /// session is taken up again on a new link. `Outcome::Attached`.
+        10 => Dropped,
     }
 }
 
@@ -128,7 +131,7 @@ wire_enum! {
     /// What an island tells a client unasked.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Notice {
-        /// Drop everything that was kept, then send `Renew`.
+        /// Drop everything that was kept, then send `ClientOp::Dropped`.
         1 => Recall,
         /// This file has lost its last name; release it when it is closed.
         2 => Orphan { /// The file.

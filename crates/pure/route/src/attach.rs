@@ -36,6 +36,7 @@ impl<T> Route<T> {
         peer.attached = false;
         peer.attaching = false;
         peer.sole = false;
+        peer.recalling = false;
         peer.told_version = 0;
         let mut lost: Vec<u64> =
             self.calls.iter().filter(|(_, c)| c.island == island).map(|(id, _)| *id).collect();
@@ -60,7 +61,9 @@ impl<T> Route<T> {
         let mount = self.config.mount;
         let peer = self.peers.get_mut(&island).expect("known to the caller");
         peer.attaching = true;
-        let op = if peer.known { ClientOp::Renew } else { ClientOp::Attach { mount } };
+        peer.recalling = false;
+        peer.sole_from = self.next_id;
+        let op = if peer.known { ClientOp::Dropped } else { ClientOp::Attach { mount } };
         self.own(island, op, out);
     }
 
@@ -80,14 +83,15 @@ impl<T> Route<T> {
         }
         match self.calls.get(&id).map(|c| &c.what) {
             Some(What::Own(op)) => {
-                let ends_attaching = *op == ClientOp::Renew;
+                let ends_attaching = *op == ClientOp::Dropped;
                 self.calls.remove(&id);
                 self.peers.get_mut(&island).expect("looked at").attaching &= !ends_attaching;
             }
             Some(_) => self.wait(id, out),
             None => {}
         }
-        if !self.peers.get(&island).expect("looked at").attaching {
+        // What is kept goes first; then it is attached to, like all that are back.
+        if !self.peers.get(&island).expect("looked at").attaching && self.recalls == 0 {
             self.attach(island, out);
         }
     }
@@ -126,13 +130,18 @@ impl<T> Route<T> {
         let peer = self.peers.get_mut(&island).expect("a reply of a known island");
         peer.attaching = false;
         peer.known = true;
-        peer.sole = sole;
+        // Told before a recall, and come after it, it says nothing of the time since.
+        peer.sole = sole && id >= peer.sole_from;
         peer.renewed_ms = now_ms;
         if !peer.attached {
             peer.attached = true;
             for id in std::mem::take(&mut peer.waiting) {
                 self.ask(id, out);
             }
+        }
+        if self.recalls == 0 && self.peers.get(&island).expect("looked at").recalling {
+            // The recall has overtaken the answer.
+            self.dropped(island, out);
         }
         self.kept |= self.may_keep(now_ms);
     }
@@ -152,6 +161,8 @@ impl<T> Route<T> {
                 if let Some(peer) = self.peers.get_mut(&island) {
                     // From here on no answer is kept; what was kept goes.
                     peer.sole = false;
+                    peer.sole_from = self.next_id;
+                    peer.recalling = true;
                 }
                 self.recall(out);
             }
@@ -162,17 +173,31 @@ impl<T> Route<T> {
         }
     }
 
-    /// Everything that was kept is gone.
+    /// Everything that was kept is gone. To be called once for each time that it was to go.
     pub fn recalled(&mut self, out: &mut RouteOut<T>) {
         self.recalls = self.recalls.saturating_sub(1);
-        self.renew(out);
-        if self.recalls == 0 {
-            let back = |p: &crate::route::Peer| p.up && !p.attached && !p.attaching;
-            let back: Vec<IslandId> = self.peers.iter().filter(|(_, p)| back(p)).map(|(i, _)| *i).collect();
-            for island in back {
+        if self.recalls > 0 {
+            return;
+        }
+        let islands: Vec<IslandId> = self.peers.keys().copied().collect();
+        for island in islands {
+            let peer = self.peers.get(&island).expect("just listed");
+            if peer.attached {
+                self.dropped(island, out);
+            } else if peer.up && !peer.attaching {
                 self.attach(island, out);
             }
         }
+    }
+
+    /// Tells an island that nothing is kept, and sees to it that this is so until it answers: it may
+    /// take that for the answer to a recall that has not come yet.
+    fn dropped(&mut self, island: IslandId, out: &mut RouteOut<T>) {
+        let peer = self.peers.get_mut(&island).expect("known to the caller");
+        peer.sole = false;
+        peer.sole_from = self.next_id;
+        peer.recalling = false;
+        self.own(island, ClientOp::Dropped, out);
     }
 
     /// Gives every island a sign of life.

@@ -12,4 +12,4 @@ pub mod route;
 pub mod serial;
 
 pub use dirs::{Dirs, Known};
-pub use route::{Config, Counters, Finished, Route, RouteOut, Sent};
+pub use route::{Config, Counters, Finished, KEEP_MS, Route, RouteOut, Sent};

@@ -154,6 +154,10 @@ pub(crate) struct Peer {
     /// It knew the session when it was last attached.
     pub(crate) known: bool,
     pub(crate) sole: bool,
+    /// Requests from this number on tell whether it is the only mount.
+    pub(crate) sole_from: u64,
+    /// It waits to hear that what was kept is dropped.
+    pub(crate) recalling: bool,
     /// When it last answered anything, and when its link broke.
     pub(crate) heard_ms: u64,
     pub(crate) down_ms: u64,
@@ -371,7 +375,7 @@ impl<T> Route<T> {
         };
         let own = match &call.what {
             What::Own(ClientOp::Attach { .. }) => true,
-            What::Own(ClientOp::Renew) => peer.attaching,
+            What::Own(ClientOp::Dropped) => peer.attaching,
             _ => false,
         };
         if !peer.up || !(peer.attached || own) {

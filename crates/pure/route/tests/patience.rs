@@ -53,7 +53,7 @@ impl Client {
     /// The island knows the session.
     fn attached(&mut self, sole: bool) {
         for sent in self.sent() {
-            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Renew) {
+            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
                 self.reply(sent.id, Outcome::Attached { sole, incarnation: 1 });
             }
         }
@@ -152,7 +152,7 @@ fn a_change_in_doubt_is_not_repeated_where_the_session_was_forgotten() {
     client.up(false);
     client.up(true);
     let asks = client.sent();
-    assert_eq!(asks.iter().map(|s| s.request.op.clone()).collect::<Vec<_>>(), [ClientOp::Renew]);
+    assert_eq!(asks.iter().map(|s| s.request.op.clone()).collect::<Vec<_>>(), [ClientOp::Dropped]);
     client.reply(asks[0].id, Outcome::NoSession);
     assert_eq!(client.ended(), [(1, Some(Errno::EIO))]);
     client.attached(false);
@@ -180,7 +180,69 @@ fn a_session_is_taken_up_again_only_when_nothing_is_kept_any_more() {
     client.up(true);
     assert!(client.sent().is_empty());
     client.route.recalled(&mut client.out);
-    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.op == ClientOp::Renew));
+    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.op == ClientOp::Dropped));
+}
+
+/// The numbers of requests of this kind.
+fn asked(sent: &[Sent], op: &ClientOp) -> Vec<u64> {
+    sent.iter().filter(|s| s.request.op == *op).map(|s| s.id).collect()
+}
+
+#[test]
+fn a_recall_is_answered_when_all_of_several_are_over_and_never_by_a_sign_of_life() {
+    let mut client = Client::new(None);
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.out.recall = false;
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.pass(10_000, false);
+    client.route.recalled(&mut client.out);
+    client.pass(10_000, false);
+    let sent = client.sent();
+    assert_eq!(asked(&sent, &ClientOp::Dropped), []);
+    assert!(asked(&sent, &ClientOp::Renew).len() > 2, "the lease of its locks goes on");
+    client.route.recalled(&mut client.out);
+    assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
+}
+
+#[test]
+fn what_an_island_said_before_a_recall_allows_nothing_after_it() {
+    let mut client = Client::new(None);
+    client.pass(4_000, false);
+    let renewed = asked(&client.sent(), &ClientOp::Renew);
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    let alone = || Outcome::Attached { sole: true, incarnation: 1 };
+    client.reply(renewed[0], alone());
+    assert!(!client.route.may_keep(client.now_ms));
+    client.route.recalled(&mut client.out);
+    let dropped = asked(&client.sent(), &ClientOp::Dropped);
+    client.reply(dropped[0], alone());
+    assert!(client.route.may_keep(client.now_ms));
+}
+
+#[test]
+fn a_recall_that_overtakes_the_answer_to_attach_is_answered_after_it() {
+    let mut client = Client::new(None);
+    client.up(false);
+    client.up(true);
+    let taken_up = asked(&client.sent(), &ClientOp::Dropped);
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.route.recalled(&mut client.out);
+    client.reply(taken_up[0], Outcome::Attached { sole: true, incarnation: 1 });
+    assert!(!client.route.may_keep(client.now_ms));
+    assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
+}
+
+#[test]
+fn a_session_that_was_forgotten_is_begun_when_nothing_is_kept_any_more() {
+    let mut client = Client::new(None);
+    let id = client.call(1, unlink());
+    client.sent();
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.reply(id, Outcome::NoSession);
+    assert!(client.sent().is_empty());
+    client.route.recalled(&mut client.out);
+    client.attached(false);
+    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.seq > 0), "it is asked again");
 }
 
 #[test]

@@ -168,6 +168,14 @@ impl Daemon {
     /// It is there and does nothing, as on a machine that hangs.
     pub fn freeze(&self) {
         self.signal(rustix::process::Signal::STOP);
+        // A thread that is just running goes on for a moment, and answers.
+        eventually("all its threads stand still", || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            tasks.flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+            })
+        });
     }
 
     /// It goes on.

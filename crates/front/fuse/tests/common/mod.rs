@@ -57,6 +57,8 @@ pub struct Memory {
     pub guarded_group: AtomicU32,
     /// How long each read takes.
     pub read_delay_ms: AtomicU64,
+    /// Reads and writes of these are not answered while they are here.
+    pub held: Mutex<Vec<Ino>>,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
 }
@@ -88,6 +90,7 @@ impl Default for Memory {
             cancelled: 0.into(),
             guarded_group: 0.into(),
             read_delay_ms: 0.into(),
+            held: Mutex::default(),
             broken: false.into(),
         }
     }
@@ -380,6 +383,12 @@ impl Files for Memory {
         if let Op::Read { .. } = op {
             atoll_vfs::handover::slow();
             std::thread::sleep(Duration::from_millis(self.read_delay_ms.load(SeqCst)));
+        }
+        if let Op::Read { ino, .. } | Op::Write { ino, .. } = &op {
+            while self.held.lock().unwrap().contains(ino) {
+                atoll_vfs::handover::slow();
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         let mut state = self.state.lock().unwrap();
         if let (Op::Mkdir { dir, .. }, guarded @ 1..) = (&op, self.guarded_group.load(SeqCst)) {

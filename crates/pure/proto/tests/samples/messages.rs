@@ -129,6 +129,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("release", ClientOp::Release { inos: vec![FILE, DIR] }),
         ("renew", ClientOp::Renew),
         ("cancel", ClientOp::Cancel { request: 8 }),
+        ("dropped", ClientOp::Dropped),
     ]
 }
 
@@ -308,7 +309,7 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", 1..=9, client_ops()),
+        samples("client_op", 1..=10, client_ops()),
         samples("op", 1..=25, ops()),
         samples("request", [], requests),
         samples("outcome", 1..=9, outcomes()),

@@ -1,0 +1,232 @@
+//! Goes through many ids on threads of its own, because the kernel may make each of them wait for a
+//! request under way. Never waits longer than it is told to; what is left goes on by itself.
+
+use atoll_core::Ino;
+use std::collections::HashSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Most threads of one sweep. So many ids may be held up at once without holding up others.
+const THREADS_MAX: usize = 64;
+/// When none was done for so long, all threads are held up, and there are to be more.
+const HELD_UP: Duration = Duration::from_millis(20);
+
+/// A sweep that may be begun again while it is under way.
+pub(crate) struct Sweep {
+    name: &'static str,
+    each: Box<dyn Fn(Ino) + Send + Sync>,
+    state: Mutex<State>,
+    /// Nothing is left.
+    clean: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Not begun.
+    left: Vec<Ino>,
+    /// Begun, and whether it is to be done once more: it was wanted anew when it was under way.
+    begun: Vec<(Ino, bool)>,
+    /// Counts those that are done.
+    done: u64,
+    threads: usize,
+}
+
+impl State {
+    const fn is_clean(&self) -> bool {
+        self.left.is_empty() && self.begun.is_empty()
+    }
+
+    fn add(&mut self, all: Vec<Ino>) {
+        if all.is_empty() {
+            return;
+        }
+        if self.left.is_empty() {
+            self.left = all;
+        } else {
+            self.left.extend(all);
+            self.left.sort_unstable();
+            self.left.dedup();
+        }
+        if self.begun.is_empty() {
+            return;
+        }
+        // Else each sweep would leave one more thread behind at an id that is held up.
+        let begun: HashSet<Ino> = self.begun.iter().map(|(ino, _)| *ino).collect();
+        self.left.retain(|ino| !begun.contains(ino));
+        self.begun.iter_mut().for_each(|(_, again)| *again = true);
+    }
+}
+
+impl std::fmt::Debug for Sweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sweep").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Sweep {
+    /// Does `each` for ids; `name` is that of its threads.
+    pub(crate) fn new(name: &'static str, each: impl Fn(Ino) + Send + Sync + 'static) -> Arc<Self> {
+        let (state, clean) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { name, each: Box::new(each), state, clean })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+
+    /// Goes through all of these, and what other calls have left. True if all is done within the time.
+    pub(crate) fn run(self: &Arc<Self>, all: Vec<Ino>, time_max: Duration) -> bool {
+        let until = Instant::now() + time_max;
+        let mut state = self.lock();
+        state.add(all);
+        let mut wanted = state.threads.max(1);
+        loop {
+            while state.threads < wanted.min(state.begun.len() + state.left.len()) && self.spawn() {
+                state.threads += 1;
+            }
+            if state.threads == 0 && !state.left.is_empty() {
+                // No thread is to be had: better late than not at all.
+                state.threads = 1;
+                drop(state);
+                self.work();
+                state = self.lock();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if state.is_clean() || left.is_zero() {
+                return state.is_clean();
+            }
+            let done = state.done;
+            let (next, waited) = self
+                .clean
+                .wait_timeout_while(state, left.min(HELD_UP), |state| !state.is_clean())
+                .expect("no holder of this lock panics");
+            state = next;
+            if waited.timed_out() && state.done == done {
+                wanted = (2 * state.threads).clamp(1, THREADS_MAX);
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>) -> bool {
+        let me = Arc::clone(self);
+        std::thread::Builder::new().name(self.name.into()).spawn(move || me.work()).is_ok()
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        while let Some(ino) = state.left.pop() {
+            state.begun.push((ino, false));
+            drop(state);
+            (self.each)(ino);
+            state = self.lock();
+            let at = state.begun.iter().position(|(begun, _)| *begun == ino).expect("only here it ends");
+            let (_, again) = state.begun.swap_remove(at);
+            if again {
+                state.left.push(ino);
+            }
+            state.done += 1;
+        }
+        state.threads -= 1;
+        if state.is_clean() {
+            self.clean.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(100);
+
+    /// Ids from `HELD` on are held up until `release`.
+    const HELD: u64 = 1000;
+
+    #[derive(Default)]
+    struct Work {
+        counts: Mutex<std::collections::HashMap<Ino, usize>>,
+        held: Mutex<bool>,
+        released: Condvar,
+        inside: AtomicUsize,
+    }
+
+    impl Work {
+        fn sweep() -> (Arc<Self>, Arc<Sweep>) {
+            let work = Arc::new(Self { held: Mutex::new(true), ..Self::default() });
+            let mine = Arc::clone(&work);
+            let sweep = Sweep::new("test-sweep", move |ino| {
+                if ino.0 >= HELD {
+                    mine.inside.fetch_add(1, SeqCst);
+                    let held = mine.held.lock().unwrap();
+                    drop(mine.released.wait_while(held, |held| *held).unwrap());
+                    mine.inside.fetch_sub(1, SeqCst);
+                }
+                *mine.counts.lock().unwrap().entry(ino).or_default() += 1;
+            });
+            (work, sweep)
+        }
+
+        fn release(&self) {
+            *self.held.lock().unwrap() = false;
+            self.released.notify_all();
+        }
+
+        fn count(&self, ino: u64) -> usize {
+            self.counts.lock().unwrap().get(&Ino(ino)).copied().unwrap_or(0)
+        }
+    }
+
+    fn ids(range: std::ops::Range<u64>) -> Vec<Ino> {
+        range.map(Ino).collect()
+    }
+
+    #[test]
+    fn each_id_is_done_once_before_it_returns() {
+        let (work, sweep) = Work::sweep();
+        assert!(sweep.run(ids(0..500), LONG));
+        assert!((0..500).all(|ino| work.count(ino) == 1));
+        assert!(sweep.run(Vec::new(), Duration::ZERO), "nothing is left");
+    }
+
+    #[test]
+    fn ids_that_are_held_up_hold_up_no_others_and_are_done_when_they_can_be() {
+        let (work, sweep) = Work::sweep();
+        let held = HELD..HELD + 20;
+        let mut all = ids(held.clone());
+        // The last ones are begun first.
+        all.splice(0..0, ids(0..500));
+        assert!(!sweep.run(all, Duration::from_secs(3)));
+        assert!((0..500).all(|ino| work.count(ino) == 1));
+        assert!(held.clone().all(|ino| work.count(ino) == 0));
+        work.release();
+        assert!(sweep.run(Vec::new(), LONG));
+        assert!(held.clone().all(|ino| work.count(ino) > 0));
+    }
+
+    #[test]
+    fn what_is_wanted_anew_while_it_is_held_up_is_done_once_more_by_the_same_thread() {
+        let (work, sweep) = Work::sweep();
+        for _ in 0..10 {
+            assert!(!sweep.run(ids(HELD..HELD + 1), SHORT));
+        }
+        assert_eq!(work.inside.load(SeqCst), 1);
+        work.release();
+        assert!(sweep.run(Vec::new(), LONG));
+        assert_eq!(work.count(HELD), 2);
+    }
+
+    #[test]
+    fn there_are_never_more_threads_than_the_bound() {
+        let (work, sweep) = Work::sweep();
+        let all = HELD..HELD + 3 * THREADS_MAX as u64;
+        assert!(!sweep.run(ids(all.clone()), Duration::from_secs(2)));
+        assert_eq!(work.inside.load(SeqCst), THREADS_MAX);
+        assert_eq!(sweep.lock().threads, THREADS_MAX);
+        work.release();
+        assert!(sweep.run(Vec::new(), LONG));
+        assert!(all.clone().all(|ino| work.count(ino) == 1));
+        assert_eq!(sweep.lock().threads, 0);
+    }
+}
