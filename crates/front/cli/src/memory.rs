@@ -9,8 +9,11 @@ use std::time::Duration;
 const HEAPS_MAX: i32 = 2;
 /// How often it is looked whether a process has grown.
 const LOOK: Duration = Duration::from_secs(1);
-/// By so many pages it must have grown before anything is given back: that takes milliseconds.
+/// By so many pages it must have grown before anything is given back at once: that takes milliseconds.
 const GROWN_PAGES: u64 = 2048;
+/// After so many looks something is given back in any case: what is freed at last does not make a
+/// process grow.
+const LOOKS_MAX: u32 = 30;
 
 /// From now on. Called before any other thread is started.
 #[cfg(target_env = "gnu")]
@@ -20,17 +23,18 @@ pub(crate) fn keep_small() {
         libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
     }
     let watch = || {
-        let mut least = u64::MAX;
+        let (mut least, mut looks) = (u64::MAX, 0);
         loop {
             std::thread::sleep(LOOK);
             let Some(pages) = resident_pages() else { return };
             least = least.min(pages);
-            if pages > least + GROWN_PAGES {
+            looks += 1;
+            if pages > least + GROWN_PAGES || looks >= LOOKS_MAX {
                 // SAFETY: may be called at any time, from any thread.
                 unsafe {
                     libc::malloc_trim(0);
                 }
-                least = resident_pages().unwrap_or(u64::MAX);
+                (least, looks) = (resident_pages().unwrap_or(u64::MAX), 0);
             }
         }
     };

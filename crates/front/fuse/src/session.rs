@@ -96,8 +96,11 @@ impl Default for Config {
     }
 }
 
-/// Readers while requests are slow, if so many are allowed.
+/// Readers after a slow request, if so many are allowed: where one is slow the next one often is, and
+/// waking a thread for each would cost more than having two read.
 const SLOW_READERS: usize = 2;
+/// For so many requests. Where all are quick, one reader is faster than two.
+const SLOW_REQUESTS: usize = 16;
 
 /// The readers of a mount: how many wait for requests, and how far the mount has come.
 #[derive(Debug)]
@@ -105,6 +108,8 @@ pub(crate) struct Readers {
     /// As many as requests ask for now, from 1 to `most`.
     wanted: AtomicUsize,
     most: usize,
+    /// Requests until it is forgotten that one was slow.
+    slow_left: AtomicUsize,
     /// Those in read(2), or on their way there.
     idle: AtomicUsize,
     state: Mutex<State>,
@@ -142,7 +147,7 @@ impl Readers {
     fn new(wanted: usize) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let most = wanted.clamp(1, READERS_MAX);
-        Self { wanted: 1.into(), most, idle: 0.into(), state, changed }
+        Self { wanted: 1.into(), most, slow_left: 0.into(), idle: 0.into(), state, changed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -151,13 +156,16 @@ impl Readers {
 
     /// To be called by a reader that is about to be busy for long.
     pub(crate) fn keep_one_reading(core: &Arc<Core>) {
-        let readers = &core.readers;
-        if readers.idle.load(SeqCst) == 0 {
-            // Where one request is slow the next one will be: waking a thread for each would cost more
-            // than having two read.
-            readers.wanted.fetch_max(SLOW_READERS.min(readers.most), SeqCst);
+        core.readers.slow_left.store(SLOW_REQUESTS, SeqCst);
+        if core.readers.idle.load(SeqCst) == 0 {
             Self::add(core);
         }
+    }
+
+    /// How many are to read now.
+    fn wanted(&self) -> usize {
+        let wanted = self.wanted.load(SeqCst);
+        if self.slow_left.load(SeqCst) > 0 { wanted.max(SLOW_READERS.min(self.most)) } else { wanted }
     }
 
     /// One more reader.
@@ -181,6 +189,9 @@ impl Readers {
     /// Requests queue up, or have stopped to: as many read as can keep up.
     fn adapt(core: &Arc<Core>, queue: &mut Queue, waited: Duration) {
         let wanted = core.readers.wanted.load(SeqCst);
+        // One too many or too few do no harm.
+        let slow_left = core.readers.slow_left.load(SeqCst);
+        core.readers.slow_left.store(slow_left.saturating_sub(1), SeqCst);
         match queue.judge(waited) {
             Some(true) if wanted < core.readers.most => {
                 core.readers.wanted.store(wanted + 1, SeqCst);
@@ -193,13 +204,13 @@ impl Readers {
 
     /// Waits while enough others read. False when the mount has ended.
     fn park(&self) -> bool {
-        if self.idle.load(SeqCst) < self.wanted.load(SeqCst) {
+        if self.idle.load(SeqCst) < self.wanted() {
             self.idle.fetch_add(1, SeqCst);
             return true;
         }
         let mut state = self.lock();
         // Whoever went busy meanwhile has not seen this thread among the parked ones.
-        if self.idle.load(SeqCst) < self.wanted.load(SeqCst) {
+        if self.idle.load(SeqCst) < self.wanted() {
             self.idle.fetch_add(1, SeqCst);
             return true;
         }
