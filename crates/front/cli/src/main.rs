@@ -69,6 +69,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    end_with_a_panic();
     let mut arguments = std::env::args_os();
     let name = arguments.next().map(std::path::PathBuf::from);
     if name
@@ -101,6 +102,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A panic is a broken invariant, with which no thread may go on; but for those of the database at a
+/// damaged page, which stop one island.
+fn end_with_a_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !atoll_snapshot::is_contained() {
+            tell(info);
+            std::process::abort();
+        }
+    }));
 }
 
 /// Says what went wrong.

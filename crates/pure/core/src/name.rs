@@ -3,6 +3,7 @@
 use crate::codec::{Decode, Encode, Malformed, Reader};
 use std::borrow::Borrow;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why bytes are no name or path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,8 +23,9 @@ pub enum NameError {
 }
 
 /// One component of a path: 1 to 255 bytes, none of them NUL or '/', and neither "." nor "..".
+/// Cloning copies no bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Box<[u8]>);
+pub struct Name(Arc<[u8]>);
 
 impl Name {
     /// Longest component in bytes (POSIX `NAME_MAX`).
@@ -41,7 +43,7 @@ impl Name {
     }
 
     /// The bytes of the name.
-    pub const fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

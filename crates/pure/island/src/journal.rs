@@ -117,12 +117,15 @@ impl Island {
     }
 
     fn answer_applied(&mut self) {
-        let (ready, waiting) =
-            std::mem::take(&mut self.journal.waiting).into_iter().partition(|w| w.missing.is_empty());
-        self.journal.waiting = waiting;
-        let ready: Vec<Waiting> = ready;
-        for w in ready {
-            self.answer(&w.call, w.seq, w.outcome);
+        let mut at = 0;
+        while let Some(waiting) = self.journal.waiting.get(at) {
+            if waiting.missing.is_empty() {
+                // In the order in which they came.
+                let ready = self.journal.waiting.remove(at);
+                self.answer(&ready.call, ready.seq, ready.outcome);
+            } else {
+                at += 1;
+            }
         }
     }
 

@@ -97,6 +97,8 @@ impl Courtesy {
 /// Effects to be performed: messages first, because somebody waits for them, then what may take long.
 #[derive(Debug, Default)]
 pub struct Work {
+    /// The first of the messages, without a place on the heap: mostly there is one.
+    first: Option<Effect>,
     messages: VecDeque<Effect>,
     rest: VecDeque<Effect>,
 }
@@ -104,23 +106,33 @@ pub struct Work {
 impl Work {
     fn push(&mut self, effect: Effect) {
         match effect {
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => self.messages.push_back(effect),
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => {
+                if self.first.is_none() && self.messages.is_empty() {
+                    self.first = Some(effect);
+                } else {
+                    self.messages.push_back(effect);
+                }
+            }
             _ => self.rest.push_back(effect),
         }
     }
 
     fn next(&mut self) -> Option<Effect> {
-        self.messages.pop_front().or_else(|| self.rest.pop_front())
+        self.first.take().or_else(|| self.messages.pop_front()).or_else(|| self.rest.pop_front())
+    }
+
+    fn has_messages(&self) -> bool {
+        self.first.is_some() || !self.messages.is_empty()
     }
 
     /// Nothing is left to be done.
     pub fn is_done(&self) -> bool {
-        self.messages.is_empty() && self.rest.is_empty()
+        !self.has_messages() && self.rest.is_empty()
     }
 
     /// What comes next may take long, so that its thread lets others bring events meanwhile.
     pub fn is_slow(&self) -> bool {
-        self.messages.is_empty() && matches!(self.rest.front(), Some(Effect::Sync | Effect::Body(..)))
+        !self.has_messages() && matches!(self.rest.front(), Some(Effect::Sync | Effect::Body(..)))
     }
 }
 

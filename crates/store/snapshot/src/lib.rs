@@ -6,6 +6,7 @@
 //! opening after a crash takes no walk through all rows.
 
 mod backend;
+mod contain;
 mod error;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -14,6 +15,8 @@ use atoll_disk::Disk;
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
 use backend::Backend;
+use contain::contained;
+pub use contain::is_contained;
 pub use error::SnapshotError;
 
 /// The layout of rows that this code writes, and the newest that it reads.
@@ -36,9 +39,9 @@ pub type Row = (Vec<u8>, Vec<u8>);
 
 /// An open snapshot. One process opens a file at a time.
 pub struct Snapshot {
-    // Dropped before the database, which cannot close while somebody reads.
     rows: RwLock<Option<Arc<Rows>>>,
-    db: Database,
+    /// There until it is dropped.
+    db: Option<Database>,
     writing: Mutex<()>,
     failed: OnceLock<SnapshotError>,
 }
@@ -53,6 +56,11 @@ impl Snapshot {
     /// Opens the snapshot at `path`, or makes an empty one, which is durable when this returns.
     /// About `cache_bytes` of it are kept in memory.
     pub fn open<D: Disk>(disk: &D, path: &[u8], cache_bytes: usize) -> Result<Self, SnapshotError> {
+        contained(|| Self::try_open(disk, path, cache_bytes))
+            .unwrap_or_else(|panic| Err(SnapshotError::damaged(panic)))
+    }
+
+    fn try_open<D: Disk>(disk: &D, path: &[u8], cache_bytes: usize) -> Result<Self, SnapshotError> {
         let db = match Backend::open(disk, path) {
             Ok(backend) => Self::database(backend, cache_bytes)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -74,7 +82,7 @@ impl Snapshot {
         let rows = read.open_table(ROWS).map_err(SnapshotError::damaged)?;
         Ok(Self {
             rows: RwLock::new(Some(Arc::new(rows))),
-            db,
+            db: Some(db),
             writing: Mutex::new(()),
             failed: OnceLock::new(),
         })
@@ -110,8 +118,15 @@ impl Snapshot {
     /// The value of `key` in the last commit.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SnapshotError> {
         let rows = self.rows()?;
-        let value = rows.get(key).map_err(|e| self.fail(e.into()))?;
-        value.map(|v| checked(key, v.value())).transpose()
+        self.contained(move || {
+            let value = rows.get(key).map_err(|e| self.fail(e.into()))?;
+            value.map(|v| checked(key, v.value())).transpose()
+        })
+    }
+
+    /// What panics inside has failed like what returns an error.
+    fn contained<R>(&self, work: impl FnOnce() -> Result<R, SnapshotError>) -> Result<R, SnapshotError> {
+        contained(work).unwrap_or_else(|panic| Err(self.fail(SnapshotError::damaged(panic))))
     }
 
     /// Rows with `from <= key < to_excl` in the order of their keys, at most `limit`.
@@ -120,17 +135,20 @@ impl Snapshot {
             return Ok(Vec::new());
         }
         let rows = self.rows()?;
-        let mut out = Vec::new();
-        for row in rows.range(from..to_excl).map_err(|e| self.fail(e.into()))?.take(limit) {
-            let (key, value) = row.map_err(|e| self.fail(e.into()))?;
-            out.push((key.value().to_vec(), checked(key.value(), value.value())?));
-        }
-        Ok(out)
+        self.contained(move || {
+            let mut out = Vec::new();
+            for row in rows.range(from..to_excl).map_err(|e| self.fail(e.into()))?.take(limit) {
+                let (key, value) = row.map_err(|e| self.fail(e.into()))?;
+                out.push((key.value().to_vec(), checked(key.value(), value.value())?));
+            }
+            Ok(out)
+        })
     }
 
     /// How many rows there are.
     pub fn len(&self) -> Result<u64, SnapshotError> {
-        redb::ReadableTableMetadata::len(&*self.rows()?).map_err(|e| self.fail(e.into()))
+        let rows = self.rows()?;
+        self.contained(move || redb::ReadableTableMetadata::len(&*rows).map_err(|e| self.fail(e.into())))
     }
 
     /// True without any row.
@@ -148,7 +166,7 @@ impl Snapshot {
     {
         let _one = lock(&self.writing);
         self.check()?;
-        self.try_commit(rows).map_err(|e| self.fail(e))
+        self.contained(|| self.try_commit(rows).map_err(|e| self.fail(e)))
     }
 
     fn try_commit<K, V>(&self, rows: impl IntoIterator<Item = (K, Option<V>)>) -> Result<(), SnapshotError>
@@ -156,7 +174,7 @@ impl Snapshot {
         K: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let mut write = self.db.begin_write()?;
+        let mut write = self.db().begin_write()?;
         write.set_durability(Durability::Immediate).map_err(SnapshotError::damaged)?;
         write.set_quick_repair(true);
         {
@@ -185,13 +203,20 @@ impl Snapshot {
     pub fn verify(&mut self) -> Result<bool, SnapshotError> {
         self.check()?;
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = None;
-        let sound = self.db.check_integrity().map_err(|e| self.fail(e.into()))?;
-        self.renew().map_err(|e| self.fail(e))?;
+        let db = self.db.as_mut().expect("there until it is dropped");
+        let sound = contained(|| db.check_integrity().map_err(SnapshotError::from))
+            .unwrap_or_else(|panic| Err(SnapshotError::damaged(panic)))
+            .map_err(|e| self.fail(e))?;
+        self.contained(|| self.renew().map_err(|e| self.fail(e)))?;
         Ok(sound)
     }
 
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("there until it is dropped")
+    }
+
     fn renew(&self) -> Result<(), SnapshotError> {
-        let rows = self.db.begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?;
+        let rows = self.db().begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?;
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(rows));
         Ok(())
     }
@@ -209,6 +234,18 @@ impl Snapshot {
     /// Remembers the first error: after it, nothing here may be believed any more.
     fn fail(&self, error: SnapshotError) -> SnapshotError {
         self.failed.get_or_init(|| error).clone()
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // The database last: it cannot close while somebody reads. What fails now is found at the next
+        // opening.
+        let (rows, db) = (self.rows.get_mut().map(Option::take), self.db.take());
+        let _ = contained(|| {
+            drop(rows);
+            drop(db);
+        });
     }
 }
 

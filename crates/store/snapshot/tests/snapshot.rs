@@ -206,3 +206,32 @@ fn a_flipped_bit_in_a_value_is_told_and_not_handed_out() {
     let snapshot = Snapshot::open(&disk, PATH, CACHE_BYTES).unwrap();
     assert!(matches!(snapshot.get(b"key"), Err(SnapshotError::Damaged(_))));
 }
+
+#[test]
+fn a_damaged_page_is_an_error_wherever_it_is_met() {
+    const PAGE: usize = 4096;
+    let disk = SimDisk::new(7);
+    let rows = |n: u32| (0..n).map(|n| (format!("key {n:06}").into_bytes(), Some(vec![n as u8; 200])));
+    Snapshot::open(&disk, PATH, CACHE_BYTES).unwrap().commit(rows(1000)).unwrap();
+    let file = disk.open(PATH, OpenHow::Write).unwrap();
+    let mut sound = vec![0; usize::try_from(file.stat().unwrap().size).unwrap()];
+    file.read_at(&mut sound, 0).unwrap();
+    let mut told = 0;
+    let damages = (0..sound.len() / PAGE).flat_map(|page| [0x00, 0x02, 0x5a, 0xff].map(|byte| (page, byte)));
+    for (n, (page, byte)) in damages.enumerate() {
+        let path = format!("damaged-{n}").into_bytes();
+        let mut damaged = sound.clone();
+        damaged[page * PAGE..(page + 1) * PAGE].fill(byte);
+        disk.open(&path, OpenHow::CreateNew { mode: 0o600 }).unwrap().write_at(&damaged, 0).unwrap();
+        let used = || -> Result<(), SnapshotError> {
+            let snapshot = Snapshot::open(&disk, &path, CACHE_BYTES)?;
+            let one = snapshot.get(b"key 000500").map(drop);
+            let all = snapshot.range(&[0], &[255], usize::MAX).map(drop);
+            let more = snapshot.commit(rows(1)).and_then(|()| snapshot.get(b"key 000999").map(drop));
+            one.and(all).and(more)
+        };
+        told += u32::from(used().is_err());
+        disk.unlink(&path).unwrap();
+    }
+    assert!(told > 100, "{told} damages were told");
+}
