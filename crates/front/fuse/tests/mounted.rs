@@ -6,7 +6,7 @@ use atoll_core::{Ino, Name};
 use atoll_fuse::{Config, Keep, MountError, MountOptions, Mounted};
 use atoll_posix::{Kind, Op};
 use atoll_vfs::Caching;
-use common::{Memory, Place, World, can_mount, eventually, python};
+use common::{Memory, Place, World, can_mount, create, eventually, python};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -210,16 +210,6 @@ fn what_is_kept_is_used_until_recalled_and_not_after() {
 
     let write = Op::Write { ino: world.files.id("f"), offset: 0, append: false, kill_set_id: false };
     world.files.behind(write, b"new bytes");
-    let create = |text: &str| Op::Create {
-        dir: Ino::ROOT,
-        name: name(text),
-        kind: Kind::Regular,
-        mode: 0o644,
-        umask: 0,
-        rdev: 0,
-        exclusive: true,
-        target: bytes::Bytes::new(),
-    };
     world.files.behind(create("absent"), b"");
     assert!(fs::metadata(world.at("absent")).is_err(), "the kernel still believes what it keeps");
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use atoll_core::{Ino, Name};
-use atoll_posix::{Kind, Op};
-use common::{World, can_mount, eventually};
+use atoll_core::Ino;
+use atoll_posix::Op;
+use common::{World, can_mount, create, eventually};
 use rustix::mm::{MapFlags, ProtFlags};
 
 const BYTES: usize = 4096;
@@ -19,17 +19,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// A file that the kernel has not heard of.
 fn file(world: &World, text: &str, byte: u8) -> Ino {
-    let create = Op::Create {
-        dir: Ino::ROOT,
-        name: Name::new(text.as_bytes()).unwrap(),
-        kind: Kind::Regular,
-        mode: 0o644,
-        umask: 0,
-        rdev: 0,
-        exclusive: true,
-        target: bytes::Bytes::new(),
-    };
-    world.files.behind(create, b"");
+    world.files.behind(create(text), b"");
     change(world, text, byte);
     world.files.id(text)
 }

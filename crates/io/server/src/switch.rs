@@ -11,7 +11,7 @@ use atoll_island::{Event, LinkId};
 use atoll_proto::{Notice, PeerMessage, Reply};
 use atoll_rpc::{Kind, Link, Outgoing};
 
-use crate::tell::tell;
+use crate::tell::{tell, tell_of};
 
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
@@ -165,6 +165,6 @@ impl Net for Switch {
     }
 
     fn damaged(&self, island: IslandId, why: &str) {
-        tell(format_args!("volume {} island {island}: {why}", self.volume));
+        tell_of(&self.volume, island, why);
     }
 }

@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use atoll_control::rfc3339;
+use atoll_core::IslandId;
 
 /// Tells one thing; further lines are indented, so that a line without an indent begins another.
 pub fn tell(what: impl fmt::Display) {
@@ -13,6 +14,11 @@ pub fn tell(what: impl fmt::Display) {
     let is_timed = !err.is_terminal() && std::env::var_os("JOURNAL_STREAM").is_none();
     let time = is_timed.then(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
     let _ = err.write_all(lines(time, &what.to_string()).as_bytes());
+}
+
+/// Tells something of an island.
+pub(crate) fn tell_of(volume: &str, island: IslandId, what: impl fmt::Display) {
+    tell(format_args!("volume {volume} island {island}: {what}"));
 }
 
 fn lines(time: Option<u64>, what: &str) -> String {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::links::Peers;
 use crate::local::Local;
 use crate::switch::{Enter, Switch};
-use crate::tell::tell;
+use crate::tell::tell_of;
 
 /// How often each island's housekeeping runs.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
@@ -271,7 +271,7 @@ impl<D: Disk> Volume<D> {
     }
 
     fn tell_of(&self, island: IslandId, what: &str) {
-        tell(format_args!("volume {} island {island}: {what}", self.config.name));
+        tell_of(&self.config.name, island, what);
     }
 
     fn tell_conflicts(&self, laying: &Laying<D>, report: &atoll_view::Report) {
@@ -438,15 +438,15 @@ impl<D: Disk> Volume<D> {
 /// Tells what a recovery took away or could not bring back. An end in order says nothing.
 fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
     if report.torn_bytes > 0 {
-        tell(format_args!(
-            "volume {volume} island {island}: {} bytes at the end of its log were not whole and were cut; \
-            {} records are there behind the checkpoint. A power cut leaves this, or a process that died while it \
-            wrote",
+        let what = format_args!(
+            "{} bytes at the end of its log were not whole and were cut; {} records are there behind the \
+            checkpoint. A power cut leaves this, or a process that died while it wrote",
             report.torn_bytes, report.records
-        ));
+        );
+        tell_of(volume, island, what);
     }
     for (ino, what) in &report.corrected {
-        tell(format_args!("volume {volume} island {island}: id {ino}: {what}"));
+        tell_of(volume, island, format_args!("id {ino}: {what}"));
     }
 }
 

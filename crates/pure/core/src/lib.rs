@@ -18,6 +18,6 @@ pub use codec::{Decode, Encode, Malformed, Reader};
 pub use h3::{H3, PathHash};
 pub use id::{Ino, IslandId, Key, NodeId, SessionId, TxnId, VolumeId};
 pub use map::{IdMap, IdSet};
-pub use name::{Name, NameError, VolumePath};
+pub use name::{Name, NameError, ShownPath, VolumePath};
 pub use table::Table;
 pub use time::Time;

@@ -126,6 +126,16 @@ impl VolumePath {
 
 impl fmt::Display for VolumePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ShownPath(&self.0).fmt(f)
+    }
+}
+
+/// Names from the root down, as people read them: also of a path that is too long for a [`VolumePath`].
+#[derive(Debug, Clone, Copy)]
+pub struct ShownPath<'a>(pub &'a [Name]);
+
+impl fmt::Display for ShownPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("/");
         }

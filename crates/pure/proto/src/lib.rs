@@ -15,5 +15,7 @@ pub use message::{
     Request, Resolved, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
-pub use row::{Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs};
+pub use row::{
+    Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs, names_of,
+};
 pub use volume::{NodeConfig, VolumeConfig, reserve_bytes};

@@ -54,6 +54,27 @@ wire_struct! {
     }
 }
 
+/// Names in a path at most; more go in a circle.
+const DEPTH_MAX: usize = 4096;
+
+/// The names of a directory from the root down, by the place of each on the way; none if one has no place.
+pub fn names_of<E>(
+    dir: Ino,
+    mut place_of: impl FnMut(Ino) -> Result<Option<Place>, E>,
+) -> Result<Option<Vec<Name>>, E> {
+    let (mut names, mut at) = (Vec::new(), dir);
+    while at != Ino::ROOT {
+        let Some(Place { parent, name: Some(name), .. }) = place_of(at)? else { return Ok(None) };
+        names.push(name);
+        at = parent;
+        if names.len() > DEPTH_MAX {
+            return Ok(None);
+        }
+    }
+    names.reverse();
+    Ok(Some(names))
+}
+
 wire_struct! {
     /// What only the directory owner has: dynamic attributes, and what keeps it together.
     #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,13 @@
 //! Where files and directories are in their volume, for people who are told what is wrong with them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
-use atoll_core::{Ino, Name};
+use atoll_core::{Ino, Name, ShownPath};
 use atoll_posix::Kind;
+use atoll_proto::names_of;
 
 use crate::Rows;
-
-/// Names of a path at most; a longer one goes in a circle.
-const DEPTH_MAX: usize = 4096;
 
 /// All paths of these ids that the islands know, from the root of the volume, escaped. Of what has no
 /// name, or lies in a directory that no island here knows, there is none.
@@ -16,7 +15,7 @@ pub fn paths(islands: &[Rows], wanted: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<Stri
     let mut found: BTreeMap<Ino, Vec<String>> = BTreeMap::new();
     for ino in wanted {
         if let Some(path) = dir_path(islands, *ino) {
-            found.entry(*ino).or_default().push(shown(&path));
+            found.entry(*ino).or_default().push(ShownPath(&path).to_string());
         }
     }
     // One walk over all names, whatever the number of ids.
@@ -25,8 +24,8 @@ pub fn paths(islands: &[Rows], wanted: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<Stri
             if wanted.contains(&entry.ino)
                 && let Some(mut path) = dir_path(islands, *dir)
             {
-                path.push(name);
-                found.entry(entry.ino).or_default().push(shown(&path));
+                path.push(name.clone());
+                found.entry(entry.ino).or_default().push(ShownPath(&path).to_string());
             }
         }
     }
@@ -37,23 +36,8 @@ pub fn paths(islands: &[Rows], wanted: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<Stri
     found
 }
 
-fn dir_path(islands: &[Rows], ino: Ino) -> Option<Vec<&Name>> {
-    let (mut names, mut at) = (Vec::new(), ino);
-    while at != Ino::ROOT {
-        let place = &islands.iter().find_map(|rows| rows.dirs.get(&at))?.place;
-        names.push(place.name.as_ref()?);
-        at = place.parent;
-        if names.len() > DEPTH_MAX {
-            return None;
-        }
-    }
-    names.reverse();
-    Some(names)
-}
-
-fn shown(names: &[&Name]) -> String {
-    match names {
-        [] => "/".to_owned(),
-        all => all.iter().map(|name| format!("/{name}")).collect(),
-    }
+fn dir_path(islands: &[Rows], dir: Ino) -> Option<Vec<Name>> {
+    let row = |at| islands.iter().find_map(|rows| rows.dirs.get(&at));
+    let Ok(names) = names_of::<Infallible>(dir, |at| Ok(row(at).map(|row| row.place.clone())));
+    names
 }

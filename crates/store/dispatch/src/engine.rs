@@ -73,26 +73,10 @@ pub struct Engine<D: Disk> {
     pub(crate) damaged: Mutex<IdSet<Ino>>,
 }
 
-/// Ids and names that may wait before callers have to share the disk with laying them.
-pub(crate) const COURTESY_MAX: usize = 1 << 12;
 /// Bodies that go and wait for the background thread; beyond, whoever brings more removes them.
 pub(crate) const DROPS_MAX: usize = 1 << 10;
 /// Milliseconds after which the rest waits for the next time: the house is kept by the same thread.
 const DROPS_MS: u64 = 20;
-
-/// Lets callers go first at the disk: removing one file can take it a millisecond.
-#[derive(Debug, Default)]
-pub(crate) struct Courtesy {
-    seen: u64,
-}
-
-impl Courtesy {
-    /// Callers have used the disk since the last look.
-    pub(crate) fn is_due<D: Disk>(&mut self, engine: &Engine<D>) -> bool {
-        let seen = std::mem::replace(&mut self.seen, engine.disk_uses.load(Ordering::Relaxed));
-        seen != self.seen
-    }
-}
 
 /// Effects to be performed: messages first, because somebody waits for them, then what may take long.
 #[derive(Debug, Default)]
@@ -386,9 +370,8 @@ impl<D: Disk> Engine<D> {
 
     /// Removes bodies that have gone, for a while; all of them if a checkpoint waits for that.
     fn drop_bodies(&self) {
-        let now = self.clock.now().ms;
         let awaited = self.with_island(|island| island.is_making_checkpoint());
-        let until = if awaited { u64::MAX } else { now + DROPS_MS };
+        let until = if awaited { u64::MAX } else { self.clock.now().ms + DROPS_MS };
         while self.clock.now().ms < until {
             let next = self.drops.lock().expect("no panic while it is held").pop_front();
             let Some((ticket, ino)) = next else { break };

@@ -4,16 +4,17 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use atoll_core::{Decode, Ino, IslandId, Name};
+use atoll_core::{Decode, Ino, IslandId, Name, ShownPath};
 use atoll_disk::Disk;
-use atoll_proto::{Dir, Entry, Inode, Xattrs};
+use atoll_proto::{Dir, Entry, Inode, Xattrs, names_of};
 use atoll_snapshot::SnapshotError;
 use atoll_state::{Miss, RowKey, ToLay};
 use atoll_view::{Conflict, Finding, Options, Report, Source, Subject, View, Why};
 
-use crate::engine::{COURTESY_MAX, Courtesy, Engine};
+use crate::engine::Engine;
 
 /// Milliseconds between two times that what was laid is made to survive a power cut.
 const SETTLE_MS: u64 = 10_000;
@@ -21,6 +22,8 @@ const SETTLE_MS: u64 = 10_000;
 /// Ids and names that are laid, and not yet safe, at most, before they are made so: they are kept until
 /// then.
 const LAID_MAX: usize = 1 << 15;
+/// Ids and names that may wait before callers have to share the disk with laying them.
+const COURTESY_MAX: usize = 1 << 12;
 /// How long the disk is left to callers that use it, before each native object that comes or goes.
 const REST: Duration = Duration::from_millis(5);
 /// How often in one round, so that the trees stay about a second behind.
@@ -65,16 +68,14 @@ impl<D: Disk> Laying<D> {
             Subject::Id(ino) => (*ino, None),
             Subject::Name(dir, name) => (*dir, Some(name)),
         };
-        let names = dir_names(&CommittedState::new(&self.engine), ino).ok().flatten();
-        let shown = |names: &[Name]| names.iter().map(|n| format!("/{n}")).collect();
-        match (names, last) {
-            (Some(names), None) if names.is_empty() => "/".to_owned(),
-            (Some(mut names), last) => {
+        let source = CommittedState::new(&self.engine);
+        let names = names_of(ino, |at| Ok::<_, io::Error>(source.dir(at)?.map(|row| row.place)));
+        match names.ok().flatten() {
+            Some(mut names) => {
                 names.extend(last.cloned());
-                shown(&names)
+                ShownPath(&names).to_string()
             }
-            (None, None) => format!("id {ino}"),
-            (None, Some(name)) => format!("id {ino}{}", shown(std::slice::from_ref(name))),
+            None => format!("id {ino}{}", last.map(|name| format!("/{name}")).unwrap_or_default()),
         }
     }
 
@@ -189,36 +190,17 @@ impl<D: Disk> Laying<D> {
     }
 }
 
-/// Names of a directory from the root down; none if it is no directory of this island's skeleton.
-fn dir_names(source: &dyn Source, ino: Ino) -> io::Result<Option<Vec<Name>>> {
-    /// No path of a volume has more names.
-    const DEPTH_MAX: usize = 4096;
-    let (mut names, mut at) = (Vec::new(), ino);
-    while at != Ino::ROOT {
-        let place = source.dir(at)?.map(|row| row.place);
-        let Some((parent, name)) = place.and_then(|place| Some((place.parent, place.name?))) else {
-            return Ok(None);
-        };
-        names.push(name);
-        at = parent;
-        if names.len() > DEPTH_MAX {
-            return Ok(None);
-        }
-    }
-    names.reverse();
-    Ok(Some(names))
-}
-
 /// The state as the view reads it, row by row, without bringing rows into memory.
 pub(crate) struct CommittedState<'a, D: Disk> {
     engine: &'a Engine<D>,
     rests_left: Cell<u32>,
-    courtesy: Cell<Courtesy>,
+    /// How often callers had used the disk at the last look.
+    uses_seen: Cell<u64>,
 }
 
 impl<'a, D: Disk> CommittedState<'a, D> {
     pub(crate) fn new(engine: &'a Engine<D>) -> Self {
-        Self { engine, rests_left: Cell::default(), courtesy: Cell::default() }
+        Self { engine, rests_left: Cell::default(), uses_seen: Cell::default() }
     }
 
     fn row<T: Decode + Clone>(
@@ -266,11 +248,10 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn rest(&self) {
-        let mut courtesy = self.courtesy.take();
-        if self.rests_left.get() > 0 && courtesy.is_due(self.engine) {
+        let uses = self.engine.disk_uses.load(Ordering::Relaxed);
+        if self.rests_left.get() > 0 && self.uses_seen.replace(uses) != uses {
             self.rests_left.set(self.rests_left.get() - 1);
             self.engine.clock.pass(REST);
         }
-        self.courtesy.set(courtesy);
     }
 }

@@ -452,6 +452,20 @@ impl Files for Memory {
     }
 }
 
+/// Makes an empty file in the root.
+pub fn create(text: &str) -> Op {
+    Op::Create {
+        dir: Ino::ROOT,
+        name: Name::new(text.as_bytes()).unwrap(),
+        kind: Kind::Regular,
+        mode: 0o644,
+        umask: 0,
+        rdev: 0,
+        exclusive: true,
+        target: Bytes::new(),
+    }
+}
+
 /// Mounts need root and the device. Where they are absent nothing can be tested, which is said.
 pub fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
