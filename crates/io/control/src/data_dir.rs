@@ -335,18 +335,22 @@ fn read_identity(path: &Path) -> Result<Identity, DataDirError> {
 
 /// Replaces `node.toml` in one step: after a crash there is the old one or the new one, whole.
 fn write_identity(path: &Path, identity: Identity) -> Result<(), DataDirError> {
-    let (new, file) = (path.join(NODE_FILE_NEW), path.join(NODE_FILE));
-    let write = || {
-        let mut how = OpenOptions::new();
-        how.write(true).create(true).truncate(true).mode(0o600);
-        let mut out = how.open(&new)?;
-        out.write_all(identity.to_text().as_bytes())?;
-        // Before the rename, or a power cut could leave the final name with nothing behind it.
-        out.sync_all()?;
-        std::fs::rename(&new, &file)
-    };
-    write().map_err(|e| told(&file, e))?;
+    replace_file(path, NODE_FILE_NEW, NODE_FILE, identity.to_text().as_bytes())
+        .map_err(|e| told(&path.join(NODE_FILE), e))?;
     sync_dir(path)
+}
+
+/// Puts a small file in the place of another in one step, by way of the name `new`. It survives a power
+/// cut when the folder is synced, too.
+pub fn replace_file(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = folder.join(new);
+    let mut how = OpenOptions::new();
+    how.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = how.open(&new)?;
+    file.write_all(bytes)?;
+    // Before the rename, or a power cut could leave the final name with nothing behind it.
+    file.sync_all()?;
+    std::fs::rename(&new, folder.join(name))
 }
 
 fn sync_dir(path: &Path) -> Result<(), DataDirError> {

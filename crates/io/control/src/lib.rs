@@ -9,7 +9,7 @@ mod node_file;
 mod source;
 mod store;
 
-pub use data_dir::{DataDir, DataDirError};
+pub use data_dir::{DataDir, DataDirError, replace_file};
 pub use embedded::EmbeddedStore;
 pub use node_file::{Identity, NODE_FORMAT, rfc3339};
 pub use source::{ADDRESSES_MAX, Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};

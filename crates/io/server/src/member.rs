@@ -5,10 +5,11 @@
 //! is being made has its folder under a hidden name until it is decided.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use atoll_control::replace_file;
 use atoll_core::{Decode, Encode, NodeId, VolumeId};
 use atoll_proto::VolumeConfig;
 
@@ -24,8 +25,6 @@ const CONFIG_FILE_NEW: &str = "volume.new";
 
 /// Permission bits of the folders, which only the daemon enters.
 const FOLDER_MODE: u32 = 0o700;
-/// Permission bits of the files.
-const FILE_MODE: u32 = 0o600;
 
 /// Format of `member.toml` that is written and read.
 const FORMAT: i64 = 1;
@@ -127,12 +126,7 @@ fn write(folder: &Path, config: &VolumeConfig, node: NodeId, made: bool) -> io::
 }
 
 fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let new = folder.join(new);
-    let mut how = File::options();
-    let mut file = how.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, folder.join(name))?;
+    replace_file(folder, new, name, bytes)?;
     sync_dir(folder)
 }
 
