@@ -182,6 +182,7 @@ struct Report {
     key: Key,
     bucket: u32,
     owner: IslandId,
+    /// Of a file: not always the owner of its directory.
     home: Option<IslandId>,
     place: Option<(u16, String)>,
     plain: Option<PathBuf>,
@@ -203,8 +204,6 @@ impl Report {
         let dir = if is_dir { last } else { &steps[steps.len() - 2] };
         let key = dir.key.ok_or_else(|| anyhow!("The key of a directory was not told."))?;
         let owner = config.table.owner(key);
-        let home = (!is_dir).then(|| last.ino.minted_by());
-        let at = home.unwrap_or(owner);
         let mut traces: Vec<Trace> = Vec::new();
         // The islands of the directory, whose skeletons tell; those of the file, where its body is.
         for ino in if is_dir { vec![last.ino] } else { vec![dir.ino, last.ino] } {
@@ -223,6 +222,10 @@ impl Report {
             }
         }
         traces.sort_by_key(|t| t.island);
+        // Whoever has the file says so. Of one whose home is away the id tells where it was made.
+        let told = || traces.iter().find(|t| t.home).map(|t| t.island);
+        let home = (!is_dir).then(|| told().unwrap_or_else(|| last.ino.minted_by()));
+        let at = home.unwrap_or(owner);
         let here = traces.iter().find(|t| t.island == at);
         let plain = here.map(|t| {
             let below = names.names().iter().map(|n| std::ffi::OsStr::from_bytes(n.as_bytes()));
@@ -258,7 +261,8 @@ impl Report {
             &format_args!("island {}  {}", self.owner, if is_dir { "has its names" } else { "has its name" }),
         );
         if let Some(home) = self.home {
-            row("home", &format_args!("island {home}  has its bytes"));
+            let points = if home == self.owner { "" } else { ": the name points there" };
+            row("home", &format_args!("island {home}  has its bytes{points}"));
         }
         if let Some((node, address)) = &self.place {
             row("node", &format_args!("{node}  {address}"));
@@ -285,6 +289,7 @@ impl Report {
             "bucket": self.bucket,
             "owner": self.owner.0,
             "home": self.home.map(|h| h.0),
+            "pointer": self.home.is_some_and(|home| home != self.owner),
             "node": self.place.as_ref().map(|p| p.0),
             "address": self.place.as_ref().map(|p| p.1.clone()),
             "plain": self.plain.as_ref().map(|p| p.display().to_string()),

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore};
 use atoll_core::IslandId;
-use atoll_disk::real::RealDisk;
 use atoll_rebuild::{Options, Progress, Summary, rebuild};
 use serde_json::json;
 
@@ -81,10 +79,8 @@ impl Rebuild {
         for island in config.islands() {
             islands.insert(island, open_island(&folder, island, false)?);
         }
-        let common = RealDisk::open(&folder).with_context(|| format!("cannot open {}", folder.display()))?;
         let node = options(&dir, dir.identity().incarnation);
-        let options =
-            Options { root: node.root, devices: node.devices, log: node.log, common: Some(Arc::new(common)) };
+        let options = Options { root: node.root, devices: node.devices, log: node.log };
         let mut shown = Shown { at: Instant::now(), quiet: self.json || !std::io::stderr().is_terminal() };
         let summary = rebuild(config, &islands, &options, &mut |progress| shown.show(&progress))?;
         shown.end();
@@ -137,7 +133,7 @@ fn show(summary: &Summary) {
     say::line(format_args!("The old state is set aside with the ending .old-{}.", summary.set_aside));
     for (count, what) in [
         (summary.adopted, "files that were put there by hand are part of it now"),
-        (summary.moved, "files lay on another island than their directory and were moved"),
+        (summary.pointers, "names are of files that lie on another island than their directory"),
         (summary.nameless, "bodies have no name; they stay among the bodies"),
         (summary.left_out_count, "things could not be taken in"),
     ] {
@@ -160,7 +156,7 @@ fn as_json(summary: &Summary) -> serde_json::Value {
         "names": summary.names,
         "bytes": summary.bytes,
         "adopted": summary.adopted,
-        "moved": summary.moved,
+        "pointers": summary.pointers,
         "rescued": summary.rescued,
         "nameless": summary.nameless,
         "left_out": summary.left_out_count,

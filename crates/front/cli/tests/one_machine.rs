@@ -279,6 +279,33 @@ fn explain_names_the_plain_file_and_it_has_the_bytes() {
 }
 
 #[test]
+fn explain_tells_where_a_file_is_whose_name_is_in_a_directory_of_another_island() {
+    two_mounts(|one, _| {
+        let explain = |path: &Path| -> serde_json::Value {
+            serde_json::from_str(&good(["explain", text(path), "--json"])).unwrap()
+        };
+        let dirs: Vec<_> = (0..16).map(|i| one.join(format!("d{i}"))).collect();
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        let owners: Vec<_> = dirs.iter().map(|dir| explain(dir)["owner"].as_u64().unwrap()).collect();
+        let other = owners.iter().position(|owner| *owner != owners[0]).expect("two islands own them");
+        let (here, there) = (dirs[0].join("file"), dirs[other].join("also"));
+        std::fs::write(&here, b"plain bytes").unwrap();
+        std::fs::hard_link(&here, &there).unwrap();
+        let (told, points) = (explain(&here), explain(&there));
+        assert_eq!((&told["pointer"], &points["pointer"]), (&false.into(), &true.into()));
+        assert_eq!(points["owner"], owners[other]);
+        for what in ["id", "home", "node", "body"] {
+            assert_eq!(told[what], points[what], "{what}");
+        }
+        let plain = points["plain"].as_str().unwrap().to_owned();
+        assert!(plain.ends_with(&format!("/{}/tree/d{other}/also", owners[0])), "{plain}");
+        eventually("the plain file is laid", || std::fs::read(&plain).is_ok_and(|b| b == b"plain bytes"));
+        assert!(good(["explain", text(&there)]).contains("the name points there"));
+        assert!(!good(["explain", text(&here)]).contains("points there"));
+    });
+}
+
+#[test]
 fn an_attribute_that_the_native_disk_does_not_take_stops_no_other_plain_file() {
     if !can_mount() {
         return;

@@ -1,7 +1,7 @@
 //! A client: the product's routing machine with a token for each call. Keeps no names or bytes of
 //! its own, but knows until when it could use what it might have kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Answer, Errno};
@@ -18,13 +18,22 @@ pub(crate) struct Client {
     done: BTreeMap<u64, Done>,
     /// Files without a name of which an island has told that this mount may have them open.
     pub(crate) orphans: Vec<Ino>,
+    /// What it has closed, so that it knows an orphan no more of which it is told late.
+    pub(crate) closed: BTreeSet<Ino>,
     /// Until then an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
 }
 
 impl Client {
     pub(crate) const fn new(route: Route<u64>) -> Self {
-        Self { route, next_token: 0, done: BTreeMap::new(), orphans: Vec::new(), kept_until_ms: 0 }
+        Self {
+            route,
+            next_token: 0,
+            done: BTreeMap::new(),
+            orphans: Vec::new(),
+            closed: BTreeSet::new(),
+            kept_until_ms: 0,
+        }
     }
 
     pub(crate) const fn token(&mut self) -> u64 {

@@ -9,10 +9,10 @@ use atoll_posix::{Answer, Caller, Kind, Op};
 use crate::cause::Failure;
 use crate::client::Done;
 use crate::frontend::sensible;
-use crate::judge::{Judge, is_refused, verdict};
+use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
-use crate::sequential::{world_of, worth_it};
+use crate::sequential::world_of;
 use crate::world::{PATIENCE_US, World};
 
 /// What disturbs the clients.
@@ -96,7 +96,7 @@ fn round(world: &mut World, judge: &mut Judge, workload: &mut Workload) -> Resul
         let mut step = workload.next(&judge.model);
         step.session = SessionId(client as u64 + 1);
         // One client at a time does what is about locks: they are told apart by sessions.
-        if sensible(&judge.model, &step.caller, &step.op) && worth_it(world, &step.op) {
+        if sensible(&judge.model, &step.caller, &step.op) {
             world.walk_to(client, &judge.model, &step.op)?;
             let (token, began_us, done) = (0, 0, None);
             played.push(Played { client, step, token, began_us, done });
@@ -143,11 +143,20 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
             return true;
         }
         if walked_into_nothing(judge, &p.step.op) {
-            // What a kernel finds gone, it looks up again.
-            return got.is_err() || matches!(p.step.op, Op::Fsync { .. });
+            // What a kernel finds gone, it looks up again. What goes while an island has not heard what all
+            // others know is kept that long.
+            return got.is_err() || matches!(p.step.op, Op::Fsync { .. }) || world.faults > 0;
         }
         let now = world.now_wall();
         let expected = judge.apply(world, &p.step, &got, now);
+        let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
+        let later = matches!(p.step.op, Op::Lookup { .. } | Op::Create { exclusive: false, .. });
+        if later
+            && told(&expected).is_some_and(|(ino, kind)| elsewhere(world, p, ino) && kind != Kind::Directory)
+        {
+            // Its home tells the attributes, a moment after the name's owner has told which file it is.
+            return told(&expected) == told(&got);
+        }
         if disturbed && changes(&p.step.op) && told(&expected).is_some() {
             // A repeated request is answered with the attributes at its repetition.
             return told(&expected) == told(&got);
@@ -247,6 +256,13 @@ fn walked_into_nothing(judge: &Judge, op: &Op) -> bool {
         _ => [None, None],
     };
     about.into_iter().chain(from).chain(dirs.into_iter().flatten()).any(gone)
+}
+
+/// Whether a file is homed at another island than the one that owns the directory of its name.
+fn elsewhere(world: &World, p: &Played, ino: Ino) -> bool {
+    let (Op::Lookup { dir, .. } | Op::Create { dir, .. }) = &p.step.op else { return false };
+    let known = world.clients[p.client].route.dirs().get(*dir);
+    known.is_some_and(|known| world.table.owner(known.key) != ino.minted_by())
 }
 
 /// What an answer with attributes tells of.

@@ -39,19 +39,106 @@ pub enum Script {
     Exchange,
     /// A large write and its fsync: one island, body and log.
     Write,
+    /// What spans directories of several islands, and homes at others.
+    Between(Between),
+}
+
+/// Where a file is homed: with the directory that the operation is about (of the old name, or the only one),
+/// with that of the new name, or at another island.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// With the first directory.
+    From,
+    /// With the second.
+    To,
+    /// Elsewhere.
+    Third,
+}
+
+/// An operation between directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// link of a file that is homed there.
+    Link(Home),
+    /// unlink of one of two names, or of the last one.
+    Unlink {
+        /// Of the file.
+        home: Home,
+        /// It has no other name.
+        last: bool,
+    },
+    /// rename.
+    Rename {
+        /// Of the file.
+        home: Home,
+        /// Of what is there, if something is.
+        there: Option<Home>,
+        /// The two swap.
+        swaps: bool,
+        /// Both names are in one directory.
+        here: bool,
+    },
+    /// rename of a directory with others below it to another parent.
+    Move {
+        /// Who owns the directory.
+        owner: Home,
+        /// What is there.
+        onto: Onto,
+    },
+}
+
+/// What a directory's new name was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Onto {
+    /// Nothing.
+    Nothing,
+    /// An empty directory, which goes.
+    Empty(Home),
+    /// A directory with a file in it, which changes places with it.
+    Directory(Home),
+    /// A file, which changes places with it.
+    File(Home),
+}
+
+/// Every operation between directories, wherever the files are homed.
+fn all_between() -> Vec<Script> {
+    let homes = [Home::From, Home::To, Home::Third];
+    let mut all = vec![Between::Link(Home::From), Between::Link(Home::Third)];
+    for home in homes {
+        all.extend([true, false].map(|last| Between::Unlink { home, last }));
+        for here in [false, true] {
+            all.push(Between::Rename { home, there: None, swaps: false, here });
+            for there in homes {
+                let both = [false, true];
+                all.extend(both.map(|swaps| Between::Rename { home, there: Some(there), swaps, here }));
+            }
+        }
+    }
+    for owner in homes {
+        all.push(Between::Move { owner, onto: Onto::Nothing });
+        for home in homes {
+            let onto = [Onto::Empty(home), Onto::Directory(home), Onto::File(home)];
+            all.extend(onto.map(|onto| Between::Move { owner, onto }));
+        }
+    }
+    all.into_iter().map(Script::Between).collect()
 }
 
 /// All scripts.
-pub const SCRIPTS: &[Script] = &[
-    Script::Mkdir,
-    Script::Rmdir,
-    Script::Chmod,
-    Script::Chown,
-    Script::Rename,
-    Script::RenameOver,
-    Script::Exchange,
-    Script::Write,
-];
+pub fn scripts() -> Vec<Script> {
+    let mut all = vec![
+        Script::Mkdir,
+        Script::Rmdir,
+        Script::Chmod,
+        Script::Chown,
+        Script::Rename,
+        Script::RenameOver,
+        Script::Exchange,
+        Script::Write,
+    ];
+    all.extend(all_between());
+    all
+}
 
 /// Where and how to die.
 #[derive(Debug, Clone, Copy)]
@@ -68,10 +155,11 @@ pub struct Point {
 pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
     let mut rng = atoll_model::Rng::new(run.seed);
     let mut counted: BTreeMap<(u16, usize), Vec<u64>> = BTreeMap::new();
+    let scripts = scripts();
     for _ in 0..run.steps {
-        let which = rng.index(SCRIPTS.len());
-        let script = SCRIPTS[which];
-        let islands = 1 + rng.below(3) as u16;
+        let which = rng.index(scripts.len());
+        let script = scripts[which];
+        let islands = 1 + rng.below(4) as u16;
         // What happens up to the death depends on the seed, and so does the count.
         let counts = match counted.entry((islands, which)) {
             Entry::Occupied(known) => known.into_mut(),
@@ -122,6 +210,10 @@ fn name_owned_by(world: &World, island: usize, but: &[Name]) -> Name {
 /// Runs a script, with or without a death, and judges it. The effects of each island.
 pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Vec<u64>, Failure> {
     let mut judge = Judge::new(world)?;
+    if let Script::Between(what) = script {
+        let op = prepare(world, &mut judge, what)?;
+        return strike(world, judge, op, Bytes::new(), point);
+    }
     let root_owner = usize::from(world.table.owner(atoll_core::Key(0)).0);
     let other = (root_owner + 1) % world.nodes.len();
     let (a, b) = (name_owned_by(world, other, &[]), name("to"));
@@ -191,9 +283,102 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
         Script::Write => {
             Op::Write { ino: file.expect("made"), offset: 5000, append: false, kill_set_id: false }
         }
+        Script::Between(_) => unreachable!("returned above"),
     };
     let data = if script == Script::Write { Bytes::from(vec![9; 40_000]) } else { Bytes::new() };
     strike(world, judge, op, data, point)
+}
+
+/// Makes directories and files for an operation between directories.
+fn prepare(world: &mut World, judge: &mut Judge, what: Between) -> Result<Op, Failure> {
+    let islands = world.nodes.len();
+    let mut names: Vec<Name> = Vec::new();
+    for island in 0..3 {
+        let next = name_owned_by(world, island % islands, &names);
+        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: next.clone(), mode: 0o755, umask: 0 };
+        step(world, judge, mkdir, &[])?;
+        names.push(next);
+    }
+    let child = |judge: &Judge, dir: Ino, name: &Name| {
+        judge.model.children(dir).find(|(n, _)| *n == name).map(|(_, ino)| ino).expect("made")
+    };
+    let dirs: Vec<Ino> = names.iter().map(|name| child(judge, Ino::ROOT, name)).collect();
+    let of = |home: Home| dirs[home as usize];
+    // A file that is homed with one directory, and named in another.
+    let file = |world: &mut World, judge: &mut Judge, home: Home, dir: Ino, called: &str, spare: bool| {
+        let first = name(&format!("first-{called}"));
+        let (kind, target) = (atoll_posix::Kind::Regular, Bytes::new());
+        let (mode, umask, rdev, exclusive) = (0o644, 0, 0, true);
+        let create =
+            Op::Create { dir: of(home), name: first.clone(), kind, mode, umask, rdev, exclusive, target };
+        step(world, judge, create, &[])?;
+        let ino = child(judge, of(home), &first);
+        let write = Op::Write { ino, offset: 0, append: false, kill_set_id: false };
+        step(world, judge, write, &[7; 5000])?;
+        step(world, judge, Op::Link { ino, dir, name: name(called) }, &[])?;
+        if !spare {
+            step(world, judge, Op::Unlink { dir: of(home), name: first }, &[])?;
+        }
+        Ok::<Ino, Failure>(ino)
+    };
+    let (from, old, new) = (dirs[0], name("old"), name("new"));
+    // A directory that this island owns, under a name that its path gives it.
+    let directory = |world: &mut World, judge: &mut Judge, above: usize, home: Home| {
+        let h3 = H3::new(world.config.seed);
+        let owns = |n: &Name| {
+            let key = h3.path([&names[above], n]).expect("short").key();
+            usize::from(world.table.owner(key).0) == home as usize % islands
+        };
+        let called = (0..).map(|i| name(&format!("m{i}"))).find(owns).expect("every island owns some");
+        let mkdir = Op::Mkdir { dir: dirs[above], name: called.clone(), mode: 0o755, umask: 0 };
+        step(world, judge, mkdir, &[])?;
+        Ok::<(Name, Ino), Failure>((called.clone(), child(judge, dirs[above], &called)))
+    };
+    let op = match what {
+        Between::Move { owner, onto } => {
+            let (moved, ino) = directory(world, judge, 0, owner)?;
+            for i in 0..3 {
+                let below = Op::Mkdir { dir: ino, name: name(&format!("below{i}")), mode: 0o755, umask: 0 };
+                step(world, judge, below, &[])?;
+            }
+            file(world, judge, Home::Third, ino, "in-it", false)?;
+            let (new_name, mode) = match onto {
+                Onto::Nothing => (new, RenameMode::Replace),
+                Onto::Empty(home) => (directory(world, judge, 1, home)?.0, RenameMode::Replace),
+                Onto::Directory(home) => {
+                    let (called, there) = directory(world, judge, 1, home)?;
+                    file(world, judge, Home::From, there, "in-there", false)?;
+                    (called, RenameMode::Exchange)
+                }
+                Onto::File(home) => {
+                    file(world, judge, home, dirs[1], "new", false)?;
+                    (new, RenameMode::Exchange)
+                }
+            };
+            Op::Rename { dir: from, name: moved, new_dir: dirs[1], new_name, mode }
+        }
+        Between::Link(home) => {
+            let ino = file(world, judge, home, of(home), "old", true)?;
+            Op::Link { ino, dir: dirs[1], name: new }
+        }
+        Between::Unlink { home, last } => {
+            file(world, judge, home, from, "old", !last)?;
+            Op::Unlink { dir: from, name: old }
+        }
+        Between::Rename { home, there, swaps, here } => {
+            let new_dir = if here { from } else { dirs[1] };
+            file(world, judge, home, from, "old", false)?;
+            if let Some(there) = there {
+                file(world, judge, there, new_dir, "new", false)?;
+            }
+            let mode = if swaps { RenameMode::Exchange } else { RenameMode::Replace };
+            Op::Rename { dir: from, name: old, new_dir, new_name: new, mode }
+        }
+    };
+    world.settle()?;
+    world.checkpoint_all()?;
+    world.settle()?;
+    Ok(op)
 }
 
 fn step(world: &mut World, judge: &mut Judge, op: Op, data: &[u8]) -> Result<(), Failure> {
@@ -218,6 +403,14 @@ fn strike(
     let faults = world.faults;
     let got = world.run(0, &Caller::ROOT, op.clone(), data.clone())?;
     let answered_before_death = point.is_none() || world.faults == faults;
+    // Who makes sure of the name makes sure of all of it. An answer may be on its way when the power fails.
+    let unsafe_yet = match &op {
+        Op::Rename { new_dir: dir, .. } | Op::Link { dir, .. } | Op::Unlink { dir, .. } => {
+            let synced = world.run(0, &Caller::ROOT, Op::FsyncDir { dir: *dir }, Bytes::new())?;
+            synced.is_err() || world.faults != faults
+        }
+        _ => answered_before_death,
+    };
     world.run_for(AFTER_US)?;
     let effects = world.nodes.iter().zip(&before).map(|(n, b)| n.disk.effects() - b).collect();
     world.settle()?;
@@ -226,7 +419,7 @@ fn strike(
     let step = Step { session: atoll_core::SessionId(1), caller: Caller::ROOT, op: op.clone(), data };
     let expected = after.apply(world, &step, &got, world.now_wall());
     let power = point.is_some_and(|p| matches!(p.fault, Fault::PowerCut { .. }));
-    let lossy = power && answered_before_death;
+    let lossy = power && unsafe_yet;
     let dump = world.dump(0)?;
     let strict = Strictness { mtime_ctime: false, ..Strictness::FULL };
     let not_before = Dump::of(&judge.model).differences(&dump, strict);

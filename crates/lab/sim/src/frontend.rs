@@ -49,6 +49,17 @@ pub(crate) const fn target_of(op: &Op) -> Option<Ino> {
     })
 }
 
+fn is_at_or_above(model: &Model, upper: Ino, dir: Ino) -> bool {
+    let mut at = Some(dir);
+    while let Some(here) = at {
+        if here == upper {
+            return true;
+        }
+        at = model.parent(here).filter(|parent| *parent != here);
+    }
+    false
+}
+
 /// Whether a kernel would send this operation at all: it walks with the caller's permissions, to
 /// directories that exist, and knows kinds.
 pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
@@ -70,6 +81,11 @@ pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
     };
     let ok = dirs_of(op).iter().all(walks);
     ok && match op {
+        // A kernel sees itself that something would go over a directory above it.
+        Op::Rename { dir, new_dir, new_name, .. } => {
+            let there = model.children(*new_dir).find(|(name, _)| *name == new_name).map(|(_, ino)| ino);
+            !there.is_some_and(|there| is_at_or_above(model, there, *dir))
+        }
         Op::Link { ino, .. } => kind(*ino) != Some(Kind::Directory),
         // Locks are taken on what is open, and symbolic links never are.
         Op::SetLock { ino, .. } | Op::GetLock { ino, .. } => kind(*ino) != Some(Kind::Symlink),

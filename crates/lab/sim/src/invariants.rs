@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::sum::BLOCK_BYTES;
-use atoll_core::{Ino, IslandId, Stamp};
+use atoll_core::{Ino, IslandId, Name, Stamp};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{Dir, Entry};
 
@@ -84,6 +84,7 @@ impl Check<'_> {
         let rows = &self.all[island];
         let mut counts: BTreeMap<Ino, (u64, u32)> = BTreeMap::new();
         let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
+        let mut homes: BTreeMap<Ino, u32> = BTreeMap::new();
         for ((dir, name), entry) in &rows.entries {
             let count = counts.entry(*dir).or_default();
             count.0 += 1;
@@ -93,7 +94,14 @@ impl Check<'_> {
                 self.name_of_directory(island, *dir, name, entry);
                 continue;
             }
-            *links.entry(entry.ino).or_default() += 1;
+            if usize::from(entry.home.0) == island {
+                *links.entry(entry.ino).or_default() += 1;
+            }
+            let owned = rows.dirs.get(dir).is_some_and(|dir| dir.owned.is_some());
+            if !owned {
+                *homes.entry(*dir).or_default() += 1;
+            }
+            self.name_elsewhere(island, owned, (*dir, name), entry);
             let home = usize::from(entry.home.0);
             match self.all.get(home).and_then(|r| r.inodes.get(&entry.ino)) {
                 Some(row) if row.attr.kind == entry.kind => {}
@@ -120,7 +128,14 @@ impl Check<'_> {
                 None if self.owner(dir) == island => {
                     self.say(island, format!("{ino} is not owned here, but by the table"))
                 }
-                None if u64::from(dir.below) != entries => {
+                _ if homes.get(ino).copied().unwrap_or(0) != dir.homes => {
+                    let names = homes.get(ino);
+                    self.say(
+                        island,
+                        format!("{ino} counts {} names of files homed here, it has {names:?}", dir.homes),
+                    );
+                }
+                None if u64::from(dir.below + dir.homes) != entries => {
                     self.say(
                         island,
                         format!("{ino} of the skeleton has {} below and {entries} names", dir.below),
@@ -140,7 +155,26 @@ impl Check<'_> {
         }
     }
 
-    fn name_of_directory(&mut self, island: usize, dir: Ino, name: &atoll_core::Name, entry: &Entry) {
+    /// A name and its file are at two islands: both have it.
+    fn name_elsewhere(&mut self, island: usize, owned: bool, (dir, name): (Ino, &Name), entry: &Entry) {
+        let home = usize::from(entry.home.0);
+        let at = if !owned && home == island {
+            let owner = |rows: &&Rows| rows.dirs.get(&dir).is_some_and(|dir| dir.owned.is_some());
+            self.all.iter().find(owner)
+        } else if owned && home != island {
+            self.all.get(home)
+        } else if owned {
+            return;
+        } else {
+            None
+        };
+        let there = at.and_then(|rows| rows.entries.get(&(dir, name.clone())));
+        if there != Some(entry) {
+            self.say(island, format!("{name} in {dir} is {entry:?}, at the other island {there:?}"));
+        }
+    }
+
+    fn name_of_directory(&mut self, island: usize, dir: Ino, name: &Name, entry: &Entry) {
         let rows = &self.all[island];
         let owned = rows.dirs.get(&dir).is_some_and(|d| d.owned.is_some());
         match (&entry.stub, owned) {
@@ -215,7 +249,7 @@ impl Check<'_> {
                 *below.entry(dir.place.parent).or_default() += 1;
             }
             let mut at = *ino;
-            while dir.owned.is_some() && needed.insert(at) {
+            while (dir.owned.is_some() || dir.homes > 0) && needed.insert(at) {
                 match rows.dirs.get(&at) {
                     Some(above) => at = above.place.parent,
                     None => self.say(island, format!("{at} above {ino} is missing")),

@@ -1,6 +1,6 @@
 //! Judges one operation after another by the model, and the whole tree now and then.
 
-use atoll_core::{Ino, Time};
+use atoll_core::{Ino, Name, Time};
 use atoll_model::answer::differences;
 use atoll_model::{AtimeRule, Dump, Model, Outcome, Step, Strictness};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op};
@@ -68,6 +68,7 @@ impl Judge {
             return Err(Failure::new(why));
         }
         let expected = self.apply(world, step, &got, decided.unwrap_or(began));
+        let got = as_if_here(world, client, &self.model, &step.op, &expected, got);
         let what = verdict(&expected, &got, disturbed, Strictness::FULL);
         if what.is_empty() {
             return Ok(Verdict::Same);
@@ -116,7 +117,7 @@ impl Judge {
         }
     }
 
-    fn child(&self, dir: Ino, name: &atoll_core::Name) -> Option<Ino> {
+    fn child(&self, dir: Ino, name: &Name) -> Option<Ino> {
         self.model.children(dir).find(|(n, _)| *n == name).map(|(_, ino)| ino)
     }
 
@@ -216,10 +217,6 @@ impl Judge {
 /// needs an island that is away.
 pub(crate) fn is_refused(op: &Op, got: &Done, disturbed: bool, model: &Model) -> bool {
     match (op, got) {
-        (Op::Rename { dir, new_dir, .. }, Err(Errno::EXDEV)) => dir != new_dir,
-        (Op::Link { ino, dir, .. }, Err(Errno::EXDEV)) => {
-            model.children(*dir).all(|(_, child)| child != *ino)
-        }
         (Op::CopyRange { from, to, .. }, Err(Errno::EXDEV)) => from.minted_by() != to.minted_by(),
         // A kernel has looked the name up before, and knows a directory when it sees one.
         (Op::Create { dir, name, exclusive: false, .. }, Err(Errno::EISDIR)) => {
@@ -228,6 +225,45 @@ pub(crate) fn is_refused(op: &Op, got: &Done, disturbed: bool, model: &Model) ->
         }
         (_, Err(Errno::EIO)) => disturbed,
         _ => false,
+    }
+}
+
+/// The answer, as it would be if files were homed where their names are. Of a file that is homed elsewhere
+/// a mount is told beside the answer that it is an orphan, and its owner is known only there: what else
+/// is in the way of the operation may be told before that.
+pub(crate) fn as_if_here(
+    world: &World,
+    client: usize,
+    model: &Model,
+    op: &Op,
+    expected: &Done,
+    got: Done,
+) -> Done {
+    let owner =
+        |dir: &Ino| world.clients[client].route.dirs().get(*dir).map(|known| world.table.owner(known.key));
+    let elsewhere = |dir: &Ino, name: &Name| {
+        let there = model.children(*dir).find(|(n, _)| *n == name).map(|(_, ino)| ino);
+        there.zip(owner(dir)).is_some_and(|(ino, owner)| ino.minted_by() != owner)
+    };
+    match (op, expected, &got) {
+        (
+            Op::Unlink { dir, .. } | Op::Rename { dir, .. },
+            Ok((Answer::Removed { orphan: Some(ino) }, _)),
+            Ok((Answer::Removed { orphan: None }, _)),
+        ) if owner(dir).is_some_and(|island| island != ino.minted_by()) => expected.clone(),
+        // What cannot be seen without what all islands know comes last.
+        (Op::Rename { .. }, Err(Errno::EINVAL), Err(_)) => expected.clone(),
+        (
+            Op::Rmdir { dir, name } | Op::Rename { dir, name, .. },
+            Err(Errno::EPERM),
+            Err(Errno::EACCES | Errno::EISDIR | Errno::ENOTDIR),
+        ) if elsewhere(dir, name) => expected.clone(),
+        (Op::Rename { new_dir, new_name, .. }, Err(Errno::EPERM), Err(Errno::EISDIR | Errno::ENOTDIR))
+            if elsewhere(new_dir, new_name) =>
+        {
+            expected.clone()
+        }
+        _ => got,
     }
 }
 

@@ -15,7 +15,6 @@ use crate::client::Done;
 use crate::frontend::{sensible, target_of};
 use crate::judge::Judge;
 use crate::scenario::Run;
-use crate::sequential::worth_it;
 use crate::world::{Config, World};
 
 /// Times of the operation under way are not known.
@@ -58,7 +57,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         if world.faults > 0 {
             return judge_after(world, &history, None);
         }
-        if !sensible(&judge.model, &step.caller, &step.op) || !worth_it(world, &step.op) {
+        if !sensible(&judge.model, &step.caller, &step.op) {
             continue;
         }
         world.walk_to(0, &judge.model, &step.op)?;
@@ -72,6 +71,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         let now = world.now_wall();
         if !crate::judge::is_refused(&step.op, &got, false, &judge.model) {
             let expected = judge.apply(world, &step, &got, now);
+            let got = crate::judge::as_if_here(world, 0, &judge.model, &step.op, &expected, got.clone());
             let differ = crate::judge::verdict(&expected, &got, false, STRICT);
             if !differ.is_empty() {
                 return Err(Failure::new(format!("{:?}:\n  {}", step.op, differ.join("\n  "))));

@@ -73,7 +73,7 @@ impl Rows {
             RowKey::Delivered(island) => drop(self.delivered.insert(island, row(value)?)),
             RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),
             RowKey::Inbox(island, stamp) => drop(self.inbox.insert((island, stamp), row(value)?)),
-            RowKey::Survived(_) => {}
+            RowKey::Survived(_) | RowKey::Moved(_) => {}
             RowKey::Meta => self.meta = row(value)?,
             RowKey::View(_) | RowKey::ViewName(..) => {}
         }

@@ -3,7 +3,6 @@
 
 use atoll_disk::sim::Fault;
 use atoll_model::{Strictness, Weights, Workload};
-use atoll_posix::{Op, RenameMode};
 
 use crate::cause::Failure;
 use crate::frontend::sensible;
@@ -39,7 +38,7 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
             world.checkpoint(island);
         }
         let step = workload.next(&judge.model);
-        if sensible(&judge.model, &step.caller, &step.op) && worth_it(world, &step.op) {
+        if sensible(&judge.model, &step.caller, &step.op) {
             let client = step.session.0 as usize - 1;
             judge.run(world, client, &step)?;
         }
@@ -58,16 +57,6 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// What is not built yet is asked for seldom: it can only be refused.
-pub(crate) fn worth_it(world: &mut World, op: &Op) -> bool {
-    match op {
-        Op::Rename { dir, new_dir, mode, .. } if dir != new_dir => {
-            world.rng.percent(if *mode == RenameMode::Replace { 10 } else { 30 })
-        }
-        _ => true,
-    }
 }
 
 /// Perhaps a fault.

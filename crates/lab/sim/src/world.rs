@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use atoll_core::{IslandId, SessionId, Table, Time};
+use atoll_core::{Ino, IslandId, SessionId, Table, Time};
 
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, Laying, Work};
@@ -405,6 +405,11 @@ impl World {
                 self.send_to_island(conn, ToIsland::Request { link, id, request, data });
             }
         }
+        let Client { orphans, closed, .. } = &mut self.clients[client];
+        let late: Vec<Ino> = std::mem::take(orphans).into_iter().filter(|ino| closed.contains(ino)).collect();
+        if !late.is_empty() {
+            self.forget(client, &late);
+        }
         result
     }
 
@@ -458,13 +463,14 @@ impl World {
     }
 
     /// The frontend no longer knows these files.
-    pub fn forget(&mut self, client: usize, inos: &[atoll_core::Ino]) {
+    pub fn forget(&mut self, client: usize, inos: &[Ino]) {
         let now_ms = self.now_us() / 1000;
+        self.clients[client].closed.extend(inos);
         self.with_client(client, &[], |route, out| route.forget(now_ms, inos, out));
     }
 
     /// No frontend knows these files and directories any more.
-    pub(crate) fn forget_all(&mut self, inos: &[atoll_core::Ino]) {
+    pub(crate) fn forget_all(&mut self, inos: &[Ino]) {
         for client in 0..self.clients.len() {
             self.forget(client, inos);
         }

@@ -33,10 +33,12 @@ impl Island {
 
     pub(crate) fn get_attr(&self, ino: Ino) -> Result<Step, Stop> {
         if let Some(row) = self.state.inode(ino)? {
-            return Ok(Step::Looked(ok(Answer::Attr { attr: row.attr }, None)));
+            self.file_is_settled(ino)?;
+            return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
         }
         let dir = self.owned(ino)?;
-        Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
+        self.names_are_settled(ino)?;
+        Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
     }
 
     pub(crate) fn set_attr(
@@ -49,6 +51,7 @@ impl Island {
         match self.node(ino)? {
             Node::Dir(dir) => self.set_dir_attr(call, ino, dir, set),
             Node::File(row) => {
+                self.file_is_free(ino)?;
                 let (after, xattrs) = self.changed_attr(call, ino, set)?;
                 if set.size.is_some() {
                     return self.set_size(call, ino, set, &after.attr, turn);
@@ -114,6 +117,7 @@ impl Island {
     }
 
     fn set_dir_attr(&mut self, call: &Call, ino: Ino, mut dir: Dir, set: &SetAttr) -> Result<Step, Stop> {
+        self.names_are_safe(ino)?;
         let before = dir_attr(ino, &dir);
         let access = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         let now = self.time();
@@ -126,6 +130,7 @@ impl Island {
         let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
         if is_static {
             self.nothing_begun_in(ino)?;
+            self.stays(ino)?;
         }
         let owned = dir.owned.as_mut().expect("owned");
         owned.atime = after.atime;
@@ -149,7 +154,7 @@ impl Island {
     /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
     /// they stay until that is decided.
     fn nothing_begun_in(&self, dir: Ino) -> Result<(), Stop> {
-        self.txns.in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Changes a directory's static attributes, here and through the journal.
@@ -175,7 +180,7 @@ impl Island {
         let (place, fixed) = (dir.place.clone(), dir.fixed);
         decision.dir(ino, dir);
         self.apply_to_stub(decision, ino, &place, &fixed);
-        self.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs });
+        self.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);
         Ok(stamp)
     }
 
@@ -283,6 +288,7 @@ impl Island {
             Node::Dir(mut dir) => {
                 self.open_for_names(ino)?;
                 self.nothing_begun_in(ino)?;
+                self.stays(ino)?;
                 let now = self.time();
                 dir.owned.as_mut().expect("owned").ctime = now;
                 let (uid, gid) = (dir.fixed.uid, dir.fixed.gid);

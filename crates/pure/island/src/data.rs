@@ -68,6 +68,14 @@ impl InBody {
         }
     }
 
+    /// The file whose length changes when this is done.
+    pub(crate) const fn cuts(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { ino, then: Then::Cut { .. }, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
     pub(crate) fn keep(&mut self, kept: Call) {
         match self {
             Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),

@@ -5,14 +5,15 @@ use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
 use atoll_proto::{
-    Ancestor, Change, ClientOp, Dir, Entry, JournalEntry, Owned, Place, Remembered, Static, Stub, Vote, Work,
-    Xattrs,
+    Ancestor, Change, ClientOp, Dir, Entry, JournalEntry, Owned, Place, PlaceVersion, Remembered, Seen, Spot,
+    Static, Stub, Vote, Work, Xattrs,
 };
 use bytes::Bytes;
 
 use crate::decision::Decision;
 use crate::machine::{Call, Island, Later, Step, Stop};
 use crate::path::{done, ok, owned_by};
+use crate::txn::Plan;
 
 impl Island {
     pub(crate) fn mkdir(
@@ -48,7 +49,7 @@ impl Island {
         let new = Ancestor {
             ino,
             key,
-            place: Place { version: stamp, parent: dir, name: Some(name.clone()) },
+            place: Place { version: PlaceVersion { moves: 0, stamp }, parent: dir, name: Some(name.clone()) },
             // The first of its owner's versions: stamps of two islands cannot be compared.
             fixed: Static { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
             xattrs,
@@ -60,14 +61,8 @@ impl Island {
             return Ok(self.name_new_dir(call, decision, &new, time));
         }
         let work = Work::Adopt { dir: new, time, chain };
-        self.begin_txn(
-            call,
-            TxnId { coordinator: self.config.id, stamp },
-            owner,
-            dir,
-            vec![name.clone()],
-            work,
-        )
+        let names = vec![Spot { dir, name: name.clone() }];
+        self.begin_txn(call, Some(stamp), names, Plan::Dirs, vec![(owner, work)])
     }
 
     /// The parent owner's part of a mkdir: the name, and the answer.
@@ -84,7 +79,7 @@ impl Island {
             Entry { ino: new.ino, kind: Kind::Directory, home: self.config.id, stub: Some(Box::new(stub)) };
         decision.entry(dir, name, Some(entry));
         // Its row may have changed in this same decision: the count of directories below.
-        let parent = staged_dir(&decision, dir).or_else(|| self.in_memory(dir)).expect("locked by the name");
+        let parent = self.dir_now(&decision, dir).expect("locked by the name");
         decision.names_changed(dir, &parent, 1, 1, time);
         self.remember(&mut decision, call, Remembered::Ino { ino: new.ino });
         self.decide(decision);
@@ -96,6 +91,7 @@ impl Island {
             has_xattrs: false,
             has_acl: false,
             below: 0,
+            homes: 0,
             owned: Some(owned),
         };
         let found = Found { attr: crate::path::dir_attr(new.ino, &row), attr_current: true };
@@ -104,6 +100,11 @@ impl Island {
 
     pub(crate) fn in_memory(&self, dir: Ino) -> Option<Dir> {
         self.state.dir(dir).ok().flatten().cloned()
+    }
+
+    /// A directory's row, as a decision under construction leaves it.
+    pub(crate) fn dir_now(&self, decision: &Decision, ino: Ino) -> Option<Dir> {
+        staged(decision, ino).unwrap_or_else(|| self.in_memory(ino))
     }
 
     /// Becomes a directory's owner, with its ancestors as skeleton.
@@ -127,7 +128,7 @@ impl Island {
         let parent = self.owned(dir)?;
         self.name_is_free(dir, name)?;
         let entry = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        self.may_delete(call.caller(), dir, parent, self.owner_of(entry)?)?;
+        self.may_take(call.caller(), dir, parent, entry)?;
         let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
         let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
         let owner = self.config.table.owner(key);
@@ -138,10 +139,9 @@ impl Island {
             let parent = staged_dir(&decision, dir).unwrap_or(parent);
             return Ok(self.unname_dir(call, decision, dir, &parent, name));
         }
-        let stamp = self.stamp();
-        let txn = TxnId { coordinator: self.config.id, stamp };
         let work = Work::Seal { ino, parent: dir, name: name.clone() };
-        self.begin_txn(call, txn, owner, dir, vec![name.clone()], work)
+        let names = vec![Spot { dir, name: name.clone() }];
+        self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
     }
 
     /// The parent owner's part of an rmdir: the name goes, and the answer.
@@ -165,7 +165,7 @@ impl Island {
     pub(crate) fn may_seal(&self, ino: Ino) -> Result<(), Stop> {
         let dir = self.owned(ino)?;
         let owned = dir.owned.as_ref().expect("owned");
-        if let Some(txn) = owned.sealed.or(owned.adopted).or_else(|| self.txns.in_dir(ino)) {
+        if let Some(txn) = owned.sealed.or(owned.adopted).or_else(|| self.holds.in_dir(ino)) {
             return Err(Stop::Txn(txn));
         }
         if owned.entries > 0 { Err(Errno::ENOTEMPTY.into()) } else { Ok(()) }
@@ -219,51 +219,9 @@ impl Island {
             let replaced = Some(new.ino);
             return self.move_dir(call, decision, dir, &parent, (name, old), (new_name, replaced));
         }
-        let stamp = self.stamp();
-        let txn = TxnId { coordinator: self.config.id, stamp };
-        let names = vec![name.clone(), new_name.clone()];
+        let names = [name, new_name].map(|name| Spot { dir, name: name.clone() }).to_vec();
         let work = Work::Seal { ino: new.ino, parent: dir, name: new_name.clone() };
-        self.begin_txn(call, txn, owner, dir, names, work)
-    }
-
-    /// Two names of one directory swap what they name; one of it at least is a directory, or not.
-    pub(crate) fn exchange(
-        &mut self,
-        call: &Call,
-        dir: Ino,
-        parent: &Dir,
-        (name, old): (&Name, Entry),
-        (new_name, new): (&Name, Entry),
-    ) -> Result<Step, Stop> {
-        let moved: Vec<Ino> = [&old, &new].iter().filter(|e| e.stub.is_some()).map(|e| e.ino).collect();
-        self.need_places(dir, &moved)?;
-        let rows = [&old, &new]
-            .map(|e| if e.stub.is_none() { self.file(e.ino).cloned().map(Some) } else { Ok(None) });
-        let now = self.time();
-        let mut decision = Decision::new();
-        decision.names_changed(dir, parent, 0, 0, now);
-        let mut stamp = None;
-        for ((entry, from, to), row) in [(&old, name, new_name), (&new, new_name, name)].into_iter().zip(rows)
-        {
-            match row? {
-                Some(mut row) => {
-                    row.attr.ctime = now;
-                    decision.inode(row);
-                    decision.entry(dir, to, Some(entry.clone()));
-                }
-                None => {
-                    let moved = Moved { dir, from, to, replaced: None };
-                    stamp = Some(self.place(&mut decision, entry, moved, now));
-                }
-            }
-        }
-        self.remember(&mut decision, call, Remembered::Removed { orphan: None });
-        self.decide(decision);
-        let outcome = ok(Answer::Removed { orphan: None }, None);
-        Ok(match stamp {
-            Some(stamp) => Step::Later(Later::Applied(stamp, outcome)),
-            None => Step::Decided(outcome),
-        })
+        self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
     }
 
     /// What [`Island::place`] reads must be in memory before anything is decided.
@@ -278,11 +236,17 @@ impl Island {
     fn place(&mut self, decision: &mut Decision, entry: &Entry, moved: Moved<'_>, now: Time) -> Stamp {
         let stamp = self.stamp();
         decision.stamp(stamp);
-        let place = Place { version: stamp, parent: moved.dir, name: Some(moved.to.clone()) };
+        let moves = entry.stub.as_ref().expect("a directory has a stub").place.moves;
+        let version = PlaceVersion { moves, stamp };
+        let place = Place { version, parent: moved.dir, name: Some(moved.to.clone()) };
         self.take_place(decision, entry, &place, now);
-        let (from, replaced) = (moved.from.clone(), moved.replaced);
-        let entry = JournalEntry::Place { ino: entry.ino, place, from, replaced, time: now };
-        self.post(decision, stamp, &entry);
+        let from = Spot { dir: moved.dir, name: moved.from.clone() };
+        let (replaced, chain) = (moved.replaced, self.chain_seen());
+        let entry = JournalEntry::Place { ino: entry.ino, place, from, replaced, chain, time: now };
+        // Where another island takes away what was replaced, nobody may know the half of it.
+        let here = |ino| self.in_memory(ino).is_some_and(|dir| dir.owned.is_some());
+        let elsewhere = replaced.is_some_and(|ino| !here(ino));
+        self.post(decision, stamp, &entry, elsewhere);
         stamp
     }
 
@@ -295,7 +259,7 @@ impl Island {
         let ino = entry.ino;
         let name = place.name.as_ref().expect("the root has no other place");
         decision.entry(place.parent, name, Some(entry));
-        if let Some(mut row) = staged_dir(decision, ino).or_else(|| self.in_memory(ino)) {
+        if let Some(mut row) = self.dir_now(decision, ino) {
             row.place = place.clone();
             if let Some(owned) = &mut row.owned {
                 owned.ctime = now;
@@ -338,13 +302,13 @@ impl Island {
 
     // ------------------------------------------------------ the participant's part
 
-    /// Whether this island can carry out `work`, and if so, the record that prepares it.
-    pub(crate) fn prepare_work(
+    /// Prepares what makes or seals a directory, if this island can.
+    pub(crate) fn prepare_dir(
         &mut self,
         decision: &mut Decision,
         txn: TxnId,
         work: &Work,
-    ) -> Result<Result<(), Vote>, Stop> {
+    ) -> Result<Result<Seen, Vote>, Stop> {
         match work {
             Work::Adopt { dir, time, chain } => {
                 for above in chain {
@@ -357,35 +321,27 @@ impl Island {
                     return Ok(Err(Vote::Busy));
                 }
                 self.adopt(decision, dir, chain, *time, Some(txn));
-                Ok(Ok(()))
             }
-            Work::Seal { ino, .. } => match self.may_seal(*ino) {
-                Ok(()) => {
-                    let mut row = self.owned(*ino)?.clone();
-                    row.owned.as_mut().expect("owned").sealed = Some(txn);
-                    decision.dir(*ino, row);
-                    Ok(Ok(()))
-                }
-                Err(Stop::Fail(errno)) => Ok(Err(Vote::No { errno })),
-                Err(Stop::Txn(_)) => Ok(Err(Vote::Busy)),
-                Err(stop) => Err(stop),
-            },
+            Work::Seal { ino, .. } => {
+                self.may_seal(*ino)?;
+                let mut row = self.owned(*ino)?.clone();
+                row.owned.as_mut().expect("owned").sealed = Some(txn);
+                decision.dir(*ino, row);
+            }
+            _ => unreachable!("called for directories"),
         }
+        Ok(Ok(Seen::Nothing))
     }
 
     /// Carries out, or takes back, what was prepared.
-    pub(crate) fn finish_work(
+    pub(crate) fn finish_dir(
         &mut self,
         decision: &mut Decision,
-        work: &Work,
+        ino: Ino,
+        adopted: bool,
         commit: bool,
     ) -> Result<(), Stop> {
-        let ino = match work {
-            Work::Adopt { dir, .. } => dir.ino,
-            Work::Seal { ino, .. } => *ino,
-        };
         let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
-        let adopted = matches!(work, Work::Adopt { .. });
         if adopted == commit {
             let owned = row.owned.as_mut().expect("prepared at the owner");
             owned.sealed = None;
@@ -421,10 +377,14 @@ pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
     }
 }
 
-/// A directory's row as a decision under construction leaves it.
+/// A directory's row as a decision under construction leaves it, if that changes it.
 pub(crate) fn staged_dir(decision: &Decision, ino: Ino) -> Option<Dir> {
+    staged(decision, ino).flatten()
+}
+
+fn staged(decision: &Decision, ino: Ino) -> Option<Option<Dir>> {
     decision.record.changes.iter().rev().find_map(|change| match change {
-        Change::Dir { ino: at, row: Some(row) } if *at == ino => Some((**row).clone()),
+        Change::Dir { ino: at, row } if *at == ino => Some(row.as_deref().cloned()),
         _ => None,
     })
 }

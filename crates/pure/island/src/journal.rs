@@ -3,22 +3,25 @@
 //!
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
-use atoll_core::map::IdSet;
+use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, VecDeque};
 
-use atoll_core::{Ino, IslandId, Name, Stamp};
+use atoll_core::{Ino, IslandId, Name, Stamp, Time};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{
-    Ancestor, Change, Dir, Entry, JournalEntry, Outcome, Owned, Peer, PeerMessage, Place, Static, Xattrs,
+    Ancestor, Chain, Change, Dir, Entry, JournalEntry, Outcome, Owned, Peer, PeerMessage, Place, Static,
+    Work, Xattrs,
 };
 
 use crate::decision::Decision;
-use crate::dirs::staged_dir;
 use crate::event::Effect;
 use crate::machine::{Call, Island, PATIENCE_MS, Parked, Stop};
 
 /// Requests and messages that may wait for this island to catch up.
 const BEHIND_MAX: usize = 4096;
+
+/// Milliseconds after which a journal is asked for again whose next entry waits for something.
+const STALLED_MS: u64 = 200;
 
 /// What is known of the others, and who waits for them.
 #[derive(Debug, Default)]
@@ -38,6 +41,38 @@ pub(crate) struct Journal {
     pub(crate) kept: Stamp,
     /// How far the others have said that theirs are.
     kept_by: BTreeMap<IslandId, Stamp>,
+    /// Entries that nobody may know before the record at this position is synced; what follows waits too.
+    gates: VecDeque<(u64, Stamp)>,
+    /// The last stamp that was sent.
+    sent: Stamp,
+    /// Ancestors of directories, as their owners have told them now, for entries that wait for them.
+    chains: IdMap<Ino, Option<Chain>>,
+    /// Coordinators whose next entries wait for something.
+    stalled: IdSet<IslandId>,
+    stalled_ms: u64,
+}
+
+/// Whether an entry of a journal can be applied.
+#[derive(Debug, PartialEq, Eq)]
+enum Ready {
+    /// It can; first these ancestors have to be laid.
+    Yes { chain: Option<Chain> },
+    /// Something was asked for that it waits for.
+    No,
+}
+
+/// What a sender of something has seen of the islands' journals, compared with what this one has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// As much.
+    Same,
+    /// Less, at least of one journal.
+    Older,
+    /// More.
+    Newer {
+        /// Of these journals.
+        missing: Vec<IslandId>,
+    },
 }
 
 /// A request whose answer waits until all reachable islands have applied its entry.
@@ -72,7 +107,7 @@ impl Island {
     pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: Peer) {
         let vector = match &peer {
             // Only a chain of ancestors is judged by what its sender has seen.
-            Peer::Prepare { .. } => self.state.clocks().iter().collect(),
+            Peer::Prepare { work: Work::Adopt { .. }, .. } => self.state.clocks().iter().collect(),
             _ => Vec::new(),
         };
         let incarnation = self.state.meta().incarnation;
@@ -82,8 +117,9 @@ impl Island {
 
     // ------------------------------------------------------------- coordinating
 
-    /// Puts an entry into the journal, as part of the decision that is decided next.
-    pub(crate) fn post(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry) {
+    /// Puts an entry into the journal, as part of the decision that is decided next. `gated`: it leaves only
+    /// when that is synced.
+    pub(crate) fn post(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry, gated: bool) {
         let after = std::mem::replace(&mut self.journal.last, stamp);
         let me = self.config.id;
         decision.push(Change::Clock { island: me, stamp });
@@ -92,10 +128,44 @@ impl Island {
             decision.push(Change::Posted { stamp, entry: entry.clone() });
             self.journal.to_keep.push_back((need, stamp));
         }
+        if gated && self.config.islands.len() > 1 {
+            self.journal.gates.push_back((need, stamp));
+        }
+        if !self.journal.gates.is_empty() {
+            return;
+        }
+        self.journal.sent = stamp;
         for island in self.others() {
             let entries = vec![(stamp, entry.clone())];
             self.send(need, island, Peer::Journal { after, entries });
         }
+    }
+
+    /// Sends what waited for the log to be synced.
+    pub(crate) fn send_posted(&mut self) {
+        let mut open = false;
+        while self.journal.gates.front().is_some_and(|(seq, _)| *seq <= self.synced) {
+            self.journal.gates.pop_front();
+            open = true;
+        }
+        if !open {
+            return;
+        }
+        let after = self.journal.sent;
+        for island in self.others() {
+            let entries = self.posted(island, after);
+            if let Some((last, _)) = entries.last() {
+                self.journal.sent = self.journal.sent.max(*last);
+                self.send(self.state.seq(), island, Peer::Journal { after, entries });
+            }
+        }
+    }
+
+    /// What an island may not have of this island's journal behind `after`, and may know.
+    fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
+        let gate = self.journal.gates.front().map(|(_, stamp)| *stamp);
+        let may = |stamp: Stamp| stamp > after && gate.is_none_or(|gate| stamp < gate);
+        self.state.outbox(to).filter(|(s, _)| may(*s)).map(|(s, e)| (s, e.clone())).collect()
     }
 
     /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
@@ -154,8 +224,7 @@ impl Island {
     /// Sends an island everything that it may not have. Before the first entry of the outbox lies
     /// only what it has applied and synced.
     pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
-        let entries: Vec<_> =
-            self.state.outbox(to).filter(|(s, _)| *s > after).map(|(s, e)| (s, e.clone())).collect();
+        let entries = self.posted(to, after);
         if !entries.is_empty() {
             self.send(self.state.seq(), to, Peer::Journal { after: Stamp::default(), entries });
         }
@@ -218,18 +287,51 @@ impl Island {
             return Ok(());
         }
         let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
-        for (_, entry) in &fresh {
-            self.need_entry(entry)?;
-        }
-        let Some((last, _)) = fresh.last() else {
+        if fresh.is_empty() {
             // A repetition, or nothing to do: the sender may have missed the answer, and this island
             // forgets what it has not confirmed when it dies.
             self.journal.to_confirm.insert(from, (self.state.seq(), seen));
             self.send(0, from, Peer::Applied { upto: seen, synced: false });
             return Ok(());
-        };
+        }
+        // What needs a new chain of ancestors comes by itself: what follows may be about those.
+        let mut rest = &fresh[..];
+        while !rest.is_empty() {
+            let alone = rest.iter().position(|(_, entry)| self.lays_chain(entry)).unwrap_or(rest.len());
+            let (now, later) = rest.split_at(alone.max(1));
+            for (_, entry) in now {
+                self.need_entry(entry)?;
+            }
+            let Ready::Yes { chain } = self.readiness(from, &now[0].1)? else {
+                self.journal.stalled.insert(from);
+                return Ok(());
+            };
+            if let Some(chain) = &chain {
+                self.need_chain(chain)?;
+            }
+            for (at, (_, entry)) in now.iter().enumerate().skip(1) {
+                if self.readiness(from, entry)? == Ready::No {
+                    self.journal.stalled.insert(from);
+                    self.apply_entries(from, &now[..at], chain.as_ref());
+                    return Ok(());
+                }
+            }
+            self.apply_entries(from, now, chain.as_ref());
+            rest = later;
+        }
+        self.journal.stalled.remove(&from);
+        self.caught_up();
+        Ok(())
+    }
+
+    /// Applies entries of a journal that are ready; what they read is in memory.
+    fn apply_entries(&mut self, from: IslandId, entries: &[&(Stamp, JournalEntry)], chain: Option<&Chain>) {
+        let Some((last, _)) = entries.last() else { return };
         let mut decision = Decision::new();
-        for (stamp, entry) in &fresh {
+        if let Some(chain) = chain {
+            self.lay_chain(&mut decision, chain);
+        }
+        for (stamp, entry) in entries {
             self.apply_entry(&mut decision, entry);
             if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
                 decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
@@ -240,8 +342,89 @@ impl Island {
         self.journal.to_confirm.insert(from, (seq, *last));
         // Before it is written: if this island dies now, it gets the entries again before it serves.
         self.send(0, from, Peer::Applied { upto: *last, synced: false });
-        self.caught_up();
+    }
+
+    /// Whether an entry puts a directory that is known here where nothing is known.
+    fn lays_chain(&self, entry: &JournalEntry) -> bool {
+        let JournalEntry::Place { ino, place, .. } = entry else { return false };
+        let other_parent = |dir: &Dir| dir.place.parent != place.parent && dir.place.version < place.version;
+        self.state.dir(*ino).ok().flatten().is_some_and(other_parent)
+    }
+
+    /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
+    /// seen, or two directories might come to be below each other here on the way.
+    fn readiness(&mut self, from: IslandId, entry: &JournalEntry) -> Result<Ready, Stop> {
+        let JournalEntry::Place { ino, place, chain, .. } = entry else {
+            return Ok(Ready::Yes { chain: None });
+        };
+        let newer = |dir: &Dir| dir.place.version < place.version;
+        if !self.state.dir(*ino)?.is_some_and(newer) {
+            return Ok(Ready::Yes { chain: None });
+        }
+        if let Sight::Newer { missing } = self.sight_of(&chain.vector) {
+            let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
+            if !missing.is_empty() {
+                for island in missing {
+                    let after = self.state.clocks().get(island);
+                    self.send(0, island, Peer::Resend { after });
+                }
+                return Ok(Ready::No);
+            }
+        }
+        if self.state.dir(place.parent)?.is_some() {
+            return Ok(Ready::Yes { chain: None });
+        }
+        let owner = chain.dirs.last().map_or(from, |last| self.config.table.owner(last.key));
+        let carried = Some(chain).filter(|chain| !chain.dirs.is_empty()).cloned();
+        let told = self.journal.chains.remove(&place.parent);
+        let chain = match told {
+            // Its owner has it no more: what came with the entry must do.
+            Some(None) => return Ok(Ready::Yes { chain: carried }),
+            Some(told) => told,
+            None => carried.clone(),
+        };
+        if let Some(chain) = chain
+            && self.sight(&chain)? != Sight::Older
+        {
+            return Ok(Ready::Yes { chain: Some(chain) });
+        }
+        if owner == self.config.id || !self.is_reachable(owner) {
+            // Nobody can tell a newer one.
+            return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
+        }
+        let vector = self.state.clocks().iter().collect();
+        self.send(self.state.seq(), owner, Peer::WantChain { dir: place.parent, vector });
+        Ok(Ready::No)
+    }
+
+    /// Tells the ancestors of a directory, as they are now.
+    pub(crate) fn on_want_chain(
+        &mut self,
+        message: &PeerMessage,
+        dir: Ino,
+        vector: &[(IslandId, Stamp)],
+    ) -> Result<(), Stop> {
+        if let Sight::Newer { missing } = self.sight_of(vector) {
+            self.fall_behind(&missing, Parked::Peer(message.clone()));
+            return Ok(());
+        }
+        let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
+        let chain = if owned { Some(self.chain_to(dir)?) } else { None };
+        self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
         Ok(())
+    }
+
+    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
+        self.journal.chains.insert(dir, chain.cloned());
+        self.ask_stalled();
+    }
+
+    /// Asks for journals again whose next entries waited for something.
+    fn ask_stalled(&mut self) {
+        for island in std::mem::take(&mut self.journal.stalled) {
+            let after = self.state.clocks().get(island);
+            self.send(0, island, Peer::Resend { after });
+        }
     }
 
     /// What applying an entry reads must be in memory.
@@ -251,6 +434,9 @@ impl Island {
                 if let Some(dir) = self.state.dir(*ino)? {
                     for p in [&dir.place, place] {
                         self.need_name(p)?;
+                    }
+                    if dir.place.parent != place.parent {
+                        self.need_skeleton(*ino)?;
                     }
                 }
             }
@@ -262,7 +448,7 @@ impl Island {
         Ok(())
     }
 
-    fn need_name(&self, place: &Place) -> Result<(), Stop> {
+    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
         if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
             self.state.entry(place.parent, name)?;
         }
@@ -272,21 +458,14 @@ impl Island {
     fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         match entry {
             JournalEntry::Place { ino, place, time, .. } => {
-                let Some(mut row) = staged_dir(decision, *ino).or_else(|| self.in_memory(*ino)) else {
-                    return;
-                };
-                if row.place.version < place.version {
-                    self.skeleton_name(decision, &row.place, *ino, false);
-                    self.skeleton_name(decision, place, *ino, true);
-                    row.place = place.clone();
-                    if let Some(owned) = &mut row.owned {
-                        owned.ctime = owned.ctime.max(*time);
-                    }
-                    decision.dir(*ino, row);
+                let newer = self.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
+                // What is not known here went since: the directory has moved on, which comes next.
+                if newer && self.dir_now(decision, place.parent).is_some() {
+                    self.take_skeleton_place(decision, *ino, place, *time);
                 }
             }
             JournalEntry::Fixed { ino, place, fixed, xattrs } => {
-                if let Some(mut row) = staged_dir(decision, *ino).or_else(|| self.in_memory(*ino))
+                if let Some(mut row) = self.dir_now(decision, *ino)
                     && row.fixed.version < fixed.version
                 {
                     row.fixed = *fixed;
@@ -309,12 +488,26 @@ impl Island {
             // Its owner did not know its latest name: look through all of them.
             _ => self.child_by_ino(place.parent, ino),
         };
-        let Some((name, mut entry)) = found else { return };
+        let Some((name, mut entry)) = found else { return self.apply_to_lent(decision, ino, fixed) };
         if let Some(stub) = entry.stub.as_mut()
             && stub.fixed.version < fixed.version
         {
             stub.fixed = *fixed;
             decision.entry(place.parent, &name, Some(entry));
+        }
+    }
+
+    /// A directory is on its way to a name that is lent for it: its stub comes with it.
+    fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
+        for txn in self.holds.lent() {
+            let Some(mut row) = self.state.txn(txn).cloned() else { continue };
+            let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
+            if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)
+                && stub.fixed.version < fixed.version
+            {
+                stub.fixed = *fixed;
+                decision.txn(txn, Some(row));
+            }
         }
     }
 
@@ -328,22 +521,20 @@ impl Island {
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
     /// above it must be there.
     pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
-        if let Some(mut row) = staged_dir(decision, new.ino).or_else(|| self.in_memory(new.ino)) {
+        if let Some(mut row) = self.dir_now(decision, new.ino) {
             let mut changed = owned.is_some();
             if row.fixed.version < new.fixed.version {
                 row.fixed = new.fixed;
                 set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
                 changed = true;
             }
-            if row.place.version < new.place.version {
-                self.skeleton_name(decision, &row.place, new.ino, false);
-                self.skeleton_name(decision, &new.place, new.ino, true);
-                row.place = new.place.clone();
-                changed = true;
-            }
+            let moved = row.place.version < new.place.version;
             row.owned = owned.or(row.owned);
             if changed {
                 decision.dir(new.ino, row);
+            }
+            if moved {
+                self.take_skeleton_place(decision, new.ino, &new.place, Time::default());
             }
             return;
         }
@@ -354,6 +545,7 @@ impl Island {
             has_xattrs: false,
             has_acl: false,
             below: 0,
+            homes: 0,
             owned,
         };
         if !new.xattrs.0.is_empty() {
@@ -362,8 +554,7 @@ impl Island {
         decision.dir(new.ino, row);
         self.skeleton_name(decision, &new.place, new.ino, true);
         let parent = new.place.parent;
-        let mut above =
-            staged_dir(decision, parent).or_else(|| self.in_memory(parent)).expect("a chain has no gaps");
+        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
         above.below += 1;
         decision.dir(parent, above);
     }
@@ -380,11 +571,11 @@ impl Island {
     pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
         let mut at = ino;
         loop {
-            let row = staged_dir(decision, at).or_else(|| self.in_memory(at)).expect("known by the caller");
+            let row = self.dir_now(decision, at).expect("known by the caller");
             if row.owned.is_some() {
                 self.drop_locks(decision, at);
             }
-            if row.below > 0 {
+            if row.below > 0 || row.homes > 0 {
                 // What is below is gone at its owner; that is on its way here, and takes this along.
                 decision.dir(at, Dir { owned: None, ..row });
                 break;
@@ -395,10 +586,9 @@ impl Island {
             }
             self.skeleton_name(decision, &row.place, at, false);
             let parent = row.place.parent;
-            let mut above =
-                staged_dir(decision, parent).or_else(|| self.in_memory(parent)).expect("a chain has no gaps");
+            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
             above.below = above.below.checked_sub(1).expect("a count of directories below 0");
-            let prune = above.below == 0 && above.owned.is_none() && parent != Ino::ROOT;
+            let prune = is_needless(parent, &above);
             decision.dir(parent, above);
             if !prune {
                 break;
@@ -407,11 +597,19 @@ impl Island {
         }
     }
 
+    /// Takes a directory out of the skeleton if nothing needs it any more.
+    pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
+        let row = self.dir_now(decision, dir);
+        if row.is_some_and(|row| is_needless(dir, &row)) {
+            self.remove_dir(decision, dir);
+        }
+    }
+
     /// In a directory that is not owned here, the names of skeleton directories are kept so that
     /// paths can be walked. (At the owner the entry is there anyway.)
-    fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
+    pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
         let Some(name) = &place.name else { return };
-        let parent = staged_dir(decision, place.parent).or_else(|| self.in_memory(place.parent));
+        let parent = self.dir_now(decision, place.parent);
         if parent.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
@@ -433,6 +631,32 @@ impl Island {
     }
 
     // ------------------------------------------------------------------ vectors
+
+    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
+    /// says nothing new.
+    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
+        for above in &chain.dirs {
+            if self.state.dir(above.ino)?.is_none() {
+                return Ok(self.sight_of(&chain.vector));
+            }
+        }
+        Ok(Sight::Same)
+    }
+
+    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
+    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
+    /// the old state back. So would one that this island's own journal has not reached.
+    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
+        let clocks = self.state.clocks();
+        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
+        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
+        if !missing.is_empty() {
+            return Sight::Newer { missing };
+        }
+        let theirs = |island| vector.iter().find(|(i, _)| *i == island).map(|(_, s)| *s);
+        let older = clocks.iter().any(|(i, s)| theirs(i).unwrap_or_default() < s);
+        if older { Sight::Older } else { Sight::Same }
+    }
 
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
     pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
@@ -472,7 +696,7 @@ impl Island {
                 }
                 Parked::Peer(message) => self.peer(message),
                 Parked::Again(call) => self.arrive(call),
-                Parked::Nobody | Parked::Body(..) | Parked::Lost => {}
+                Parked::Nobody | Parked::Body(..) | Parked::Lost | Parked::Commit(_) => {}
             }
         }
     }
@@ -495,6 +719,10 @@ impl Island {
     }
 
     pub(crate) fn tick_journal(&mut self) {
+        if self.now.ms >= self.journal.stalled_ms + STALLED_MS {
+            self.journal.stalled_ms = self.now.ms;
+            self.ask_stalled();
+        }
         let late = self.now.ms.saturating_sub(PATIENCE_MS);
         // An island that does not answer is alerted: it gets the journal before it serves again.
         for waiting in &mut self.journal.waiting {
@@ -513,6 +741,11 @@ impl Island {
             }
         }
     }
+}
+
+/// Nothing below it, and no name in it, is this island's.
+fn is_needless(ino: Ino, dir: &Dir) -> bool {
+    dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
 }
 
 /// Sets all extended attributes of a directory, with the flags in its row that tell of them.

@@ -8,17 +8,22 @@
 //! of it; but no answer that shows it leaves before the record is committed.
 
 mod attrs;
+mod between;
 mod checkpoint;
 mod data;
 mod decision;
 mod dirs;
 pub mod event;
 mod gate;
+mod holds;
+mod homes;
 mod journal;
 mod locks;
 mod lost;
 mod machine;
+mod moves;
 mod names;
+mod participant;
 mod path;
 mod recovery;
 mod sessions;

@@ -6,8 +6,8 @@
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
 use atoll_proto::{
-    Ancestor, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, Remembered, Static, Stub, Txn,
-    TxnState, Work, Xattrs,
+    Ancestor, Chain, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, PlaceVersion,
+    Remembered, Renaming, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
 };
 
 use crate::decision::Decision;
@@ -66,8 +66,8 @@ impl Island {
         match lost {
             Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
             Lost::Part { from, txn, moments, part } => self.redo_part(*from, *txn, *moments, part),
-            Lost::Entry(JournalEntry::Place { ino, place, from, replaced, time }) => {
-                self.redo_place(stamp, *ino, place, from, *replaced, *time)
+            Lost::Entry(JournalEntry::Place { ino, place, from, replaced, time, .. }) => {
+                self.redo_place(stamp, *ino, place, &from.name, *replaced, *time)
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
                 self.redo_fixed(stamp, *ino, place, fixed, xattrs.as_ref())
@@ -103,9 +103,11 @@ impl Island {
                     decision.entry(*parent, name, None);
                     decision.names_changed(*parent, &row, -1, -1, now);
                 }
-                // The only other work that seals is a rename over the directory.
+                // A rename over a directory seals too: it is synced before anybody is told.
                 self.remember_lost(&mut decision, part.origin, Remembered::Done);
             }
+            // Nobody is told of others before they are synced: they cannot be lost.
+            _ => return Ok(()),
         }
         let moments = self.committed_txn(&mut decision, txn, from, prepared, part);
         let seq = self.decide(decision);
@@ -123,7 +125,7 @@ impl Island {
 
     /// This island's own part of another's transaction, unless it was carried out already.
     fn redo_part(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) -> Result<(), Stop> {
-        if self.state.txn(txn).is_some() {
+        if self.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
             return Ok(());
         }
         let mut decision = Decision::new();
@@ -142,6 +144,25 @@ impl Island {
                     self.remove_dir(&mut decision, *ino);
                 }
             }
+            Work::Lend { renaming, chain, .. } => {
+                self.redo_lend(&mut decision, renaming, chain.as_ref())?;
+            }
+            Work::Count { ino, chain, .. } | Work::Renamed { ino, chain, .. } => {
+                self.need_home(&part.work)?;
+                self.need_chain(chain)?;
+                if self.state.inode(*ino)?.is_some() {
+                    self.lay_chain(&mut decision, chain);
+                }
+                self.do_home(&mut decision, &part.work);
+            }
+            Work::Drop { .. } => {
+                self.need_home(&part.work)?;
+                self.do_home(&mut decision, &part.work);
+            }
+            Work::Hold { .. } => {}
+            Work::Ticket { .. } => {
+                decision.push(Change::Moved { island: from, stamp: moments.committed });
+            }
         }
         // As late as it was: what was lost with it is known by its own moment.
         let prepared = self.stamp();
@@ -150,7 +171,60 @@ impl Island {
         let row = Txn { state: TxnState::Committed, partner: from, moments, part: part.clone() };
         decision.txn(txn, Some(row));
         self.decide(decision);
+        self.recovery.redone.insert(txn);
         self.confirm(from, txn, moments.committed);
+        Ok(())
+    }
+
+    /// A name that was lent, and has come to what another owner's record says. What this island had done to
+    /// the name since the last sync, and what led to it, may be gone.
+    fn redo_lend(
+        &mut self,
+        decision: &mut Decision,
+        renaming: &Renaming,
+        chain: Option<&Chain>,
+    ) -> Result<(), Stop> {
+        let mut renaming = renaming.clone();
+        let to = renaming.to.clone();
+        if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
+            return Ok(());
+        }
+        let now = self.state.entry(to.dir, &to.name)?.cloned();
+        if now.as_ref().is_some_and(|now| now.ino == renaming.file.ino) {
+            return Ok(());
+        }
+        self.need_renaming(&renaming)?;
+        let comes = renaming.there.as_ref().is_some_and(|there| there.home == self.config.id);
+        let chain = chain.filter(|_| comes && renaming.swaps());
+        if let Some(chain) = chain {
+            self.need_chain(chain)?;
+            self.lay_chain(decision, chain);
+            self.count_homes(decision, renaming.from.dir, 1);
+        }
+        match now {
+            None => renaming.there = None,
+            Some(now) if renaming.there.as_ref().is_some_and(|there| there.ino == now.ino) => {}
+            // Its removal is lost: it must not be lost with it.
+            Some(now) => {
+                let beside = name_beside(&to.name, now.ino);
+                if self.state.entry(to.dir, &beside)?.is_some() {
+                    return Ok(());
+                }
+                match &now.stub {
+                    Some(_) => {
+                        self.state.dir(now.ino)?;
+                        let time = renaming.time;
+                        self.place_beside(decision, &now, to, beside, time);
+                    }
+                    None => decision.entry(to.dir, &beside, Some(now)),
+                }
+                renaming.there = None;
+            }
+        }
+        self.apply_renaming(decision, &renaming, None);
+        if chain.is_some() {
+            self.unpin(decision, &renaming.from);
+        }
         Ok(())
     }
 
@@ -167,7 +241,7 @@ impl Island {
 
     /// A directory above one that was made: there again, and owned if the table says so.
     fn add_ancestor(&mut self, decision: &mut Decision, above: &Ancestor, time: Time) {
-        let row = staged_dir(decision, above.ino).or_else(|| self.in_memory(above.ino));
+        let row = self.dir_now(decision, above.ino);
         let mine = self.config.table.owner(above.key) == self.config.id;
         let owned = row.as_ref().is_some_and(|row| row.owned.is_some());
         if row.is_none() || (mine && !owned) {
@@ -179,7 +253,7 @@ impl Island {
     fn name_ancestor(&mut self, decision: &mut Decision, new: &Ancestor, time: Time) {
         let Some(name) = new.place.name.clone() else { return };
         let parent = new.place.parent;
-        let Some(row) = staged_dir(decision, parent).or_else(|| self.in_memory(parent)) else { return };
+        let Some(row) = self.dir_now(decision, parent) else { return };
         if row.owned.is_none() {
             return;
         }
@@ -198,18 +272,26 @@ impl Island {
                     return;
                 }
                 decision.names_changed(parent, &row, 1, 1, time);
-                let stamp = self.stamp();
-                decision.stamp(stamp);
-                let place = Place { version: stamp, parent, name: Some(beside) };
-                self.take_place(decision, &entry, &place, time);
-                let moved = JournalEntry::Place { ino: new.ino, place, from: name, replaced: None, time };
-                self.post(decision, stamp, &moved);
+                self.place_beside(decision, &entry, Spot { dir: parent, name }, beside, time);
             }
         }
     }
 
+    /// A directory gets a name beside its own.
+    fn place_beside(&mut self, decision: &mut Decision, entry: &Entry, from: Spot, beside: Name, time: Time) {
+        let stamp = self.stamp();
+        decision.stamp(stamp);
+        let moves = entry.stub.as_ref().expect("a directory has a stub").place.moves;
+        let version = PlaceVersion { moves, stamp };
+        let place = Place { version, parent: from.dir, name: Some(beside) };
+        self.take_place(decision, entry, &place, time);
+        let (ino, chain) = (entry.ino, self.chain_seen());
+        let moved = JournalEntry::Place { ino, place, from, replaced: None, chain, time };
+        self.post(decision, stamp, &moved, false);
+    }
+
     /// A name as a decision under construction leaves it.
-    fn entry_now(&self, decision: &Decision, dir: Ino, name: &Name) -> Option<Entry> {
+    pub(crate) fn entry_now(&self, decision: &Decision, dir: Ino, name: &Name) -> Option<Entry> {
         let staged = decision.record.changes.iter().rev().find_map(|change| match change {
             Change::Entry { dir: d, name: n, row } if *d == dir && n == name => Some(row.clone()),
             _ => None,
@@ -256,8 +338,9 @@ impl Island {
         let parent = staged_dir(&decision, dir).unwrap_or(parent);
         decision.names_changed(dir, &parent, -i64::from(gone), -gone, time);
         self.take_place(&mut decision, &entry, place, time);
-        let (place, from) = (place.clone(), from.clone());
-        self.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, time });
+        let (place, chain) = (place.clone(), self.chain_seen());
+        let from = Spot { dir, name: from.clone() };
+        self.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
         self.decide(decision);
         Ok(())
     }
@@ -303,7 +386,7 @@ impl Island {
     fn post_again(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         let stamp = self.stamp();
         decision.stamp(stamp);
-        self.post(decision, stamp, entry);
+        self.post(decision, stamp, entry, false);
     }
 
     /// Nothing is there that the entry was about: only the clock moves, to where the others have it.

@@ -4,10 +4,10 @@
 use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, VecDeque};
 
-use atoll_core::{H3, Ino, IslandId, Name, SessionId, Stamp, Table, Time, TxnId};
+use atoll_core::{H3, Ino, IslandId, Key, SessionId, Stamp, Table, Time, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_proto::{ClientOp, Outcome, Reply, Request};
+use atoll_proto::{ClientOp, Outcome, Reply, Request, Spot};
 use atoll_state::{Load, Miss, State};
 use bytes::Bytes;
 
@@ -16,6 +16,7 @@ use crate::data::InBody;
 use crate::decision::Decision;
 use crate::event::{BodyDone, BodyFault, Effect, Event, LinkId, Now, Ticket};
 use crate::gate::Gates;
+use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::recovery::Recovery;
 use crate::sessions::Sessions;
@@ -95,6 +96,8 @@ pub(crate) struct Call {
     pub(crate) since_ms: u64,
     /// How often it was begun again because of others.
     pub(crate) attempts: u32,
+    /// Position of the last record before it came.
+    pub(crate) upto: u64,
 }
 
 impl Call {
@@ -185,6 +188,8 @@ pub(crate) enum Parked {
     Body(Ticket, Result<BodyDone, BodyFault>),
     /// What was lost, and is done again.
     Lost,
+    /// All have prepared.
+    Commit(TxnId),
 }
 
 /// An island. See the crate.
@@ -195,6 +200,8 @@ pub struct Island {
     pub(crate) state: State,
     pub(crate) phase: Phase,
     pub(crate) now: Now,
+    /// Position of the last record before the request that is run came.
+    pub(crate) upto: u64,
     last_time: Time,
     pub(crate) committed: u64,
     pub(crate) synced: u64,
@@ -222,6 +229,7 @@ pub struct Island {
     pub(crate) txn_waiting: IdMap<TxnId, Vec<Call>>,
     pub(crate) retry_at: Vec<(u64, Call)>,
     pub(crate) txns: Txns,
+    pub(crate) holds: Holds,
     pub(crate) journal: Journal,
     pub(crate) sessions: Sessions,
     /// Files made since the last checkpoint began and never synced: their bytes may be lost.
@@ -256,6 +264,7 @@ impl Island {
             h3,
             phase: Phase::Hidden,
             now,
+            upto: 0,
             last_time: now.wall,
             committed: seq,
             synced: seq,
@@ -279,6 +288,7 @@ impl Island {
             txn_waiting: IdMap::default(),
             retry_at: Vec::new(),
             txns: Txns::default(),
+            holds: Holds::default(),
             journal: Journal::default(),
             sessions: Sessions::default(),
             fresh: IdSet::default(),
@@ -317,7 +327,8 @@ impl Island {
             Event::Request { link, id, request, data } => {
                 self.counters.requests += 1;
                 let since_ms = now.ms;
-                self.arrive(Call { link, id, request, data, since_ms, attempts: 0 });
+                let upto = self.state.seq();
+                self.arrive(Call { link, id, request, data, since_ms, attempts: 0, upto });
             }
             Event::Peer(message) => {
                 self.counters.peer_messages += 1;
@@ -445,6 +456,7 @@ impl Island {
         if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
             let result = session.results[i].1.clone();
             self.state.look_away();
+            self.upto = call.upto;
             match self.again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.answer(&call, self.state.seq(), outcome),
@@ -460,6 +472,7 @@ impl Island {
     /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
     pub(crate) fn start(&mut self, call: Call, turn: bool) {
         self.state.look_away();
+        self.upto = call.upto;
         match self.run(&call, turn) {
             Ok(Step::Looked(outcome)) => self.answer(&call, self.state.seen(), outcome),
             Ok(Step::Decided(outcome)) => self.answer(&call, self.state.seq(), outcome),
@@ -495,7 +508,8 @@ impl Island {
 
     fn run(&mut self, call: &Call, turn: bool) -> Result<Step, Stop> {
         match &call.request.op {
-            ClientOp::Fs { op } => self.run_fs(call, op, turn),
+            ClientOp::Fs { op } => self.run_fs(call, op, None, turn),
+            ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
             ClientOp::Resolve { path } => self.resolve(call.caller(), path),
             ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
             ClientOp::SkeletonAttr { ino } => self.skeleton_attr(*ino),
@@ -510,7 +524,8 @@ impl Island {
         }
     }
 
-    fn run_fs(&mut self, call: &Call, op: &Op, turn: bool) -> Result<Step, Stop> {
+    /// `key`: of the directory that a name goes to, if that is another one.
+    fn run_fs(&mut self, call: &Call, op: &Op, key: Option<Key>, turn: bool) -> Result<Step, Stop> {
         match op {
             Op::Lookup { dir, name } => self.lookup(*dir, name),
             Op::GetAttr { ino } => self.get_attr(*ino),
@@ -520,7 +535,9 @@ impl Island {
             Op::Unlink { dir, name } => self.unlink(call, *dir, name),
             Op::Rmdir { dir, name } => self.rmdir(call, *dir, name),
             Op::Rename { dir, name, new_dir, new_name, mode } => {
-                self.rename(call, *dir, name, *new_dir, new_name, *mode)
+                let from = Spot { dir: *dir, name: name.clone() };
+                let to = Spot { dir: *new_dir, name: new_name.clone() };
+                self.rename(call, from, to, *mode, key)
             }
             Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
             Op::Readlink { ino } => self.readlink(*ino),
@@ -534,7 +551,11 @@ impl Island {
                 self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
             }
             Op::Fsync { ino } => self.fsync(*ino),
-            Op::FsyncDir { .. } => Ok(Step::Later(Later::Synced(self.state.seq()))),
+            Op::FsyncDir { dir } => {
+                // What was moved into it may be shown already.
+                self.names_are_safe(*dir)?;
+                Ok(Step::Later(Later::Synced(self.state.seq())))
+            }
             Op::ReadDir { dir, after, bytes, plus } => self.read_dir(*dir, *after, *bytes, *plus),
             Op::GetXattr { ino, name } => self.get_xattr(call.caller(), *ino, name),
             Op::SetXattr { ino, name, value, mode, kill_sgid } => {
@@ -717,6 +738,8 @@ impl Island {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
             self.out.push(Effect::Body(ticket, op));
         }
+        self.send_posted();
+        self.sends_synced();
         self.stable();
     }
 
@@ -771,13 +794,5 @@ impl Island {
         }
         self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
         self.gates.retain(|call| call.request.seq != 0 || call.link != link);
-    }
-
-    /// The transaction that holds a name locked.
-    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
-        match self.txns.holder(dir, name) {
-            Some(txn) => Err(Stop::Txn(txn)),
-            None => Ok(()),
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! Names of files in one directory: lookup, create, unlink, link, rename, listing. One island each.
 
-use atoll_core::{Ino, Name, Time};
-use atoll_posix::perm::{self, Owned};
+use atoll_core::{Ino, Key, Name};
+use atoll_posix::perm;
 use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, acl};
-use atoll_proto::{BodyChange, Change, ClientOp, Dir, Entry, Inode, Outcome, Remembered, Xattrs};
+use atoll_proto::{BodyChange, Change, ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
 use bytes::Bytes;
 
 use crate::data::blocks;
@@ -11,8 +11,6 @@ use crate::decision::Decision;
 use crate::machine::{Call, Island, Step, Stop};
 use crate::path::{ok, owned_by};
 
-/// Names that one file may have: native file systems hold each as a hard link.
-const LINKS_MAX: u32 = 60_000;
 /// Names in one answer to a listing.
 const ENTRIES_PER_ANSWER: usize = 8192;
 /// Longest target of a symbolic link in bytes.
@@ -21,8 +19,9 @@ const TARGET_BYTES_MAX: usize = 4095;
 impl Island {
     pub(crate) fn lookup(&self, dir: Ino, name: &Name) -> Result<Step, Stop> {
         self.owned(dir)?;
-        let entry = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        let (found, key) = self.found(entry)?;
+        self.name_is_settled(dir, name)?;
+        let entry = self.shown(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let (found, key) = self.found(&entry)?;
         Ok(Step::Looked(ok(Answer::Found { found }, key)))
     }
 
@@ -34,14 +33,15 @@ impl Island {
             return Err(Errno::EINVAL.into());
         }
         let parent = self.open_for_names(dir)?;
-        if let Some(entry) = self.state.entry(dir, name)? {
+        self.name_is_settled(dir, name)?;
+        if let Some(entry) = self.shown(dir, name)? {
             if *exclusive {
                 return Err(Errno::EEXIST.into());
             }
             if entry.kind == Kind::Directory {
                 return Err(Errno::EISDIR.into());
             }
-            let (found, key) = self.found(entry)?;
+            let (found, key) = self.found(&entry)?;
             return Ok(Step::Looked(ok(Answer::Found { found }, key)));
         }
         self.name_is_free(dir, name)?;
@@ -95,91 +95,6 @@ impl Island {
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
     }
 
-    pub(crate) fn link(&mut self, call: &Call, ino: Ino, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        let parent = self.open_for_names(dir)?.clone();
-        if self.state.entry(dir, name)?.is_some() {
-            return Err(Errno::EEXIST.into());
-        }
-        self.name_is_free(dir, name)?;
-        self.may_change_names(call.caller(), dir, &parent)?;
-        let Some(mut row) = self.state.inode(ino)?.cloned() else {
-            // Homed elsewhere, or a directory: both are for the other kinds of link.
-            let dir = self.state.dir(ino)?.is_some();
-            return Err(if dir { Errno::EPERM } else { Errno::EXDEV }.into());
-        };
-        if row.attr.nlink == 0 {
-            return Err(Errno::ENOENT.into());
-        }
-        if row.attr.nlink >= LINKS_MAX {
-            return Err(Errno::EMLINK.into());
-        }
-        self.space(0)?;
-        let now = self.time();
-        row.attr.nlink += 1;
-        row.attr.ctime = now;
-        let attr = row.attr;
-        let mut decision = Decision::new();
-        decision.inode(row);
-        let entry = Entry { ino, kind: attr.kind, home: self.config.id, stub: None };
-        decision.entry(dir, name, Some(entry));
-        decision.names_changed(dir, &parent, 1, 0, now);
-        self.remember(&mut decision, call, Remembered::Ino { ino });
-        self.decide(decision);
-        Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
-    }
-
-    pub(crate) fn unlink(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        let parent = self.owned(dir)?;
-        self.name_is_free(dir, name)?;
-        let entry = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        if entry.kind == Kind::Directory {
-            self.may_delete(call.caller(), dir, parent, self.owner_of(entry)?)?;
-            return Err(Errno::EISDIR.into());
-        }
-        let row = self.file(entry.ino)?;
-        self.may_delete(call.caller(), dir, parent, Owned::from(&row.attr))?;
-        let (row, parent) = (row.clone(), parent.clone());
-        let now = self.time();
-        let mut decision = Decision::new();
-        decision.entry(dir, name, None);
-        decision.names_changed(dir, &parent, -1, 0, now);
-        let orphan = self.drop_name(&mut decision, row, call, now);
-        self.remember(&mut decision, call, Remembered::Removed { orphan });
-        self.decide(decision);
-        Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
-    }
-
-    /// A file loses a name. If it was the last one, the file goes, or stays as an orphan while a
-    /// mount may have it open. Tells which orphan was left.
-    pub(crate) fn drop_name(
-        &mut self,
-        decision: &mut Decision,
-        mut row: Inode,
-        call: &Call,
-        now: Time,
-    ) -> Option<Ino> {
-        let ino = row.attr.ino;
-        row.attr.nlink -= 1;
-        row.attr.ctime = now;
-        if row.attr.nlink > 0 {
-            decision.inode(row);
-            return None;
-        }
-        let holders = self.mounts();
-        if holders.is_empty() {
-            self.drop_file(decision, &row);
-            return None;
-        }
-        for session in &holders {
-            decision.push(Change::Held { session: *session, ino, on: true });
-        }
-        self.tell_orphan(&holders, call.session(), ino);
-        let mine = holders.contains(&call.session());
-        row.orphan_of = holders;
-        decision.inode(row);
-        mine.then_some(ino)
-    }
-
     /// A file goes for good.
     pub(crate) fn drop_file(&mut self, decision: &mut Decision, row: &Inode) {
         let ino = row.attr.ino;
@@ -199,20 +114,23 @@ impl Island {
     pub(crate) fn rename(
         &mut self,
         call: &Call,
-        dir: Ino,
-        name: &Name,
-        new_dir: Ino,
-        new_name: &Name,
+        from: Spot,
+        to: Spot,
         mode: RenameMode,
+        key: Option<Key>,
     ) -> Result<Step, Stop> {
-        if dir != new_dir {
-            return Err(Errno::EXDEV.into());
+        if from.dir != to.dir {
+            let owner = key.map_or(self.config.id, |key| self.config.table.owner(key));
+            if owner != self.config.id {
+                return self.rename_away(call, from, to, mode, owner);
+            }
         }
-        let parent = self.open_for_names(dir)?;
-        self.name_is_free(dir, name)?;
-        self.name_is_free(dir, new_name)?;
-        let old = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        let new = self.state.entry(dir, new_name)?;
+        let parent = self.open_for_names(from.dir)?;
+        self.name_is_free(from.dir, &from.name)?;
+        self.name_is_free(to.dir, &to.name)?;
+        let old = self.state.entry(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let new_parent = self.open_for_names(to.dir)?;
+        let new = self.state.entry(to.dir, &to.name)?;
         // As Linux has it: what the names are comes before who asks.
         match (mode, new) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST.into()),
@@ -222,54 +140,33 @@ impl Island {
             }
             _ => {}
         }
-        self.may_delete(call.caller(), dir, parent, self.owner_of(old)?)?;
-        match new {
-            Some(new) => self.may_delete(call.caller(), dir, parent, self.owner_of(new)?)?,
-            None => self.may_change_names(call.caller(), dir, parent)?,
-        }
-        let (parent, old, new) = (parent.clone(), old.clone(), new.cloned());
-        match (mode, new) {
-            (RenameMode::Exchange, Some(new)) => {
-                self.exchange(call, dir, &parent, (name, old), (new_name, new))
+        let by = self.may_take(call.caller(), from.dir, parent, old)?;
+        let there_by = match new {
+            Some(new) => self.may_take(call.caller(), to.dir, new_parent, new)?,
+            None => {
+                self.may_change_names(call.caller(), to.dir, new_parent)?;
+                None
             }
-            (_, Some(new)) => match (old.kind == Kind::Directory, new.kind == Kind::Directory) {
-                (true, false) => Err(Errno::ENOTDIR.into()),
-                (false, true) => Err(Errno::EISDIR.into()),
-                (true, true) => self.replace_dir(call, dir, &parent, (name, old), (new_name, new)),
-                (false, false) => {
-                    let replaced = self.file(new.ino)?.clone();
-                    self.rename_file(call, dir, &parent, (name, old), new_name, Some(replaced))
-                }
-            },
-            (_, None) if old.kind == Kind::Directory => {
-                self.move_dir(call, Decision::new(), dir, &parent, (name, old), (new_name, None))
+        };
+        let is_dir = |entry: &Entry| entry.stub.is_some();
+        let (parent, file, there) = (parent.clone(), old.clone(), new.cloned());
+        if let Some(new) = there.as_ref().filter(|_| mode != RenameMode::Exchange) {
+            match (is_dir(&file), is_dir(new)) {
+                (true, false) => return Err(Errno::ENOTDIR.into()),
+                (false, true) => return Err(Errno::EISDIR.into()),
+                _ => {}
             }
-            (_, None) => self.rename_file(call, dir, &parent, (name, old), new_name, None),
         }
-    }
-
-    fn rename_file(
-        &mut self,
-        call: &Call,
-        dir: Ino,
-        parent: &Dir,
-        (name, old): (&Name, Entry),
-        new_name: &Name,
-        replaced: Option<Inode>,
-    ) -> Result<Step, Stop> {
-        let mut row = self.file(old.ino)?.clone();
-        let now = self.time();
-        let mut decision = Decision::new();
-        decision.entry(dir, name, None);
-        decision.entry(dir, new_name, Some(old));
-        row.attr.ctime = now;
-        decision.inode(row);
-        let gone = replaced.is_some();
-        decision.names_changed(dir, parent, if gone { -1 } else { 0 }, 0, now);
-        let orphan = replaced.and_then(|r| self.drop_name(&mut decision, r, call, now));
-        self.remember(&mut decision, call, Remembered::Removed { orphan });
-        self.decide(decision);
-        Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
+        // Directories that keep their parent go by the journal alone.
+        if from.dir == to.dir && is_dir(&file) && mode != RenameMode::Exchange {
+            let old = (&from.name, file);
+            return match there {
+                Some(new) => self.replace_dir(call, from.dir, &parent, old, (&to.name, new)),
+                None => self.move_dir(call, Decision::new(), from.dir, &parent, old, (&to.name, None)),
+            };
+        }
+        let time = self.time();
+        self.rename_here(call, Renaming { from, to, file, there, mode, by, time }, there_by)
     }
 
     pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Stop> {
@@ -282,6 +179,7 @@ impl Island {
 
     pub(crate) fn read_dir(&self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Stop> {
         self.owned(dir)?;
+        self.names_are_safe(dir)?;
         let (rows, mut eof) = self.state.entries_after(dir, after)?;
         let mut entries: Vec<DirEntry> = Vec::new();
         let mut keys = Vec::new();
@@ -295,7 +193,9 @@ impl Island {
                 break;
             }
             room -= name.as_bytes().len() as i64 + if plus { 160 } else { 32 };
-            let found = match if plus { self.found(entry).map(Some) } else { Ok(None) } {
+            // Attributes of a file that is homed elsewhere are asked for there, when somebody wants them.
+            let here = entry.stub.is_some() || entry.home == self.config.id;
+            let found = match if plus && here { self.found(entry).map(Some) } else { Ok(None) } {
                 Ok(found) => found,
                 Err(Stop::Load(loads)) => {
                     // One look at the snapshot for all that is not in memory.
@@ -333,7 +233,7 @@ impl Island {
             },
             Remembered::Ino { ino } => {
                 if let Some(row) = self.state.inode(*ino)? {
-                    let found = Found { attr: row.attr, attr_current: true };
+                    let found = Found { attr: self.shown_file(row), attr_current: true };
                     return Ok(ok(Answer::Found { found }, None));
                 }
                 match self.state.dir(*ino)? {
@@ -342,10 +242,10 @@ impl Island {
                         let found = Found { attr, attr_current: dir.owned.is_some() };
                         ok(Answer::Found { found }, Some(dir.key))
                     }
-                    // Its owner is another island: the name tells. Or it was made, and removed or
+                    // Its owner or home is another island: the name tells. Or it was made, and removed or
                     // moved by somebody else since.
                     None => match &call.request.op {
-                        ClientOp::Fs { op: Op::Mkdir { dir, name, .. } } => {
+                        ClientOp::Fs { op: Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } } => {
                             match self.state.entry(*dir, name)?.filter(|entry| entry.ino == *ino) {
                                 Some(entry) => {
                                     let (found, key) = self.found(entry)?;

@@ -1,6 +1,6 @@
 //! Where directories are: ancestors, path hashes, walking a path through the skeleton.
 
-use atoll_core::{Ino, Key, Name, PathHash, VolumePath};
+use atoll_core::{Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
 use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
 use atoll_proto::{Ancestor, Dir, Entry, Outcome, Resolved, Static, Stub};
@@ -78,10 +78,15 @@ impl Island {
     /// What a name leads to, as it is answered.
     pub(crate) fn found(&self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
         let Some(stub) = &entry.stub else {
-            return Ok((Found { attr: self.file(entry.ino)?.attr, attr_current: true }, None));
+            if entry.home != self.config.id {
+                return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
+            }
+            self.file_is_settled(entry.ino)?;
+            let attr = self.shown_file(self.file(entry.ino)?);
+            return Ok((Found { attr, attr_current: true }, None));
         };
         let found = match self.local_dir(entry.ino, stub)? {
-            Some(dir) => Found { attr: dir_attr(entry.ino, dir), attr_current: true },
+            Some(dir) => Found { attr: self.shown_dir(entry.ino, dir), attr_current: true },
             None => Found { attr: stub_attr(entry.ino, &stub.fixed, stub.time), attr_current: false },
         };
         Ok((found, Some(stub.key)))
@@ -91,6 +96,7 @@ impl Island {
         if self.config.table.owner(stub.key) != self.config.id {
             return Ok(None);
         }
+        self.names_are_settled(ino)?;
         Ok(self.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 
@@ -215,7 +221,14 @@ pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
     attr
 }
 
-fn stub_attr(ino: Ino, fixed: &Static, time: atoll_core::Time) -> Attr {
+/// What a name tells of a file that is homed elsewhere: which it is, and of what type.
+fn pointer_attr(entry: &Entry) -> Attr {
+    let none =
+        stub_attr(entry.ino, &Static { version: Stamp::default(), mode: 0, uid: 0, gid: 0 }, Time::default());
+    Attr { kind: entry.kind, nlink: 1, size: 0, blocks: 0, ..none }
+}
+
+fn stub_attr(ino: Ino, fixed: &Static, time: Time) -> Attr {
     Attr {
         ino,
         kind: Kind::Directory,

@@ -4,12 +4,13 @@
 use atoll_core::map::IdSet;
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId, Key, Stamp};
-use atoll_proto::{Change, Dir, Owned, Peer, PeerMessage, Place, Static};
+use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
+use atoll_proto::{Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Static, TxnState};
 
 use crate::decision::Decision;
 use crate::lost::Lost;
 use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
+use crate::sessions::WITNESS;
 
 /// What a starting island waits for.
 #[derive(Debug, Default)]
@@ -17,8 +18,13 @@ pub(crate) struct Recovery {
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
     since_ms: u64,
+    /// Islands that may know of something that this one has lost in an unclean end.
+    witnesses: IdSet<IslandId>,
     /// What others have brought back of this island's lost records, by its own clock.
     pub(crate) lost: BTreeMap<Stamp, Lost>,
+    /// Parts of others' transactions that were done again. Who has told one may have done so twice, and the
+    /// second time may arrive when nothing else is left of it.
+    pub(crate) redone: IdSet<TxnId>,
     /// Others' journals, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
 }
@@ -31,6 +37,11 @@ impl Island {
         if !clean || first {
             let incarnation = self.state.meta().incarnation + 1;
             decision.push(Change::Incarnation { incarnation });
+            if !first && self.config.islands.len() > 1 {
+                let (results, held) = (Vec::new(), Vec::new());
+                let row = Session { mount: false, local: false, results, acked: 0, held };
+                decision.session(WITNESS, Some(self.state.session(WITNESS).cloned().unwrap_or(row)));
+            }
         }
         if first {
             self.make_root(&mut decision);
@@ -42,6 +53,15 @@ impl Island {
         self.reserve_ids();
         self.recovery.since_ms = self.now.ms;
         self.recovery.waiting = self.others().collect();
+        if self.state.session(WITNESS).is_some() {
+            self.recovery.witnesses = self.others().collect();
+        }
+        for txn in self.state.txn_ids().collect::<Vec<_>>() {
+            let row = self.state.txn(txn).filter(|row| row.state == TxnState::Prepared);
+            if let Some(work) = row.map(|row| row.part.work.clone()) {
+                self.hold(txn, &work, 0);
+            }
+        }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
         self.redo_lost();
     }
@@ -50,7 +70,7 @@ impl Island {
     fn make_root(&mut self, decision: &mut Decision) {
         let now = self.time();
         let owner = self.config.table.owner(Key(0)) == self.config.id;
-        let version = Stamp::default();
+        let version = PlaceVersion::default();
         let owned = Owned {
             entries: 0,
             subdirs: 0,
@@ -65,7 +85,7 @@ impl Island {
             key: Key(0),
             place: Place { version, parent: Ino::ROOT, name: None },
             fixed: Static {
-                version,
+                version: Stamp::default(),
                 mode: self.config.root_mode,
                 uid: self.config.root_uid,
                 gid: self.config.root_gid,
@@ -73,6 +93,7 @@ impl Island {
             has_xattrs: false,
             has_acl: false,
             below: 0,
+            homes: 0,
             owned: owner.then_some(owned),
         };
         decision.dir(Ino::ROOT, root);
@@ -132,14 +153,12 @@ impl Island {
             }
             Peer::HelloDone => {
                 self.heard(from);
+                self.recovery.witnesses.remove(&from);
                 Ok(())
             }
             Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
-            Peer::Voted { txn, vote } => {
-                self.on_voted(*txn, *vote);
-                Ok(())
-            }
-            Peer::Decided { txn, moments, part } => self.on_decided(from, *txn, *moments, part.as_deref()),
+            Peer::Voted { txn, vote } => self.on_voted(message, *txn, vote),
+            Peer::Decided { txn, moments, part } => self.on_decided(message, *txn, *moments, part.as_deref()),
             Peer::Stable { txns } => {
                 self.on_stable(from, txns);
                 Ok(())
@@ -169,6 +188,15 @@ impl Island {
                 self.on_returned(entries);
                 Ok(())
             }
+            Peer::Happened { txn } => {
+                self.on_happened(from, *txn);
+                Ok(())
+            }
+            Peer::WantChain { dir, vector } => self.on_want_chain(message, *dir, vector),
+            Peer::ChainOf { dir, chain } => {
+                self.on_chain_of(*dir, chain.as_ref());
+                Ok(())
+            }
             Peer::Kept { upto } => {
                 self.on_kept(from, *upto);
                 Ok(())
@@ -179,6 +207,17 @@ impl Island {
     fn heard(&mut self, island: IslandId) {
         if self.recovery.waiting.remove(&island) {
             self.redo_lost();
+        }
+    }
+
+    /// All have told what they know: nothing that was lost comes back any more.
+    fn ask_no_witness(&mut self) {
+        if self.recovery.witnesses.is_empty()
+            && self.phase == Phase::Normal
+            && self.recovery.lost.is_empty()
+            && self.state.session(WITNESS).is_some()
+        {
+            self.end_session(WITNESS);
         }
     }
 
@@ -193,5 +232,6 @@ impl Island {
             self.recovery.waiting.clear();
             self.redo_lost();
         }
+        self.ask_no_witness();
     }
 }

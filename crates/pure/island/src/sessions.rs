@@ -30,6 +30,10 @@ pub(crate) const SESSION_MS: u64 = 120_000;
 /// started again, if the mount does not come back: it lives no more.
 pub(crate) const GONE_MS: u64 = LEASE_MS;
 
+/// After an unclean end, until all other islands have told what they have for this one, files without a
+/// name stay: one of those islands may bring back a name that was lost. This session holds them.
+pub(crate) const WITNESS: SessionId = SessionId(0);
+
 /// What is known of clients, beyond what must survive.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
@@ -102,6 +106,10 @@ impl Island {
     pub(crate) fn session_request(&mut self, call: Call) -> Option<Call> {
         let session = call.session();
         let now = self.now.ms;
+        if session == WITNESS {
+            self.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
+            return None;
+        }
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             alive.lease_until_ms = now + LEASE_MS;
             alive.until_ms = now + SESSION_MS;
@@ -144,6 +152,13 @@ impl Island {
         self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
     }
 
+    /// Who may keep a file alive that loses its last name: all mounts, and the witness.
+    pub(crate) fn holders(&self) -> Vec<SessionId> {
+        let of_mounts = |row: &Session| row.mount;
+        let holds = |s: &SessionId| *s == WITNESS || self.state.session(*s).is_some_and(of_mounts);
+        self.state.session_ids().filter(holds).collect()
+    }
+
     /// A session of an earlier life: it has some time to show up, unless its process was this one's.
     fn recovered(&self, session: SessionId) -> Alive {
         let now = self.now.ms;
@@ -159,9 +174,6 @@ impl Island {
 
     fn attach(&mut self, call: Call, mount: bool) {
         let session = call.session();
-        if session.0 == 0 {
-            return self.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
-        }
         self.recalled(session);
         if mount {
             for other in self.mounts() {
@@ -232,9 +244,9 @@ impl Island {
     }
 
     /// Tells the other mounts that a file has lost its last name.
-    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: SessionId, ino: Ino) {
+    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
         let need = self.state.seq() + 1;
-        for holder in holders.iter().filter(|h| **h != by) {
+        for holder in holders.iter().filter(|h| Some(**h) != by) {
             if let Some(link) = self.sessions.alive.get(holder).and_then(|a| a.link) {
                 self.when_committed(need, Effect::Notice(link, Notice::Orphan { ino }));
             }
@@ -277,7 +289,7 @@ impl Island {
     }
 
     /// A client is gone: its locks and orphans with it.
-    fn end_session(&mut self, session: SessionId) {
+    pub(crate) fn end_session(&mut self, session: SessionId) {
         self.sessions.alive.remove(&session);
         let Some(row) = self.state.session(session).cloned() else { return };
         let mut missing = Vec::new();
@@ -312,7 +324,7 @@ impl Island {
     pub(crate) fn tick_sessions(&mut self) {
         let now = self.now.ms;
         for session in self.state.session_ids().collect::<Vec<_>>() {
-            if !self.sessions.alive.contains_key(&session) {
+            if session != WITNESS && !self.sessions.alive.contains_key(&session) {
                 let recovered = self.recovered(session);
                 self.sessions.alive.insert(session, recovered);
             }

@@ -1,19 +1,28 @@
-//! Transactions between two islands, both sides (`DESIGN` 5): presumed abort, one commit record at
-//! the coordinator, and each side keeps its record until the other's part survives a power cut.
+//! Transactions among islands (`DESIGN` 5): presumed abort, one commit record at the coordinator, and each
+//! side keeps its record until the other's part survives a power cut.
 //!
 //! Coordinator: begun (memory only) -> committed (record) -> gone. Participant: prepared (record)
 //! -> committed (record) or aborted (record) -> gone. The coordinator's commit record is the moment.
+//!
+//! An operation with several participants is as many transactions, one with each, that one record commits.
+//! Invariant: the outcome of what is about files leaves its coordinator only when that record is synced
+//! there. So it is never lost where others know of it, and one that is not known was aborted.
 
 use atoll_core::map::IdMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
-use atoll_posix::Errno;
-use atoll_proto::{Moments, Origin, Outcome, Part, Peer, PeerMessage, Txn, TxnState, Vote, Work};
+use atoll_core::{Ino, IslandId, Stamp, Time, TxnId};
+use atoll_posix::{Answer, Attr, Errno, Op};
+use atoll_proto::{
+    Chain, ClientOp, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState,
+    Vote, Work,
+};
 
 use crate::decision::Decision;
+use crate::journal::Sight;
 use crate::lost::Lost;
 use crate::machine::{Call, Island, Later, PATIENCE_MS, Parked, Step, Stop};
+use crate::path::ok;
 
 /// Milliseconds until an outcome that was not confirmed is told again.
 const RETELL_MS: u64 = 1_000;
@@ -23,11 +32,15 @@ const TXNS_PER_MESSAGE: usize = 1024;
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Txns {
+    /// What this island coordinates and has not decided, by its first transaction.
     begun: BTreeMap<TxnId, Begun>,
-    names: IdMap<(Ino, Name), TxnId>,
+    /// The first transaction of what another one belongs to.
+    first: IdMap<TxnId, TxnId>,
     /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
     /// was not told that they are synced.
     unconfirmed: Vec<(u64, IslandId, TxnId, Stamp)>,
+    /// What is told when the log is synced up to there, in the order of the records.
+    synced_sends: VecDeque<(u64, IslandId, Peer)>,
     retell_ms: u64,
     /// Up to which stamp of each coordinator transactions were there when they were told last.
     told_before: BTreeMap<IslandId, Stamp>,
@@ -36,86 +49,268 @@ pub(crate) struct Txns {
 /// A transaction that this island coordinates and has not decided.
 #[derive(Debug)]
 struct Begun {
-    partner: IslandId,
-    dir: Ino,
-    names: Vec<Name>,
-    part: Part,
+    parties: Vec<Party>,
+    names: Vec<Spot>,
+    plan: Plan,
+    origin: Origin,
     call: Option<Call>,
 }
 
-impl Txns {
-    /// The transaction that holds a name.
-    pub(crate) fn holder(&self, dir: Ino, name: &Name) -> Option<TxnId> {
-        if self.names.is_empty() {
-            return None;
+/// A participant of one.
+#[derive(Debug)]
+struct Party {
+    txn: TxnId,
+    island: IslandId,
+    work: Work,
+    prepared: Option<Stamp>,
+}
+
+/// What the coordinator itself does when all have voted.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// What the operation and the participant's work say: mkdir, rmdir, rename over a directory.
+    Dirs,
+    /// A name of a file that is homed elsewhere, whose attributes the vote tells.
+    Link { at: Spot, home: IslandId, time: Time, attr: Option<Attr> },
+    /// A name of a file that is homed elsewhere goes.
+    Unlink { at: Spot, time: Time },
+    /// A file changes its directory. `lent`: what the new name was is known, and where it is, if asked.
+    Rename { renaming: Box<Renaming>, lent: Option<Chain> },
+}
+
+/// How a request ends that cannot go on; none if all of it is tried again: something that it needs is held,
+/// or is not as it was.
+fn ended_by(stop: &Stop) -> Option<Outcome> {
+    match stop {
+        Stop::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
+        Stop::NeedGroups => Some(Outcome::NeedGroups),
+        Stop::Txn(_) | Stop::NotNow => None,
+        _ => Some(Outcome::Failed { errno: Errno::EIO }),
+    }
+}
+
+/// The outcome of an rmdir may be known before it is safe; that of a rename may not.
+fn is_rename(begun: &Begun) -> bool {
+    let op = begun.call.as_ref().map(|call| &call.request.op);
+    matches!(op, Some(ClientOp::Fs { op: Op::Rename { .. } } | ClientOp::Rename { .. }))
+}
+
+impl Plan {
+    /// Whether all is known that the votes have to tell.
+    const fn is_ready(&self) -> bool {
+        !matches!(self, Self::Link { attr: None, .. } | Self::Rename { lent: None, .. })
+    }
+}
+
+impl Begun {
+    /// What was lent is known by now, and part of what its lender is told again if it loses it.
+    fn lent_by(&mut self, txn: TxnId, now: Box<Renaming>, chain: Chain) {
+        for party in self.parties.iter_mut().filter(|party| party.txn == txn) {
+            if let Work::Lend { renaming, .. } = &mut party.work {
+                renaming.clone_from(&now);
+            }
         }
-        self.names.get(&(dir, name.clone())).copied()
+        self.plan = Plan::Rename { renaming: now, lent: Some(chain) };
     }
+}
 
-    /// A transaction that holds a name in a directory.
-    pub(crate) fn in_dir(&self, dir: Ino) -> Option<TxnId> {
-        self.names.iter().find(|((d, _), _)| *d == dir).map(|(_, txn)| *txn)
-    }
-
+impl Txns {
     /// Whether this island coordinates it and has not decided.
     pub(crate) fn is_begun(&self, txn: TxnId) -> bool {
-        self.begun.contains_key(&txn)
+        self.begun.contains_key(&self.first_of(txn))
+    }
+
+    fn first_of(&self, txn: TxnId) -> TxnId {
+        self.first.get(&txn).copied().unwrap_or(txn)
     }
 
     /// Keeps the request that waits for a transaction.
     pub(crate) fn keep(&mut self, txn: TxnId, call: Call) {
         self.begun.get_mut(&txn).expect("just begun").call = Some(call);
     }
+
+    fn take_begun(&mut self, first: TxnId) -> Option<Begun> {
+        let begun = self.begun.remove(&first)?;
+        for party in &begun.parties {
+            self.first.remove(&party.txn);
+        }
+        Some(begun)
+    }
+
+    fn put_begun(&mut self, first: TxnId, begun: Begun) {
+        for party in begun.parties.iter().filter(|party| party.txn != first) {
+            self.first.insert(party.txn, first);
+        }
+        self.begun.insert(first, begun);
+    }
 }
 
 impl Island {
     // -------------------------------------------------------------- coordinator
 
+    /// Begins an operation that others take part in, holding `names`, which are owned here. `stamp`: of the
+    /// first transaction, if it was given already.
     pub(crate) fn begin_txn(
         &mut self,
         call: &Call,
-        txn: TxnId,
-        partner: IslandId,
-        dir: Ino,
-        names: Vec<Name>,
-        work: Work,
+        stamp: Option<Stamp>,
+        names: Vec<Spot>,
+        plan: Plan,
+        works: Vec<(IslandId, Work)>,
     ) -> Result<Step, Stop> {
-        if !self.is_reachable(partner) {
+        if !works.iter().all(|(island, _)| self.is_reachable(*island)) {
             return Err(Stop::NotNow);
         }
-        for name in &names {
-            self.txns.names.insert((dir, name.clone()), txn);
-        }
-        // What the chain of ancestors shows must be committed before another island builds on it.
+        let stamp = stamp.unwrap_or_else(|| self.stamp());
+        let first = TxnId { coordinator: self.config.id, stamp };
+        self.holds.hold_names(first, &names);
         let origin = Origin { session: call.session(), seq: call.request.seq };
-        let part = Part { origin, work };
-        self.send(self.state.seen(), partner, Peer::Prepare { txn, origin, work: part.work.clone() });
-        self.txns.begun.insert(txn, Begun { partner, dir, names, part, call: None });
-        Ok(Step::Later(Later::Txn(txn)))
+        let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
+        self.txns.begun.insert(first, begun);
+        self.ask_parties(first, works);
+        Ok(Step::Later(Later::Txn(first)))
     }
 
-    pub(crate) fn on_voted(&mut self, txn: TxnId, vote: Vote) {
-        match vote {
-            Vote::Yes { prepared } => self.commit(txn, prepared),
-            Vote::No { errno } => self.abort(txn, Some(Outcome::Failed { errno })),
-            Vote::Busy | Vote::Behind => self.abort(txn, None),
+    /// Asks further participants to prepare.
+    fn ask_parties(&mut self, first: TxnId, works: Vec<(IslandId, Work)>) {
+        for (island, work) in works {
+            let begun = &self.txns.begun[&first];
+            let origin = begun.origin;
+            let txn = if begun.parties.is_empty() {
+                first
+            } else {
+                let txn = TxnId { coordinator: self.config.id, stamp: self.stamp() };
+                self.txns.first.insert(txn, first);
+                txn
+            };
+            // What the chain of ancestors shows must be committed before another island builds on it.
+            self.send(self.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
+            let party = Party { txn, island, work, prepared: None };
+            self.txns.begun.get_mut(&first).expect("looked at").parties.push(party);
         }
     }
 
-    fn commit(&mut self, txn: TxnId, prepared: Stamp) {
-        let Some(begun) = self.txns.begun.remove(&txn) else {
-            // Decided to abort meanwhile, or in an earlier life: the participant asks, and is told.
-            return;
+    pub(crate) fn on_voted(&mut self, message: &PeerMessage, txn: TxnId, vote: &Vote) -> Result<(), Stop> {
+        let first = self.txns.first_of(txn);
+        let from = message.from;
+        let asked = |begun: &&mut Begun| begun.parties.iter().any(|p| p.txn == txn && p.island == from);
+        let Some(begun) = self.txns.begun.get_mut(&first).filter(asked) else {
+            if matches!(vote, Vote::Yes { .. }) {
+                // Decided to abort meanwhile, or in an earlier life.
+                self.on_ask(from, txn);
+            }
+            return Ok(());
         };
+        let outcome = match vote {
+            Vote::Yes { prepared, seen } => {
+                let party = begun.parties.iter_mut().find(|p| p.txn == txn).expect("just seen");
+                party.prepared = Some(*prepared);
+                return self.voted_yes(message, first, txn, seen);
+            }
+            Vote::No { errno } => Some(Outcome::Failed { errno: *errno }),
+            Vote::Busy | Vote::Behind => None,
+            Vote::NeedGroups => Some(Outcome::NeedGroups),
+            Vote::Same => Some(ok(Answer::Removed { orphan: None }, None)),
+        };
+        self.abort(first, outcome);
+        Ok(())
+    }
+
+    fn voted_yes(
+        &mut self,
+        message: &PeerMessage,
+        first: TxnId,
+        txn: TxnId,
+        seen: &Seen,
+    ) -> Result<(), Stop> {
+        let begun = self.txns.begun.get_mut(&first).expect("looked at by the caller");
+        match (seen, &mut begun.plan) {
+            (Seen::File { attr: told }, Plan::Link { attr, .. }) => *attr = Some(*told),
+            (Seen::Dir { fixed }, Plan::Rename { renaming, .. }) => {
+                let party = begun.parties.iter().find(|party| party.txn == txn);
+                let ino = party.and_then(|party| match &party.work {
+                    Work::Hold { ino, .. } => Some(*ino),
+                    _ => None,
+                });
+                if !Self::stub_is_current(renaming, ino, fixed.version) {
+                    // A change of its attributes is on its way here.
+                    self.abort(first, None);
+                    return Ok(());
+                }
+            }
+            (Seen::Name { there, by, chain }, Plan::Rename { renaming, lent: None }) => {
+                let mut renaming = renaming.clone();
+                renaming.there.clone_from(there);
+                let chain = chain.clone().unwrap_or_default();
+                let caller = begun.call.as_ref().map(|call| call.caller().clone());
+                let caller = caller.expect("kept when it was begun");
+                match self.sight(&chain)? {
+                    Sight::Same => {}
+                    Sight::Newer { missing } => {
+                        self.fall_behind(&missing, Parked::Peer(message.clone()));
+                        return Ok(());
+                    }
+                    Sight::Older => {
+                        self.abort(first, None);
+                        return Ok(());
+                    }
+                }
+                let works = match self.lent(message.from, &caller, &renaming, *by, &chain) {
+                    Ok(works) => works,
+                    Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
+                    Err(stop) => {
+                        self.abort(first, ended_by(&stop));
+                        return Ok(());
+                    }
+                };
+                if !works.iter().all(|(island, _)| self.is_reachable(*island)) {
+                    self.abort(first, Some(Outcome::NotNow));
+                    return Ok(());
+                }
+                let begun = self.txns.begun.get_mut(&first).expect("looked at");
+                begun.lent_by(txn, renaming.clone(), chain);
+                self.take_holds(first, &renaming);
+                self.ask_parties(first, works);
+            }
+            _ => {}
+        }
+        let begun = &self.txns.begun[&first];
+        if begun.parties.iter().all(|party| party.prepared.is_some()) {
+            if begun.plan.is_ready() {
+                self.commit(first);
+            } else {
+                self.abort(first, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// All have prepared: makes it happen.
+    pub(crate) fn commit(&mut self, first: TxnId) {
+        let Some(begun) = self.txns.take_begun(first) else { return };
         let call = begun.call.as_ref().expect("kept when it was begun");
         let mut decision = Decision::new();
-        let moments = self.committed_txn(&mut decision, txn, begun.partner, prepared, &begun.part);
+        let mut told = Vec::new();
+        for party in &begun.parties {
+            let prepared = party.prepared.expect("all have voted");
+            let part = Part { origin: begun.origin, work: party.work.clone() };
+            let moments = self.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
+            told.push((party.txn, party.island, moments));
+        }
         self.state.look_away();
-        match self.commit_work(call, decision, &begun.part.work) {
+        let done = match &begun.plan {
+            Plan::Dirs => self.commit_work(call, decision, &begun.parties[0].work),
+            plan => self.commit_between(call, decision, plan),
+        };
+        match done {
             Ok(step) => {
                 let seq = self.state.seq();
-                self.txns.unconfirmed.push((seq, begun.partner, txn, moments.committed));
-                self.release_names(txn, begun.dir, &begun.names);
+                let at_once = matches!(begun.plan, Plan::Dirs) && !is_rename(&begun);
+                for (txn, island, moments) in &told {
+                    self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
+                }
+                self.holds.release_names(first, &begun.names);
+                self.holds.free_dirs(first);
                 let call = begun.call.expect("kept when it was begun");
                 match step {
                     Step::Looked(outcome) | Step::Decided(outcome) => self.answer(&call, seq, outcome),
@@ -123,23 +318,23 @@ impl Island {
                     Step::Later(_) | Step::Answered => unreachable!("a commit waits for the journal only"),
                 }
                 // The client first: it need not wait for the participant's record.
-                self.send(seq, begun.partner, Peer::Decided { txn, moments: Some(moments), part: None });
-                self.let_waiters_in(txn);
+                for (txn, island, moments) in told {
+                    let decided = Peer::Decided { txn, moments: Some(moments), part: None };
+                    if at_once {
+                        self.send(seq, island, decided);
+                    } else {
+                        self.send(seq, island, Peer::Happened { txn });
+                        self.send_synced(seq, island, decided);
+                    }
+                }
+                self.let_waiters_in(first);
             }
-            Err(Stop::Load(loads)) => {
-                // Come back with the vote when the rows are there.
-                let message = PeerMessage {
-                    from: begun.partner,
-                    incarnation: 0,
-                    vector: Vec::new(),
-                    peer: Peer::Voted { txn, vote: Vote::Yes { prepared } },
-                };
-                self.txns.begun.insert(txn, begun);
-                self.load(loads, Parked::Peer(message));
-            }
-            Err(_) => {
-                self.txns.begun.insert(txn, begun);
-                self.abort(txn, Some(Outcome::Failed { errno: Errno::EIO }));
+            Err(stop) => {
+                self.txns.put_begun(first, begun);
+                match stop {
+                    Stop::Load(loads) => self.load(loads, Parked::Commit(first)),
+                    stop => self.abort(first, ended_by(&stop)),
+                }
             }
         }
     }
@@ -162,13 +357,19 @@ impl Island {
 
     /// A directory that goes was adopted, so its mkdir need not be told again.
     fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
-        let Work::Seal { ino, .. } = work else { return };
+        if let Work::Seal { ino, .. } = work {
+            self.forget_adoption_of(decision, *ino);
+        }
+    }
+
+    /// As [`Island::forget_adoption`], by its id.
+    pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
         let old = self.state.txn_ids().find(|id| {
             id.coordinator == self.config.id
                 && self
                     .state
                     .txn(*id)
-                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == *ino))
+                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
         });
         if let Some(old) = old {
             decision.txn(old, None);
@@ -177,9 +378,12 @@ impl Island {
 
     /// Gives a transaction up. Without an outcome its request is begun again after a pause.
     pub(crate) fn abort(&mut self, txn: TxnId, outcome: Option<Outcome>) {
-        let Some(begun) = self.txns.begun.remove(&txn) else { return };
-        self.send(0, begun.partner, Peer::Decided { txn, moments: None, part: None });
-        self.release_names(txn, begun.dir, &begun.names);
+        let Some(begun) = self.txns.take_begun(txn) else { return };
+        for party in &begun.parties {
+            self.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
+        }
+        self.holds.release_names(txn, &begun.names);
+        self.holds.free_dirs(txn);
         if let Some(mut call) = begun.call {
             match outcome {
                 Some(outcome) => self.answer(&call, self.state.seq(), outcome),
@@ -198,13 +402,6 @@ impl Island {
         self.let_waiters_in(txn);
     }
 
-    fn release_names(&mut self, txn: TxnId, dir: Ino, names: &[Name]) {
-        for name in names {
-            let held = self.txns.names.remove(&(dir, name.clone()));
-            assert_eq!(held, Some(txn), "a name was held by another transaction");
-        }
-    }
-
     pub(crate) fn let_waiters_in(&mut self, txn: TxnId) {
         for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
             self.start(call, false);
@@ -213,117 +410,11 @@ impl Island {
 
     /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
     pub(crate) fn abort_with(&mut self, partner: IslandId) {
-        let gone: Vec<TxnId> =
-            self.txns.begun.iter().filter(|(_, b)| b.partner == partner).map(|(txn, _)| *txn).collect();
+        let with = |begun: &Begun| begun.parties.iter().any(|party| party.island == partner);
+        let gone: Vec<TxnId> = self.txns.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
         for txn in gone {
             self.abort(txn, Some(Outcome::NotNow));
         }
-    }
-
-    // -------------------------------------------------------------- participant
-
-    pub(crate) fn on_prepare(
-        &mut self,
-        message: &PeerMessage,
-        txn: TxnId,
-        origin: Origin,
-        work: &Work,
-    ) -> Result<(), Stop> {
-        let from = message.from;
-        if txn.coordinator != from {
-            return Ok(());
-        }
-        if let Some(row) = self.state.txn(txn) {
-            // A repetition.
-            let prepared = row.moments.prepared;
-            self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared } });
-            return Ok(());
-        }
-        if matches!(work, Work::Adopt { .. }) {
-            let clocks = self.state.clocks();
-            let theirs = |island| message.vector.iter().find(|(i, _)| *i == island).map(|(_, s)| *s);
-            let missing: Vec<IslandId> = message
-                .vector
-                .iter()
-                .filter(|(i, s)| *i != self.config.id && clocks.get(*i) < *s)
-                .map(|(i, _)| *i)
-                .collect();
-            if !missing.is_empty() {
-                self.fall_behind(&missing, Parked::Peer(message.clone()));
-                return Ok(());
-            }
-            // Changes that this island has seen and the chain has not were not kept here, where
-            // the directory was not known: the chain would bring the old state back. So would one
-            // that this island's own journal has not reached.
-            let ahead = clocks.iter().any(|(i, s)| theirs(i).unwrap_or_default() < s);
-            if ahead {
-                self.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
-                return Ok(());
-            }
-        }
-        let mut decision = Decision::new();
-        match self.prepare_work(&mut decision, txn, work)? {
-            Ok(()) => {
-                let prepared = self.stamp();
-                decision.stamp(prepared);
-                let moments = Moments { prepared, ..Moments::default() };
-                let part = Part { origin, work: work.clone() };
-                decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
-                self.decide(decision);
-                // Before it is written: if this island dies now, the coordinator, which has logged what
-                // the work is, tells it again before this island serves.
-                self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared } });
-            }
-            Err(vote) => self.send(0, from, Peer::Voted { txn, vote }),
-        }
-        Ok(())
-    }
-
-    pub(crate) fn on_decided(
-        &mut self,
-        from: IslandId,
-        txn: TxnId,
-        moments: Option<Moments>,
-        part: Option<&Part>,
-    ) -> Result<(), Stop> {
-        if txn.coordinator != from {
-            return Ok(());
-        }
-        match (self.state.txn(txn).cloned(), moments) {
-            (Some(row), Some(moments)) if row.state == TxnState::Committed => {
-                if row.moments.committed < moments.committed {
-                    // The coordinator had lost its commit, and has made it again.
-                    let mut decision = Decision::new();
-                    decision.txn(txn, Some(Txn { moments, ..row }));
-                    self.decide(decision);
-                }
-                self.confirm(from, txn, moments.committed);
-            }
-            (Some(row), moments) => {
-                assert!(row.state == TxnState::Prepared, "{txn:?} was committed and aborted");
-                let mut decision = Decision::new();
-                self.finish_work(&mut decision, &row.part.work, moments.is_some())?;
-                let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
-                decision.txn(txn, next);
-                self.decide(decision);
-                if let Some(moments) = moments {
-                    self.confirm(from, txn, moments.committed);
-                }
-                self.let_waiters_in(txn);
-            }
-            // Its prepare was lost here: the coordinator has to say what it was.
-            (None, Some(moments)) if self.state.lost(moments.prepared) => match part {
-                Some(part) => {
-                    let part = part.clone();
-                    self.bring_back(moments.prepared, Lost::Part { from, txn, moments, part });
-                }
-                None => self.send(0, from, Peer::Ask { txn }),
-            },
-            // Long done.
-            (None, Some(moments)) => self.confirm(from, txn, moments.committed),
-            (None, None) => {}
-        }
-        Ok(())
     }
 
     /// Tells a partner of an outcome that is recorded here when it is synced.
@@ -338,13 +429,47 @@ impl Island {
     // ------------------------------------------------------------------- either
 
     pub(crate) fn on_ask(&mut self, from: IslandId, txn: TxnId) {
-        if txn.coordinator != self.config.id || self.txns.begun.contains_key(&txn) {
+        if txn.coordinator != self.config.id {
+            return;
+        }
+        let first = self.txns.first_of(txn);
+        if let Some(begun) = self.txns.begun.get(&first) {
+            let waits = |party: &Party| party.txn == txn && party.island == from && party.prepared.is_none();
+            if begun.parties.iter().any(waits) {
+                // It has prepared, and its vote was lost with a link.
+                self.abort(first, None);
+            }
             return;
         }
         // No row and not under way: it was never committed (presumed abort), or is long done.
         let row = self.state.txn(txn);
         let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
-        self.send(self.state.seq(), from, Peer::Decided { txn, moments, part });
+        self.send_decided(from, txn, moments, part);
+    }
+
+    /// Tells an outcome that was recorded before, when it is as safe as it must be.
+    fn send_decided(&mut self, to: IslandId, txn: TxnId, moments: Option<Moments>, part: Option<Box<Part>>) {
+        let is_adopt = |part: &Part| matches!(part.work, Work::Adopt { .. });
+        let safe = part.as_deref().is_none_or(is_adopt);
+        let (seq, decided) = (self.state.seq(), Peer::Decided { txn, moments, part });
+        if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
+    }
+
+    /// Sends a message when the record at `seq` is synced, which is asked for now.
+    pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: Peer) {
+        if seq <= self.synced {
+            return self.send(0, to, peer);
+        }
+        self.txns.synced_sends.push_back((seq, to, peer));
+        self.want_sync();
+    }
+
+    /// Sends what waited for the log to be synced.
+    pub(crate) fn sends_synced(&mut self) {
+        while self.txns.synced_sends.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
+            let (_, to, peer) = self.txns.synced_sends.pop_front().expect("looked at");
+            self.send(0, to, peer);
+        }
     }
 
     pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[(TxnId, Stamp)]) {
@@ -355,9 +480,8 @@ impl Island {
             match self.state.txn(*txn).cloned() {
                 Some(row) if row.state == TxnState::Prepared => {}
                 // It knows of a commit that was lost here, and has been made again since.
-                Some(Txn { moments, .. }) if mine && moments.committed != *committed => {
-                    let moments = Some(moments);
-                    self.send(self.state.seq(), from, Peer::Decided { txn: *txn, moments, part: None });
+                Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
+                    self.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
                 }
                 Some(_) => decision.txn(*txn, None),
                 // What was lost here is told with all that it is: `on_carried`.
@@ -381,8 +505,8 @@ impl Island {
         }
         match self.state.txn(txn) {
             Some(row) if row.moments.committed != moments.committed => {
-                let moments = Some(row.moments);
-                self.send(self.state.seq(), from, Peer::Decided { txn, moments, part: None });
+                let (moments, part) = (row.moments, Box::new(row.part.clone()));
+                self.send_decided(from, txn, Some(moments), Some(part));
             }
             None if self.state.lost(moments.committed) => {
                 let (prepared, part) = (moments.prepared, part.clone());
@@ -425,7 +549,8 @@ impl Island {
             let peer = match state {
                 TxnState::Prepared => Peer::Ask { txn },
                 TxnState::Committed if txn.coordinator == self.config.id => {
-                    Peer::Decided { txn, moments: Some(moments), part: Some(part) }
+                    self.send_decided(to, txn, Some(moments), Some(part));
+                    continue;
                 }
                 TxnState::Committed => {
                     self.confirm(to, txn, moments.committed);

@@ -11,11 +11,12 @@ pub mod volume;
 
 pub use control::{Control, ControlReply};
 pub use message::{
-    Ancestor, ClientOp, JournalEntry, Moments, Notice, Origin, Outcome, Part, Peer, PeerMessage, Reply,
-    Request, Resolved, Vote, Work,
+    Ancestor, Chain, ClientOp, JournalEntry, Moments, Notice, Origin, Outcome, Part, Peer, PeerMessage,
+    Renaming, Reply, Request, Resolved, Seen, Spot, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{
-    Dir, Entry, Inode, Owned, Place, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs, names_of,
+    Dir, Entry, Inode, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs,
+    names_of,
 };
 pub use volume::{NodeConfig, VolumeConfig, reserve_bytes};

@@ -3,9 +3,9 @@
 use atoll_core::{
     Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId, VolumePath, wire_enum, wire_struct,
 };
-use atoll_posix::{Answer, Caller, Errno, Found, Op};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Op, RenameMode};
 
-use crate::row::{Place, Static, Xattrs};
+use crate::row::{Entry, Place, Static, Xattrs};
 
 wire_struct! {
     /// What a client asks of an island. Bytes of a write travel beside it.
@@ -64,6 +64,10 @@ wire_enum! {
         /// A sign of life of a mount that keeps nothing: the answer to `Notice::Recall`, and how a
         /// session is taken up again on a new link. `Outcome::Attached`.
         10 => Dropped,
+        /// A rename into another directory: by its key the islands know whom to ask.
+        11 => Rename { /// `Op::Rename`.
+            op: Op, /// Placement key of the directory that the name goes to.
+            key: Key },
     }
 }
 
@@ -185,6 +189,95 @@ wire_enum! {
             ino: Ino, /// The one above.
             parent: Ino, /// Its name there.
             name: Name },
+        /// A rename into a directory that the participant owns: keep the name for it.
+        3 => Lend { /// What moves where.
+            renaming: Box<Renaming>, /// Who asks.
+            caller: Caller, /// The coordinator's own objection, which comes behind those of the names.
+            denied: Option<Errno>, /// The coordinator's ancestors, if a file that the participant may
+            /// be the home of goes there.
+            chain: Option<Chain>, /// The coordinator is a home and does not know the directory.
+            wants_chain: bool },
+        /// link: a file that is homed at the participant gets a name elsewhere.
+        4 => Count { /// The file.
+            ino: Ino, /// The name.
+            at: Spot, /// When.
+            time: Time, /// Where that is.
+            chain: Chain },
+        /// unlink, or a rename over it: it loses a name elsewhere.
+        5 => Drop { /// The file.
+            ino: Ino, /// The name.
+            at: Spot, /// Whoever is to own it, because the directory is sticky.
+            by: Option<u32>, /// When.
+            time: Time },
+        /// rename: one of its names elsewhere becomes another.
+        6 => Renamed { /// The file.
+            ino: Ino, /// The old name.
+            from: Spot, /// The new one.
+            to: Spot, /// As in `Drop`.
+            by: Option<u32>, /// When.
+            time: Time, /// Where the new name is.
+            chain: Chain },
+        /// rename to another parent: the directory's static attributes stay until it is done.
+        7 => Hold { /// The directory.
+            ino: Ino, /// Who asks: whoever may not write it may not move it.
+            caller: Caller },
+        /// The same, at the root's owner: leave, as long as nothing else is under way that could put a
+        /// directory below itself.
+        8 => Ticket { /// Directories that move.
+            moved: Vec<Ino>, /// Those above the places to which they go.
+            above: Vec<Ino>, /// What was seen when it was looked up which those are.
+            seen: Vec<Chain> },
+    }
+}
+
+wire_struct! {
+    /// A name in a directory.
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Spot {
+        /// The directory.
+        pub dir: Ino,
+        /// The name.
+        pub name: Name,
+    }
+}
+
+wire_struct! {
+    /// The ancestors of a directory, from the root down to itself, and what their sender had seen of the
+    /// islands' journals.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Chain {
+        /// How far each journal had been applied.
+        pub vector: Vec<(IslandId, Stamp)>,
+        /// They.
+        pub dirs: Vec<Ancestor>,
+    }
+}
+
+wire_struct! {
+    /// A rename of a file between two directories.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Renaming {
+        /// The old name.
+        pub from: Spot,
+        /// The new one.
+        pub to: Spot,
+        /// What it names.
+        pub file: Entry,
+        /// What the new name was before, once its owner has told.
+        pub there: Option<Entry>,
+        /// What happens to that.
+        pub mode: RenameMode,
+        /// Whoever is to own the file, because its old directory is sticky.
+        pub by: Option<u32>,
+        /// When.
+        pub time: Time,
+    }
+}
+
+impl Renaming {
+    /// The two names swap what they name.
+    pub fn swaps(&self) -> bool {
+        self.mode == RenameMode::Exchange
     }
 }
 
@@ -223,12 +316,33 @@ wire_struct! {
 }
 
 wire_enum! {
+    /// What a participant tells of what it has prepared.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Seen {
+        /// Nothing.
+        1 => Nothing,
+        /// Of a name that is lent.
+        2 => Name { /// What it is.
+            there: Option<Entry>, /// Whoever is to own that, because the directory is sticky.
+            by: Option<u32>, /// Where it is, if that was asked.
+            chain: Option<Chain> },
+        /// Of a file that gets a name.
+        3 => File { /// It, as it will be.
+            attr: Attr },
+        /// Of a directory that moves.
+        4 => Dir { /// Its static attributes.
+            fixed: Static },
+    }
+}
+
+wire_enum! {
     /// A participant's answer to a prepare.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Vote {
         /// Prepared: the outcome will be carried out.
         1 => Yes { /// By the participant's clock: when.
-            prepared: Stamp },
+            prepared: Stamp, /// What the coordinator has to know.
+            seen: Seen },
         /// Not possible.
         2 => No { /// Why.
             errno: Errno },
@@ -236,6 +350,10 @@ wire_enum! {
         3 => Busy,
         /// The participant has seen more than the chain of ancestors was made from: try again.
         4 => Behind,
+        /// A supplementary group of the caller could allow it.
+        5 => NeedGroups,
+        /// Both names are of one file: it is so already.
+        6 => Same,
     }
 }
 
@@ -246,9 +364,11 @@ wire_enum! {
         /// It has moved.
         1 => Place { /// The directory.
             ino: Ino, /// Where it is.
-            place: Place, /// Its name before, in the same directory.
-            from: Name, /// The empty directory whose name it took.
-            replaced: Option<Ino>, /// When it moved, which is its owner's to show.
+            place: Place, /// Its name before.
+            from: Spot, /// The empty directory whose name it took.
+            replaced: Option<Ino>, /// What its coordinator had seen, which comes before this; and the
+            /// ancestors of the place, if that is in another directory than before.
+            chain: Chain, /// When it moved, which is its owner's to show.
             time: Time },
         /// Its static attributes have changed.
         2 => Fixed { /// The directory.
@@ -309,5 +429,17 @@ wire_enum! {
         /// The sender's journal up to this stamp survives a power cut at the sender.
         13 => Kept { /// Stamp.
             upto: Stamp },
+        /// The ancestors of a directory of the receiver's are wanted, by who has seen this much.
+        14 => WantChain { /// The directory.
+            dir: Ino, /// What the sender has seen.
+            vector: Vec<(IslandId, Stamp)> },
+        /// They; none if the receiver does not own the directory.
+        15 => ChainOf { /// The directory.
+            dir: Ino, /// Its ancestors, and itself.
+            chain: Option<Chain> },
+        /// Coordinator to participant: it happens, unless this is lost in a power cut. `Decided` follows when
+        /// it cannot be any more.
+        16 => Happened { /// The transaction.
+            txn: TxnId },
     }
 }

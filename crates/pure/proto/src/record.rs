@@ -167,6 +167,11 @@ wire_enum! {
         /// Stamps up to this were given in this incarnation.
         16 => Stamp { /// The last one.
             stamp: Stamp },
+        /// At the root's owner: the last move of a directory to another parent that an island has
+        /// coordinated, and that has happened.
+        23 => Moved { /// The coordinator.
+            island: IslandId, /// Its stamp of before the move.
+            stamp: Stamp },
         /// The body may differ from its checksums from here to the next checkpoint.
         15 => Dirty { /// The file.
             ino: Ino },

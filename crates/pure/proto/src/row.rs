@@ -42,11 +42,23 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A version of a directory's place. What is lower is older: the directory's moves to another parent
+    /// are counted, and between two of them one island gives it all its names, by its own clock.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+    pub struct PlaceVersion {
+        /// How often it has got another parent.
+        pub moves: u32,
+        /// When its parent's owner has named it since; 0 for the name that it came with.
+        pub stamp: Stamp,
+    }
+}
+
+wire_struct! {
     /// Where a directory is.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Place {
         /// Version, given by the parent owner; a lower one is ignored.
-        pub version: Stamp,
+        pub version: PlaceVersion,
         /// The directory above; its own id for the root.
         pub parent: Ino,
         /// Its name there; none for the root.
@@ -112,8 +124,11 @@ wire_struct! {
         pub has_xattrs: bool,
         /// That row holds an access or default ACL.
         pub has_acl: bool,
-        /// Directories of this island's skeleton directly below. At 0 and not owned, it is pruned.
+        /// Directories of this island's skeleton directly below. At 0 like `homes`, and not owned, it is
+        /// pruned.
         pub below: u32,
+        /// Names in it of files that are homed here, while another island owns it: there, or promised.
+        pub homes: u32,
         /// Present at its owner.
         pub owned: Option<Owned>,
     }
@@ -126,7 +141,7 @@ wire_struct! {
         /// Placement key: who owns it.
         pub key: Key,
         /// Version of its place.
-        pub place: Stamp,
+        pub place: PlaceVersion,
         /// Static attributes.
         pub fixed: Static,
         /// When it was made, and the best known time of its last change.
@@ -135,7 +150,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A name in a directory that is owned here.
+    /// A name in a directory: all of them where it is owned; elsewhere those of directories of the skeleton
+    /// and of files that are homed there.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Entry {
         /// What it names.

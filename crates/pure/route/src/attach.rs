@@ -112,6 +112,8 @@ impl<T> Route<T> {
             lost: false,
             not_now: 0,
             detour: None,
+            pointer: None,
+            dangled: 0,
             gather: None,
         };
         self.calls.insert(id, call);

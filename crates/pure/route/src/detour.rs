@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use atoll_core::{Ino, IslandId, Name, Table};
+use atoll_core::{Ino, IslandId, Key, Name, Table};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, reserve_bytes};
 
@@ -14,6 +14,10 @@ impl<T> Route<T> {
     /// Whether somebody else can answer for an island that is away, and if so, asks.
     pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
+        if call.pointer.is_some() {
+            // Only a file's home knows it.
+            return false;
+        }
         if let Some(gather) = &mut call.gather {
             // The space of an island that is away is unknown: the sum over the others is shown.
             gather.left.remove(&call.island);
@@ -129,6 +133,9 @@ impl<T> Route<T> {
 
 /// What an island is asked for a call.
 pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> ClientOp {
+    if let Some(found) = &call.pointer {
+        return ClientOp::Fs { op: Op::GetAttr { ino: found.attr.ino } };
+    }
     match &call.what {
         What::Own(op) => op.clone(),
         What::Walk(path) => ClientOp::Resolve { path: path.clone() },
@@ -141,6 +148,10 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> Client
                 }
                 _ => ClientOp::SkeletonAttr { ino: *ino },
             },
+            (Op::Rename { dir, new_dir, .. }, _) if dir != new_dir && dirs.get(*new_dir).is_some() => {
+                let key = dirs.get(*new_dir).map_or(Key(0), |known| known.key);
+                ClientOp::Rename { op: (*op).clone(), key }
+            }
             (op, _) => ClientOp::Fs { op: op.clone() },
         },
     }

@@ -18,6 +18,9 @@ use crate::route::{Call, Finished, Peer, Route, RouteOut, What, changes};
 const LIVES_MS: u64 = 8_000;
 /// Milliseconds that a call waits for an island that needs another one, which is known to be away.
 const PARTNER_MS: u64 = 1_000;
+/// Milliseconds that a change of names waits for another island whatever patience the mount has: kernels
+/// hold locks of other directories for it.
+const SPANNING_MS: u64 = 10_000;
 
 impl Peer {
     /// Whether it can be expected to answer.
@@ -40,7 +43,7 @@ impl<T> Route<T> {
 
     /// Ends calls that have waited as long as the mount has patience.
     pub(crate) fn end_impatient(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
-        let Some(patience_ms) = self.config.patience_ms else { return };
+        let patience_ms = self.config.patience_ms;
         let mut late: Vec<u64> = self
             .calls
             .iter()
@@ -61,20 +64,23 @@ impl<T> Route<T> {
         }
     }
 
-    fn is_late(&self, call: &Call<T>, now_ms: u64, patience_ms: u64) -> bool {
+    fn is_late(&self, call: &Call<T>, now_ms: u64, patience_ms: Option<u64>) -> bool {
         if call.since_ms == u64::MAX {
             return false;
         }
         let waited_ms = now_ms.saturating_sub(call.since_ms);
+        let refused = call.not_now > 0 && !call.in_flight;
+        // One whose link broke meanwhile may have been carried out.
+        if refused && !call.lost && waited_ms >= SPANNING_MS && changes_file_names(&call.what) {
+            return true;
+        }
+        let Some(patience_ms) = patience_ms else { return false };
         let Some(peer) = self.peers.get(&call.island) else { return true };
         if waited_ms >= patience_ms {
             return !(may_be_slow(&call.what) && call.in_flight && peer.lives(now_ms));
         }
         // It was refused because of another island, and one is known to be away for long.
-        call.not_now > 0
-            && waited_ms >= PARTNER_MS
-            && !call.in_flight
-            && self.peers.values().any(|p| p.given_up && !p.up)
+        refused && waited_ms >= PARTNER_MS && self.peers.values().any(|p| p.given_up && !p.up)
     }
 
     /// Ends a call whose caller is told that it has failed. It is never sent again; should it still be
@@ -176,6 +182,11 @@ const fn may_be_slow(what: &What) -> bool {
         ),
         What::Walk(_) | What::Own(_) => false,
     }
+}
+
+/// Whether an operation may need the home of a file, or the owner of another directory.
+const fn changes_file_names(what: &What) -> bool {
+    matches!(what, What::Op(Op::Rename { .. } | Op::Link { .. } | Op::Unlink { .. }))
 }
 
 const fn is_lock(what: &What) -> bool {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
-use atoll_posix::{Answer, Caller, DirEntry, Errno, Op};
+use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
@@ -26,6 +26,8 @@ const RENEW_MS: u64 = 3_000;
 const FRESH_MS: u64 = 5_000;
 /// Milliseconds for which a frontend may keep an answer at most.
 pub const KEEP_MS: u64 = 6_000;
+/// How often a name is looked up again whose file is gone from its home.
+const DANGLED_MAX: u32 = 8;
 /// Files without names that are released with one request.
 pub(crate) const RELEASE_BATCH: usize = 512;
 /// Milliseconds after which released files are told of.
@@ -134,6 +136,10 @@ pub(crate) struct Call<T> {
     pub(crate) not_now: u32,
     /// Islands whose skeletons are still to be asked, when the one that knows is away.
     pub(crate) detour: Option<VecDeque<IslandId>>,
+    /// What its name leads to, while the attributes are asked for where it is homed.
+    pub(crate) pointer: Option<Found>,
+    /// How often the name led to nothing.
+    pub(crate) dangled: u32,
     /// Parts of a call that asks every island (statfs).
     pub(crate) gather: Option<Gather>,
 }
@@ -306,6 +312,8 @@ impl<T> Route<T> {
             lost: false,
             not_now: 0,
             detour: None,
+            pointer: None,
+            dangled: 0,
             gather,
         };
         match self.route(&call) {
@@ -326,6 +334,9 @@ impl<T> Route<T> {
         };
         // A file's home is read off its id; a directory is one that was looked up as such.
         let home = |ino: Ino| owner(ino).unwrap_or_else(|_| ino.minted_by());
+        if let Some(found) = &call.pointer {
+            return Ok(found.attr.ino.minted_by());
+        }
         Ok(match &call.what {
             What::Walk(path) => self.walk_owner(path),
             What::Own(_) => call.island,
@@ -385,7 +396,7 @@ impl<T> Route<T> {
             return self.wait(id, out);
         }
         let op = client_op(call, &self.dirs, &self.config.table);
-        if call.seq == 0 && changes(&call.what) {
+        if call.seq == 0 && call.pointer.is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
         }
         let vector = if peer.told_version == self.vector_version {
@@ -504,6 +515,22 @@ impl<T> Route<T> {
         if call.gather.is_some() {
             return self.gather(id, &answer, out);
         }
+        if let Answer::Found { found } = &answer
+            && leads_elsewhere(found)
+        {
+            let found = found.clone();
+            return self.follow(id, found, out);
+        }
+        let answer = match (call.pointer.take(), answer) {
+            (Some(_), Answer::Attr { attr }) => Answer::Found { found: Found { attr, attr_current: true } },
+            (_, answer) => answer,
+        };
+        if let (What::Walk(path), Answer::Found { found }) = (&call.what, &answer) {
+            let depth = path.names().len() as u32;
+            let resolved = Resolved { found: found.clone(), key: None, depth, is_final: true };
+            let call = self.take(id);
+            return Self::end(call, Ok(answer), None, Some(resolved), out);
+        }
         if let (What::Op(Op::GetAttr { ino }), Answer::Found { found }) = (&call.what, &answer)
             && found.attr.ino != *ino
         {
@@ -522,7 +549,7 @@ impl<T> Route<T> {
                     learn(found.attr.ino, *dir, name);
                 }
                 (Op::ReadDir { dir, .. }, Answer::Entries { entries, .. }) => {
-                    let dirs = entries.iter().filter(|e: &&DirEntry| e.kind == atoll_posix::Kind::Directory);
+                    let dirs = entries.iter().filter(|e: &&DirEntry| e.kind == Kind::Directory);
                     for entry in dirs.filter(|e| e.found.is_some()) {
                         learn(entry.ino, *dir, &entry.name);
                     }
@@ -549,7 +576,22 @@ impl<T> Route<T> {
         Self::end(call, Ok(answer), None, None, out);
     }
 
+    /// A name leads to a file that is homed elsewhere: its home tells the rest.
+    fn follow(&mut self, id: u64, found: Found, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        call.island = found.attr.ino.minted_by();
+        call.pointer = Some(found);
+        call.seq = 0;
+        self.ask(id, out);
+    }
+
     fn fail(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        if call.pointer.take().is_some() && errno == Errno::ESTALE && call.dangled < DANGLED_MAX {
+            // It lost its name meanwhile: only the name's owner can say that there is none.
+            call.dangled += 1;
+            return self.again(id, out);
+        }
         let call = self.calls.get(&id).expect("looked at by the caller");
         if call.detour.is_some() {
             // This skeleton does not have it: that proves nothing.
@@ -570,6 +612,9 @@ impl<T> Route<T> {
             self.dirs.learn(resolved.found.attr.ino, key, Ino::ROOT, name);
         }
         let whole = depth == path.names().len();
+        if whole && leads_elsewhere(&resolved.found) {
+            return self.follow(id, resolved.found, out);
+        }
         if whole && (resolved.is_final || resolved.key.is_none() || resolved.found.attr_current) {
             let call = self.take(id);
             let answer = Answer::Found { found: resolved.found.clone() };
@@ -635,6 +680,11 @@ impl<T> Route<T> {
             out.finished.push(Finished { token, result, data, resolved });
         }
     }
+}
+
+/// Whether only the home of what was found knows its attributes.
+fn leads_elsewhere(found: &Found) -> bool {
+    !found.attr_current && found.attr.kind != Kind::Directory
 }
 
 /// Whether a call changes something, so that its result must be remembered.

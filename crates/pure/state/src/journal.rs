@@ -61,12 +61,13 @@ impl Journal {
 mod tests {
     use super::*;
     use atoll_core::{Ino, Name, Time};
-    use atoll_proto::Place;
+    use atoll_proto::{Chain, Place, PlaceVersion, Spot};
 
     fn entry() -> JournalEntry {
         let name = Name::new(b"n").unwrap();
-        let place = Place { version: Stamp(1), parent: Ino::ROOT, name: Some(name.clone()) };
-        JournalEntry::Place { ino: Ino(7), place, from: name, replaced: None, time: Time::default() }
+        let place = Place { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name.clone()) };
+        let (from, chain) = (Spot { dir: Ino::ROOT, name }, Chain::default());
+        JournalEntry::Place { ino: Ino(7), place, from, replaced: None, chain, time: Time::default() }
     }
 
     fn frozen(journal: &mut Journal) -> Vec<(u64, bool)> {

@@ -33,6 +33,8 @@ pub enum RowKey {
     Clock(IslandId),
     /// An entry of another island's journal, which that island may lose yet.
     Inbox(IslandId, Stamp),
+    /// The last move of a directory to another parent that an island has coordinated.
+    Moved(IslandId),
     /// The last stamp of an earlier incarnation that its end has left.
     Survived(u32),
     /// Mint limit, incarnation and the position that the snapshot stands for.
@@ -90,6 +92,10 @@ impl RowKey {
                 out.extend_from_slice(&island.0.to_be_bytes());
                 out.extend_from_slice(&stamp.0.to_be_bytes());
             }
+            Self::Moved(island) => {
+                out.push(b'r');
+                out.extend_from_slice(&island.0.to_be_bytes());
+            }
             Self::Survived(incarnation) => {
                 out.push(b'p');
                 out.extend_from_slice(&incarnation.to_be_bytes());
@@ -141,6 +147,7 @@ impl RowKey {
             b'q' => Self::Delivered(island(rest)?),
             b'k' => Self::Clock(island(rest)?),
             b'b' => Self::Inbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
+            b'r' => Self::Moved(island(rest)?),
             b'p' => Self::Survived(u32::from_be_bytes(rest.try_into().ok()?)),
             b'm' if rest.is_empty() => Self::Meta,
             b'v' => Self::View(Ino(int(rest)?)),

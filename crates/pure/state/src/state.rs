@@ -109,6 +109,8 @@ pub struct State {
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
     inboxes: BTreeMap<IslandId, Journal>,
+    moved: ClockVector,
+    moved_dirty: BTreeSet<IslandId>,
     survived: BTreeMap<u32, Stamp>,
     survived_dirty: BTreeSet<u32>,
     /// Bodies that may differ from their checksums.
@@ -249,6 +251,12 @@ impl State {
         &self.clocks
     }
 
+    /// At the root's owner: what had to be seen of each journal to know all moves of directories to another
+    /// parent that have happened. Whoever has seen more than that has seen the moves.
+    pub const fn moved(&self) -> &ClockVector {
+        &self.moved
+    }
+
     /// What `island` may not have of this island's journal, in order.
     pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
         self.outbox.after(self.delivered(island))
@@ -382,6 +390,11 @@ impl State {
                     self.clocks_dirty.insert(*island);
                 }
             }
+            Change::Moved { island, stamp } => {
+                if self.moved.raise(*island, *stamp) {
+                    self.moved_dirty.insert(*island);
+                }
+            }
             Change::MintLimit { limit } => {
                 self.meta.mint_limit = self.meta.mint_limit.max(*limit);
             }
@@ -507,6 +520,9 @@ impl State {
         }
         for (island, journal) in &mut self.inboxes {
             journal.freeze(|stamp, entry| put(&mut rows, &RowKey::Inbox(*island, stamp), entry));
+        }
+        for island in std::mem::take(&mut self.moved_dirty) {
+            put(&mut rows, &RowKey::Moved(island), Some(&self.moved.get(island)));
         }
         for incarnation in std::mem::take(&mut self.survived_dirty) {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
@@ -634,6 +650,9 @@ impl State {
             RowKey::Inbox(island, stamp) => {
                 self.inboxes.entry(*island).or_default().open(*stamp, JournalEntry::from_slice(bytes)?);
             }
+            RowKey::Moved(island) => {
+                self.moved.raise(*island, Stamp::from_slice(bytes)?);
+            }
             RowKey::Survived(incarnation) => {
                 self.survived.insert(*incarnation, Stamp::from_slice(bytes)?);
             }
@@ -652,7 +671,7 @@ impl State {
     }
 
     /// Tags of the rows that [`State::open_row`] takes.
-    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbpmvw";
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbprmvw";
 
     // --------------------------------------------------------------------- view
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId};
+use atoll_core::{Ino, IslandId, Name};
 use atoll_posix::Kind;
 use atoll_proto::{Dir, Entry, Stub};
 
@@ -11,16 +11,32 @@ use crate::{Finding, Rows, Rule, Volume};
 /// Everything that is wrong between these islands.
 pub fn check(volume: &Volume, islands: &[Rows], findings: &mut Vec<Finding>) {
     let by_id = islands.iter().map(|rows| (rows.island, rows)).collect();
-    let mut look = Look { volume, by_id, findings };
+    let elsewhere = islands.iter().map(|rows| (rows.island, elsewhere(rows))).collect();
+    let mut look = Look { volume, by_id, elsewhere, findings };
     for rows in islands {
         look.names(rows);
         look.directories(rows);
     }
 }
 
+/// Names of files that are homed at another island than owns the directory, as one of the two has them.
+type Elsewhere<'a> = BTreeMap<(Ino, &'a Name), &'a Entry>;
+
+fn elsewhere(rows: &Rows) -> Elsewhere<'_> {
+    let mut found = Elsewhere::new();
+    for (dir, names) in &rows.names {
+        let owned = rows.dirs.get(dir).is_some_and(|row| row.owned.is_some());
+        let files = names.iter().filter(|(_, _, entry)| entry.kind != Kind::Directory);
+        let apart = files.filter(|(_, _, entry)| owned != (entry.home == rows.island));
+        found.extend(apart.map(|(_, name, entry)| ((*dir, name), entry)));
+    }
+    found
+}
+
 struct Look<'a> {
     volume: &'a Volume,
     by_id: BTreeMap<IslandId, &'a Rows>,
+    elsewhere: BTreeMap<IslandId, Elsewhere<'a>>,
     findings: &'a mut Vec<Finding>,
 }
 
@@ -39,19 +55,38 @@ impl<'a> Look<'a> {
         self.by_id.values().any(|rows| rows.in_doubt(ino))
     }
 
+    /// The same of a name in a directory, or of the file that it names.
+    fn name_in_doubt(&self, dir: Ino, name: &Name, ino: Ino) -> bool {
+        self.by_id.values().any(|rows| rows.in_doubt(ino) || rows.name_in_doubt(dir, name))
+    }
+
     fn names(&mut self, rows: &Rows) {
         for (dir, names) in &rows.names {
+            let row = rows.dirs.get(dir);
             for (_, name, entry) in names {
-                let shown = name.as_bytes().escape_ascii().to_string();
                 match (&entry.stub, entry.kind) {
-                    (Some(stub), Kind::Directory) => self.stub(rows.island, *dir, &shown, entry, stub),
-                    (None, kind) if kind != Kind::Directory && entry.home != rows.island => {
-                        self.pointer(rows.island, *dir, &shown, entry);
+                    (Some(stub), Kind::Directory) => {
+                        let shown = name.as_bytes().escape_ascii().to_string();
+                        self.stub(rows.island, *dir, &shown, entry, stub);
                     }
+                    (None, kind) if kind != Kind::Directory => match row {
+                        Some(row) if row.owned.is_none() && entry.home == rows.island => {
+                            self.foreign(rows.island, *dir, row, name, entry);
+                        }
+                        Some(row) if row.owned.is_some() && entry.home != rows.island => {
+                            self.pointer(rows.island, *dir, name, entry);
+                        }
+                        _ => {}
+                    },
                     _ => {}
                 }
             }
         }
+    }
+
+    /// What an island has under a name whose file and directory are not both its own.
+    fn has_elsewhere(&self, island: IslandId, dir: Ino, name: &Name) -> Option<&'a Entry> {
+        self.elsewhere.get(&island)?.get(&(dir, name)).copied()
     }
 
     fn stub(&mut self, island: IslandId, dir: Ino, shown: &str, entry: &Entry, stub: &Stub) {
@@ -78,18 +113,42 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn pointer(&mut self, island: IslandId, dir: Ino, shown: &str, entry: &Entry) {
+    /// A name in a directory that is owned here, of a file that is homed elsewhere.
+    fn pointer(&mut self, island: IslandId, dir: Ino, name: &Name, entry: &Entry) {
         let Some(home) = self.by_id.get(&entry.home) else { return };
-        match home.inodes.get(&entry.ino) {
-            Some(row) if row.attr.kind == entry.kind => {}
-            Some(_) => {
-                let what = format!("\"{shown}\" in {dir} has another type than its file");
-                self.found(Rule::KindAgrees, island, entry.ino, what);
+        let known = self.has_elsewhere(entry.home, dir, name) == Some(entry);
+        let row = home.inodes.get(&entry.ino);
+        if (known && row.is_some_and(|row| row.attr.kind == entry.kind))
+            || self.name_in_doubt(dir, name, entry.ino)
+        {
+            return;
+        }
+        let shown = name.as_bytes().escape_ascii();
+        let (rule, what) = match row {
+            None => (
+                Rule::FileThere,
+                format!("\"{shown}\" in {dir} names it, but it is not at its home {}", entry.home),
+            ),
+            Some(row) if row.attr.kind != entry.kind => {
+                (Rule::KindAgrees, format!("\"{shown}\" in {dir} has another type than its file"))
             }
-            None => {
-                let what = format!("\"{shown}\" in {dir} names it, but it is not at its home {}", entry.home);
-                self.found(Rule::FileThere, island, entry.ino, what);
-            }
+            Some(_) => (
+                Rule::NameAtHome,
+                format!("\"{shown}\" in {dir} names it, but its home {} does not know that name", entry.home),
+            ),
+        };
+        self.found(rule, island, entry.ino, what);
+    }
+
+    /// A name of a file that is homed here, in a directory that is owned elsewhere.
+    fn foreign(&mut self, island: IslandId, dir: Ino, row: &Dir, name: &Name, entry: &Entry) {
+        let Some(owner) = self.owner(row.key).filter(|owner| owner.island != island) else { return };
+        let stands = self.has_elsewhere(owner.island, dir, name) == Some(entry);
+        if !stands && !self.name_in_doubt(dir, name, entry.ino) {
+            let shown = name.as_bytes().escape_ascii();
+            let owner = owner.island;
+            let what = format!("it has the name \"{shown}\" in {dir}, but at its owner {owner} it has not");
+            self.found(Rule::NameAtOwner, island, entry.ino, what);
         }
     }
 

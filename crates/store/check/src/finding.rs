@@ -34,13 +34,15 @@ rules! {
     /// A directory hangs together with the root.
     SkeletonWhole "skeleton-whole" "every skeleton directory's parent is in the skeleton, up to the root",
     /// A skeleton directory is needed.
-    SkeletonNeeded "skeleton-needed" "a skeleton directory is owned, has one below it, or has files at home below it",
+    SkeletonNeeded "skeleton-needed" "a skeleton directory is owned, has names of files that are homed here, or has one of these below it",
     /// The count of skeleton directories below is right.
     BelowCounted "below-counted" "a skeleton directory counts the skeleton directories in it",
+    /// The count of names of files that are homed here is right.
+    HomesCounted "homes-counted" "a directory that another island owns counts the names in it of files that are homed here",
     /// The owner is the table's.
     OwnerByTable "owner-by-table" "a directory is owned where the table says, and nowhere else",
-    /// Names stand in directories that are owned here.
-    NamesOwned "names-owned" "a name stands in a directory that is owned on the same island",
+    /// Names stand in directories that are owned here, or are of files that are homed here.
+    NamesOwned "names-owned" "a file's name stands where its directory is owned, where the file is homed, and nowhere else",
     /// A name's cookie is its own.
     CookieOfName "cookie-of-name" "a name's place in listings is the one that the volume's seed gives",
     /// Names are counted.
@@ -55,6 +57,10 @@ rules! {
     DirThere "dir-there" "a directory that has a name is there, owned by the island of its key",
     /// A named file is there.
     FileThere "file-there" "a file that has a name has an inode at its home",
+    /// A name elsewhere is known at the file's home.
+    NameAtHome "name-at-home" "a file's home has all its names in directories of other islands",
+    /// A name elsewhere is known where its directory is owned.
+    NameAtOwner "name-at-owner" "a name that a file's home has in a directory of another island stands there",
     /// Names of files are counted.
     LinksCounted "links-counted" "an inode counts the names of its file",
     /// A file without a name is somebody's.

@@ -8,6 +8,7 @@
 //! not wrong.
 
 pub mod across;
+mod doubt;
 mod finding;
 mod paths;
 mod rows;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, TxnId};
+use atoll_core::{Decode, Ino, IslandId, Malformed, Name, SessionId, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{Dir, Entry, Inode, Session, Txn, Xattrs};
 use atoll_state::state::Meta;
@@ -98,6 +98,7 @@ impl Rows {
             | RowKey::Clock(_)
             | RowKey::Inbox(..)
             | RowKey::Survived(_)
+            | RowKey::Moved(_)
             | RowKey::View(_)
             | RowKey::ViewName(..) => {}
         }
@@ -107,13 +108,5 @@ impl Rows {
     /// Names of a directory.
     pub fn names_of(&self, dir: Ino) -> &[(u64, Name, Entry)] {
         self.names.get(&dir).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether a transaction under way concerns this directory: it may be half of something.
-    pub fn in_doubt(&self, dir: Ino) -> bool {
-        // A transaction's work names the directories that it is about; what it looks like inside is
-        // the machine's business, so its bytes are searched.
-        let id = dir.to_vec();
-        self.txns.values().any(|txn| txn.part.work.to_vec().windows(id.len()).any(|w| w == id))
     }
 }

@@ -71,7 +71,9 @@ impl Look<'_> {
         }
         for (ino, row) in &rows.inodes {
             let names = links.get(ino).copied().unwrap_or(0);
-            if names != row.attr.nlink {
+            // A name that another file has taken here may still be counted: its loss is prepared.
+            let waits = names < row.attr.nlink && rows.is_promised(*ino);
+            if names != row.attr.nlink && !waits {
                 let what = format!("it has {names} names, but a link count of {}", row.attr.nlink);
                 self.found(Rule::LinksCounted, Some(*ino), what);
             }
@@ -107,14 +109,11 @@ impl Look<'_> {
         if entry.stub.is_some() {
             self.found(Rule::StubThere, Some(dir), format!("the name {shown} of a file has a stub"));
         }
-        if row.owned.is_none() {
-            self.found(
-                Rule::NamesOwned,
-                Some(dir),
-                format!("it has the name {shown}, but is not owned here"),
-            );
-        }
         if entry.home != rows.island {
+            if row.owned.is_none() {
+                let what = format!("it has the name {shown}, but neither it nor the file is this island's");
+                self.found(Rule::NamesOwned, Some(dir), what);
+            }
             return;
         }
         match rows.inodes.get(&entry.ino) {
@@ -145,6 +144,15 @@ impl Look<'_> {
             );
             self.found(Rule::NamesCounted, Some(ino), what);
         }
+        let files = names.iter().filter(|(_, _, e)| e.kind != Kind::Directory);
+        let at_home = files.filter(|(_, _, e)| dir.owned.is_none() && e.home == self.rows.island).count();
+        // A name that is promised counts before it is there.
+        let waits = at_home < dir.homes as usize && dir.owned.is_none() && self.rows.is_promised(ino);
+        if at_home != dir.homes as usize && !waits {
+            let what =
+                format!("it counts {} names of files that are homed here, but has {at_home}", dir.homes);
+            self.found(Rule::HomesCounted, Some(ino), what);
+        }
         let by_table = self.volume.table.owner(dir.key) == self.rows.island;
         if dir.owned.is_some() && !by_table {
             self.found(Rule::OwnerByTable, Some(ino), "it is owned here, but not by the table".to_owned());
@@ -164,7 +172,7 @@ impl Look<'_> {
                 *below.entry(dir.place.parent).or_default() += 1;
             }
             let mut at = *ino;
-            while dir.owned.is_some() && needed.insert(at) {
+            while (dir.owned.is_some() || dir.homes > 0) && needed.insert(at) {
                 match rows.dirs.get(&at) {
                     Some(above) => at = above.place.parent,
                     None => {

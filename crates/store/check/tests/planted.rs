@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use atoll_check::{Rows, Rule, Volume, check};
-use atoll_core::{H3, Ino, IslandId, Key, Name, Stamp, Table, Time};
-use atoll_posix::{Attr, Kind};
-use atoll_proto::{Dir, Entry, Inode, Owned, Place, Static, Stub, Xattrs};
+use atoll_core::{H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId};
+use atoll_posix::{Attr, Caller, Kind, RenameMode};
+use atoll_proto::{
+    Ancestor, Chain, Dir, Entry, Inode, Moments, Origin, Owned, Part, Place, PlaceVersion, Renaming, Spot,
+    Static, Stub, Txn, TxnState, Work, Xattrs,
+};
 use atoll_state::cookie_of;
 use atoll_state::state::Meta;
 
@@ -25,11 +28,12 @@ fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)>, b
     let time = Time::default();
     Dir {
         key,
-        place: Place { version: Stamp::default(), parent, name: called.map(name) },
+        place: Place { version: PlaceVersion::default(), parent, name: called.map(name) },
         fixed: fixed(),
         has_xattrs: false,
         has_acl: false,
         below,
+        homes: 0,
         owned: owned.map(|(entries, subdirs)| Owned {
             entries,
             subdirs,
@@ -63,7 +67,8 @@ fn file(ino: Ino, size: u64) -> Inode {
     Inode { attr, target: None, has_xattrs: false, has_acl: false, orphan_of: Vec::new() }
 }
 
-/// Two islands: the root is owned by one, `/sub` by the other, with a file in each.
+/// Two islands: the root is owned by one, `/sub` by the other, with a file in each; that of the root has
+/// another name in `/sub`, "also".
 struct World {
     volume: Volume,
     islands: Vec<Rows>,
@@ -89,15 +94,19 @@ impl World {
 
         let mut here = Rows::new(HERE);
         here.meta = meta;
-        here.dirs.insert(Ino::ROOT, dir(Key(0), Ino::ROOT, None, Some((2, 1)), 0));
-        let stub = Stub { key, place: Stamp::default(), fixed: fixed(), time: Time::default() };
+        here.dirs.insert(Ino::ROOT, dir(Key(0), Ino::ROOT, None, Some((2, 1)), 1));
+        let stub = Stub { key, place: PlaceVersion::default(), fixed: fixed(), time: Time::default() };
         let of_sub = Entry { ino: sub, kind: Kind::Directory, home: THERE, stub: Some(Box::new(stub)) };
         let names = vec![
             (cookie(&called), name(&called), of_sub),
             (cookie("file"), name("file"), entry(in_root, HERE)),
         ];
         here.names.insert(Ino::ROOT, names);
+        here.dirs.insert(sub, dir(key, Ino::ROOT, Some(&called), None, 0));
+        here.dirs.get_mut(&sub).unwrap().homes = 1;
+        here.names.insert(sub, vec![(cookie("also"), name("also"), entry(in_root, HERE))]);
         here.inodes.insert(in_root, file(in_root, 5000));
+        here.inodes.get_mut(&in_root).unwrap().attr.nlink = 2;
         here.sums_end.insert(in_root, 2);
 
         let mut there = Rows::new(THERE);
@@ -105,14 +114,73 @@ impl World {
         there.dirs.insert(Ino::ROOT, dir(Key(0), Ino::ROOT, None, None, 1));
         let skeleton = Entry { ino: sub, kind: Kind::Directory, home: THERE, stub: None };
         there.names.insert(Ino::ROOT, vec![(cookie(&called), name(&called), skeleton)]);
-        there.dirs.insert(sub, dir(key, Ino::ROOT, Some(&called), Some((1, 0)), 0));
-        there.names.insert(sub, vec![(cookie("file"), name("file"), entry(in_sub, THERE))]);
+        there.dirs.insert(sub, dir(key, Ino::ROOT, Some(&called), Some((2, 0)), 0));
+        let names = vec![
+            (cookie("file"), name("file"), entry(in_sub, THERE)),
+            (cookie("also"), name("also"), entry(in_root, HERE)),
+        ];
+        there.names.insert(sub, names);
         there.inodes.insert(in_sub, file(in_sub, 0));
         Self { volume: Volume { table, seed: SEED }, islands: vec![here, there], sub, in_root, in_sub }
     }
 
     fn rules(&self) -> BTreeSet<Rule> {
         check(&self.volume, &self.islands).into_iter().map(|finding| finding.rule).collect()
+    }
+
+    /// The skeleton directory at the home of the file with a name in it.
+    fn sub_at_home(&mut self) -> &mut Dir {
+        self.islands[0].dirs.get_mut(&self.sub).unwrap()
+    }
+
+    /// The name elsewhere, as the file's home has it.
+    fn foreign(&mut self) -> &mut Entry {
+        &mut self.islands[0].names.get_mut(&self.sub).unwrap()[0].2
+    }
+
+    /// The same as the directory's owner has it.
+    fn pointer(&mut self) -> &mut Entry {
+        &mut self.islands[1].names.get_mut(&self.sub).unwrap()[1].2
+    }
+
+    /// The home has lost it.
+    fn forget_foreign(&mut self) {
+        self.islands[0].names.remove(&self.sub);
+        self.islands[0].dirs.remove(&self.sub);
+        self.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().below = 0;
+        self.islands[0].inodes.get_mut(&self.in_root).unwrap().attr.nlink = 1;
+    }
+
+    /// The owner has lost it.
+    fn forget_pointer(&mut self) {
+        self.islands[1].names.get_mut(&self.sub).unwrap().pop();
+        self.islands[1].dirs.get_mut(&self.sub).unwrap().owned.as_mut().unwrap().entries = 1;
+    }
+
+    fn spot(&self, called: &str) -> Spot {
+        Spot { dir: self.sub, name: name(called) }
+    }
+
+    /// Has an island in the middle of a transaction.
+    fn begin(&mut self, island: usize, state: TxnState, work: Work) {
+        let origin = Origin { session: SessionId(1), seq: 1 };
+        let partner = self.islands[1 - island].island;
+        let moments = Moments::default();
+        let part = Part { origin, work };
+        let txn = TxnId { coordinator: partner, stamp: Stamp::new(1, 7) };
+        self.islands[island].txns.insert(txn, Txn { state, partner, moments, part });
+    }
+
+    fn count(&self, called: &str) -> Work {
+        let at = self.spot(called);
+        Work::Count { ino: self.in_root, at, time: Time::default(), chain: self.chain() }
+    }
+
+    fn chain(&self) -> Chain {
+        let row = &self.islands[1].dirs[&self.sub];
+        let (key, place, fixed) = (row.key, row.place.clone(), row.fixed);
+        let sub = Ancestor { ino: self.sub, key, place, fixed, xattrs: Xattrs::default() };
+        Chain { vector: Vec::new(), dirs: vec![sub] }
     }
 }
 
@@ -135,9 +203,16 @@ fn a_rename_that_its_directory_has_not_heard_of_yet_is_nothing_wrong() {
     let mut world = World::new();
     let (_, called, entry) = &mut world.islands[0].names.get_mut(&Ino::ROOT).unwrap()[0];
     *called = name("renamed");
-    entry.stub.as_mut().unwrap().place = Stamp::new(1, 5);
+    entry.stub.as_mut().unwrap().place = PlaceVersion { moves: 0, stamp: Stamp::new(1, 5) };
     let cookie = cookie_of(SEED, b"renamed");
     world.islands[0].names.get_mut(&Ino::ROOT).unwrap()[0].0 = cookie;
+    // The island that renames it has it so in its own skeleton at once.
+    let place = Place {
+        version: PlaceVersion { moves: 0, stamp: Stamp::new(1, 5) },
+        parent: Ino::ROOT,
+        name: Some(name("renamed")),
+    };
+    world.sub_at_home().place = place;
     assert_eq!(check(&world.volume, &world.islands), []);
 }
 
@@ -189,7 +264,130 @@ fn what_is_broken_is_found_by_its_rule() {
     planted(Rule::DirNamedOnce, |w| {
         w.islands[1].dirs.get_mut(&w.sub).unwrap().place.name = Some(name("elsewhere"));
     });
+    planted(Rule::NamesOwned, |w| w.foreign().home = THERE);
+    planted(Rule::HomesCounted, |w| w.sub_at_home().homes = 2);
+    planted(Rule::HomesCounted, |w| w.sub_at_home().homes = 0);
+    planted(Rule::HomesCounted, |w| w.islands[1].dirs.get_mut(&w.sub).unwrap().homes = 1);
+    planted(Rule::SkeletonNeeded, |w| {
+        w.islands[0].names.remove(&w.sub);
+        w.sub_at_home().homes = 0;
+    });
+    planted(Rule::SkeletonWhole, |w| w.sub_at_home().place.parent = Ino(999));
+    planted(Rule::LinksCounted, |w| w.islands[0].inodes.get_mut(&w.in_root).unwrap().attr.nlink = 1);
+    planted(Rule::NameAtHome, World::forget_foreign);
+    planted(Rule::NameAtHome, |w| {
+        let (cookie, called, _) = &mut w.islands[0].names.get_mut(&w.sub).unwrap()[0];
+        (*cookie, *called) = (cookie_of(SEED, b"other"), name("other"));
+    });
+    planted(Rule::NameAtHome, |w| w.foreign().ino = Ino::mint(HERE, 17));
+    planted(Rule::NameAtOwner, World::forget_pointer);
+    planted(Rule::NameAtOwner, |w| w.pointer().home = THERE);
+    planted(Rule::NameAtOwner, |w| w.pointer().ino = Ino::mint(HERE, 17));
+    planted(Rule::NameAtOwner, |w| w.pointer().kind = Kind::Symlink);
+    planted(Rule::KindAgrees, |w| w.pointer().kind = Kind::Symlink);
+    planted(Rule::FileThere, |w| {
+        w.forget_foreign();
+        w.pointer().ino = Ino::mint(HERE, 17);
+    });
     planted(Rule::SkeletonsAgree, |w| w.islands[1].dirs.get_mut(&Ino::ROOT).unwrap().fixed.uid = 5);
+}
+
+#[test]
+fn what_a_transaction_is_about_may_be_seen_half() {
+    let renamed = |w: &World| Work::Renamed {
+        ino: w.in_root,
+        from: w.spot("before"),
+        to: w.spot("also"),
+        by: None,
+        time: Time::default(),
+        chain: w.chain(),
+    };
+    let lend = |w: &World| Work::Lend {
+        renaming: Box::new(Renaming {
+            from: Spot { dir: Ino::ROOT, name: name("before") },
+            to: w.spot("also"),
+            file: Entry { ino: w.in_root, kind: Kind::Regular, home: HERE, stub: None },
+            there: None,
+            mode: RenameMode::Replace,
+            by: None,
+            time: Time::default(),
+        }),
+        caller: Caller::ROOT,
+        denied: None,
+        chain: None,
+        wants_chain: false,
+    };
+    let dropped =
+        |w: &World| Work::Drop { ino: w.in_root, at: w.spot("also"), by: None, time: Time::default() };
+    // Told at one of the two: the other is behind, or has lost it in a power cut.
+    for half in [World::forget_foreign, World::forget_pointer] {
+        for (island, state) in [
+            (0, TxnState::Prepared),
+            (0, TxnState::Committed),
+            (1, TxnState::Prepared),
+            (1, TxnState::Committed),
+        ] {
+            for work in
+                [&|w: &World| w.count("also"), &renamed, &lend, &dropped] as [&dyn Fn(&World) -> Work; 4]
+            {
+                let mut world = World::new();
+                half(&mut world);
+                assert!(!check(&world.volume, &world.islands).is_empty());
+                let work = work(&world);
+                world.begin(island, state, work);
+                assert_eq!(check(&world.volume, &world.islands), [], "island {island}, {state:?}");
+            }
+        }
+    }
+    // What it is not about is as wrong as ever.
+    for half in [World::forget_foreign, World::forget_pointer] {
+        let mut world = World::new();
+        half(&mut world);
+        let other = Work::Drop { ino: world.in_sub, at: world.spot("file"), by: None, time: Time::default() };
+        world.begin(1, TxnState::Prepared, other);
+        assert!(!world.rules().is_empty());
+    }
+}
+
+#[test]
+fn a_name_that_is_promised_counts_until_its_outcome_is_known() {
+    for (state, wrong) in [(TxnState::Prepared, false), (TxnState::Committed, true)] {
+        let mut world = World::new();
+        world.sub_at_home().homes = 2;
+        let count = world.count("third");
+        world.begin(0, state, count);
+        assert_eq!(world.rules().contains(&Rule::HomesCounted), wrong, "{state:?}");
+        // Never fewer than there are.
+        world.sub_at_home().homes = 0;
+        assert!(world.rules().contains(&Rule::HomesCounted));
+    }
+    // Pinned for a name that is not there yet.
+    let mut world = World::new();
+    world.forget_foreign();
+    world.forget_pointer();
+    let mut pinned = world.islands[1].dirs[&world.sub].clone();
+    (pinned.owned, pinned.homes) = (None, 1);
+    world.islands[0].dirs.insert(world.sub, pinned);
+    world.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().below = 1;
+    assert_eq!(world.rules(), BTreeSet::from([Rule::HomesCounted]));
+    let count = world.count("also");
+    world.begin(0, TxnState::Prepared, count);
+    assert_eq!(check(&world.volume, &world.islands), []);
+}
+
+#[test]
+fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
+    let mut world = World::new();
+    let third = Ino::mint(HERE, 17);
+    world.islands[0].inodes.insert(third, file(third, 0));
+    (world.foreign().ino, world.pointer().ino) = (third, third);
+    world.sub_at_home().homes = 2;
+    assert_eq!(world.rules(), BTreeSet::from([Rule::HomesCounted, Rule::LinksCounted]));
+    let work = Work::Drop { ino: world.in_root, at: world.spot("also"), by: None, time: Time::default() };
+    world.begin(0, TxnState::Prepared, work);
+    assert_eq!(check(&world.volume, &world.islands), []);
+    world.islands[0].inodes.get_mut(&world.in_root).unwrap().attr.nlink = 0;
+    assert!(world.rules().contains(&Rule::LinksCounted), "more names than it counts");
 }
 
 #[test]
@@ -208,11 +406,14 @@ fn files_and_directories_are_found_by_their_paths_and_what_leads_nowhere_has_non
     let called = world.islands[1].dirs[&sub].place.name.clone().unwrap();
     assert_eq!(paths[&Ino::ROOT], ["/"]);
     assert_eq!(paths[&sub], [format!("/{called}")]);
-    assert_eq!(paths[&in_root], ["/file"]);
+    let elsewhere = format!("/{called}/also");
+    assert_eq!(paths[&in_root], ["/file".to_owned(), elsewhere]);
     assert_eq!(paths[&in_sub], [format!("/{called}/file")]);
     assert_eq!(paths.len(), 4);
     // A directory in itself has no path, and neither has what is in it.
-    world.islands[1].dirs.get_mut(&sub).unwrap().place.parent = sub;
+    for island in &mut world.islands {
+        island.dirs.get_mut(&sub).unwrap().place.parent = sub;
+    }
     let paths = atoll_check::paths(&world.islands, &wanted);
     assert_eq!(paths.keys().copied().collect::<Vec<_>>(), [Ino::ROOT, in_root]);
 }

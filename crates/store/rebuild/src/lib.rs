@@ -9,12 +9,15 @@
 //!
 //! Where things go:
 //! - A directory belongs to the island whose tree has most of its files; one without files to an
-//!   island whose tree has it with nothing below (a skeleton has it for its own sake only there).
+//!   island whose tree has it with nothing below (a skeleton has it for its own sake only there). So
+//!   one that mostly has names of another island's files goes to that island.
 //!   Its key is the H3 hash of its path if the table gives that to this island, otherwise a key in a
 //!   bucket that is the island's: keys only route, and so neither a directory that was renamed nor
 //!   anything below it has to move.
-//! - A file lies with the owner of its directory. One that lies elsewhere, which takes a hand in the
-//!   trees, is moved there: linked if [`Options::common`] allows it, else copied.
+//! - A file stays at the island in whose tree it is, with its id and with all its names, in whichever
+//!   directories these are. A name in a directory of another island is a pointer there, and a row at
+//!   the file's home. So nothing is copied, a file with names in directories of several islands stays
+//!   one file, and what a hand put into another island's tree is taken in where it lies.
 //!
 //! Whatever ends it, it may be run again: until the new states are in place the old ones are
 //! untouched, from then on no island opens until all is done, because the logs come last.
@@ -51,16 +54,13 @@ pub const LEFT_OUT_MAX: usize = 1000;
 
 /// How a volume is rebuilt.
 #[derive(Debug, Clone)]
-pub struct Options<D> {
+pub struct Options {
     /// The daemon is root: as in the view and the bodies.
     pub root: bool,
     /// Device files are laid out in the plain trees.
     pub devices: bool,
     /// Sizes of the logs.
     pub log: atoll_log::Config,
-    /// The folder in which all islands' folders lie, named by their numbers: what has to move from
-    /// one to another is linked there instead of copied.
-    pub common: Option<Arc<D>>,
 }
 
 /// How far it is.
@@ -91,7 +91,8 @@ pub enum Progress {
     },
 }
 
-/// Something in a tree that is not in the new state. It stays where it is.
+/// Something in a tree that is not in the new state. It stays where it is; of a file that was taken in
+/// under other names only this name goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// In whose tree.
@@ -129,8 +130,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Files that had no body: put into a tree by hand, and taken in.
     pub adopted: u64,
-    /// Files that were moved to the island that owns their directory.
-    pub moved: u64,
+    /// Names, among [`Summary::names`], of files that lie at another island than owns their directory.
+    pub pointers: u64,
     /// Directories that were on their way between two places: they are in `/lost+found` now.
     pub rescued: u64,
     /// Bodies without a name. They stay among the bodies; no file of the volume has them.
@@ -220,7 +221,7 @@ type Disks<D> = BTreeMap<IslandId, Arc<D>>;
 pub fn rebuild<D: Disk>(
     volume: &VolumeConfig,
     islands: &BTreeMap<IslandId, Arc<D>>,
-    options: &Options<D>,
+    options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, RebuildError> {
     let all = volume.islands();
@@ -234,7 +235,7 @@ pub fn rebuild<D: Disk>(
     let mut summary = Summary::default();
     let tree = unite::unite(volume, islands, &mut summary, progress)?;
     let plan = plan::plan(volume, islands, tree, &mut summary)?;
-    places::place_bodies(islands, options, &plan, &mut summary)?;
+    places::place_bodies(islands, &plan, &mut summary)?;
     rows::write(volume, islands, &plan, &mut summary, progress)?;
     switch::switch(volume, islands, options, &plan, &mut summary, progress)?;
     Ok(summary)

@@ -9,7 +9,7 @@ use atoll_proto::VolumeConfig;
 
 use crate::read::same_content;
 use crate::unite::{DirAt, DirNode, FileAt, Tree};
-use crate::{BODIES, Disks, RebuildError, Summary, Why};
+use crate::{Disks, RebuildError, Summary, Why};
 
 /// Ids that are passed over: more than an island can have minted that no tree shows any more, because
 /// what had them is gone. Ids are never used again.
@@ -24,17 +24,23 @@ pub(crate) struct DirPlan {
     pub(crate) skeleton: Vec<IslandId>,
 }
 
+impl DirPlan {
+    /// Its id, if the island has it.
+    pub(crate) fn id_at(&self, island: IslandId) -> Option<Ino> {
+        self.skeleton.binary_search(&island).is_ok().then_some(self.ino)
+    }
+}
+
 /// A file of the new state.
 pub(crate) struct FilePlan {
-    /// Whose native object it is, or is made from.
+    /// Its native object.
     pub(crate) file: FileAt,
+    /// The island that has that.
     pub(crate) home: IslandId,
     pub(crate) ino: Ino,
     pub(crate) nlink: u32,
     /// One name of it.
     pub(crate) name: (DirAt, Name),
-    /// Its native object goes along to another island, and has no name in its own any more.
-    pub(crate) takes_object: bool,
 }
 
 /// What the new state will be, and what is natively left over then.
@@ -49,8 +55,8 @@ pub(crate) struct Plan {
     pub(crate) mint_limits: BTreeMap<IslandId, u64>,
     /// Names in trees of islands that do not have them any more.
     pub(crate) left_names: Vec<(FileAt, DirAt, Name)>,
-    /// Native objects among the bodies of islands that do not have them any more: island and path.
-    pub(crate) left_bodies: Vec<(IslandId, Vec<u8>)>,
+    /// Objects whose place among the bodies is another one now, or none.
+    pub(crate) left_bodies: Vec<(FileAt, Ino)>,
 }
 
 struct Planning<'a, D: Disk> {
@@ -59,8 +65,8 @@ struct Planning<'a, D: Disk> {
     dirs: Vec<DirPlan>,
     files: Vec<FilePlan>,
     names: Vec<Vec<(Name, usize)>>,
-    /// What became of each native object: a file for each island that has it now.
-    became: HashMap<FileAt, Vec<usize>>,
+    /// Which file each native object is.
+    became: HashMap<FileAt, usize>,
     /// Native objects that keep a name although the state has none of it.
     kept: HashSet<FileAt>,
     left_names: Vec<(FileAt, DirAt, Name)>,
@@ -97,6 +103,7 @@ pub(crate) fn plan<D: Disk>(
     for dir in 0..planning.tree.dirs.len() {
         planning.names_of(dir)?;
     }
+    planning.skeletons();
     let left_bodies = planning.leftovers();
     planning.summary.dirs = planning.dirs.len() as u64;
     planning.summary.files = planning.files.len() as u64;
@@ -134,6 +141,15 @@ impl<D: Disk> Planning<'_, D> {
                 _ => self.mint(self.dirs[self.tree.dirs[at].parent].owner),
             };
             self.dirs.push(DirPlan { ino, key, owner, skeleton: vec![owner] });
+        }
+    }
+
+    /// An island has the directories that it owns, those with names of its files, and all above them.
+    fn skeletons(&mut self) {
+        for (dir, names) in self.dirs.iter_mut().zip(&self.names) {
+            dir.skeleton.extend(names.iter().map(|(_, file)| self.files[*file].home));
+            dir.skeleton.sort();
+            dir.skeleton.dedup();
         }
         // The root is in every skeleton, whatever is below it.
         self.dirs[0].skeleton = self.disks.keys().copied().collect();
@@ -180,12 +196,10 @@ impl<D: Disk> Planning<'_, D> {
                     self.leave(*other, dir, &name, Why::Other);
                 }
             }
-            let at = self.file_at(*chosen, owner, (dir, &name));
+            let at = self.file_at(*chosen, (dir, &name));
             self.files[at].nlink += 1;
             self.summary.names += 1;
-            if self.tree.files[*chosen].island != owner {
-                self.left_names.push((*chosen, dir, name.clone()));
-            }
+            self.summary.pointers += u64::from(self.files[at].home != owner);
             names.push((name, at));
         }
         self.names.push(names);
@@ -198,41 +212,34 @@ impl<D: Disk> Planning<'_, D> {
         self.summary.left_out(self.tree.files[file].island, path, why);
     }
 
-    /// What a native object is at `home`: one file, however many names it has there.
-    fn file_at(&mut self, file: FileAt, home: IslandId, (dir, name): (DirAt, &Name)) -> usize {
-        let known = self.became.get(&file).into_iter().flatten().copied();
-        if let Some(at) = known.into_iter().find(|at| self.files[*at].home == home) {
-            return at;
+    /// Which file a native object is: one, however many names it has in whoever's directories.
+    fn file_at(&mut self, file: FileAt, (dir, name): (DirAt, &Name)) -> usize {
+        if let Some(at) = self.became.get(&file) {
+            return *at;
         }
+        let home = self.tree.files[file].island;
         // A client reads a file's home off its id.
-        let kept = |ino: &Ino| ino.minted_by() == home && self.tree.files[file].island == home;
-        let kept = self.tree.files[file].body.filter(kept).filter(|ino| self.used.insert(*ino));
+        let kept = self.tree.files[file].body.filter(|ino| ino.minted_by() == home);
+        let kept = kept.filter(|ino| self.used.insert(*ino));
         let ino = kept.unwrap_or_else(|| self.mint(home));
         let name = (dir, name.clone());
-        self.files.push(FilePlan { file, home, ino, nlink: 0, name, takes_object: false });
+        self.files.push(FilePlan { file, home, ino, nlink: 0, name });
         let at = self.files.len() - 1;
-        self.became.entry(file).or_default().push(at);
+        self.became.insert(file, at);
         at
     }
 
-    /// Objects that have no name left in their island go along to the first of the others that have
-    /// them; and so goes their place among the bodies.
-    fn leftovers(&mut self) -> Vec<(IslandId, Vec<u8>)> {
+    /// Objects that have another id now, or no name that was taken in, with the id that they had.
+    fn leftovers(&self) -> Vec<(FileAt, Ino)> {
         let mut left = Vec::new();
         for (at, file) in self.tree.files.iter().enumerate() {
-            let became = self.became.get(&at).map(Vec::as_slice).unwrap_or_default();
-            let stays = became.iter().find(|i| self.files[**i].home == file.island);
-            if stays.is_none()
-                && !self.kept.contains(&at)
-                && let Some(first) = became.first()
-            {
-                self.files[*first].takes_object = true;
-            }
             let Some(body) = file.body else { continue };
-            let path = atoll_body::path_of(BODIES, body);
-            let has_other_id = stays.is_some_and(|i| self.files[*i].ino != body);
-            if has_other_id || (stays.is_none() && !self.kept.contains(&at)) {
-                left.push((file.island, path));
+            let stays = match self.became.get(&at) {
+                Some(i) => self.files[*i].ino == body,
+                None => self.kept.contains(&at),
+            };
+            if !stays {
+                left.push((at, body));
             }
         }
         left
@@ -253,8 +260,9 @@ fn owner_of(
     }
     let may_own = node.seen.iter().filter(|seen| buckets.contains_key(&seen.island));
     let best = may_own.max_by_key(|seen| {
-        let nothing_below = seen.subdirs == 0;
-        (seen.files, nothing_below, seen.island == by_hash, std::cmp::Reverse(seen.island))
+        // Among islands that have files of it as many as others, most likely it was where its path says.
+        let for_its_own_sake = seen.files == 0 && seen.subdirs == 0;
+        (seen.files, for_its_own_sake, seen.island == by_hash, std::cmp::Reverse(seen.island))
     });
     let owner = best.map_or(by_hash, |seen| seen.island);
     (owner, if owner == by_hash { hashed } else { key_for(node.hash, table, &buckets[&owner]) })

@@ -1,4 +1,4 @@
-//! Reading and copying the bytes of native files. Decides nothing.
+//! Reading the bytes of native files. Decides nothing.
 
 use std::io;
 
@@ -26,8 +26,8 @@ fn read_full<F: DiskFile>(file: &F, buf: &mut [u8], offset: u64) -> io::Result<u
     Ok(done)
 }
 
-/// Whether two native objects of one name are the same thing: what an earlier run that was ended had
-/// moved from one island to another is in both.
+/// Whether two native objects of one name are the same thing, such as a file and a copy of it that a
+/// hand put into another island's tree.
 pub(crate) fn same_content<D: Disk>(
     disks: &Disks<D>,
     tree: &Tree,
@@ -91,25 +91,4 @@ pub(crate) fn sums_of<F: DiskFile>(
         offset += READ_BYTES;
     }
     Ok(file.stat()?.size == size)
-}
-
-/// Copies all of a file, and keeps its holes.
-pub(crate) fn copy<F: DiskFile>(from: &F, to: &F, size: u64) -> io::Result<()> {
-    let mut buf = vec![0; READ_BYTES as usize];
-    let mut offset = 0;
-    while let Some(data) = from.seek(offset, false)?.filter(|data| *data < size) {
-        let end = from.seek(data, true)?.unwrap_or(size).min(size);
-        let mut at = data;
-        while at < end {
-            let part = (end - at).min(READ_BYTES) as usize;
-            let n = read_full(from, &mut buf[..part], at)?;
-            if n == 0 {
-                break;
-            }
-            to.write_at(&buf[..n], at)?;
-            at += n as u64;
-        }
-        offset = end.max(data + 1);
-    }
-    to.set_len(size)
 }

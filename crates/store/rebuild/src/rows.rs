@@ -4,7 +4,7 @@ use atoll_core::{Encode, Ino, IslandId, Name, Stamp, Time};
 use atoll_disk::{Disk, FileKind, OpenHow, Stat};
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Attr, Kind};
-use atoll_proto::{Dir, Entry, Inode, Owned, Place, Static, Stub, VolumeConfig, Xattrs};
+use atoll_proto::{Dir, Entry, Inode, Owned, Place, PlaceVersion, Static, Stub, VolumeConfig, Xattrs};
 use atoll_snapshot::Snapshot;
 use atoll_state::state::Meta;
 use atoll_state::{RowKey, cookie_of};
@@ -68,6 +68,8 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
     let subdirs = || node.children.iter().filter_map(|(name, child)| Some((name, child.dir?)));
     let below = subdirs().filter(|(_, below)| is_here(below)).count() as u32;
     let names = &plan.names[at];
+    let at_home = |file: usize| plan.files[file].home == island;
+    let homes = names.iter().filter(|(_, file)| !owns && at_home(*file)).count() as u32;
     let subdir_count = subdirs().count();
     let owned = seen.map_or_else(Owned::none, |seen| Owned::of(&seen.stat));
     let row = Dir {
@@ -77,6 +79,7 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
         has_xattrs: seen.is_some_and(|seen| !seen.xattrs.0.is_empty()),
         has_acl: seen.is_some_and(|seen| has(&seen.xattrs, ACCESS_XATTR) || has(&seen.xattrs, DEFAULT_XATTR)),
         below,
+        homes,
         owned: owns.then(|| Owned {
             entries: (names.len() + subdir_count) as u64,
             subdirs: subdir_count as u32,
@@ -92,12 +95,13 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
     for (name, child) in subdirs().filter(|(_, child)| owns || is_here(child)) {
         let time = attributes(plan, child).map_or(Time::default(), |seen| time(seen.stat.mtime));
         let below = &plan.dirs[child];
-        let stub = Stub { key: below.key, place: VERSION, fixed: fixed(plan, child), time };
+        let stub = Stub { key: below.key, place: PlaceVersion::default(), fixed: fixed(plan, child), time };
         let stub = owns.then(|| Box::new(stub));
         let row = Entry { ino: below.ino, kind: Kind::Directory, home: island, stub };
         out.put(&entry(name), &row)?;
     }
-    for (name, file) in names.iter().filter(|_| owns) {
+    // Files of here have their names here too, whoever owns the directory.
+    for (name, file) in names.iter().filter(|(_, file)| owns || at_home(*file)) {
         let file = &plan.files[*file];
         let kind = kind_of(plan.tree.files[file.file].stat.kind);
         out.put(&entry(name), &Entry { ino: file.ino, kind, home: file.home, stub: None })?;
@@ -123,7 +127,7 @@ fn fixed(plan: &Plan, at: DirAt) -> Static {
 
 fn place(plan: &Plan, at: DirAt) -> Place {
     let node = &plan.tree.dirs[at];
-    Place { version: VERSION, parent: plan.dirs[node.parent].ino, name: node.name.clone() }
+    Place { version: PlaceVersion::default(), parent: plan.dirs[node.parent].ino, name: node.name.clone() }
 }
 
 fn has(xattrs: &Xattrs, name: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 //! The order is the whole point. All logs go first: an island with a state and no log does not open.
 //! The new logs come last, when every tree agrees with its state.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use atoll_state::RowKey;
 use atoll_view::{INDEX, Source, TREE, View, Whole};
 
 use crate::plan::Plan;
+use crate::unite::FileAt;
 use crate::{BODIES, Disks, LOG, Options, Progress, RebuildError, STATE, STATE_NEW, Summary, at};
 
 /// Log position that a new state stands for: not 0, so that no island without a log opens as new.
@@ -67,6 +69,9 @@ pub(crate) fn next_incarnation<D: Disk>(island: IslandId, disk: &D) -> Result<u3
     Ok(highest.saturating_add(INCARNATIONS_PASSED_OVER))
 }
 
+/// Files and directories of each island that must be laid again.
+type Touched = BTreeMap<IslandId, BTreeSet<Ino>>;
+
 /// The folder of a log, or of one that was set aside.
 fn is_log(name: &[u8]) -> bool {
     name == LOG || name.starts_with(&[LOG, b".old-"].concat())
@@ -75,7 +80,7 @@ fn is_log(name: &[u8]) -> bool {
 pub(crate) fn switch<D: Disk>(
     volume: &VolumeConfig,
     disks: &Disks<D>,
-    options: &Options<D>,
+    options: &Options,
     plan: &Plan,
     summary: &mut Summary,
     progress: &mut dyn FnMut(Progress),
@@ -89,10 +94,12 @@ pub(crate) fn switch<D: Disk>(
         put_in_place(&**disk, n).map_err(at(island, STATE))?;
     }
     for (&island, disk) in disks {
-        lay(volume, island, disk, options, summary)?;
+        lay(volume, island, disk, options, None, summary)?;
         progress(Progress::Laid { island });
     }
-    clear(disks, plan)?;
+    for (island, inos) in clear(disks, plan)? {
+        lay(volume, island, &disks[&island], options, Some(&inos), summary)?;
+    }
     for (&island, disk) in disks {
         let identity = Identity { volume: volume.id.0, island: island.0 };
         let snapshot = open(island, &**disk)?;
@@ -144,12 +151,14 @@ fn open<D: Disk>(island: IslandId, disk: &D) -> Result<Snapshot, RebuildError> {
     Snapshot::open(disk, STATE, CACHE_BYTES).map_err(|e| RebuildError::Snapshot(island, e))
 }
 
-/// Makes the view's index, and the tree what the state says: it changes only what has moved.
+/// Makes the view's index, and the tree what the state says: it changes only what has moved. Or lays
+/// only some files and directories again.
 fn lay<D: Disk>(
     volume: &VolumeConfig,
     island: IslandId,
     disk: &Arc<D>,
-    options: &Options<D>,
+    options: &Options,
+    some: Option<&BTreeSet<Ino>>,
     summary: &mut Summary,
 ) -> Result<(), RebuildError> {
     let state = Stored { snapshot: open(island, &**disk)?, seed: volume.seed };
@@ -157,46 +166,61 @@ fn lay<D: Disk>(
     let bodies = Bodies::open(Arc::clone(disk), BODIES, bodies).map_err(at(island, BODIES))?;
     let how = atoll_view::Options { island, root: options.root, devices: options.root && options.devices };
     let mut view = View::open(Arc::clone(disk), Arc::new(bodies), how).map_err(at(island, INDEX))?;
-    let report = view.lay_all(&state).and_then(|report| view.settle().map(|()| report));
+    let report = match some {
+        None => view.lay_all(&state),
+        Some(inos) => view.lay(&inos.iter().copied().collect::<Vec<_>>(), &[], &state),
+    };
+    let report = report.and_then(|report| view.settle().map(|()| report));
     for conflict in report.map_err(at(island, TREE))?.conflicts {
         summary.not_laid.push(format!("island {island}: {:?}: {}", conflict.subject, conflict.why));
     }
     Ok(())
 }
 
-/// Takes away what is natively left where it does not belong any more: it is in its new place now.
-fn clear<D: Disk>(disks: &Disks<D>, plan: &Plan) -> Result<(), RebuildError> {
-    for (file, dir, name) in &plan.left_names {
-        let file = &plan.tree.files[*file];
+/// Takes away what is natively left where it does not belong any more: it is in its new place now. Tells
+/// of which files and directories of each island that has changed the native times.
+fn clear<D: Disk>(disks: &Disks<D>, plan: &Plan) -> Result<Touched, RebuildError> {
+    let mut touched = Touched::new();
+    let ids: HashMap<FileAt, Ino> = plan.files.iter().map(|file| (file.file, file.ino)).collect();
+    for (file_at, dir, name) in &plan.left_names {
+        let file = &plan.tree.files[*file_at];
         let path = plan.tree.native(*dir, name.as_bytes());
         let disk = &disks[&file.island];
         match disk.stat(&path) {
             // The view may have put something else there.
-            Ok(stat) if stat.ino == file.stat.ino => disk.unlink(&path).map_err(at(file.island, &path))?,
+            Ok(stat) if stat.ino == file.stat.ino => {
+                disk.unlink(&path).map_err(at(file.island, &path))?;
+                let touched = touched.entry(file.island).or_default();
+                touched.extend(ids.get(file_at));
+                touched.extend(plan.dirs[*dir].id_at(file.island));
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(at(file.island, &path)(error));
             }
             _ => {}
         }
     }
-    for (island, path) in &plan.left_bodies {
-        match disks[island].unlink(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(*island, path)(error)),
-            _ => {}
+    for (file_at, body) in &plan.left_bodies {
+        let island = plan.tree.files[*file_at].island;
+        let path = atoll_body::path_of(BODIES, *body);
+        match disks[&island].unlink(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(island, &path)(error)),
+            _ => touched.entry(island).or_default().extend(ids.get(file_at)),
         }
     }
     // From the bottom up. What still holds something stays.
     for (at_dir, dir) in plan.dirs.iter().enumerate().rev() {
-        let strangers =
-            plan.tree.dirs[at_dir].seen.iter().filter(|seen| !dir.skeleton.contains(&seen.island));
-        for seen in strangers {
-            let _ = disks[&seen.island].rmdir(&plan.tree.native(at_dir, b""));
+        let node = &plan.tree.dirs[at_dir];
+        for seen in node.seen.iter().filter(|seen| !dir.skeleton.contains(&seen.island)) {
+            if disks[&seen.island].rmdir(&plan.tree.native(at_dir, b"")).is_ok() {
+                touched.entry(seen.island).or_default().extend(plan.dirs[node.parent].id_at(seen.island));
+            }
         }
     }
     for (island, disk) in disks {
         disk.sync_everything().map_err(at(*island, TREE))?;
     }
-    Ok(())
+    Ok(touched)
 }
 
 fn row<T: Decode>(snapshot: &Snapshot, key: &RowKey) -> io::Result<Option<T>> {

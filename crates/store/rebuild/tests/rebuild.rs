@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use atoll_core::{Ino, IslandId};
-use atoll_posix::{Kind, Op, SetAttr};
+use atoll_posix::{Answer, Kind, Op, SetAttr};
 use atoll_rebuild::{RebuildError, Why};
 use common::{Place, Served, assert_same, bytes, is_root};
 
@@ -82,12 +82,13 @@ fn survives(islands: u16) {
     assert_same(&before, &trees);
     place.lose_states();
     let summary = place.rebuild();
-    assert_eq!((summary.adopted, summary.moved, summary.left_out_count, summary.rescued), (0, 0, 0, 0));
+    assert_eq!((summary.adopted, summary.pointers, summary.left_out_count, summary.rescued), (0, 0, 0, 0));
     assert_eq!(summary.not_laid, Vec::<String>::new());
     assert_eq!(summary.dirs as usize, before.values().filter(|t| t.kind == 'd').count());
     assert_eq!(summary.names as usize, before.values().filter(|t| t.kind != 'd').count());
     assert_same(&place.united(), &trees);
     place.check();
+    place.audit();
     let served = place.start();
     assert_same(&served.dump(), &before);
     go_on(&served);
@@ -176,7 +177,7 @@ fn files_put_into_trees_by_hand_are_taken_in_wherever_they_were_put() {
     place.lose_states();
     let summary = place.rebuild();
     assert_eq!((summary.left_out_count, summary.nameless), (0, 1), "{summary:?}");
-    assert!(summary.adopted >= 15 && summary.moved >= 4, "{summary:?}");
+    assert!(summary.adopted >= 15 && summary.pointers >= 4, "{summary:?}");
     place.check();
     let united = place.united();
     assert_eq!(united.len(), trees.len() + 1 + 6 * 4 - 4 + 4 + 1, "{:?}", united.keys().collect::<Vec<_>>());
@@ -201,33 +202,195 @@ fn files_put_into_trees_by_hand_are_taken_in_wherever_they_were_put() {
     assert!(!united.contains_key("/m/5/wrong") && !united.contains_key("/root 2"));
     place.lose_states();
     let again = place.rebuild();
-    assert_eq!((again.adopted, again.moved), (0, 0), "everything is in its place now");
+    assert_eq!((again.adopted, again.pointers > 0), (0, true), "nothing is new");
     assert_same(&place.united(), &united);
 }
 
 #[test]
-fn without_a_common_folder_what_is_misplaced_is_copied() {
+fn what_lies_in_the_tree_of_another_island_is_taken_in_without_a_copy() {
     let place = filled(2);
     let owner = place.config.table.owner(atoll_core::Key(0));
     let other = u16::from(owner == IslandId(0));
-    let wrong = place.island(other).join("tree/misplaced");
-    fs::write(&wrong, bytes(3, 5_000_000)).unwrap();
-    let file = fs::OpenOptions::new().write(true).open(&wrong).unwrap();
+    let misplaced = place.island(other).join("tree/misplaced");
+    fs::write(&misplaced, bytes(3, 5_000_000)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&misplaced).unwrap();
     file.set_len(30_000_000).unwrap();
+    let before = fs::metadata(&misplaced).unwrap();
     place.lose_states();
-    let mut options = place.options();
-    options.common = None;
-    let summary = place.rebuild_with(&options).unwrap();
-    assert_eq!((summary.moved, summary.left_out_count), (1, 0));
-    let there = fs::metadata(place.island(owner.0).join("tree/misplaced")).unwrap();
-    assert!(there.blocks() * 512 < 20_000_000, "its hole was filled");
-    assert!(!wrong.exists());
+    let summary = place.rebuild();
+    assert_eq!((summary.adopted, summary.pointers, summary.left_out_count), (1, 1, 0));
+    let after = fs::metadata(&misplaced).unwrap();
+    assert_eq!((after.ino(), after.blocks()), (before.ino(), before.blocks()));
+    assert!(!place.island(owner.0).join("tree/misplaced").exists());
     place.check();
     let served = place.start();
+    let ino = served.find("/misplaced");
+    assert_eq!(ino.minted_by(), IslandId(other));
     let mut want = bytes(3, 5_000_000);
     want.resize(30_000_000, 0);
-    assert_eq!(served.read(served.find("/misplaced"), 30_000_000).unwrap(), want);
+    assert_eq!(served.read(ino, 30_000_000).unwrap(), want);
     served.stop();
+}
+
+/// Files whose names lie in directories of other islands, by requests. Gives back the first and its names.
+fn spread(served: &Served) -> (Ino, Vec<String>) {
+    let homes: Vec<IslandId> =
+        (0..12).map(|i| served.write(&format!("/em/{i}"), &bytes(i, 3000)).minted_by()).collect();
+    assert!(homes.iter().all(|home| *home == homes[0]), "one directory, one owner");
+    let first = served.find("/em/0");
+    let mut names = vec!["/em/0".to_owned()];
+    for i in [0, 3, 4, 5, 6, 7] {
+        names.push(format!("/m/{i}/from afar"));
+        served.link("/em/0", names.last().unwrap());
+        // A directory goes to the island that has most of its files: of some that stays who it was.
+        for more in 0..i % 4 {
+            served.write(&format!("/m/{i}/more {more}"), b"its own");
+        }
+    }
+    let away: std::collections::BTreeSet<IslandId> =
+        [0, 3, 4, 5, 6, 7].map(|i| served.find(&format!("/m/{i}/small")).minted_by()).into();
+    assert!(away.len() > 1, "several islands own these: {away:?}");
+    // Moved away with all its names, and over another's file.
+    served.link("/em/1", "/em/second");
+    served.rename("/em/1", "/m/3/one");
+    served.rename("/em/second", "/m/4/second");
+    served.rename("/em/2", "/m/5/small");
+    served.rename("/m/6/small", "/em/small");
+    (first, names)
+}
+
+#[test]
+fn a_file_with_names_in_directories_of_several_islands_comes_back_as_one() {
+    let place = filled(4);
+    let served = place.start();
+    served.mkdir("/em");
+    let (first, mut names) = spread(&served);
+    let before = served.dump();
+    let inos = |served: &Served| -> Vec<Ino> {
+        let files = before.iter().filter(|(_, thing)| thing.kind != 'd');
+        files.map(|(path, _)| served.find(path)).collect()
+    };
+    let ids = inos(&served);
+    served.stop();
+    place.check();
+    let trees = place.united();
+    assert_same(&trees, &before);
+    let mut pointers = 0;
+    for round in 0..2 {
+        place.lose_states();
+        let summary = place.rebuild();
+        assert_eq!((summary.adopted, summary.left_out_count, summary.nameless), (0, 0, 0), "{round}");
+        assert_eq!(summary.not_laid, Vec::<String>::new());
+        assert_eq!(summary.names as usize, before.values().filter(|t| t.kind != 'd').count());
+        assert!(summary.pointers >= 4, "{summary:?}");
+        assert!(round == 0 || summary.pointers == pointers, "{summary:?}");
+        pointers = summary.pointers;
+        place.check();
+        place.audit();
+        assert_same(&place.united(), &trees);
+    }
+    let served = place.start();
+    assert_same(&served.dump(), &before);
+    assert_eq!(inos(&served), ids);
+    for name in &names {
+        assert_eq!(served.find(name), first, "{name}");
+    }
+    // All of them go by themselves, whoever has them, and the file with the last.
+    let last = names.pop().unwrap();
+    for (gone, name) in names.iter().enumerate() {
+        served.unlink(name);
+        let Answer::Attr { attr } = served.op(Op::GetAttr { ino: first }, &[]).unwrap().0 else { panic!() };
+        assert_eq!(attr.nlink as usize, names.len() - gone);
+    }
+    assert_eq!(served.read(served.find(&last), 3000).unwrap(), bytes(0, 3000));
+    served.unlink(&last);
+    let after = served.dump();
+    assert!(after.keys().all(|path| !path.ends_with("from afar")));
+    served.stop();
+    place.check();
+    assert_same(&place.united(), &after);
+}
+
+#[test]
+fn of_a_copy_of_the_trees_alone_names_elsewhere_come_back_too() {
+    let place = filled(4);
+    let served = place.start();
+    served.mkdir("/em");
+    let (_, names) = spread(&served);
+    let before = served.dump();
+    served.stop();
+    place.lose_states();
+    for island in place.islands() {
+        fs::remove_dir_all(place.island(island).join("bodies")).unwrap();
+    }
+    let summary = place.rebuild();
+    assert_eq!((summary.adopted, summary.left_out_count), (summary.files, 0));
+    place.check();
+    let served = place.start();
+    assert_same(&served.dump(), &before);
+    let first = served.find("/em/0");
+    assert!(names.iter().all(|name| served.find(name) == first));
+    served.stop();
+    assert_same(&place.united(), &before);
+}
+
+#[test]
+fn a_tree_is_as_its_state_says_also_where_something_was_taken_away() {
+    let place = filled(2);
+    let owner = place.config.table.owner(atoll_core::Key(0)).0;
+    // Nothing but the other island's files is in it: it goes there, and leaves the first.
+    fs::create_dir(place.island(owner).join("tree/leaves")).unwrap();
+    let other = place.island(1 - owner).join("tree/leaves");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("file"), b"of the other").unwrap();
+    // A copy goes, and its other name stays.
+    fs::write(place.island(1 - owner).join("tree/in the root"), b"root").unwrap();
+    let copy = place.island(1 - owner).join("tree/in the root");
+    fs::hard_link(&copy, other.join("other name")).unwrap();
+    place.lose_states();
+    assert_eq!(place.rebuild().left_out_count, 0);
+    assert!(!place.island(owner).join("tree/leaves").exists() && !copy.exists());
+    place.check();
+    place.audit();
+    let served = place.start();
+    assert_eq!(served.read(served.find("/leaves/other name"), 10).unwrap(), b"root");
+    served.stop();
+}
+
+#[test]
+fn a_link_made_by_hand_in_a_directory_of_another_island_is_a_name_more() {
+    let place = filled(4);
+    let served = place.start();
+    for i in (0..12).filter(|i| ![1, 2].contains(i)) {
+        served.write(&format!("/m/{i}/more"), b"its own");
+    }
+    served.stop();
+    let holder = |path: &str| {
+        place.islands().into_iter().find(|i| place.island(*i).join("tree").join(path).exists()).unwrap()
+    };
+    let home = holder("m/5/small");
+    let other = (0..12).filter(|i| ![1, 2].contains(i)).find(|i| holder(&format!("m/{i}/small")) != home);
+    let other = other.expect("a directory of another island");
+    let tree = place.island(home).join("tree");
+    fs::create_dir_all(tree.join(format!("m/{other}"))).unwrap();
+    fs::hard_link(tree.join("m/5/small"), tree.join(format!("m/{other}/by hand"))).unwrap();
+    // And one whose name is another's: only that name is left out.
+    fs::hard_link(tree.join("m/5/small"), tree.join(format!("m/{other}/small"))).unwrap();
+    place.lose_states();
+    let summary = place.rebuild();
+    assert_eq!((summary.adopted, summary.pointers, summary.left_out_count), (0, 1, 1), "{summary:?}");
+    assert_eq!(summary.left_out[0].path, format!("/m/{other}/small").into_bytes());
+    place.check();
+    place.united();
+    let served = place.start();
+    let its_own = served.find(&format!("/m/{other}/small"));
+    assert_eq!(served.read(its_own, 1000).unwrap(), bytes(other, 100 + other as usize));
+    assert_eq!(served.find(&format!("/m/{other}/by hand")), served.find("/m/5/small"));
+    served.unlink("/m/5/small");
+    let left = served.find(&format!("/m/{other}/by hand"));
+    assert_eq!(served.read(left, 1000).unwrap(), bytes(5, 105));
+    served.stop();
+    place.check();
 }
 
 #[test]

@@ -245,17 +245,17 @@ impl<D: Disk> View<D> {
                 match tried {
                     Ok(Tried::Done) => report.dirs += 1,
                     Ok(Tried::Blocked) => left.push(m),
-                    Ok(Tried::Conflict(why)) => self.give_up(&m, why, touched, report)?,
+                    Ok(Tried::Conflict(why)) => self.give_up(&m, why, source, touched, report)?,
                     Err(error) if is_fatal(&error) => return Err(error),
                     Err(error) => {
                         let why = Why::Refused(error.raw_os_error().unwrap_or_default());
-                        self.give_up(&m, why, touched, report)?;
+                        self.give_up(&m, why, source, touched, report)?;
                     }
                 }
             }
             moves = left;
             if moves.len() == before {
-                self.unblock(&mut moves, touched, report)?;
+                self.unblock(&mut moves, source, touched, report)?;
             }
         }
         Ok(())
@@ -265,6 +265,7 @@ impl<D: Disk> View<D> {
     fn unblock(
         &mut self,
         moves: &mut Vec<Move>,
+        source: &dyn Source,
         touched: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
@@ -278,13 +279,14 @@ impl<D: Disk> View<D> {
         let removal = moves.iter().position(|m| matches!(m, Move::Away { .. }));
         let m = moves.remove(removal.unwrap_or(0));
         let why = if removal.is_some() { Why::NotEmpty } else { Why::Taken };
-        self.give_up(&m, why, touched, report)
+        self.give_up(&m, why, source, touched, report)
     }
 
     fn give_up(
         &mut self,
         m: &Move,
         why: Why,
+        source: &dyn Source,
         touched: &mut IdSet<Ino>,
         report: &mut Report,
     ) -> io::Result<()> {
@@ -302,6 +304,18 @@ impl<D: Disk> View<D> {
                 // Not under a name that it no longer has.
                 if why != Why::NoParent && matches!(self.locate(*ino)?, Some(At::Tree { .. })) {
                     self.detach(*ino, touched)?;
+                }
+                // It went with the directory above.
+                if why == Why::NoParent && source.dir(*ino)?.is_none() {
+                    return Ok(());
+                }
+                // The one above has changed since this laying began, and comes with the next.
+                if why == Why::NoParent && source.waits(*parent) {
+                    let tried = self.tried_before.get(ino).copied().unwrap_or(0);
+                    if tried < RETRIES_MAX {
+                        self.again.insert(*ino, tried + 1);
+                        return Ok(());
+                    }
                 }
                 report.conflict(Subject::Name(*parent, name.clone()), why);
             }

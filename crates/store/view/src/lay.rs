@@ -63,9 +63,10 @@ impl<D: Disk> View<D> {
             let Work { touched, restat, report, .. } = &mut work;
             let met = report.conflicts.len();
             let done = self.link_name(dir, &name, (ino, native), touched, restat, report);
-            if report.conflicts.get(met).is_some_and(|c| c.why == Why::NoParent) && source.dir(dir)?.is_none()
+            // It went with all that was in it; or is back since, with names that are listed again too.
+            if report.conflicts.get(met).is_some_and(|c| c.why == Why::NoParent)
+                && (source.dir(dir)?.is_none() || source.waits(dir))
             {
-                // It went with all that was in it.
                 report.conflicts.truncate(met);
             }
             refused(done, Subject::Name(dir, name), report)?;

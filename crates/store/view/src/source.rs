@@ -12,7 +12,8 @@ pub trait Source {
     fn inode(&self, ino: Ino) -> io::Result<Option<Inode>>;
     /// A directory of the skeleton.
     fn dir(&self, ino: Ino) -> io::Result<Option<Dir>>;
-    /// A name in a directory that is owned here.
+    /// A name in a directory of the skeleton: any if it is owned here, else one of a directory of the
+    /// skeleton or of a file homed here.
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>>;
     /// Extended attributes of a file or directory that has some.
     fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>>;
@@ -37,6 +38,6 @@ pub trait Whole: Source {
     fn inodes(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_>;
     /// Ids of all directories of the skeleton.
     fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_>;
-    /// All names in a directory that is owned here.
+    /// All names in a directory of the skeleton, as [`Source::entry`] has them.
     fn names(&self, dir: Ino) -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>> + '_>;
 }

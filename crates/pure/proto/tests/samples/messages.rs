@@ -10,11 +10,14 @@ use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Vote,
+    ClientOp, Control, ControlReply, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Seen, Vote,
 };
 use bytes::Bytes;
 
-use super::records::{ORIGIN, adopt, journal, journal_fixed, moments, part, seal};
+use super::records::{
+    ORIGIN, adopt, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, moments, part,
+    renamed, seal, ticket,
+};
 use super::*;
 
 const LOCK: LockRange =
@@ -130,6 +133,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("renew", ClientOp::Renew),
         ("cancel", ClientOp::Cancel { request: 8 }),
         ("dropped", ClientOp::Dropped),
+        ("rename", ClientOp::Rename { op: Op::Statfs, key: Key(7) }),
     ]
 }
 
@@ -166,7 +170,27 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ("hello done", Peer::HelloDone),
         ("prepare", Peer::Prepare { txn: TXN, origin: ORIGIN, work: adopt() }),
         ("voted no", Peer::Voted { txn: TXN, vote: Vote::No { errno: Errno::ENOTEMPTY } }),
-        ("voted yes", Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP } }),
+        ("voted yes", Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: Seen::Nothing } }),
+        ("voted name", Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: seen_name() } }),
+        (
+            "voted file",
+            Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: Seen::File { attr: attr() } } },
+        ),
+        (
+            "voted dir",
+            Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: Seen::Dir { fixed: fixed() } } },
+        ),
+        ("prepare hold", Peer::Prepare { txn: TXN, origin: ORIGIN, work: hold() }),
+        ("prepare ticket", Peer::Prepare { txn: TXN, origin: ORIGIN, work: ticket() }),
+        ("want chain", Peer::WantChain { dir: DIR, vector: vec![(IslandId(1), STAMP)] }),
+        ("happened", Peer::Happened { txn: TXN }),
+        ("chain of", Peer::ChainOf { dir: DIR, chain: Some(chain()) }),
+        ("voted same", Peer::Voted { txn: TXN, vote: Vote::Same }),
+        ("voted need groups", Peer::Voted { txn: TXN, vote: Vote::NeedGroups }),
+        ("prepare lend", Peer::Prepare { txn: TXN, origin: ORIGIN, work: lend() }),
+        ("prepare count", Peer::Prepare { txn: TXN, origin: ORIGIN, work: count() }),
+        ("prepare drop", Peer::Prepare { txn: TXN, origin: ORIGIN, work: drop_name() }),
+        ("prepare renamed", Peer::Prepare { txn: TXN, origin: ORIGIN, work: renamed() }),
         ("decided", Peer::Decided { txn: TXN, moments: Some(moments()), part: Some(Box::new(part(seal()))) }),
         ("aborted", Peer::Decided { txn: TXN, moments: None, part: None }),
         ("stable", Peer::Stable { txns: vec![(TXN, STAMP)] }),
@@ -188,6 +212,10 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ("returned", Peer::Returned { entries: vec![(STAMP, journal())] }),
         ("kept", Peer::Kept { upto: STAMP }),
     ]
+}
+
+fn seen_name() -> Seen {
+    Seen::Name { there: Some(file_entry()), by: Some(1000), chain: Some(chain()) }
 }
 
 fn message(peer: Peer) -> PeerMessage {
@@ -309,14 +337,14 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", 1..=10, client_ops()),
+        samples("client_op", 1..=11, client_ops()),
         samples("op", 1..=25, ops()),
         samples("request", [], requests),
         samples("outcome", 1..=9, outcomes()),
         samples("answer", 1..=10, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=2, vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE })]),
-        samples("peer", 1..=13, peers()),
+        samples("peer", 1..=16, peers()),
         samples(
             "peer_message",
             [],

@@ -9,7 +9,7 @@ use atoll_core::{
     VolumeId,
 };
 use atoll_posix::{Attr, Found, Kind};
-use atoll_proto::{Ancestor, Inode, NodeConfig, Place, Static, Stub, VolumeConfig, Xattrs};
+use atoll_proto::{Ancestor, Inode, NodeConfig, Place, PlaceVersion, Static, Stub, VolumeConfig, Xattrs};
 use bytes::Bytes;
 
 /// A value's name and bytes.
@@ -59,7 +59,8 @@ pub const fn fixed() -> Static {
 }
 
 pub fn place() -> Place {
-    Place { version: STAMP, parent: Ino::ROOT, name: Some(name("dir")) }
+    let version = PlaceVersion { moves: 2, stamp: STAMP };
+    Place { version, parent: Ino::ROOT, name: Some(name("dir")) }
 }
 
 pub fn xattrs() -> Xattrs {
@@ -89,7 +90,7 @@ pub fn inode() -> Inode {
 }
 
 pub const fn stub() -> Stub {
-    Stub { key: Key(0xdead_beef), place: STAMP, fixed: fixed(), time: TIME }
+    Stub { key: Key(0xdead_beef), place: PlaceVersion { moves: 2, stamp: STAMP }, fixed: fixed(), time: TIME }
 }
 
 pub fn ancestor() -> Ancestor {

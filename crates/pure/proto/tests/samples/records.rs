@@ -2,10 +2,10 @@
 
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::locks::Locks;
-use atoll_posix::{Kind, LockKind, LockRange};
+use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
-    BodyChange, Change, Dir, Entry, JournalEntry, Moments, Origin, Owned, Part, Place, Record, Remembered,
-    Session, Stub, Txn, TxnState, Work,
+    BodyChange, Chain, Change, Dir, Entry, JournalEntry, Moments, Origin, Owned, Part, Place, Record,
+    Remembered, Renaming, Session, Spot, Stub, Txn, TxnState, Work,
 };
 use bytes::Bytes;
 
@@ -42,6 +42,7 @@ pub fn dir() -> Dir {
         has_xattrs: true,
         has_acl: false,
         below: 2,
+        homes: 3,
         owned: Some(owned()),
     }
 }
@@ -90,8 +91,49 @@ pub fn adopt() -> Work {
     Work::Adopt { dir: ancestor(), time: TIME, chain: vec![ancestor()] }
 }
 
+pub fn spot(text: &str) -> Spot {
+    Spot { dir: DIR, name: name(text) }
+}
+
+pub fn chain() -> Chain {
+    Chain { vector: vec![(IslandId(2), STAMP)], dirs: vec![ancestor()] }
+}
+
+pub fn file_entry() -> Entry {
+    Entry { ino: FILE, kind: Kind::Regular, home: IslandId(1), stub: None }
+}
+
+pub fn lend() -> Work {
+    let (from, to, mode) = (spot("from"), spot("to"), RenameMode::Exchange);
+    let (file, there) = (file_entry(), Some(file_entry()));
+    let renaming = Box::new(Renaming { from, to, file, there, mode, by: Some(1000), time: TIME });
+    let caller = Caller { uid: 1000, gid: 100, groups: Some(vec![4]) };
+    Work::Lend { renaming, caller, denied: Some(Errno::EACCES), chain: Some(chain()), wants_chain: true }
+}
+
+pub fn count() -> Work {
+    Work::Count { ino: FILE, at: spot("new"), time: TIME, chain: chain() }
+}
+
+pub fn drop_name() -> Work {
+    Work::Drop { ino: FILE, at: spot("gone"), by: Some(1000), time: TIME }
+}
+
+pub fn renamed() -> Work {
+    Work::Renamed { ino: FILE, from: spot("old"), to: spot("new"), by: None, time: TIME, chain: chain() }
+}
+
+pub fn hold() -> Work {
+    Work::Hold { ino: DIR, caller: Caller { uid: 1000, gid: 100, groups: None } }
+}
+
+pub fn ticket() -> Work {
+    Work::Ticket { moved: vec![DIR], above: vec![Ino::ROOT], seen: vec![chain()] }
+}
+
 pub fn journal() -> JournalEntry {
-    JournalEntry::Place { ino: DIR, place: place(), from: name("old"), replaced: Some(Ino(9)), time: TIME }
+    let (place, from, chain) = (place(), spot("old"), chain());
+    JournalEntry::Place { ino: DIR, place, from, replaced: Some(Ino(9)), chain, time: TIME }
 }
 
 pub fn journal_fixed(xattrs: bool) -> JournalEntry {
@@ -118,6 +160,7 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
         ("mint limit", Change::MintLimit { limit: 1 << 20 }),
         ("incarnation", Change::Incarnation { incarnation: 3 }),
+        ("moved", Change::Moved { island: IslandId(3), stamp: STAMP }),
         ("dirty", Change::Dirty { ino: FILE }),
         ("stamp", Change::Stamp { stamp: STAMP }),
         ("held", Change::Held { session: SESSION, ino: FILE, on: true }),
@@ -162,7 +205,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", 1..=22, changes()),
+        samples("change", 1..=23, changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",

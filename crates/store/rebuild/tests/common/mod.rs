@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -9,16 +10,18 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use atoll_body::Bodies;
 use atoll_check::{Rows, Volume as Checked, check};
 use atoll_client::{Client, Wire};
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
-use atoll_proto::{NodeConfig, VolumeConfig};
+use atoll_proto::{Dir, Entry, Inode, NodeConfig, VolumeConfig, Xattrs};
 use atoll_rebuild::{Options, RebuildError, Summary, rebuild};
 use atoll_rpc::DaemonId;
 use atoll_server::{Local, Volume, VolumeOptions};
 use atoll_snapshot::Snapshot;
+use atoll_view::{Source, View, Whole};
 use bytes::Bytes;
 
 pub const LOG: atoll_log::Config = atoll_log::Config {
@@ -101,12 +104,11 @@ impl Place {
         Served { volume, local, client }
     }
 
-    pub fn options(&self) -> Options<RealDisk> {
-        let common = Some(Arc::new(RealDisk::open(self.dir.path()).unwrap()));
-        Options { root: is_root(), devices: is_root(), log: LOG, common }
+    pub fn options(&self) -> Options {
+        Options { root: is_root(), devices: is_root(), log: LOG }
     }
 
-    pub fn rebuild_with(&self, options: &Options<RealDisk>) -> Result<Summary, RebuildError> {
+    pub fn rebuild_with(&self, options: &Options) -> Result<Summary, RebuildError> {
         let islands = self.islands().into_iter().map(|i| (IslandId(i), self.disk(i))).collect();
         rebuild(&self.config, &islands, options, &mut |_| {})
     }
@@ -133,20 +135,65 @@ impl Place {
         all
     }
 
+    fn rows(&self, island: u16) -> Rows {
+        let snapshot = Snapshot::open(&*self.disk(island), b"state.redb", 1 << 20).unwrap();
+        let mut rows = Rows::new(IslandId(island));
+        for (key, row) in snapshot.range(&[], &[0xff], usize::MAX).unwrap() {
+            rows.take(&key, &row);
+        }
+        rows
+    }
+
+    /// The plain trees and bodies are what the states say.
+    pub fn audit(&self) {
+        for island in self.islands() {
+            let disk = self.disk(island);
+            let bodies = atoll_body::Options { root: is_root(), ..Default::default() };
+            let bodies = Arc::new(Bodies::open(Arc::clone(&disk), b"bodies", bodies).unwrap());
+            let how = atoll_view::Options { island: IslandId(island), root: is_root(), devices: is_root() };
+            let view = View::open(disk, bodies, how).unwrap();
+            assert!(!view.index_was_lost());
+            assert_eq!(view.audit(&Plain(self.rows(island))).unwrap(), [], "island {island}");
+        }
+    }
+
     /// Nothing is wrong with the rows of all islands, and bodies are what checksums say.
     pub fn check(&self) {
-        let mut all = Vec::new();
-        for island in self.islands() {
-            let snapshot = Snapshot::open(&*self.disk(island), b"state.redb", 1 << 20).unwrap();
-            let mut rows = Rows::new(IslandId(island));
-            for (key, row) in snapshot.range(&[], &[0xff], usize::MAX).unwrap() {
-                rows.take(&key, &row);
-            }
-            all.push(rows);
-        }
+        let all: Vec<Rows> = self.islands().into_iter().map(|island| self.rows(island)).collect();
         let volume = Checked { table: self.config.table.clone(), seed: self.config.seed };
         let findings = check(&volume, &all);
         assert!(findings.is_empty(), "{findings:#?}");
+    }
+}
+
+/// Rows as the view reads them.
+struct Plain(Rows);
+
+impl Source for Plain {
+    fn inode(&self, ino: Ino) -> io::Result<Option<Inode>> {
+        Ok(self.0.inodes.get(&ino).cloned())
+    }
+    fn dir(&self, ino: Ino) -> io::Result<Option<Dir>> {
+        Ok(self.0.dirs.get(&ino).cloned())
+    }
+    fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
+        let found = self.0.names_of(dir).iter().find(|(_, n, _)| n == name);
+        Ok(found.map(|(_, _, entry)| entry.clone()))
+    }
+    fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
+        Ok(self.0.xattrs.get(&ino).cloned())
+    }
+}
+
+impl Whole for Plain {
+    fn inodes(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        Box::new(self.0.inodes.keys().copied().map(Ok))
+    }
+    fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
+        Box::new(self.0.dirs.keys().copied().map(Ok))
+    }
+    fn names(&self, dir: Ino) -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>> + '_> {
+        Box::new(self.0.names_of(dir).iter().map(|(_, name, entry)| Ok((name.clone(), entry.clone()))))
     }
 }
 

@@ -9,7 +9,7 @@ use atoll_body::{Bodies, Redo};
 use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time};
 use atoll_disk::{Disk, DiskFile, FileKind};
 use atoll_posix::{Attr, Kind};
-use atoll_proto::{Dir, Entry, Inode, Owned, Place, Static, Xattrs};
+use atoll_proto::{Dir, Entry, Inode, Owned, Place, PlaceVersion, Static, Xattrs};
 use atoll_view::{Options, Report, Source, View, Whole};
 use bytes::Bytes;
 
@@ -103,7 +103,7 @@ impl Default for Model {
             next: 16,
             clock: 1_000_000_000,
         };
-        model.set_dir(Ino::ROOT, Ino::ROOT, None);
+        model.set_dir(Ino::ROOT, Ino::ROOT, None, true);
         model
     }
 }
@@ -119,7 +119,7 @@ impl Model {
         Ino::mint(HERE, self.next)
     }
 
-    fn set_dir(&mut self, ino: Ino, parent: Ino, name: Option<Name>) {
+    fn set_dir(&mut self, ino: Ino, parent: Ino, name: Option<Name>, is_owned: bool) {
         let now = self.now();
         let fixed = Static { version: Stamp(0), mode: 0o755, uid: 5, gid: 6 };
         let owned = Owned {
@@ -134,12 +134,13 @@ impl Model {
         };
         let row = Dir {
             key: Key(0),
-            place: Place { version: Stamp(0), parent, name },
+            place: Place { version: PlaceVersion::default(), parent, name },
             fixed,
             has_xattrs: false,
             has_acl: false,
             below: 0,
-            owned: Some(owned),
+            homes: 0,
+            owned: is_owned.then_some(owned),
         };
         self.dirs.insert(ino, row);
         self.inos.insert(ino);
@@ -178,11 +179,22 @@ impl Model {
     }
 
     pub fn mkdir(&mut self, parent: Ino, name: &Name) -> Option<Ino> {
-        if self.entries.contains_key(&(parent, name.clone())) {
-            return None;
-        }
-        let ino = self.mint();
-        self.set_dir(ino, parent, Some(name.clone()));
+        self.make_dir(parent, name, true)
+    }
+
+    /// A directory that another island owns comes into the skeleton. Something must come into it.
+    pub fn mkdir_elsewhere(&mut self, parent: Ino, name: &Name) -> Option<Ino> {
+        self.make_dir(parent, name, false)
+    }
+
+    fn make_dir(&mut self, parent: Ino, name: &Name, is_owned: bool) -> Option<Ino> {
+        let ino = match self.entries.get(&(parent, name.clone())) {
+            None => self.mint(),
+            // It leaves the skeleton and comes back, and is who it was.
+            Some(e) if e.kind == Kind::Directory && !is_owned && !self.dirs.contains_key(&e.ino) => e.ino,
+            Some(_) => return None,
+        };
+        self.set_dir(ino, parent, Some(name.clone()), is_owned);
         self.set_entry(parent, name, Some(Entry { ino, kind: Kind::Directory, home: HERE, stub: None }));
         Some(ino)
     }
@@ -215,8 +227,12 @@ impl Model {
         Some(ino)
     }
 
+    fn is_owned(&self, dir: Ino) -> bool {
+        self.dirs[&dir].owned.is_some()
+    }
+
     pub fn pointer(&mut self, dir: Ino, name: &Name) {
-        if !self.entries.contains_key(&(dir, name.clone())) {
+        if self.is_owned(dir) && !self.entries.contains_key(&(dir, name.clone())) {
             let ino = Ino::mint(ELSEWHERE, self.next);
             self.set_entry(dir, name, Some(Entry { ino, kind: Kind::Regular, home: ELSEWHERE, stub: None }));
         }
@@ -234,8 +250,52 @@ impl Model {
         !self.entries.keys().any(|(d, _)| *d == dir)
     }
 
+    /// A directory that others own leaves the skeleton with the last thing in it that is of here. Where
+    /// its parent is owned its name stays, and leads nowhere here.
+    fn prune(&mut self, mut dir: Ino) {
+        while !self.is_owned(dir) && self.is_empty(dir) {
+            let place = self.dirs.remove(&dir).expect("a directory of the model").place;
+            self.xattrs.remove(&dir);
+            self.inos.insert(dir);
+            if self.is_owned(place.parent) {
+                return;
+            }
+            self.set_entry(place.parent, &place.name.expect("not the root"), None);
+            dir = place.parent;
+        }
+    }
+
+    fn prune_all(&mut self) {
+        for dir in self.dirs.keys().copied().collect::<Vec<_>>() {
+            if self.dirs.contains_key(&dir) {
+                self.prune(dir);
+            }
+        }
+    }
+
+    /// A file gets a name in a directory that comes into the skeleton for it, below `dir`.
+    fn name_elsewhere(&mut self, dir: Ino, name: &Name, rng: &mut Rng) {
+        let Some(mut below) = self.mkdir_elsewhere(dir, name) else { return };
+        for _ in 0..rng.below(3) {
+            below = self.mkdir_elsewhere(below, name).expect("it is empty");
+        }
+        let files: Vec<Ino> = self.inodes.keys().copied().collect();
+        match rng.pick(&files) {
+            Some(ino) if rng.below(2) == 0 => self.link(ino, below, name),
+            _ => drop(self.create(below, name, Kind::Regular)),
+        }
+    }
+
     /// Unlinks or removes; false if a directory is not empty.
     pub fn remove(&mut self, dir: Ino, name: &Name) -> bool {
+        let removed = self.take(dir, name);
+        if removed {
+            self.prune(dir);
+        }
+        removed
+    }
+
+    fn take(&mut self, dir: Ino, name: &Name) -> bool {
         let Some(entry) = self.entries.get(&(dir, name.clone())).cloned() else { return false };
         if entry.kind == Kind::Directory {
             if !self.is_empty(entry.ino) {
@@ -263,6 +323,13 @@ impl Model {
     }
 
     fn put(&mut self, dir: Ino, name: &Name, entry: Entry) {
+        let is_here = match entry.kind {
+            Kind::Directory => self.dirs.contains_key(&entry.ino),
+            _ => entry.home == HERE,
+        };
+        if !is_here && !self.is_owned(dir) {
+            return self.set_entry(dir, name, None);
+        }
         if let Some(row) = self.dirs.get_mut(&entry.ino) {
             row.place.parent = dir;
             row.place.name = Some(name.clone());
@@ -278,12 +345,13 @@ impl Model {
         }
         if let Some(old) = self.entries.get(&(to.0, to.1.clone())) {
             let same_kind = (old.kind == Kind::Directory) == (entry.kind == Kind::Directory);
-            if old.ino == entry.ino || !same_kind || !self.remove(to.0, to.1) {
+            if old.ino == entry.ino || !same_kind || !self.take(to.0, to.1) {
                 return false;
             }
         }
         self.set_entry(from.0, from.1, None);
         self.put(to.0, to.1, entry);
+        self.prune_all();
         true
     }
 
@@ -296,6 +364,7 @@ impl Model {
         }
         self.put(a.0, a.1, y);
         self.put(b.0, b.1, x);
+        self.prune_all();
         true
     }
 
@@ -375,7 +444,7 @@ impl Model {
         ];
         let some = rng.pick(&taken).unwrap_or((Ino::ROOT, free.clone()));
         let other = rng.pick(&taken).unwrap_or((Ino::ROOT, free.clone()));
-        match rng.below(22) {
+        match rng.below(25) {
             0..=3 => drop(self.create(dir, &free, rng.pick(&kinds).unwrap())),
             4..=6 => drop(self.mkdir(dir, &free)),
             7..=9 => drop(self.remove(some.0, &some.1)),
@@ -390,6 +459,7 @@ impl Model {
             16 => self.attributes(rng.pick(&[files, dirs].concat()).unwrap(), rng),
             17 => self.xattr(rng.pick(&[files, dirs].concat()).unwrap(), rng),
             18 => self.pointer(dir, &free),
+            19..=21 => self.name_elsewhere(dir, &free, rng),
             _ => {
                 if let Some(ino) = rng.pick(&files) {
                     self.write(bodies, ino, rng)?;
@@ -458,6 +528,9 @@ pub fn expected(model: &Model, devices: bool) -> BTreeMap<Vec<u8>, Ino> {
         for ((_, name), entry) in model.entries.iter().filter(|((d, _), _)| *d == dir) {
             let path = [path, b"/", name.as_bytes()].concat();
             if entry.kind == Kind::Directory {
+                if !model.dirs.contains_key(&entry.ino) {
+                    continue;
+                }
                 walk(model, entry.ino, &path, devices, out);
             } else if entry.home != HERE || (entry.kind == Kind::CharDevice && !devices) {
                 continue;

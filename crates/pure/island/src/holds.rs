@@ -1,0 +1,297 @@
+//! What transactions under way hold: names, files, directories that move, and the root's tickets. Known in
+//! memory; after a start it comes back from the rows of what is prepared.
+//!
+//! Who changes something that is held waits, or is told that it is busy. Who only looks waits for what another
+//! island may have decided already, and not for what was prepared since it came.
+
+use atoll_core::map::{IdMap, IdSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, IslandId, Name, TxnId};
+use atoll_posix::Attr;
+use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
+
+use crate::homes::Claim;
+use crate::machine::{Island, Stop};
+use crate::moves::arrived;
+use crate::path::dir_attr;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    names: IdMap<(Ino, Name), Held>,
+    /// Files that are homed here, and what is prepared for them.
+    files: IdMap<Ino, Vec<Held>>,
+    /// Directories that move, and whose attributes stay until that is done.
+    dirs: IdMap<Ino, TxnId>,
+    /// At the root's owner: the directories that each rename under way moves to another parent.
+    tickets: BTreeMap<TxnId, Vec<Ino>>,
+    /// What is prepared here and has happened, though its coordinator may lose it yet in a power cut: it is
+    /// shown, and still holds.
+    happened: IdSet<TxnId>,
+    /// Messages that wait for the end of such.
+    waiting: IdMap<TxnId, Vec<PeerMessage>>,
+}
+
+/// By whom a name or file is held.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    txn: TxnId,
+    /// The record that prepared it for another island; none if this one coordinates.
+    prepared: Option<u64>,
+}
+
+impl Holds {
+    /// Holds names for a transaction that this island coordinates.
+    pub(crate) fn hold_names(&mut self, txn: TxnId, names: &[Spot]) {
+        for at in names {
+            self.names.insert((at.dir, at.name.clone()), Held { txn, prepared: None });
+        }
+    }
+
+    /// They are free.
+    pub(crate) fn release_names(&mut self, txn: TxnId, names: &[Spot]) {
+        for at in names {
+            let held = self.names.remove(&(at.dir, at.name.clone()));
+            assert_eq!(held.map(|held| held.txn), Some(txn), "a name was held by another transaction");
+        }
+    }
+
+    /// The transaction that holds a name.
+    pub(crate) fn holder(&self, dir: Ino, name: &Name) -> Option<TxnId> {
+        if self.names.is_empty() {
+            return None;
+        }
+        self.names.get(&(dir, name.clone())).map(|held| held.txn)
+    }
+
+    /// A transaction that holds a name in a directory.
+    pub(crate) fn in_dir(&self, dir: Ino) -> Option<TxnId> {
+        self.names.iter().find(|((d, _), _)| *d == dir).map(|(_, held)| held.txn)
+    }
+
+    /// A transaction for which a name was prepared up to the record `upto`: in `dir`, or this one name. With
+    /// `safe` also one that has happened, as long as it can be lost.
+    fn prepared(&self, dir: Ino, name: Option<&Name>, upto: u64, safe: bool) -> Option<TxnId> {
+        if self.names.is_empty() {
+            return None;
+        }
+        let before = |held: &&Held| {
+            held.prepared.is_some_and(|seq| seq <= upto) && (safe || !self.happened.contains(&held.txn))
+        };
+        match name {
+            Some(name) => self.names.get(&(dir, name.clone())).filter(before).map(|held| held.txn),
+            None => {
+                self.names.iter().filter(|((d, _), _)| *d == dir).map(|(_, h)| h).find(before).map(|h| h.txn)
+            }
+        }
+    }
+
+    /// Transactions for which a name of this island's was prepared.
+    pub(crate) fn lent(&self) -> Vec<TxnId> {
+        self.names.values().filter(|held| held.prepared.is_some()).map(|held| held.txn).collect()
+    }
+
+    /// What is prepared for a file.
+    pub(crate) fn on_file(&self, ino: Ino) -> impl Iterator<Item = TxnId> + '_ {
+        self.files.get(&ino).into_iter().flatten().map(|held| held.txn)
+    }
+
+    /// The first that was prepared for a file up to the record `upto`.
+    pub(crate) fn on_file_before(&self, ino: Ino, upto: u64) -> Option<TxnId> {
+        let waits =
+            |held: &&Held| held.prepared.is_some_and(|seq| seq <= upto) && !self.happened.contains(&held.txn);
+        Some(self.files.get(&ino)?.iter().find(waits)?.txn)
+    }
+
+    /// What has happened to a name, and is not safe.
+    fn shown_name(&self, dir: Ino, name: &Name) -> Option<TxnId> {
+        if self.happened.is_empty() {
+            return None;
+        }
+        self.holder(dir, name).filter(|txn| self.happened.contains(txn))
+    }
+
+    /// What has happened to names of a directory, and is not safe.
+    fn shown_in_dir(&self, dir: Ino) -> impl Iterator<Item = TxnId> + '_ {
+        let names = if self.happened.is_empty() { None } else { Some(self.names.iter()) };
+        let of_dir = names.into_iter().flatten().filter(move |((d, _), _)| *d == dir).map(|(_, h)| h.txn);
+        of_dir.filter(|txn| self.happened.contains(txn))
+    }
+
+    /// Whether a transaction has happened, and is not safe; then a message can wait for its end.
+    pub(crate) fn is_shown(&self, txn: TxnId) -> bool {
+        self.happened.contains(&txn)
+    }
+
+    pub(crate) fn wait(&mut self, txn: TxnId, message: PeerMessage) {
+        self.waiting.entry(txn).or_default().push(message);
+    }
+
+    /// What moves a directory that is owned here.
+    pub(crate) fn holds_dir(&self, ino: Ino) -> Option<TxnId> {
+        if self.dirs.is_empty() { None } else { self.dirs.get(&ino).copied() }
+    }
+
+    pub(crate) fn hold_dir(&mut self, ino: Ino, txn: TxnId) {
+        self.dirs.insert(ino, txn);
+    }
+
+    pub(crate) fn hold_ticket(&mut self, txn: TxnId, moved: Vec<Ino>) {
+        self.tickets.insert(txn, moved);
+    }
+
+    /// A rename under way that moves one of these directories.
+    pub(crate) fn ticket_against(&self, above: &[Ino]) -> Option<TxnId> {
+        let mut tickets = self.tickets.iter();
+        tickets.find(|(_, moved)| moved.iter().any(|ino| above.contains(ino))).map(|(txn, _)| *txn)
+    }
+
+    /// Directories and tickets that a transaction has held are free.
+    pub(crate) fn free_dirs(&mut self, txn: TxnId) {
+        if !self.dirs.is_empty() {
+            self.dirs.retain(|_, held| *held != txn);
+        }
+        self.tickets.remove(&txn);
+    }
+}
+
+impl Island {
+    /// Notes what was prepared for another island, by the record `seq`.
+    pub(crate) fn hold(&mut self, txn: TxnId, work: &Work, seq: u64) {
+        let held = Held { txn, prepared: Some(seq) };
+        match work {
+            Work::Lend { renaming, .. } => {
+                self.holds.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
+            }
+            Work::Hold { ino, .. } => self.holds.hold_dir(*ino, txn),
+            Work::Ticket { moved, .. } => self.holds.hold_ticket(txn, moved.clone()),
+            _ => {}
+        }
+        for (ino, _) in self.claims(work) {
+            self.holds.files.entry(ino).or_default().push(held);
+        }
+    }
+
+    /// What was held is free.
+    pub(crate) fn let_go_of(&mut self, txn: TxnId, work: &Work) {
+        if let Work::Lend { renaming, .. } = work {
+            self.holds.names.remove(&(renaming.to.dir, renaming.to.name.clone()));
+        }
+        self.holds.free_dirs(txn);
+        for (ino, _) in self.claims(work) {
+            if let Some(held) = self.holds.files.get_mut(&ino) {
+                held.retain(|held| held.txn != txn);
+                if held.is_empty() {
+                    self.holds.files.remove(&ino);
+                }
+            }
+        }
+        self.holds.happened.remove(&txn);
+        self.let_waiters_in(txn);
+        for message in self.holds.waiting.remove(&txn).unwrap_or_default() {
+            self.peer(message);
+        }
+    }
+
+    /// A transaction that is prepared here has happened.
+    pub(crate) fn on_happened(&mut self, from: IslandId, txn: TxnId) {
+        if self.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
+            self.holds.happened.insert(txn);
+            self.let_waiters_in(txn);
+        }
+    }
+
+    /// The work of what has happened, and is not safe.
+    fn shown_work(&self, txn: TxnId) -> Option<&Work> {
+        self.state.txn(txn).map(|row| &row.part.work)
+    }
+
+    /// A name as it is shown.
+    pub(crate) fn shown(&self, dir: Ino, name: &Name) -> Result<Option<Cow<'_, Entry>>, Stop> {
+        if let Some(txn) = self.holds.shown_name(dir, name)
+            && let Some(Work::Lend { renaming, .. }) = self.shown_work(txn)
+        {
+            return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
+        }
+        Ok(self.state.entry(dir, name)?.map(Cow::Borrowed))
+    }
+
+    /// Attributes of a directory that is owned here, as they are shown.
+    pub(crate) fn shown_dir(&self, ino: Ino, dir: &Dir) -> Attr {
+        let mut attr = dir_attr(ino, dir);
+        for txn in self.holds.shown_in_dir(ino) {
+            let Some(Work::Lend { renaming, .. }) = self.shown_work(txn) else { continue };
+            let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
+            let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
+            attr.nlink = attr.nlink.saturating_add_signed(more);
+            attr.mtime = attr.mtime.max(renaming.time);
+            attr.ctime = attr.ctime.max(renaming.time);
+        }
+        attr
+    }
+
+    /// Attributes of a file that is homed here, as they are shown.
+    pub(crate) fn shown_file(&self, row: &Inode) -> Attr {
+        let mut attr = row.attr;
+        if self.holds.happened.is_empty() {
+            return attr;
+        }
+        for txn in self.holds.on_file(attr.ino).filter(|txn| self.holds.is_shown(*txn)) {
+            let Some(work) = self.shown_work(txn) else { continue };
+            let claim = self.claims(work).into_iter().find(|(ino, _)| *ino == attr.ino);
+            attr.nlink = match claim {
+                Some((_, Claim::More)) => attr.nlink + 1,
+                Some((_, Claim::Less)) => attr.nlink.saturating_sub(1),
+                _ => attr.nlink,
+            };
+            let time = match work {
+                Work::Lend { renaming, .. } => renaming.time,
+                Work::Count { time, .. } | Work::Drop { time, .. } | Work::Renamed { time, .. } => *time,
+                _ => attr.ctime,
+            };
+            attr.ctime = attr.ctime.max(time);
+        }
+        attr
+    }
+
+    /// Nothing that another island may have decided already is prepared for a name, or was not when the
+    /// request came.
+    pub(crate) fn name_is_settled(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        self.holds.prepared(dir, Some(name), self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// As [`Island::name_is_settled`], for all names of a directory.
+    pub(crate) fn names_are_settled(&self, dir: Ino) -> Result<(), Stop> {
+        self.holds.prepared(dir, None, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// As [`Island::names_are_settled`], and nothing of it can be lost.
+    pub(crate) fn names_are_safe(&self, dir: Ino) -> Result<(), Stop> {
+        self.holds.prepared(dir, None, self.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// The transaction that holds a name locked.
+    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        match self.holds.holder(dir, name) {
+            Some(txn) => Err(Stop::Txn(txn)),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing is prepared for a file that would change its names or count.
+    pub(crate) fn file_is_free(&self, ino: Ino) -> Result<(), Stop> {
+        self.holds.on_file(ino).next().map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// As [`Island::file_is_free`], for who only looks: what was prepared since it came may happen after.
+    pub(crate) fn file_is_settled(&self, ino: Ino) -> Result<(), Stop> {
+        self.holds.on_file_before(ino, self.upto).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// Nothing that moves this directory is under way: its static attributes may change.
+    pub(crate) fn stays(&self, ino: Ino) -> Result<(), Stop> {
+        self.holds.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+}

@@ -1,0 +1,195 @@
+//! Participants of transactions: preparing, voting, and carrying out what was decided.
+
+use atoll_core::{IslandId, TxnId};
+use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, TxnState, Vote, Work};
+
+use crate::decision::Decision;
+use crate::journal::Sight;
+use crate::lost::Lost;
+use crate::machine::{Island, Parked, Stop};
+
+impl Island {
+    pub(crate) fn on_prepare(
+        &mut self,
+        message: &PeerMessage,
+        txn: TxnId,
+        origin: Origin,
+        work: &Work,
+    ) -> Result<(), Stop> {
+        let from = message.from;
+        if txn.coordinator != from {
+            return Ok(());
+        }
+        if let Some(row) = self.state.txn(txn).filter(|row| row.partner == from) {
+            // A repetition.
+            let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
+            self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
+            return Ok(());
+        }
+        if matches!(work, Work::Adopt { .. }) {
+            match self.sight_of(&message.vector) {
+                Sight::Same => {}
+                Sight::Newer { missing } => {
+                    self.fall_behind(&missing, Parked::Peer(message.clone()));
+                    return Ok(());
+                }
+                Sight::Older => {
+                    self.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
+                    return Ok(());
+                }
+            }
+        }
+        let mut decision = Decision::new();
+        let mut work = work.clone();
+        let vote = match self.prepare_work(&mut decision, message, txn, &mut work) {
+            Ok(Ok(seen)) => {
+                let prepared = self.stamp();
+                decision.stamp(prepared);
+                let moments = Moments { prepared, ..Moments::default() };
+                let part = Part { origin, work: work.clone() };
+                decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
+                let seq = self.decide(decision);
+                self.hold(txn, &work, seq);
+                // Before it is written: if this island dies now, the coordinator, which has logged what
+                // the work is, tells it again before this island serves.
+                self.vote_yes(from, txn, &work, prepared, seen);
+                return Ok(());
+            }
+            Ok(Err(vote)) => vote,
+            Err(Stop::Fail(errno)) => Vote::No { errno },
+            Err(Stop::NeedGroups) => Vote::NeedGroups,
+            // It has happened, so its end is near, and waits for nobody.
+            Err(Stop::Txn(held)) if self.holds.is_shown(held) => {
+                self.holds.wait(held, message.clone());
+                return Ok(());
+            }
+            Err(Stop::Txn(_)) => Vote::Busy,
+            // It waits for what it has not seen.
+            Err(Stop::NotNow) => return Ok(()),
+            Err(stop) => return Err(stop),
+        };
+        self.send(0, from, Peer::Voted { txn, vote });
+        Ok(())
+    }
+
+    /// Whether this island can carry out `work`, and if so, the record that prepares it.
+    fn prepare_work(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        txn: TxnId,
+        work: &mut Work,
+    ) -> Result<Result<Seen, Vote>, Stop> {
+        match work {
+            Work::Adopt { .. } | Work::Seal { .. } => self.prepare_dir(decision, txn, work),
+            Work::Lend { .. } => self.prepare_lend(decision, message, work),
+            Work::Hold { .. } | Work::Ticket { .. } => self.prepare_move(work),
+            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
+                self.prepare_home(decision, message, work)
+            }
+        }
+    }
+
+    /// Carries out, or takes back, what was prepared.
+    fn finish_work(
+        &mut self,
+        decision: &mut Decision,
+        from: IslandId,
+        work: &Work,
+        moments: Option<Moments>,
+    ) -> Result<(), Stop> {
+        let commit = moments.is_some();
+        match work {
+            Work::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
+            Work::Seal { ino, .. } => self.finish_dir(decision, *ino, false, commit),
+            Work::Lend { renaming, .. } => {
+                self.need_renaming(renaming)?;
+                self.finish_lend(decision, renaming, commit);
+                Ok(())
+            }
+            Work::Hold { .. } => Ok(()),
+            Work::Ticket { .. } => {
+                if let Some(moments) = moments {
+                    decision.push(Change::Moved { island: from, stamp: moments.committed });
+                }
+                Ok(())
+            }
+            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
+                self.need_home(work)?;
+                self.finish_home(decision, work, commit);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn on_decided(
+        &mut self,
+        message: &PeerMessage,
+        txn: TxnId,
+        moments: Option<Moments>,
+        part: Option<&Part>,
+    ) -> Result<(), Stop> {
+        let from = message.from;
+        if txn.coordinator != from {
+            return Ok(());
+        }
+        match (self.state.txn(txn).cloned(), moments) {
+            (Some(row), Some(moments)) if row.state == TxnState::Committed => {
+                if row.moments.committed < moments.committed {
+                    // The coordinator had lost its commit, and has made it again.
+                    let mut decision = Decision::new();
+                    decision.txn(txn, Some(Txn { moments, ..row }));
+                    self.decide(decision);
+                }
+                self.confirm(from, txn, moments.committed);
+            }
+            // It was asked for before, and answered when its coordinator had heard that it is done here.
+            (Some(row), None) if row.state == TxnState::Committed => {}
+            (Some(row), moments) => {
+                let mut decision = Decision::new();
+                let work = row.part.work.clone();
+                if let Some(moments) = moments
+                    && moves_dirs(&work)
+                    && self.state.clocks().get(from) <= moments.committed
+                {
+                    // The new place comes by the journal: what follows here is about that one.
+                    self.fall_behind(&[from], Parked::Peer(message.clone()));
+                    return Ok(());
+                }
+                self.finish_work(&mut decision, from, &work, moments)?;
+                let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
+                decision.txn(txn, next);
+                self.decide(decision);
+                if let Some(moments) = moments {
+                    self.confirm(from, txn, moments.committed);
+                }
+                self.let_go_of(txn, &work);
+            }
+            // Its prepare was lost here: the coordinator has to say what it was.
+            (None, Some(moments))
+                if self.state.lost(moments.prepared) && !self.recovery.redone.contains(&txn) =>
+            {
+                match part {
+                    Some(part) => {
+                        let part = part.clone();
+                        self.bring_back(moments.prepared, Lost::Part { from, txn, moments, part });
+                    }
+                    None => self.send(0, from, Peer::Ask { txn }),
+                }
+            }
+            // Long done.
+            (None, Some(moments)) => self.confirm(from, txn, moments.committed),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a work is part of a rename that moves directories to another parent.
+fn moves_dirs(work: &Work) -> bool {
+    match work {
+        Work::Hold { .. } => true,
+        Work::Lend { renaming, .. } => !crate::moves::moving(renaming).is_empty(),
+        _ => false,
+    }
+}
