@@ -21,7 +21,7 @@ impl Island {
     pub(crate) fn link(&mut self, call: &Call, ino: Ino, dir: Ino, name: &Name) -> Result<Step, Stop> {
         let parent = self.open_for_names(dir)?.clone();
         self.name_is_free(dir, name)?;
-        if self.state.entry(dir, name)?.is_some() {
+        if self.named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.may_change_names(call.caller(), dir, &parent)?;
@@ -87,7 +87,7 @@ impl Island {
     pub(crate) fn unlink(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
         let parent = self.owned(dir)?.clone();
         self.name_is_free(dir, name)?;
-        let entry = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
         let by = self.may_take(call.caller(), dir, &parent, &entry)?;
         if entry.kind == Kind::Directory {
             return Err(Errno::EISDIR.into());
@@ -96,7 +96,7 @@ impl Island {
         if home != self.config.id {
             let at = Spot { dir, name: name.clone() };
             let time = self.time();
-            let work = Work::Drop { ino, at: at.clone(), by, time };
+            let work = Work::Drop { ino, at: at.clone(), by, had: true, time };
             let names = vec![at.clone()];
             return self.begin_txn(call, None, names, Plan::Unlink { at, time }, vec![(home, work)]);
         }
@@ -145,7 +145,7 @@ impl Island {
     ) -> Result<Step, Stop> {
         let parent = self.open_for_names(from.dir)?.clone();
         self.name_is_free(from.dir, &from.name)?;
-        let file = self.state.entry(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let file = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
         let is_dir = file.stub.is_some();
         if !is_dir && file.home == self.config.id {
             self.file_is_free(file.ino)?;
@@ -219,7 +219,10 @@ impl Island {
                 None => self.chain_to(to.dir)?,
             };
             let (from, to, by) = (from.clone(), to.clone(), renaming.by);
-            works.push((file.home, Work::Renamed { ino: file.ino, from, to, by, time: *time, chain }));
+            works.push((
+                file.home,
+                Work::Renamed { ino: file.ino, from, to, by, had: true, time: *time, chain },
+            ));
         }
         if let Some(there) = there.as_ref().filter(|there| elsewhere(there)) {
             let (ino, by, time) = (there.ino, there_by, *time);
@@ -227,9 +230,9 @@ impl Island {
                 there.home,
                 if renaming.swaps() {
                     let chain = self.chain_to(from.dir)?;
-                    Work::Renamed { ino, from: to.clone(), to: from.clone(), by, time, chain }
+                    Work::Renamed { ino, from: to.clone(), to: from.clone(), by, had: true, time, chain }
                 } else {
-                    Work::Drop { ino, at: to.clone(), by, time }
+                    Work::Drop { ino, at: to.clone(), by, had: true, time }
                 },
             ));
         }
@@ -272,7 +275,7 @@ impl Island {
         let (to, mode) = (renaming.to.clone(), renaming.mode);
         let parent = self.open_for_names(to.dir)?.clone();
         self.name_is_free(to.dir, &to.name)?;
-        let there = self.state.entry(to.dir, &to.name)?.cloned();
+        let there = self.named(to.dir, &to.name)?.cloned();
         match (mode, &there) {
             (RenameMode::NoReplace, Some(_)) => return refused(Errno::EEXIST),
             (RenameMode::Exchange, None) => return refused(Errno::ENOENT),
@@ -319,10 +322,21 @@ impl Island {
         if files.into_iter().any(|ino| self.is_claimed(ino, work)) {
             return Ok(Err(Vote::Busy));
         }
+        let mut row = parent;
+        let owned = row.owned.as_mut().expect("owned");
+        if !owned.lent {
+            owned.lent = true;
+            decision.dir(to.dir, row);
+        }
         if comes.is_some() && !self.pin(decision, message, &from, &chain)? {
             return Ok(Err(Vote::Behind));
         }
         Ok(Ok(Seen::Name { there, by, chain: told }))
+    }
+
+    /// Names of a directory were lent before.
+    pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Stop> {
+        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
     }
 
     /// The lender's end of it. What it reads is in memory.
@@ -375,13 +389,13 @@ impl Island {
         if self.homed_here(Some(file)).is_some() {
             let (ino, from, to) = (file.ino, from.clone(), to.clone());
             let chain = Chain::default();
-            self.do_home(decision, &Work::Renamed { ino, from, to, by: None, time, chain });
+            self.do_home(decision, &Work::Renamed { ino, from, to, by: None, had: true, time, chain });
         }
         let there = self.homed_here(there.as_ref())?;
         let (ino, at) = (there.ino, to.clone());
         if swaps {
             let (to, chain) = (from.clone(), Chain::default());
-            self.do_home(decision, &Work::Renamed { ino, from: at, to, by: None, time, chain });
+            self.do_home(decision, &Work::Renamed { ino, from: at, to, by: None, had: true, time, chain });
             return None;
         }
         self.name_goes(decision, &at, ino);

@@ -381,6 +381,8 @@ impl Island {
     // -------------------------------------------------------------------- fsync
 
     pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
+        // A name that it has got may be shown already.
+        self.file_is_safe(ino)?;
         if self.state.inode(ino)?.is_none() && self.state.dir(ino)?.is_none() {
             return Err(Errno::ESTALE.into());
         }

@@ -25,7 +25,7 @@ impl Island {
         umask: u32,
     ) -> Result<Step, Stop> {
         let parent = self.open_for_names(dir)?;
-        if self.state.entry(dir, name)?.is_some() {
+        if self.named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.name_is_free(dir, name)?;
@@ -127,7 +127,7 @@ impl Island {
     pub(crate) fn rmdir(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
         let parent = self.owned(dir)?;
         self.name_is_free(dir, name)?;
-        let entry = self.state.entry(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
         self.may_take(call.caller(), dir, parent, entry)?;
         let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
         let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
@@ -168,6 +168,7 @@ impl Island {
         if let Some(txn) = owned.sealed.or(owned.adopted).or_else(|| self.holds.in_dir(ino)) {
             return Err(Stop::Txn(txn));
         }
+        self.is_whole(ino)?;
         if owned.entries > 0 { Err(Errno::ENOTEMPTY.into()) } else { Ok(()) }
     }
 
@@ -374,6 +375,7 @@ pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
         btime: time,
         sealed: None,
         adopted,
+        lent: false,
     }
 }
 

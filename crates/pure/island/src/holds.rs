@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, TxnId};
-use atoll_posix::Attr;
+use atoll_posix::{Attr, Errno};
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
 
 use crate::homes::Claim;
@@ -103,6 +103,12 @@ impl Holds {
         let waits =
             |held: &&Held| held.prepared.is_some_and(|seq| seq <= upto) && !self.happened.contains(&held.txn);
         Some(self.files.get(&ino)?.iter().find(waits)?.txn)
+    }
+
+    /// The same, with what has happened and is not safe.
+    fn on_file_upto(&self, ino: Ino, upto: u64) -> Option<TxnId> {
+        let before = |held: &&Held| held.prepared.is_some_and(|seq| seq <= upto);
+        Some(self.files.get(&ino)?.iter().find(before)?.txn)
     }
 
     /// What has happened to a name, and is not safe.
@@ -215,7 +221,27 @@ impl Island {
         {
             return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
         }
-        Ok(self.state.entry(dir, name)?.map(Cow::Borrowed))
+        Ok(self.named(dir, name)?.map(Cow::Borrowed))
+    }
+
+    /// What a name of a directory that is owned here names. None only if it surely names nothing.
+    pub(crate) fn named(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, Stop> {
+        let entry = self.state.entry(dir, name)?;
+        if entry.is_none() {
+            self.is_whole(dir)?;
+        }
+        Ok(entry)
+    }
+
+    /// No name is missing in a directory that others know of, and have not told after an unclean end.
+    pub(crate) fn is_whole(&self, dir: Ino) -> Result<(), Stop> {
+        if self.may_miss_something() {
+            let row = self.state.dir(dir)?;
+            if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
+                return Err(Errno::EIO.into());
+            }
+        }
+        Ok(())
     }
 
     /// Attributes of a directory that is owned here, as they are shown.
@@ -226,8 +252,8 @@ impl Island {
             let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
             let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
             attr.nlink = attr.nlink.saturating_add_signed(more);
-            attr.mtime = attr.mtime.max(renaming.time);
             attr.ctime = attr.ctime.max(renaming.time);
+            attr.mtime = attr.ctime;
         }
         attr
     }
@@ -288,6 +314,11 @@ impl Island {
     /// As [`Island::file_is_free`], for who only looks: what was prepared since it came may happen after.
     pub(crate) fn file_is_settled(&self, ino: Ino) -> Result<(), Stop> {
         self.holds.on_file_before(ino, self.upto).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// As [`Island::file_is_settled`], and nothing of it can be lost.
+    pub(crate) fn file_is_safe(&self, ino: Ino) -> Result<(), Stop> {
+        self.holds.on_file_upto(ino, self.upto).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.

@@ -42,17 +42,26 @@ impl Island {
         &mut self,
         decision: &mut Decision,
         message: &PeerMessage,
-        work: &Work,
+        work: &mut Work,
     ) -> Result<Result<Seen, Vote>, Stop> {
         let refused = |errno| Ok(Err(Vote::No { errno }));
-        let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = work else {
+        let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = &*work else {
             unreachable!("called for what a home does")
         };
-        if self.is_claimed(*ino, work) {
+        let ino = *ino;
+        if self.is_claimed(ino, work) {
             return Ok(Err(Vote::Busy));
         }
-        let row = self.state.inode(*ino)?.cloned();
-        match (work, row) {
+        let row = self.state.inode(ino)?.cloned();
+        if !self.knows(work)? && self.may_miss_something() {
+            // Somebody who is away may know how it came by that name.
+            return Ok(Err(Vote::Busy));
+        }
+        let knows = self.knows(work)?;
+        if let Work::Drop { had, .. } | Work::Renamed { had, .. } = work {
+            *had = knows;
+        }
+        match (&*work, row) {
             (Work::Count { at, time, chain, .. }, Some(row)) => {
                 if row.attr.nlink == 0 {
                     return refused(Errno::ENOENT);
@@ -61,7 +70,7 @@ impl Island {
                     return refused(Errno::EMLINK);
                 }
                 // Its answer will tell attributes from before this, and this the attributes from before it.
-                if self.in_body.values().any(|in_body| in_body.cuts() == Some(*ino)) {
+                if self.in_body.values().any(|in_body| in_body.cuts() == Some(ino)) {
                     return Ok(Err(Vote::Busy));
                 }
                 if let Err(Stop::Fail(errno)) = self.space(0) {
@@ -70,7 +79,7 @@ impl Island {
                 if !self.pin(decision, message, at, chain)? {
                     return Ok(Err(Vote::Behind));
                 }
-                let pending = self.holds.on_file(*ino).filter_map(|txn| self.state.txn(txn));
+                let pending = self.holds.on_file(ino).filter_map(|txn| self.state.txn(txn));
                 let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
                 let mut attr = row.attr;
                 attr.nlink += 1 + more as u32;
@@ -78,7 +87,7 @@ impl Island {
                 Ok(Ok(Seen::File { attr }))
             }
             (Work::Count { .. }, None) => {
-                let is_dir = self.state.dir(*ino)?.is_some();
+                let is_dir = self.state.dir(ino)?.is_some();
                 refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
             }
             (Work::Drop { by: Some(by), .. } | Work::Renamed { by: Some(by), .. }, Some(row))
@@ -95,6 +104,18 @@ impl Island {
             (Work::Drop { .. }, _) => Ok(Ok(Seen::Nothing)),
             _ => unreachable!("not a home's"),
         }
+    }
+
+    /// Whether the home has the name that a work takes away.
+    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Stop> {
+        let (Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. }) = work else {
+            return Ok(true);
+        };
+        Ok(match self.state.dir(at.dir)? {
+            Some(dir) if dir.owned.is_some() => true,
+            Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == *ino),
+            None => false,
+        })
     }
 
     /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
@@ -214,20 +235,26 @@ impl Island {
                 row.attr.ctime = row.attr.ctime.max(*time);
                 decision.inode(row);
             }
+            Work::Drop { had: false, .. } => {}
             Work::Drop { ino, at, time, .. } => {
                 self.name_goes(decision, at, *ino);
                 if let Some(row) = self.file_now(*ino).filter(|row| row.attr.nlink > 0) {
                     self.drop_name(decision, row, None, *time);
                 }
             }
-            Work::Renamed { ino, from, to, time, .. } => {
+            Work::Renamed { ino, from, to, had, time, .. } => {
                 // What comes first keeps the skeleton that both may share.
                 if let Some(mut row) = self.file_now(*ino) {
                     self.name_comes(decision, to, &row);
+                    if !had {
+                        self.gain_name(decision, &mut row);
+                    }
                     row.attr.ctime = row.attr.ctime.max(*time);
                     decision.inode(row);
                 }
-                self.name_goes(decision, from, *ino);
+                if *had {
+                    self.name_goes(decision, from, *ino);
+                }
             }
             _ => unreachable!("not a home's"),
         }
@@ -345,13 +372,27 @@ impl Island {
         })
     }
 
-    /// Tells that a work is prepared; of a file that may be gone after a power cut only when that is over.
-    pub(crate) fn vote_yes(&mut self, to: IslandId, txn: TxnId, work: &Work, prepared: Stamp, seen: Seen) {
+    /// A file was made, and would be gone after a power cut.
+    fn is_born_unsynced(&self, ino: Ino) -> bool {
+        self.born.binary_search_by_key(&ino, |(_, born)| *born).is_ok()
+    }
+
+    /// Tells that a work is prepared; `marks`: a mark was set that must survive what it is for. Of a file that may be gone after a power cut only when that is over.
+    pub(crate) fn vote_yes(
+        &mut self,
+        to: IslandId,
+        txn: TxnId,
+        work: &Work,
+        prepared: Stamp,
+        seen: Seen,
+        marks: bool,
+    ) {
         let peer = Peer::Voted { txn, vote: Vote::Yes { prepared, seen } };
         match work {
+            _ if marks => self.send_synced(self.state.seq(), to, peer),
             // What was let through must be known to whoever asks next, and that may be after a power cut.
             Work::Ticket { .. } => self.send_synced(self.state.seq(), to, peer),
-            Work::Count { ino, .. } if self.fresh.contains(ino) => {
+            Work::Count { ino, .. } if self.is_born_unsynced(*ino) => {
                 self.send_synced(self.state.seq(), to, peer);
             }
             _ => self.send(0, to, peer),

@@ -161,6 +161,11 @@ impl Island {
         }
     }
 
+    /// Something of this island's journal waits for the log to be synced.
+    pub(crate) fn journal_waits(&self) -> bool {
+        !self.journal.gates.is_empty()
+    }
+
     /// What an island may not have of this island's journal behind `after`, and may know.
     fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
         let gate = self.journal.gates.front().map(|(_, stamp)| *stamp);
@@ -257,7 +262,10 @@ impl Island {
     }
 
     pub(crate) fn on_kept(&mut self, from: IslandId, upto: Stamp) {
-        self.journal.kept_by.insert(from, upto);
+        let known = self.journal.kept_by.entry(from).or_default();
+        // An older one may arrive late.
+        let upto = upto.max(*known);
+        *known = upto;
         if self.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
             let mut decision = Decision::new();
             decision.push(Change::Unreceived { island: from, upto });
@@ -419,12 +427,28 @@ impl Island {
         self.ask_stalled();
     }
 
+    /// The ancestors of a directory that its owner has told, once.
+    pub(crate) fn told_chain(&mut self, dir: Ino) -> Option<Option<Chain>> {
+        self.journal.chains.remove(&dir)
+    }
+
     /// Asks for journals again whose next entries waited for something.
     fn ask_stalled(&mut self) {
         for island in std::mem::take(&mut self.journal.stalled) {
             let after = self.state.clocks().get(island);
             self.send(0, island, Peer::Resend { after });
         }
+    }
+
+    /// A stub whose name is another one by now is looked for among all.
+    fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
+        let Some(name) = &place.name else { return Ok(()) };
+        if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
+            || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
+        {
+            return Ok(());
+        }
+        self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
     }
 
     /// What applying an entry reads must be in memory.
@@ -443,6 +467,7 @@ impl Island {
             JournalEntry::Fixed { ino, place, .. } => {
                 self.state.dir(*ino)?;
                 self.need_name(place)?;
+                self.need_child(place, *ino)?;
             }
         }
         Ok(())

@@ -17,6 +17,7 @@ pub mod event;
 mod gate;
 mod holds;
 mod homes;
+mod ids;
 mod journal;
 mod locks;
 mod lost;

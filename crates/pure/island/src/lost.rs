@@ -12,6 +12,7 @@ use atoll_proto::{
 
 use crate::decision::Decision;
 use crate::dirs::{new_owned, staged_dir};
+use crate::journal::Sight;
 use crate::machine::{Island, Parked, Phase, Stop};
 
 /// A record of this island that is gone.
@@ -65,7 +66,15 @@ impl Island {
     fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Stop> {
         match lost {
             Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
-            Lost::Part { from, txn, moments, part } => self.redo_part(*from, *txn, *moments, part),
+            Lost::Part { from, txn, moments, part } => {
+                if self.redo_part(stamp, *from, *txn, *moments, part)? {
+                    self.recovery.unfinished.remove(txn);
+                } else {
+                    // It is told again.
+                    self.recovery.unfinished.insert(*txn);
+                }
+                Ok(())
+            }
             Lost::Entry(JournalEntry::Place { ino, place, from, replaced, time, .. }) => {
                 self.redo_place(stamp, *ino, place, &from.name, *replaced, *time)
             }
@@ -123,10 +132,22 @@ impl Island {
         }
     }
 
-    /// This island's own part of another's transaction, unless it was carried out already.
-    fn redo_part(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) -> Result<(), Stop> {
+    /// This island's own part of another's transaction, unless it was carried out already. False if it has
+    /// to wait.
+    fn redo_part(
+        &mut self,
+        stamp: Stamp,
+        from: IslandId,
+        txn: TxnId,
+        moments: Moments,
+        part: &Part,
+    ) -> Result<bool, Stop> {
         if self.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
-            return Ok(());
+            return Ok(true);
+        }
+        let mut part = part.clone();
+        if !self.may_redo(&mut part.work)? {
+            return Ok(false);
         }
         let mut decision = Decision::new();
         match &part.work {
@@ -145,7 +166,17 @@ impl Island {
                 }
             }
             Work::Lend { renaming, chain, .. } => {
-                self.redo_lend(&mut decision, renaming, chain.as_ref())?;
+                let (to, file) = (renaming.to.clone(), renaming.file.ino);
+                let replaced = renaming.there.as_ref().map(|there| there.ino);
+                let later = self.recovery.lent_again.get(&to);
+                // What has replaced it has come back already.
+                if later.is_none_or(|(last, over)| *last < stamp || *over != Some(file)) {
+                    self.redo_lend(&mut decision, renaming, chain.as_ref())?;
+                }
+                let last = self.recovery.lent_again.entry(to).or_insert((stamp, replaced));
+                if last.0 < stamp {
+                    *last = (stamp, replaced);
+                }
             }
             Work::Count { ino, chain, .. } | Work::Renamed { ino, chain, .. } => {
                 self.need_home(&part.work)?;
@@ -168,12 +199,71 @@ impl Island {
         let prepared = self.stamp();
         decision.stamp(prepared);
         let moments = Moments { prepared, ..moments };
-        let row = Txn { state: TxnState::Committed, partner: from, moments, part: part.clone() };
+        let row = Txn { state: TxnState::Committed, partner: from, moments, part };
         decision.txn(txn, Some(row));
         self.decide(decision);
         self.recovery.redone.insert(txn);
         self.confirm(from, txn, moments.committed);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back
+    /// any more; a chain of ancestors that is not older than what this island has seen; nothing that is in
+    /// its way and will end.
+    fn may_redo(&mut self, work: &mut Work) -> Result<bool, Stop> {
+        let knows = self.knows(work)? || self.is_taken(work)?;
+        if !knows && self.may_miss_something() {
+            return Ok(false);
+        }
+        match work {
+            Work::Drop { had, .. } => *had = knows,
+            Work::Renamed { had, chain, to, .. } => {
+                *had = knows;
+                let at = to.dir;
+                return self.freshen(at, chain);
+            }
+            Work::Count { at, chain, .. } => {
+                let at = at.dir;
+                return self.freshen(at, chain);
+            }
+            Work::Lend { renaming, .. } => {
+                let to = &renaming.to;
+                let dir = self.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
+                let is_sealed = dir.is_some_and(|owned| owned.sealed.is_some());
+                return Ok(!is_sealed && self.holds.holder(to.dir, &to.name).is_none());
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Whether the name that a work takes away has another file by now: what came to it later has come back
+    /// before.
+    fn is_taken(&self, work: &Work) -> Result<bool, Stop> {
+        let (Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. }) = work else {
+            return Ok(false);
+        };
+        if self.state.dir(at.dir)?.is_none() {
+            return Ok(false);
+        }
+        Ok(self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino != *ino))
+    }
+
+    /// Takes the ancestors of a directory as its owner knows them now, if these are old; asks for them, if
+    /// it has not told. False if there are none that will do.
+    fn freshen(&mut self, dir: Ino, chain: &mut Chain) -> Result<bool, Stop> {
+        if let Some(Some(told)) = self.told_chain(dir) {
+            *chain = told;
+        }
+        if self.sight(chain)? == Sight::Same {
+            return Ok(true);
+        }
+        if let Some(last) = chain.dirs.last() {
+            let owner = self.config.table.owner(last.key);
+            let vector = self.state.clocks().iter().collect();
+            self.send(self.state.seq(), owner, Peer::WantChain { dir, vector });
+        }
+        Ok(false)
     }
 
     /// A name that was lent, and has come to what another owner's record says. What this island had done to

@@ -208,8 +208,8 @@ pub struct Island {
     sync_wanted: u64,
     unsynced_since_ms: Option<u64>,
     last_stamp: Stamp,
-    mint_next: u64,
-    mint_limit: u64,
+    pub(crate) mint_next: u64,
+    pub(crate) mint_limit: u64,
     /// Bytes that may still be used up before only deletes are let through.
     room: u64,
     pub(crate) out: Vec<Effect>,
@@ -232,6 +232,8 @@ pub struct Island {
     pub(crate) holds: Holds,
     pub(crate) journal: Journal,
     pub(crate) sessions: Sessions,
+    /// Files made whose records are not synced, in the order of their ids.
+    pub(crate) born: VecDeque<(u64, Ino)>,
     /// Files made since the last checkpoint began and never synced: their bytes may be lost.
     pub(crate) fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began.
@@ -291,6 +293,7 @@ impl Island {
             holds: Holds::default(),
             journal: Journal::default(),
             sessions: Sessions::default(),
+            born: VecDeque::new(),
             fresh: IdSet::default(),
             touched: IdSet::default(),
             unsynced_bodies: IdSet::default(),
@@ -644,30 +647,6 @@ impl Island {
         self.last_stamp
     }
 
-    /// A new id.
-    pub(crate) fn mint(&mut self) -> Result<Ino, Stop> {
-        if self.mint_next >= self.mint_limit {
-            // Ranges are asked for long before they are needed: the log cannot be synced.
-            return Err(Errno::EAGAIN.into());
-        }
-        self.mint_next += 1;
-        self.reserve_ids();
-        Ok(Ino::mint(self.config.id, self.mint_next - 1))
-    }
-
-    /// Reserves the next range of ids while half of the last one is left.
-    pub(crate) fn reserve_ids(&mut self) {
-        const RANGE: u64 = 1 << 20;
-        let reserved = self.state.meta().mint_limit;
-        if reserved.saturating_sub(self.mint_next) < RANGE / 2 {
-            let mut decision = Decision::new();
-            let limit = reserved.max(self.mint_next) + RANGE;
-            decision.push(atoll_proto::Change::MintLimit { limit });
-            self.decide(decision);
-            self.want_sync();
-        }
-    }
-
     /// `ENOSPC` unless there is room for `bytes` more. Counts down between two looks at the disk,
     /// so that what was acknowledged always finds its place.
     pub(crate) fn space(&mut self, bytes: u64) -> Result<(), Stop> {
@@ -717,6 +696,9 @@ impl Island {
 
     fn synced(&mut self, upto: u64) {
         self.synced = self.synced.max(upto);
+        while self.born.front().is_some_and(|(seq, _)| *seq <= self.synced) {
+            self.born.pop_front();
+        }
         if self.synced >= self.state.seq() {
             self.unsynced_since_ms = None;
         }

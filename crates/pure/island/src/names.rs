@@ -91,7 +91,8 @@ impl Island {
         self.remember(&mut decision, call, Remembered::Ino { ino });
         self.state.new_file(ino);
         self.fresh.insert(ino);
-        self.decide(decision);
+        let seq = self.decide(decision);
+        self.born.push_back((seq, ino));
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
     }
 
@@ -128,9 +129,9 @@ impl Island {
         let parent = self.open_for_names(from.dir)?;
         self.name_is_free(from.dir, &from.name)?;
         self.name_is_free(to.dir, &to.name)?;
-        let old = self.state.entry(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let old = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
         let new_parent = self.open_for_names(to.dir)?;
-        let new = self.state.entry(to.dir, &to.name)?;
+        let new = self.named(to.dir, &to.name)?;
         // As Linux has it: what the names are comes before who asks.
         match (mode, new) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST.into()),
@@ -180,6 +181,7 @@ impl Island {
     pub(crate) fn read_dir(&self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Stop> {
         self.owned(dir)?;
         self.names_are_safe(dir)?;
+        self.is_whole(dir)?;
         let (rows, mut eof) = self.state.entries_after(dir, after)?;
         let mut entries: Vec<DirEntry> = Vec::new();
         let mut keys = Vec::new();

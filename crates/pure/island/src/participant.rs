@@ -41,6 +41,10 @@ impl Island {
         }
         let mut decision = Decision::new();
         let mut work = work.clone();
+        let marks = match &work {
+            Work::Lend { renaming, .. } => !self.is_lent(renaming.to.dir)?,
+            _ => false,
+        };
         let vote = match self.prepare_work(&mut decision, message, txn, &mut work) {
             Ok(Ok(seen)) => {
                 let prepared = self.stamp();
@@ -52,7 +56,7 @@ impl Island {
                 self.hold(txn, &work, seq);
                 // Before it is written: if this island dies now, the coordinator, which has logged what
                 // the work is, tells it again before this island serves.
-                self.vote_yes(from, txn, &work, prepared, seen);
+                self.vote_yes(from, txn, &work, prepared, seen, marks);
                 return Ok(());
             }
             Ok(Err(vote)) => vote,

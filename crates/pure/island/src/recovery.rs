@@ -5,7 +5,9 @@ use atoll_core::map::IdSet;
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
-use atoll_proto::{Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Static, TxnState};
+use atoll_proto::{
+    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState,
+};
 
 use crate::decision::Decision;
 use crate::lost::Lost;
@@ -25,7 +27,12 @@ pub(crate) struct Recovery {
     /// Parts of others' transactions that were done again. Who has told one may have done so twice, and the
     /// second time may arrive when nothing else is left of it.
     pub(crate) redone: IdSet<TxnId>,
-    /// Others' journals, which may be about directories that are brought back.
+    /// Parts of others' transactions that are still to be done again: they wait for something, and are told
+    /// again.
+    pub(crate) unfinished: IdSet<TxnId>,
+    /// The last lending of each name that was done again: when it was, and what it replaced.
+    pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
+    /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
 }
 
@@ -80,6 +87,7 @@ impl Island {
             btime: now,
             sealed: None,
             adopted: None,
+            lent: false,
         };
         let root = Dir {
             key: Key(0),
@@ -124,7 +132,8 @@ impl Island {
         self.resend(island, Stamp::default());
         self.return_journal(island);
         self.send(self.state.seq(), island, Peer::Kept { upto: self.journal.kept });
-        self.send(self.state.seq(), island, Peer::HelloDone);
+        // Behind all that waits for the log to be synced.
+        self.send_behind_synced(island, Peer::HelloDone);
     }
 
     /// A message of another island.
@@ -154,6 +163,11 @@ impl Island {
             Peer::HelloDone => {
                 self.heard(from);
                 self.recovery.witnesses.remove(&from);
+                Ok(())
+            }
+            // It would build on what may be missing yet.
+            Peer::Prepare { .. } if self.is_waiting() => {
+                self.recovery.journals.push(message.clone());
                 Ok(())
             }
             Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
@@ -215,10 +229,16 @@ impl Island {
         if self.recovery.witnesses.is_empty()
             && self.phase == Phase::Normal
             && self.recovery.lost.is_empty()
+            && self.recovery.unfinished.is_empty()
             && self.state.session(WITNESS).is_some()
         {
             self.end_session(WITNESS);
         }
+    }
+
+    /// After an unclean end some island has not told yet what it knows of this one.
+    pub(crate) fn may_miss_something(&self) -> bool {
+        !self.recovery.witnesses.is_empty()
     }
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.

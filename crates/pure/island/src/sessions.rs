@@ -113,7 +113,10 @@ impl Island {
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             alive.lease_until_ms = now + LEASE_MS;
             alive.until_ms = now + SESSION_MS;
-            alive.link = Some(call.link);
+            let is_new = alive.link.replace(call.link) != Some(call.link);
+            if is_new {
+                self.tell_orphans_again(session, call.link);
+            }
         } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
         {
             let sole = self.may_be_sole(session);
@@ -250,6 +253,14 @@ impl Island {
             if let Some(link) = self.sessions.alive.get(holder).and_then(|a| a.link) {
                 self.when_committed(need, Effect::Notice(link, Notice::Orphan { ino }));
             }
+        }
+    }
+
+    /// What was told on a link that broke may be lost: a mount that has closed an orphan says so again.
+    fn tell_orphans_again(&mut self, session: SessionId, link: LinkId) {
+        let held = self.state.session(session).map(|row| row.held.clone()).unwrap_or_default();
+        for ino in held {
+            self.when_committed(self.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
         }
     }
 

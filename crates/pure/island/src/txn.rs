@@ -89,6 +89,11 @@ fn ended_by(stop: &Stop) -> Option<Outcome> {
     }
 }
 
+/// mkdir and rmdir: each side brings back what the other has lost.
+const fn is_of_dirs(work: &Work) -> bool {
+    matches!(work, Work::Adopt { .. } | Work::Seal { .. })
+}
+
 /// The outcome of an rmdir may be known before it is safe; that of a rename may not.
 fn is_rename(begun: &Begun) -> bool {
     let op = begun.call.as_ref().map(|call| &call.request.op);
@@ -306,8 +311,10 @@ impl Island {
             Ok(step) => {
                 let seq = self.state.seq();
                 let at_once = matches!(begun.plan, Plan::Dirs) && !is_rename(&begun);
-                for (txn, island, moments) in &told {
-                    self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
+                if at_once {
+                    for (txn, island, moments) in &told {
+                        self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
+                    }
                 }
                 self.holds.release_names(first, &begun.names);
                 self.holds.free_dirs(first);
@@ -464,6 +471,17 @@ impl Island {
         self.want_sync();
     }
 
+    /// Sends a message behind all that waits for the log to be synced.
+    pub(crate) fn send_behind_synced(&mut self, to: IslandId, peer: Peer) {
+        let last = self.txns.synced_sends.back().map_or(0, |(seq, ..)| *seq);
+        let seq = self.state.seq();
+        if last > self.synced || self.journal_waits() {
+            self.send_synced(seq, to, peer)
+        } else {
+            self.send(seq, to, peer)
+        }
+    }
+
     /// Sends what waited for the log to be synced.
     pub(crate) fn sends_synced(&mut self) {
         while self.txns.synced_sends.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
@@ -483,7 +501,13 @@ impl Island {
                 Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
                     self.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
                 }
-                Some(_) => decision.txn(*txn, None),
+                // The other side keeps its row longer: what it has done again, it must not do once more.
+                Some(_) => {
+                    decision.txn(*txn, None);
+                    if mine {
+                        done.push((*txn, *committed));
+                    }
+                }
                 // What was lost here is told with all that it is: `on_carried`.
                 None if mine && !self.state.lost(*committed) => done.push((*txn, *committed)),
                 None => {}
@@ -512,6 +536,8 @@ impl Island {
                 let (prepared, part) = (moments.prepared, part.clone());
                 self.bring_back(moments.committed, Lost::Commit { from, txn, prepared, part });
             }
+            // It says itself when that is synced; then the row here goes, before the one there.
+            Some(row) if !is_of_dirs(&row.part.work) => {}
             _ => self.confirm(from, txn, moments.committed),
         }
     }
@@ -567,6 +593,17 @@ impl Island {
             && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())
         {
             dir.fixed = row.fixed;
+        }
+        // So are the ancestors of a name: as they are known now.
+        let at = match &part.work {
+            Work::Count { at, .. } => Some(at.dir),
+            Work::Renamed { to, .. } => Some(to.dir),
+            _ => None,
+        };
+        if let Some(now) = at.and_then(|dir| self.chain_to(dir).ok())
+            && let Work::Count { chain, .. } | Work::Renamed { chain, .. } = &mut part.work
+        {
+            *chain = now;
         }
         part
     }

@@ -207,14 +207,16 @@ wire_enum! {
         5 => Drop { /// The file.
             ino: Ino, /// The name.
             at: Spot, /// Whoever is to own it, because the directory is sticky.
-            by: Option<u32>, /// When.
+            by: Option<u32>, /// The home knew the name when it prepared.
+            had: bool, /// When.
             time: Time },
         /// rename: one of its names elsewhere becomes another.
         6 => Renamed { /// The file.
             ino: Ino, /// The old name.
             from: Spot, /// The new one.
             to: Spot, /// As in `Drop`.
-            by: Option<u32>, /// When.
+            by: Option<u32>, /// As in `Drop`.
+            had: bool, /// When.
             time: Time, /// Where the new name is.
             chain: Chain },
         /// rename to another parent: the directory's static attributes stay until it is done.

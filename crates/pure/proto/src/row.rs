@@ -107,6 +107,8 @@ wire_struct! {
         pub sealed: Option<TxnId>,
         /// The transaction that made it, until its outcome is known.
         pub adopted: Option<TxnId>,
+        /// Names in it were lent to others: after an unclean end those know whether one is missing.
+        pub lent: bool,
     }
 }
 

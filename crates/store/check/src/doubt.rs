@@ -43,7 +43,7 @@ impl About {
                 self.spot(at);
                 self.chain(chain);
             }
-            Work::Drop { ino, at, by: _, time: _ } => {
+            Work::Drop { ino, at, by: _, had: _, time: _ } => {
                 self.inos.insert(*ino);
                 self.spot(at);
             }
@@ -51,7 +51,7 @@ impl About {
                 self.inos.insert(*ino);
             }
             Work::Ticket { moved, above: _, seen: _ } => self.inos.extend(moved),
-            Work::Renamed { ino, from, to, by: _, time: _, chain } => {
+            Work::Renamed { ino, from, to, by: _, had: _, time: _, chain } => {
                 self.inos.insert(*ino);
                 self.spot(from);
                 self.spot(to);

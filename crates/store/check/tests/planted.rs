@@ -43,6 +43,7 @@ fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)>, b
             btime: time,
             sealed: None,
             adopted: None,
+            lent: false,
         }),
     }
 }
@@ -299,6 +300,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
         from: w.spot("before"),
         to: w.spot("also"),
         by: None,
+        had: true,
         time: Time::default(),
         chain: w.chain(),
     };
@@ -317,8 +319,13 @@ fn what_a_transaction_is_about_may_be_seen_half() {
         chain: None,
         wants_chain: false,
     };
-    let dropped =
-        |w: &World| Work::Drop { ino: w.in_root, at: w.spot("also"), by: None, time: Time::default() };
+    let dropped = |w: &World| Work::Drop {
+        ino: w.in_root,
+        at: w.spot("also"),
+        by: None,
+        had: true,
+        time: Time::default(),
+    };
     // Told at one of the two: the other is behind, or has lost it in a power cut.
     for half in [World::forget_foreign, World::forget_pointer] {
         for (island, state) in [
@@ -343,7 +350,13 @@ fn what_a_transaction_is_about_may_be_seen_half() {
     for half in [World::forget_foreign, World::forget_pointer] {
         let mut world = World::new();
         half(&mut world);
-        let other = Work::Drop { ino: world.in_sub, at: world.spot("file"), by: None, time: Time::default() };
+        let other = Work::Drop {
+            ino: world.in_sub,
+            at: world.spot("file"),
+            by: None,
+            had: true,
+            time: Time::default(),
+        };
         world.begin(1, TxnState::Prepared, other);
         assert!(!world.rules().is_empty());
     }
@@ -383,7 +396,8 @@ fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
     (world.foreign().ino, world.pointer().ino) = (third, third);
     world.sub_at_home().homes = 2;
     assert_eq!(world.rules(), BTreeSet::from([Rule::HomesCounted, Rule::LinksCounted]));
-    let work = Work::Drop { ino: world.in_root, at: world.spot("also"), by: None, time: Time::default() };
+    let work =
+        Work::Drop { ino: world.in_root, at: world.spot("also"), by: None, had: true, time: Time::default() };
     world.begin(0, TxnState::Prepared, work);
     assert_eq!(check(&world.volume, &world.islands), []);
     world.islands[0].inodes.get_mut(&world.in_root).unwrap().attr.nlink = 0;

@@ -170,6 +170,7 @@ impl FromStat for Owned {
             btime: never,
             sealed: None,
             adopted: None,
+            lent: false,
         }
     }
 }

@@ -30,6 +30,7 @@ pub fn owned() -> Owned {
         ctime: TIME,
         btime: Time { secs: 1, nanos: 2 },
         sealed: None,
+        lent: true,
         adopted: Some(TXN),
     }
 }
@@ -116,11 +117,19 @@ pub fn count() -> Work {
 }
 
 pub fn drop_name() -> Work {
-    Work::Drop { ino: FILE, at: spot("gone"), by: Some(1000), time: TIME }
+    Work::Drop { ino: FILE, at: spot("gone"), by: Some(1000), had: true, time: TIME }
 }
 
 pub fn renamed() -> Work {
-    Work::Renamed { ino: FILE, from: spot("old"), to: spot("new"), by: None, time: TIME, chain: chain() }
+    Work::Renamed {
+        ino: FILE,
+        from: spot("old"),
+        to: spot("new"),
+        by: None,
+        had: true,
+        time: TIME,
+        chain: chain(),
+    }
 }
 
 pub fn hold() -> Work {

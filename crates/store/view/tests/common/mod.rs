@@ -131,6 +131,7 @@ impl Model {
             btime: now,
             sealed: None,
             adopted: None,
+            lent: false,
         };
         let row = Dir {
             key: Key(0),

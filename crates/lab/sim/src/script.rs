@@ -1,0 +1,97 @@
+//! Words for scripted sequences: islands that stay away and come back one by one, pairs of islands that are
+//! cut apart, disks that are slow, and what is under way between islands.
+//!
+//! Never judges, and has nothing happen that faults and threads of a daemon could not bring about.
+
+use atoll_disk::sim::Fault;
+use atoll_island::Phase;
+use atoll_proto::{TxnState, Work};
+
+use crate::cause::Failure;
+use crate::net::End;
+use crate::world::{Happening, Thread, World};
+
+/// Islands whose disks do not get around to syncs and bodies: the threads that want one wait.
+#[derive(Debug)]
+pub struct SlowDisks {
+    islands: Vec<usize>,
+    waiting: Vec<(usize, u64, Thread)>,
+}
+
+impl SlowDisks {
+    /// Of these islands.
+    pub fn new(islands: &[usize]) -> Self {
+        Self { islands: islands.to_vec(), waiting: Vec::new() }
+    }
+}
+
+impl World {
+    /// The island ends now as `fault` says, and stays down until [`World::come_back`].
+    pub fn stay_away(&mut self, island: usize, fault: Fault) {
+        self.nodes[island].held_down = true;
+        self.kill(island, fault);
+    }
+
+    /// An island that stayed away starts.
+    pub fn come_back(&mut self, island: usize) {
+        let node = &mut self.nodes[island];
+        node.held_down = false;
+        let life = node.life;
+        self.schedule(1000, Happening::Start { island, life });
+    }
+
+    /// Cuts two islands apart, or lets them have links again.
+    pub fn cut_between(&mut self, one: usize, other: usize, cut: bool) {
+        for (from, to) in [(one, other), (other, one)] {
+            self.cut_link(from, to, cut);
+        }
+    }
+
+    /// Cuts the link over which one island sends to another, or lets it have one again.
+    pub fn cut_link(&mut self, from: usize, to: usize, cut: bool) {
+        let conn = self.conn_between(End::Island(from), to);
+        self.conns[conn].cut = cut;
+        if cut {
+            self.break_conn(conn);
+        } else if !self.conns[conn].open {
+            self.try_open(conn);
+        }
+    }
+
+    /// Whether an island serves.
+    pub fn serves(&self, island: usize) -> bool {
+        self.nodes[island].engine.as_ref().is_some_and(|engine| engine.phase() == Phase::Normal)
+    }
+
+    /// What is under way between an island and others, as its rows have it.
+    pub fn works(&self, island: usize) -> Vec<(TxnState, Work)> {
+        let Some(engine) = &self.nodes[island].engine else { return Vec::new() };
+        engine.with_island(|island| {
+            let state = island.state();
+            let rows = state.txn_ids().filter_map(|txn| state.txn(txn));
+            rows.map(|row| (row.state, row.part.work.clone())).collect()
+        })
+    }
+
+    /// Has the next thing happen, while some disks are slow.
+    pub fn step_slowly(&mut self, slow: &mut SlowDisks) -> Result<(), Failure> {
+        self.step()?;
+        for island in slow.islands.iter().copied() {
+            let node = &mut self.nodes[island];
+            for thread in node.threads.extract_if(.., |thread| thread.work.is_slow()) {
+                slow.waiting.push((island, node.life, thread));
+            }
+        }
+        Ok(())
+    }
+
+    /// The slow disks get around to what they were asked for.
+    pub fn disks_catch_up(&mut self, slow: SlowDisks) {
+        for (island, life, thread) in slow.waiting {
+            if self.nodes[island].life == life {
+                self.nodes[island].threads.push(thread);
+                self.keep_going(island);
+            }
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! What a power cut has taken from one island and others tell again: in what order, how often, and what has
+//! happened meanwhile.
+
+use atoll_core::{Ino, Table};
+use atoll_disk::sim::Fault;
+use atoll_posix::{Answer, Errno, Kind, Op, RenameMode};
+use atoll_proto::{TxnState, Work};
+use atoll_sim::SlowDisks;
+use bytes::Bytes;
+
+use crate::bench::{Bench, H, R, S, T, has_work, is_lend, name, power};
+
+/// Another island than the root's owner, and not `but`.
+fn root_owner() -> usize {
+    usize::from(Table::new(4).owner(atoll_core::Key(0)).0)
+}
+
+#[test]
+fn what_a_coordinator_has_not_synced_yet_is_told_before_it_says_that_this_was_all() {
+    let mut met = 0;
+    for seed in 0..30 {
+        let mut bench = Bench::new(seed, 3);
+        let ino = bench.file(H, "a");
+        bench.rest();
+        let mut slow = SlowDisks::new(&[T]);
+        let link = bench.call(0, bench.link(ino, T, "b"));
+        let mut end = bench.world.now_us() + 800_000;
+        let (mut answered, mut unlink, mut back_us) = (None, None, u64::MAX);
+        while bench.world.now_us() < end {
+            bench.world.step_slowly(&mut slow).unwrap();
+            if answered.is_none() {
+                answered = bench.world.poll(0, link);
+                if answered.is_some() {
+                    bench.world.stay_away(H, power(seed));
+                    back_us = bench.world.now_us() + 30_000;
+                }
+            } else if bench.world.now_us() > back_us {
+                back_us = u64::MAX;
+                bench.world.come_back(H);
+            } else if unlink.is_none() && bench.world.serves(H) {
+                unlink = Some(bench.call(1, bench.unlink(H, "a")));
+                end = bench.world.now_us() + 200_000;
+            }
+        }
+        bench.world.disks_catch_up(slow);
+        answered.expect("a link is answered before it is synced").unwrap();
+        let Some(unlink) = unlink else { continue };
+        met += 1;
+        bench.answer(1, unlink).unwrap();
+        bench.settle();
+        bench.has_not(H, "a");
+        bench.has(T, "b", ino, 1);
+    }
+    assert!(met > 5);
+}
+
+#[test]
+fn what_was_done_again_is_not_done_again_after_another_death() {
+    for effect in 1..60 {
+        let second = if effect % 2 == 0 { Fault::ProcessDeath } else { power(effect) };
+        let mut bench = Bench::new(effect, 2);
+        let ino = bench.file(S, "a");
+        bench.rest();
+        bench.ok(bench.link(ino, T, "b"));
+        bench.lose(S, effect);
+        bench.dies_again(S, effect, second);
+        bench.settle();
+        bench.has(S, "a", ino, 2);
+        bench.has(T, "b", ino, 2);
+    }
+}
+
+#[test]
+fn what_was_done_again_and_confirmed_by_one_side_is_not_done_again_in_the_next_life() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 2);
+        let ino = bench.file(S, "a");
+        bench.rest();
+        bench.ok(bench.link(ino, T, "b"));
+        bench.lose(S, seed);
+        // S hears what it has lost before it can say anything itself.
+        bench.world.cut_link(S, T, true);
+        bench.back(S);
+        bench.world.cut_link(S, T, false);
+        // T says that its part is safe; that S's is, T never hears.
+        if !bench.step_until(400_000, |w| w.works(S).is_empty()) {
+            continue;
+        }
+        bench.world.cut_link(S, T, true);
+        bench.wait(2_000_000);
+        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.cut_link(S, T, false);
+        bench.wait(30_000);
+        bench.world.come_back(S);
+        bench.settle();
+        bench.has(S, "a", ino, 2);
+        bench.has(T, "b", ino, 2);
+    }
+}
+
+#[test]
+fn a_lent_name_that_came_back_and_was_removed_does_not_come_back_again() {
+    for effect in 1..60 {
+        let mut bench = Bench::new(effect, 2);
+        let ino = bench.file(S, "a");
+        bench.rest();
+        bench.ok(bench.rename((S, "a"), (T, "b")));
+        bench.lose(T, effect);
+        let unlink = bench.call(0, bench.unlink(T, "b"));
+        bench.dies_again(T, effect, Fault::ProcessDeath);
+        bench.answer(0, unlink).unwrap();
+        bench.settle();
+        bench.has_not(T, "b");
+        assert!(bench.run(0, Op::GetAttr { ino }).is_err());
+    }
+}
+
+#[test]
+fn a_home_that_has_lost_a_rename_does_not_lose_the_file_to_an_unlink_of_the_new_name() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 3);
+        let ino = bench.file(H, "keeps");
+        bench.ok(bench.link(ino, S, "a"));
+        bench.rest();
+        bench.ok(bench.rename((S, "a"), (T, "b")));
+        assert!(bench.step_until(5_000_000, |w| !has_work(w, T, TxnState::Prepared, is_lend)));
+        bench.lose(H, seed);
+        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.back(H);
+        let unlink = bench.call(0, bench.unlink(T, "b"));
+        bench.wait(3_000_000);
+        bench.back(S);
+        let unlink = bench.answer(0, unlink);
+        bench.settle();
+        match unlink {
+            Ok(_) => {
+                bench.has_not(T, "b");
+                bench.has(H, "keeps", ino, 1);
+            }
+            Err(Errno::EIO) => bench.has(T, "b", ino, 2),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_home_has_lost_of_several_coordinators_is_done_again_in_any_order() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 4);
+        let ino = bench.file(H, "keeps");
+        bench.rest();
+        bench.ok(bench.link(ino, T, "b"));
+        bench.ok(bench.rename((T, "b"), (R, "c")));
+        bench.ok(bench.unlink(R, "c"));
+        bench.wait(20_000);
+        bench.lose(H, seed);
+        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.back(H);
+        bench.wait(1_500_000);
+        bench.back(T);
+        bench.settle();
+        bench.has(H, "keeps", ino, 1);
+        bench.has_not(T, "b");
+        bench.has_not(R, "c");
+    }
+}
+
+#[test]
+fn what_a_lender_has_lost_of_several_coordinators_is_done_again_in_any_order() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 4);
+        let (first, second) = (bench.file(S, "a"), bench.file(R, "x"));
+        bench.rest();
+        bench.ok(bench.rename((S, "a"), (T, "b")));
+        bench.ok(bench.rename((R, "x"), (T, "b")));
+        bench.wait(20_000);
+        bench.lose(T, seed);
+        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.back(T);
+        bench.wait(1_500_000);
+        bench.back(S);
+        bench.settle();
+        bench.has(T, "b", second, 1);
+        assert!(bench.run(0, Op::GetAttr { ino: first }).is_err());
+    }
+}
+
+#[test]
+fn an_island_that_has_not_heard_all_prepares_nothing_that_depends_on_it() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 4);
+        let ino = bench.file(H, "keeps");
+        bench.rest();
+        bench.ok(bench.link(ino, T, "b"));
+        bench.wait(5_000);
+        // Somebody else is away, and keeps the home waiting when it starts.
+        bench.world.stay_away(R, Fault::ProcessDeath);
+        bench.lose(H, seed);
+        bench.world.come_back(H);
+        bench.ok(bench.unlink(T, "b"));
+        bench.settle();
+        bench.has_not(T, "b");
+        bench.has(H, "keeps", ino, 1);
+    }
+}
+
+/// T has lost a name that was lent to S, which is away; the root's owner is another island.
+fn a_lender_that_has_lost_a_name(seed: u64, s: usize, t: usize) -> (Bench, Ino) {
+    let mut bench = Bench::new(seed, 4);
+    let ino = bench.file(s, "a");
+    bench.rest();
+    bench.ok(bench.rename((s, "a"), (t, "b")));
+    bench.ok(Op::FsyncDir { dir: bench.dirs[s] });
+    bench.lose(t, seed);
+    bench.world.stay_away(s, Fault::ProcessDeath);
+    bench.back(t);
+    (bench, ino)
+}
+
+#[test]
+fn a_directory_does_not_go_while_it_may_have_lost_a_name() {
+    let p = root_owner();
+    let (t, s) = ((p + 1) % 4, (p + 2) % 4);
+    for seed in 0..16 {
+        let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, s, t);
+        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone() });
+        bench.wait(3_000_000);
+        bench.back(s);
+        let rmdir = bench.answer(1, rmdir);
+        bench.settle();
+        assert!(matches!(rmdir, Err(Errno::ENOTEMPTY | Errno::EIO)), "seed {seed}: {rmdir:?}");
+        bench.has(t, "b", ino, 1);
+    }
+}
+
+#[test]
+fn a_name_comes_back_into_a_directory_that_is_being_removed() {
+    let p = root_owner();
+    let (t, s) = ((p + 1) % 4, (p + 2) % 4);
+    for seed in 0..16 {
+        let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, s, t);
+        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone() });
+        let is_seal = |work: &Work| matches!(work, Work::Seal { .. });
+        let sealed = bench.step_until(3_000_000, |w| {
+            has_work(w, p, TxnState::Committed, is_seal) && has_work(w, t, TxnState::Prepared, is_seal)
+        });
+        if sealed {
+            bench.world.cut_between(p, t, true);
+        }
+        bench.back(s);
+        bench.wait(1_000_000);
+        bench.world.cut_between(p, t, false);
+        let rmdir = bench.answer(1, rmdir);
+        bench.settle();
+        assert!(matches!(rmdir, Err(Errno::ENOTEMPTY | Errno::EIO)), "seed {seed}: {rmdir:?}");
+        bench.has(t, "b", ino, 1);
+    }
+}
+
+#[test]
+fn a_directory_that_was_renamed_since_is_brought_back_where_it_is() {
+    let p = root_owner();
+    let (t, h) = ((p + 1) % 4, (p + 2) % 4);
+    for seed in 0..16 {
+        let mut bench = Bench::new(seed, 4);
+        let ino = bench.file(h, "a");
+        bench.rest();
+        bench.ok(bench.link(ino, t, "b"));
+        bench.lose(h, seed);
+        bench.world.stay_away(t, Fault::ProcessDeath);
+        bench.back(h);
+        let (dir, new_dir, mode) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
+        let (from, new_name) = (bench.names[t].clone(), name("renamed"));
+        bench.ok(Op::Rename { dir, name: from, new_dir, new_name, mode });
+        bench.wait(1_000_000);
+        bench.back(t);
+        bench.settle();
+        bench.has(h, "a", ino, 2);
+        bench.has(t, "b", ino, 2);
+    }
+}
+
+#[test]
+fn a_name_comes_back_where_a_new_file_was_made() {
+    for seed in 0..16 {
+        let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, S, T);
+        let (dir, target) = (bench.dirs[T], Bytes::new());
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+        let create = Op::Create { dir, name: name("b"), kind, mode, umask, rdev, exclusive, target };
+        let create = bench.call(1, create);
+        bench.wait(1_000_000);
+        bench.back(S);
+        let made = bench.answer(1, create).is_ok();
+        bench.settle();
+        // Neither is lost. (`EEXIST` if it waited.)
+        let list = Op::ReadDir { dir: bench.dirs[T], after: 0, bytes: 1 << 16, plus: false };
+        let Ok((Answer::Entries { entries, .. }, _)) = bench.run(0, list) else { panic!("not listed") };
+        assert!(entries.iter().any(|entry| entry.ino == ino));
+        assert_eq!(entries.len(), 1 + usize::from(made));
+    }
+}
+
+#[test]
+fn a_name_comes_back_while_it_is_lent_to_another() {
+    for seed in 0..16 {
+        let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, S, T);
+        let other = bench.file(R, "x");
+        bench.ok(Op::Fsync { ino: other });
+        let mut slow = SlowDisks::new(&[R]);
+        let rename = bench.call(1, bench.rename((R, "x"), (T, "b")));
+        let end = bench.world.now_us() + 900_000;
+        let mut returned = false;
+        while bench.world.now_us() < end {
+            bench.world.step_slowly(&mut slow).unwrap();
+            if !returned && has_work(&bench.world, R, TxnState::Committed, is_lend) {
+                returned = true;
+                bench.world.come_back(S);
+            }
+        }
+        bench.world.disks_catch_up(slow);
+        if !returned {
+            bench.world.come_back(S);
+        }
+        let rename = bench.answer(1, rename).map(|_| ());
+        assert!(matches!(rename, Ok(()) | Err(Errno::EIO)), "seed {seed}: {rename:?}");
+        bench.settle();
+        let list = Op::ReadDir { dir: bench.dirs[T], after: 0, bytes: 1 << 16, plus: false };
+        let Ok((Answer::Entries { entries, .. }, _)) = bench.run(0, list) else { panic!("not listed") };
+        assert_eq!(entries.iter().any(|entry| entry.ino == other), rename.is_ok(), "seed {seed}");
+        // What was there is replaced, or beside it.
+        assert!(entries.iter().any(|entry| entry.ino == ino) || bench.run(0, Op::GetAttr { ino }).is_err());
+    }
+}
+
+/// `one` renames its file to `other`; `loses` loses its part while `away` is away; the directory of `moved`
+/// gets another name before that one comes back.
+fn a_directory_moves_meanwhile(mode: RenameMode, loses: usize, away: usize, moved: usize) {
+    let p = root_owner();
+    let [s, t, h] = [1, 2, 3].map(|i| (p + i) % 4);
+    let of = |role: usize| [s, t, h][role];
+    for seed in 0..12 {
+        let mut bench = Bench::new(seed, 4);
+        let ino = if mode == RenameMode::Exchange { bench.file(s, "a") } else { bench.pointer(h, s, "a") };
+        let other = bench.file(t, if mode == RenameMode::Exchange { "b" } else { "c" });
+        bench.rest();
+        let (dir, new_dir) = (bench.dirs[s], bench.dirs[t]);
+        bench.ok(Op::Rename { dir, name: name("a"), new_dir, new_name: name("b"), mode });
+        assert!(bench.step_until(5_000_000, |w| !has_work(w, t, TxnState::Prepared, is_lend)));
+        bench.lose(of(loses), seed);
+        bench.world.stay_away(of(away), Fault::ProcessDeath);
+        bench.back(of(loses));
+        let (dir, new_dir, mode_of_dir) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
+        let (from, new_name) = (bench.names[of(moved)].clone(), name("renamed"));
+        bench.ok(Op::Rename { dir, name: from, new_dir, new_name, mode: mode_of_dir });
+        bench.wait(1_000_000);
+        bench.back(of(away));
+        bench.settle();
+        bench.has(t, "b", ino, 1);
+        if mode == RenameMode::Exchange {
+            bench.has(s, "a", other, 1);
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_was_renamed_since_an_exchange_is_brought_back_where_it_is() {
+    a_directory_moves_meanwhile(RenameMode::Exchange, T, S, S);
+}
+
+#[test]
+fn a_directory_that_only_its_owner_knows_is_brought_back_where_it_is() {
+    a_directory_moves_meanwhile(RenameMode::Replace, H, S, T);
+}

@@ -1,0 +1,166 @@
+//! Further sequences: requests that are repeated, files that are open, names that are lent, what was synced.
+
+use atoll_core::Ino;
+use atoll_disk::sim::Fault;
+use atoll_posix::{Answer, Errno, Kind, Op};
+use atoll_proto::TxnState;
+use atoll_sim::{Config, SlowDisks, World};
+use bytes::Bytes;
+
+use crate::bench::{Bench, H, S, T, has_work, is_home, is_lend, name, power};
+
+#[test]
+fn a_repeated_unlink_does_not_remove_anothers_new_file() {
+    for at in 0..40 {
+        let mut bench = Bench::new(at, 3);
+        bench.pointer(H, T, "b");
+        bench.rest();
+        let unlink = bench.call(0, bench.unlink(T, "b"));
+        let gone = |w: &World| has_work(w, T, TxnState::Committed, is_home);
+        assert!(bench.step_until(1_000_000, gone));
+        bench.world.break_client_links(0);
+        bench.wait(at * 20);
+        if at % 2 == 0 {
+            bench.restart(T, Fault::ProcessDeath);
+        }
+        // Another client makes a file of this name, while the first one repeats its request.
+        let (dir, target) = (bench.dirs[T], Bytes::new());
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+        let create = Op::Create { dir, name: name("b"), kind, mode, umask, rdev, exclusive, target };
+        let create = bench.call(1, create);
+        let made = match bench.answer(1, create) {
+            Ok((Answer::Found { found }, _)) => found.attr.ino,
+            other => panic!("{other:?}"),
+        };
+        bench.answer(0, unlink).unwrap();
+        bench.settle();
+        assert_eq!(bench.at(T, "b"), Ok(made), "after {} us", at * 20);
+    }
+}
+
+#[test]
+fn the_first_of_two_hard_links_goes_while_the_second_is_open() {
+    for seed in 0..20 {
+        let mut config = Config::new(seed, 3);
+        (config.clients, config.delay_us_max, config.mounts) = (2, 300, true);
+        let mut bench = Bench::with(config);
+        let ino = bench.file(H, "a");
+        bench.ok(bench.link(ino, T, "b"));
+        bench.run(1, bench.lookup(T, "b")).unwrap();
+        bench.ok(bench.unlink(H, "a"));
+        bench.restart((seed % 3) as usize, Fault::ProcessDeath);
+        bench.read(1, ino);
+        bench.has(T, "b", ino, 1);
+        bench.ok(bench.unlink(T, "b"));
+        bench.wait(1_000_000);
+        bench.read(1, ino);
+        for client in [0, 1] {
+            bench.world.forget(client, &[ino]);
+        }
+        bench.wait(3_000_000);
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_file_that_was_synced_long_ago_is_not_lost_by_the_island_it_is_renamed_to() {
+    for seed in 0..60 {
+        let mut bench = Bench::new(seed, 3);
+        let ino = bench.file(S, "a");
+        bench.ok(Op::Fsync { ino });
+        bench.rest();
+        bench.ok(bench.rename((S, "a"), (T, "b")));
+        bench.wait(seed * 40);
+        bench.lose(T, seed);
+        if seed % 3 == 0 {
+            bench.restart(S, power(seed));
+        }
+        bench.back(T);
+        bench.settle();
+        // S may have lost its part with T's: then it is where it was.
+        match (bench.at(S, "a"), bench.at(T, "b")) {
+            (Ok(there), Err(Errno::ENOENT)) if seed % 3 == 0 => assert_eq!(there, ino),
+            (Err(Errno::ENOENT), Ok(there)) => assert_eq!(there, ino),
+            other => panic!("seed {seed}: {other:?}"),
+        }
+        bench.read(0, ino);
+    }
+}
+
+#[test]
+fn a_directory_whose_absent_name_is_lent_is_not_removed() {
+    for seed in 0..30 {
+        let mut bench = Bench::new(seed, 4);
+        let ino = bench.file(S, "a");
+        bench.rest();
+        let rename = bench.call(0, bench.rename((S, "a"), (T, "b")));
+        assert!(bench.step_until(1_000_000, |w| has_work(w, T, TxnState::Prepared, is_lend)));
+        if seed % 2 == 0 {
+            bench.restart(if seed % 4 == 0 { S } else { T }, Fault::ProcessDeath);
+        }
+        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[T].clone() });
+        let (rename, rmdir) = (bench.answer(0, rename), bench.answer(1, rmdir));
+        bench.settle();
+        match (rename, rmdir) {
+            (Ok(_), Err(Errno::ENOTEMPTY)) => bench.has(T, "b", ino, 1),
+            (Err(Errno::ENOENT | Errno::ESTALE), Ok(_)) => bench.has(S, "a", ino, 1),
+            other => panic!("seed {seed}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_without_a_name_goes_although_nobody_was_told_that_it_is_an_orphan() {
+    for seed in 0..12 {
+        let mut config = Config::new(seed, 3);
+        (config.clients, config.delay_us_max, config.mounts) = (1, 300, true);
+        let mut bench = Bench::with(config);
+        let ino = bench.pointer(H, S, "a");
+        bench.rest();
+        let unlink = bench.call(0, bench.unlink(S, "a"));
+        assert!(bench.step_until(1_000_000, |w| has_work(w, S, TxnState::Committed, is_home)));
+        // The home does not get to tell its mounts.
+        bench.restart(H, Fault::ProcessDeath);
+        bench.answer(0, unlink).unwrap();
+        bench.world.settle().unwrap();
+        bench.world.forget(0, &[ino]);
+        bench.wait(10_000_000);
+        bench.settle();
+        assert!(bench.run(0, Op::GetAttr { ino }).is_err(), "seed {seed}: nobody has it open");
+    }
+}
+
+#[test]
+fn a_new_file_that_gets_a_name_elsewhere_while_a_checkpoint_begins_is_not_lost() {
+    let mut met = 0;
+    for seed in 0..30 {
+        let mut bench = Bench::new(seed, 3);
+        bench.rest();
+        let mut slow = SlowDisks::new(&[H]);
+        let ino = bench.file(H, "a");
+        bench.world.step_slowly(&mut slow).unwrap();
+        bench.world.checkpoint(H);
+        let link = bench.call(0, bench.link(ino, T, "b"));
+        let end = bench.world.now_us() + 300_000;
+        let mut done = None;
+        while bench.world.now_us() < end && done.is_none() {
+            bench.world.step_slowly(&mut slow).unwrap();
+            done = bench.world.poll(0, link);
+        }
+        let Some(done) = done else {
+            // It waits, as it should.
+            bench.world.disks_catch_up(slow);
+            bench.answer(0, link).unwrap();
+            continue;
+        };
+        done.unwrap();
+        met += 1;
+        let fsync = bench.call(0, Op::FsyncDir { dir: bench.dirs[T] });
+        bench.answer(0, fsync).unwrap();
+        bench.lose(H, seed);
+        drop(slow);
+        bench.back(H);
+        bench.settle();
+        assert_eq!(bench.at(T, "b"), Ok(ino), "seed {seed}, {met} met");
+    }
+}

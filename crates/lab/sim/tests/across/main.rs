@@ -1,0 +1,8 @@
+//! Sequences across islands, each by name: those that broke a draft of the design, and those that were
+//! found by attacking what was built. A test that is ignored says what is still wrong.
+
+mod again;
+mod bench;
+mod drafts;
+mod further;
+mod storm;
