@@ -50,7 +50,6 @@ pub(crate) const OPCODES: usize = 64;
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
-    pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
@@ -98,10 +97,7 @@ pub(crate) mod fopen {
 pub(crate) mod open {
     pub(crate) const ACCESS_MODE: u32 = 0o3;
     pub(crate) const EXCLUSIVE: u32 = 0o200;
-    pub(crate) const TRUNCATE: u32 = 0o1000;
     pub(crate) const APPEND: u32 = 0o2000;
-    /// FUSE_OPEN_KILL_SUIDGID, in the second flag word.
-    pub(crate) const KILL_SUIDGID: u32 = 1 << 0;
 }
 
 pub(crate) const LK_FLOCK: u32 = 1 << 0;

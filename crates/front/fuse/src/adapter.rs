@@ -66,10 +66,6 @@ enum Shape {
         flags: u32,
         exclusive: bool,
     },
-    /// An open file's answer, after O_TRUNC.
-    Truncated {
-        flags: u32,
-    },
     Attr,
     Statx,
     /// Bytes, at most so many.
@@ -230,15 +226,10 @@ fn translate(
             job(Op::Rename { dir, name, new_dir: Ino(new_dir), new_name, mode }, Shape::Unit)
         }
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
-        Request::Open { flags, open_flags } => {
-            let shape = Shape::Truncated { flags };
-            if flags & open::TRUNCATE == 0 {
-                core.answer_open(header, flags);
-                return Ok(None);
-            }
-            let kill_set_id = open_flags & open::KILL_SUIDGID != 0;
-            let set = SetAttr { size: Some(0), opened: true, kill_set_id, ..SetAttr::default() };
-            job(Op::SetAttr { ino, set }, shape)
+        // A truncation comes by itself, behind the kernel's own checks.
+        Request::Open { flags } => {
+            core.answer_open(header, flags);
+            Ok(None)
         }
         Request::Create { flags, mode, umask, name } => {
             let (kind, mode, target) = (Kind::Regular, mode & mode::ALL, Bytes::new());
@@ -390,8 +381,7 @@ impl Core {
             // Ids that were forgotten cannot be opened by handle.
             | init::NO_EXPORT_SUPPORT;
         let by_locks = match self.config.locks {
-            Locks::Shared => init::POSIX_LOCKS | init::FLOCK_LOCKS | init::ATOMIC_O_TRUNC,
-            // Without opens, a truncation comes by itself.
+            Locks::Shared => init::POSIX_LOCKS | init::FLOCK_LOCKS,
             Locks::Local => init::NO_OPEN_SUPPORT,
         };
         let by_keep = match self.config.keep {
@@ -540,7 +530,6 @@ fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Er
                 untold(core, &[ino]);
             }
         }
-        (Shape::Truncated { flags }, Answer::Attr { .. }) => core.answer_open(header, flags),
         (Shape::Attr, Answer::Attr { attr }) => _ = core.ok(header, &out.attr_out(&attr, keep_secs).0),
         (Shape::Statx, Answer::Attr { attr }) => _ = core.ok(header, &out.statx_out(&attr, keep_secs).0),
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),

@@ -91,7 +91,6 @@ pub(crate) enum Request<'a> {
     },
     Open {
         flags: u32,
-        open_flags: u32,
     },
     Read {
         offset: u64,
@@ -279,7 +278,7 @@ fn parse_body(code: u32, body: &[u8], xattr_ext: bool) -> Result<Request<'_>, Er
             Request::Rename { new_dir, flags, name: f.skip(4)?.name()?, new_name: f.name()? }
         }
         opcode::LINK => Request::Link { old: f.u64()?, name: f.name()? },
-        opcode::OPEN => Request::Open { flags: f.u32()?, open_flags: f.u32()? },
+        opcode::OPEN => Request::Open { flags: f.u32()? },
         opcode::READ => Request::Read { offset: f.skip(8)?.u64()?, size: f.u32()? },
         opcode::WRITE => {
             let (offset, size) = (f.skip(8)?.u64()?, f.u32()?);

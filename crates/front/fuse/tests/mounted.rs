@@ -31,7 +31,6 @@ fn files_are_made_written_read_renamed_and_removed() {
     fs::OpenOptions::new().append(true).open(&a).unwrap().write_all(b" world").unwrap();
     assert_eq!(fs::read(&a).unwrap(), b"hello world");
     assert_eq!(fs::metadata(&a).unwrap().len(), 11);
-    // O_TRUNC is done with the open.
     fs::write(&a, b"short").unwrap();
     assert_eq!(fs::read(&a).unwrap(), b"short");
     fs::rename(&a, &b).unwrap();
