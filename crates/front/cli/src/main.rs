@@ -7,6 +7,7 @@ mod daemonize;
 mod explain;
 mod files;
 mod helper;
+mod ls;
 mod memory;
 mod mount;
 mod mount_options;
@@ -58,6 +59,8 @@ enum Command {
     Table(table::Table),
     /// Show where a file or directory is, and why there
     Explain(explain::Explain),
+    /// List a whole tree as of one moment, while it is used
+    Ls(ls::Ls),
     /// Look for damage in the data directory of a stopped node
     Check(check::Check),
     /// Make a volume's state anew from its plain trees alone, after it was lost or damaged
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Status(command) => command.run(),
         Command::Table(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Ls(command) => command.run(),
         Command::Check(command) => return command.run(),
         Command::Rebuild(command) => command.run(),
         Command::Completions(command) => command.run(),

@@ -82,6 +82,31 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                 ("atoll status node1:7100 --json | jq '.down'", "Nodes of its volumes that do not answer."),
             ],
         )],
+        "atoll-ls" => vec![
+            terms(
+                "EXAMPLES",
+                &[
+                    (
+                        "atoll ls --atomic /srv/home",
+                        "Every name of the volume, as all of it was at one moment.",
+                    ),
+                    (
+                        "atoll ls --atomic node1:7100:/home/projects --json",
+                        "The same of a part, for programs, and without a mount.",
+                    ),
+                ],
+            ),
+            text(
+                "NOTES",
+                "Lists as the superuser sees it. Every change that ended before the command began is shown, \
+                 none that began after it ended, and none without all that came before it. For the moment itself \
+                 changes wait: mostly some milliseconds, never more than 300 for one listing. All islands of the \
+                 volume take part; while one is away there is no listing. It is printed when it is whole, so a \
+                 failed one prints nothing. Times are in UTC, owners and groups are numbers; control characters, \
+                 backslashes and what is not UTF-8 are shown as \\ and three octal digits.",
+            ),
+            see_also("atoll-explain(1), atoll-status(1), ls(1)"),
+        ],
         "atoll-check" => vec![
             terms(
                 "EXAMPLES",

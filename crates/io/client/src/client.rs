@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_proto::{Notice, Reply, Request, Resolved};
+use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
 
@@ -21,6 +21,8 @@ const DETACH_MAX: Duration = Duration::from_millis(500);
 pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, &[u8]) + Send>;
 /// Called once with the end of a walk.
 pub type Walked = Box<dyn FnOnce(Result<Resolved, Errno>) + Send>;
+/// Called once with an island's answer to a question that only it can answer.
+pub type Told = Box<dyn FnOnce(Result<Outcome, Errno>) + Send>;
 
 /// The way to an island.
 pub trait Wire: Send + Sync + 'static {
@@ -51,6 +53,7 @@ pub trait Watcher: Send + Sync + 'static {
 enum Token {
     Op(Done),
     Walk(Walked),
+    Island(Told),
 }
 
 /// A client of a volume: one session.
@@ -117,6 +120,11 @@ impl Client {
     /// Walks a path from the root.
     pub fn walk(&self, caller: &Caller, path: VolumePath, walked: Walked) {
         self.with(|route, now, out| route.walk(now, caller, path, Token::Walk(walked), out));
+    }
+
+    /// Asks one island what only it can answer. Fails at once if it cannot be reached.
+    pub fn ask(&self, island: IslandId, op: ClientOp, told: Told) {
+        self.with(|route, now, out| route.ask_island(now, island, op, Token::Island(told), out));
     }
 
     /// Ends an operation early, if it waits.
@@ -220,6 +228,12 @@ impl Client {
                 Token::Walk(walked) => {
                     walked(finished.result.and_then(|_| finished.resolved.ok_or(Errno::EIO)));
                 }
+                Token::Island(told) => told(Err(finished.result.err().unwrap_or(Errno::EIO))),
+            }
+        }
+        for told in out.told {
+            if let Token::Island(tell) = told.token {
+                tell(told.outcome);
             }
         }
         if out.recall {

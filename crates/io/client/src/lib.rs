@@ -6,5 +6,5 @@
 mod client;
 mod remote;
 
-pub use client::{Client, Done, Sink, Walked, Watcher, Wire};
+pub use client::{Client, Done, Sink, Told, Walked, Watcher, Wire};
 pub use remote::Remote;

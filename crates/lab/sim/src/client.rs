@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Answer, Errno};
+use atoll_proto::Outcome;
 use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
 /// How an operation ended, with the bytes beside its answer.
@@ -16,6 +17,8 @@ pub(crate) struct Client {
     pub(crate) route: Route<u64>,
     next_token: u64,
     done: BTreeMap<u64, Done>,
+    /// What islands have answered to questions that were asked of them alone.
+    pub(crate) told: Vec<(u64, Result<Outcome, Errno>)>,
     /// Files without a name of which an island has told that this mount may have them open.
     pub(crate) orphans: Vec<Ino>,
     /// What it has closed, so that it knows an orphan no more of which it is told late.
@@ -30,6 +33,7 @@ impl Client {
             route,
             next_token: 0,
             done: BTreeMap::new(),
+            told: Vec::new(),
             orphans: Vec::new(),
             closed: BTreeSet::new(),
             kept_until_ms: 0,
@@ -58,6 +62,7 @@ impl Client {
         loop {
             send.extend(out.send.drain(..).map(|sent| (sent.island, sent)));
             self.orphans.append(&mut out.orphans);
+            self.told.extend(out.told.drain(..).map(|told| (told.token, told.outcome)));
             for finished in out.finished.drain(..) {
                 if self.route.may_keep(now_ms) {
                     self.kept_until_ms = now_ms + KEEP_MS;

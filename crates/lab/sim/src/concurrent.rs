@@ -8,6 +8,7 @@ use atoll_posix::{Answer, Caller, Kind, Op};
 
 use crate::cause::Failure;
 use crate::client::Done;
+use crate::enumerate::{Listing, Taken};
 use crate::frontend::sensible;
 use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
@@ -28,7 +29,7 @@ const ROUNDS_PER_DUMP: u64 = 20;
 /// How long islands are cut from each other at most while somebody waits for that to end.
 const CUT_US_MAX: u64 = 30_000_000;
 /// Clients.
-const CLIENTS: usize = 4;
+pub(crate) const CLIENTS: usize = 4;
 /// Times are not told by all answers, so they are not compared.
 const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
 
@@ -52,7 +53,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
             Trouble::Deaths => deaths(world),
             Trouble::Partitions => partition(world),
         }
-        round(world, &mut judge, &mut workload)?;
+        round(world, &mut judge, &mut workload, 0)?;
         if n == run.steps || n % ROUNDS_PER_DUMP == 0 {
             world.settle()?;
             judge.compare_trees(world, STRICT)?;
@@ -62,7 +63,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     Ok(())
 }
 
-fn deaths(world: &mut World) {
+pub(crate) fn deaths(world: &mut World) {
     if world.rng.percent(25) {
         let island = world.rng.index(world.nodes.len());
         if world.is_up(island) {
@@ -72,7 +73,7 @@ fn deaths(world: &mut World) {
     }
 }
 
-fn partition(world: &mut World) {
+pub(crate) fn partition(world: &mut World) {
     if world.rng.percent(20) {
         let sides = world.rng.bits();
         world.partition(|end| match end {
@@ -80,17 +81,19 @@ fn partition(world: &mut World) {
             Party::Client(_) => true,
             Party::Island(i) => sides >> i & 1 == 0,
         });
-        for conn in 0..world.conns.len() {
-            if matches!(world.conns[conn].from, crate::net::End::Client(_)) {
-                world.conns[conn].cut = false;
-            }
-        }
+        world.let_clients_through();
     } else if world.rng.percent(40) {
         world.heal();
     }
 }
 
-fn round(world: &mut World, judge: &mut Judge, workload: &mut Workload) -> Result<(), Failure> {
+/// A round, during which other clients take so many listings of the tree.
+pub(crate) fn round(
+    world: &mut World,
+    judge: &mut Judge,
+    workload: &mut Workload,
+    lists: usize,
+) -> Result<(), Failure> {
     let mut played: Vec<Played> = Vec::new();
     for client in 0..CLIENTS {
         let mut step = workload.next(&judge.model);
@@ -112,10 +115,18 @@ fn round(world: &mut World, judge: &mut Judge, workload: &mut Workload) -> Resul
         };
         p.token = world.call(p.client, &known, p.step.op.clone(), p.step.data.clone(), pause);
     }
+    let mut listings: Vec<Listing> = (0..lists)
+        .map(|n| {
+            let path = judge.some_directory(&mut world.rng);
+            let pause = world.rng.below(10_000);
+            Listing::new(world, CLIENTS + n, path, pause)
+        })
+        .collect();
     let until = world.now_us() + PATIENCE_US;
     let mut heal_us = world.now_us() + CUT_US_MAX;
-    while played.iter().any(|p| p.done.is_none()) {
+    while played.iter().any(|p| p.done.is_none()) || !listings.iter().all(Listing::is_over) {
         world.step()?;
+        listings.iter_mut().for_each(|listing| listing.advance(world));
         let now = world.now_us();
         if now > heal_us {
             // Whoever needs two islands waits for both: then it must be done.
@@ -126,16 +137,25 @@ fn round(world: &mut World, judge: &mut Judge, workload: &mut Workload) -> Resul
             p.done = world.poll(p.client, p.token).map(|done| (now, done));
         }
         if now > until {
-            let stuck = played.iter().find(|p| p.done.is_none()).expect("just seen");
-            return Err(Failure::new(format!("client {} waits for ever: {:?}", stuck.client, stuck.step.op)));
+            return Err(Failure::new(match played.iter().find(|p| p.done.is_none()) {
+                Some(stuck) => format!("client {} waits for ever: {:?}", stuck.client, stuck.step.op),
+                None => format!("a listing never ends: {listings:?}"),
+            }));
         }
     }
     let disturbed = !calm || faults != world.faults || !world.is_calm();
-    explain(world, judge, &played, disturbed)
+    let taken: Vec<Taken> = listings.into_iter().filter_map(Listing::taken).collect();
+    explain(world, judge, &played, &taken, disturbed)
 }
 
 /// Finds an order that explains all answers, and has the model follow it.
-fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: bool) -> Result<(), Failure> {
+fn explain(
+    world: &mut World,
+    judge: &mut Judge,
+    played: &[Played],
+    taken: &[Taken],
+    disturbed: bool,
+) -> Result<(), Failure> {
     let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
     let fits = |judge: &mut Judge, p: &Played, world: &mut World| {
         let got = answered(p);
@@ -165,13 +185,17 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
     };
     // Orders that lead to the same tree are one.
     let mut found: Vec<Judge> = Vec::new();
-    let mut order: Vec<usize> = (0..played.len()).collect();
+    let mut order: Vec<usize> = (0..played.len() + taken.len()).collect();
     permutations(&mut order, 0, &mut |order| {
-        if !in_time(played, order) {
+        if !in_time(played, taken, order) {
             return;
         }
         let mut copy = judge.clone();
-        if order.iter().all(|i| fits(&mut copy, &played[*i], world)) {
+        let mut fit = |i: &usize| match taken.get(i.wrapping_sub(played.len())) {
+            Some(taken) => taken.differences(&Dump::of(&copy.model), disturbed).is_empty(),
+            None => fits(&mut copy, &played[*i], world),
+        };
+        if order.iter().all(&mut fit) {
             found.push(copy);
         }
     });
@@ -229,7 +253,11 @@ fn explain(world: &mut World, judge: &mut Judge, played: &[Played], disturbed: b
                     verdict(&expected, &answered(p), disturbed, STRICT)
                 )
             });
-            let lines: Vec<String> = lines.into_iter().chain(alone).collect();
+            let lists = taken.iter().map(|taken| {
+                let differ = taken.differences(&Dump::of(&judge.model), disturbed);
+                format!("listing {} to {}: {differ:?}", taken.began_us, taken.ended_us)
+            });
+            let lines: Vec<String> = lines.into_iter().chain(alone).chain(lists).collect();
             Err(Failure::new(format!("no order explains these answers:\n  {}", lines.join("\n  "))))
         }
     }
@@ -293,12 +321,17 @@ const fn changes(op: &Op) -> bool {
 }
 
 /// What ended before another began comes before it.
-fn in_time(played: &[Played], order: &[usize]) -> bool {
-    let ended = |i: usize| played[i].done.as_ref().expect("the round is over").0;
+fn in_time(played: &[Played], taken: &[Taken], order: &[usize]) -> bool {
+    let listing = |i: usize| taken.get(i.wrapping_sub(played.len()));
+    let began = |i: usize| listing(i).map_or_else(|| played[i].began_us, |taken| taken.began_us);
+    let ended = |i: usize| match listing(i) {
+        Some(taken) => taken.ended_us,
+        None => played[i].done.as_ref().expect("the round is over").0,
+    };
     order
         .iter()
         .enumerate()
-        .all(|(at, later)| order[..at].iter().all(|earlier| ended(*later) >= played[*earlier].began_us))
+        .all(|(at, later)| order[..at].iter().all(|earlier| ended(*later) >= began(*earlier)))
 }
 
 fn permutations(items: &mut Vec<usize>, from: usize, visit: &mut dyn FnMut(&[usize])) {

@@ -152,7 +152,8 @@ pub struct Point {
 }
 
 /// Runs `steps` points, chosen by the seed among all. `power`: power cuts instead of deaths.
-pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
+/// `lists`: another client lists the tree meanwhile, again and again.
+pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure> {
     let mut rng = atoll_model::Rng::new(run.seed);
     let mut counted: BTreeMap<(u16, usize), Vec<u64>> = BTreeMap::new();
     let scripts = scripts();
@@ -171,7 +172,7 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
         }
         let fault = if power { Fault::PowerCut { seed: rng.bits() } } else { Fault::ProcessDeath };
         let point = Point { island, effect: 1 + rng.below(counts[island]), fault };
-        let world = run.next_world(world(islands, run.seed)?);
+        let world = run.next_world(world_of(islands, run.seed, 1 + usize::from(lists))?);
         one(world, script, Some(point))
             .map_err(|why| Failure::new(format!("{script:?} with {islands} islands, {point:?}: {why}")))?;
     }
@@ -180,7 +181,13 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
 
 /// A world for one script.
 pub fn world(islands: u16, seed: u64) -> Result<World, Failure> {
+    world_of(islands, seed, 1)
+}
+
+/// The second client, if there is one, lists the tree during the script.
+fn world_of(islands: u16, seed: u64, clients: usize) -> Result<World, Failure> {
     let mut config = Config::new(seed, islands);
+    config.clients = clients;
     config.delay_us_max = 500;
     World::new(config)
 }
@@ -401,10 +408,15 @@ fn strike(
         world.arm(point.island, point.effect, point.fault);
     }
     let faults = world.faults;
-    let got = world.run(0, &Caller::ROOT, op.clone(), data.clone())?;
+    let (got, taken) = match world.clients.len() {
+        1 => (world.run(0, &Caller::ROOT, op.clone(), data.clone())?, Vec::new()),
+        _ => crate::enumerate::run_listed(world, op.clone(), data.clone())?,
+    };
     let answered_before_death = point.is_none() || world.faults == faults;
     // Who makes sure of the name makes sure of all of it. An answer may be on its way when the power fails.
     let unsafe_yet = match &op {
+        // The power may have failed after the answer.
+        _ if world.clients.len() > 1 => true,
         Op::Rename { new_dir: dir, .. } | Op::Link { dir, .. } | Op::Unlink { dir, .. } => {
             let synced = world.run(0, &Caller::ROOT, Op::FsyncDir { dir: *dir }, Bytes::new())?;
             synced.is_err() || world.faults != faults
@@ -437,6 +449,19 @@ fn strike(
             not_before.join("\n  "),
             not_after.join("\n  ")
         )));
+    }
+    for taken in &taken {
+        let not_before = taken.differences(&Dump::of(&judge.model), true);
+        let not_after = taken.differences(&Dump::of(&after.model), true);
+        if !not_before.is_empty() && !not_after.is_empty() {
+            return Err(Failure::new(format!(
+                "a listing from {} to {} is not as before:\n  {}\nand not as after:\n  {}",
+                taken.began_us,
+                taken.ended_us,
+                not_before.join("\n  "),
+                not_after.join("\n  ")
+            )));
+        }
     }
     crate::invariants(world)?;
     Ok(effects)

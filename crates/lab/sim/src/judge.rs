@@ -1,8 +1,8 @@
 //! Judges one operation after another by the model, and the whole tree now and then.
 
-use atoll_core::{Ino, Name, Time};
+use atoll_core::{Ino, Name, Time, VolumePath};
 use atoll_model::answer::differences;
-use atoll_model::{AtimeRule, Dump, Model, Outcome, Step, Strictness};
+use atoll_model::{AtimeRule, Dump, Model, Outcome, Rng, Step, Strictness};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
@@ -119,6 +119,17 @@ impl Judge {
 
     fn child(&self, dir: Ino, name: &Name) -> Option<Ino> {
         self.model.children(dir).find(|(n, _)| *n == name).map(|(_, ino)| ino)
+    }
+
+    /// A path to list: mostly the whole tree, sometimes a directory or file in it.
+    pub(crate) fn some_directory(&self, rng: &mut Rng) -> VolumePath {
+        if rng.percent(70) {
+            return VolumePath::default();
+        }
+        let tree = Dump::of(&self.model);
+        let at = rng.index(tree.items.len());
+        let path = tree.items.keys().nth(at).map_or(&b"/"[..], |path| path);
+        VolumePath::parse(if path.is_empty() { b"/" } else { path }).unwrap_or_default()
     }
 
     /// Every mount closes a file that has no name.

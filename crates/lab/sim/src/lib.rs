@@ -9,6 +9,7 @@ pub mod cause;
 mod client;
 pub mod concurrent;
 pub mod crash_points;
+mod enumerate;
 pub mod frontend;
 pub mod invariants;
 mod islands;
@@ -20,6 +21,7 @@ mod rows;
 pub mod scenario;
 mod script;
 pub mod sequential;
+mod storm;
 mod transcript;
 pub mod world;
 

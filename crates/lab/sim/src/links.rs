@@ -106,6 +106,13 @@ impl World {
         }
     }
 
+    /// Whatever is cut, clients can reach every island.
+    pub(crate) fn let_clients_through(&mut self) {
+        for conn in self.conns.iter_mut().filter(|conn| matches!(conn.from, End::Client(_))) {
+            conn.cut = false;
+        }
+    }
+
     /// No disk will die, no link is cut, everybody starts.
     pub fn heal(&mut self) {
         for island in 0..self.nodes.len() {

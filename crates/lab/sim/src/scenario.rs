@@ -84,16 +84,52 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Partitions),
     },
     Scenario {
+        name: "listings",
+        what: "several clients at once, and listings of the tree at one moment",
+        steps: 60,
+        body: |run| crate::enumerate::run(run, crate::concurrent::Trouble::None),
+    },
+    Scenario {
+        name: "listing_deaths",
+        what: "the same, and islands die",
+        steps: 50,
+        body: |run| crate::enumerate::run(run, crate::concurrent::Trouble::Deaths),
+    },
+    Scenario {
+        name: "listing_partition",
+        what: "the same, and links between islands are cut",
+        steps: 40,
+        body: |run| crate::enumerate::run(run, crate::concurrent::Trouble::Partitions),
+    },
+    Scenario {
+        name: "storm",
+        what: "clients change their own without a pause, others list the tree again and again",
+        steps: 40,
+        body: |run| crate::storm::run(run, Faults::No),
+    },
+    Scenario {
+        name: "storm_deaths",
+        what: "the same, and islands die",
+        steps: 25,
+        body: |run| crate::storm::run(run, Faults::Yes),
+    },
+    Scenario {
         name: "crash_points",
         what: "one operation between islands, each island dying at each effect of it",
         steps: 40,
-        body: |run| crate::crash_points::run(run, false),
+        body: |run| crate::crash_points::run(run, false, false),
     },
     Scenario {
         name: "power_points",
         what: "the same, each island losing its power at each effect of it",
         steps: 40,
-        body: |run| crate::crash_points::run(run, true),
+        body: |run| crate::crash_points::run(run, true, false),
+    },
+    Scenario {
+        name: "listing_points",
+        what: "the same, while another client lists the tree again and again",
+        steps: 30,
+        body: |run| crate::crash_points::run(run, true, true),
     },
 ];
 

@@ -53,3 +53,25 @@ fn an_operation_between_islands_happens_or_not_wherever_one_dies() {
 fn what_a_power_cut_takes_from_one_island_the_others_bring_back() {
     seeds("power_points", 1, 12);
 }
+
+#[test]
+fn a_listing_is_the_tree_at_a_moment_that_explains_all_other_answers() {
+    seeds("listings", 1, 6);
+}
+
+#[test]
+fn a_listing_is_whole_or_fails_when_islands_die_or_are_cut_apart() {
+    seeds("listing_deaths", 1, 6);
+    seeds("listing_partition", 1, 4);
+}
+
+#[test]
+fn a_listing_under_load_shows_nothing_without_what_came_before_it() {
+    seeds("storm", 1, 12);
+    seeds("storm_deaths", 1, 8);
+}
+
+#[test]
+fn a_listing_shows_an_operation_between_islands_whole_or_not_wherever_the_power_fails() {
+    seeds("listing_points", 1, 6);
+}

@@ -76,6 +76,11 @@ impl InBody {
         }
     }
 
+    /// Whether a request goes on after it that may change a row.
+    pub(crate) const fn decides(&self) -> bool {
+        matches!(self, Self::Asked { then, .. } if !matches!(then, Then::Found))
+    }
+
     pub(crate) fn keep(&mut self, kept: Call) {
         match self {
             Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),

@@ -13,6 +13,7 @@ mod checkpoint;
 mod data;
 mod decision;
 mod dirs;
+mod enumerate;
 pub mod event;
 mod gate;
 mod holds;

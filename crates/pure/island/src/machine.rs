@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use atoll_core::{H3, Ino, IslandId, Key, SessionId, Stamp, Table, Time, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_proto::{ClientOp, Outcome, Reply, Request, Spot};
+use atoll_proto::{ClientOp, CutLost, Outcome, Reply, Request, Spot};
 use atoll_state::{Load, Miss, State};
 use bytes::Bytes;
 
 use crate::checkpoint::Checkpointing;
 use crate::data::InBody;
 use crate::decision::Decision;
+use crate::enumerate::Enumerating;
 use crate::event::{BodyDone, BodyFault, Effect, Event, LinkId, Now, Ticket};
 use crate::gate::Gates;
 use crate::holds::Holds;
@@ -152,6 +153,8 @@ pub(crate) enum Stop {
     Txn(TxnId),
     /// Begin again when a lock on the file was given up.
     Locked(Ino),
+    /// A listing cannot go on: its cut is gone.
+    CutLost(CutLost),
 }
 
 impl From<Errno> for Stop {
@@ -248,6 +251,7 @@ pub struct Island {
     /// Those of them that the checkpoint under way covers.
     pub(crate) syncing_carried: IdSet<Ino>,
     pub(crate) recovery: Recovery,
+    pub(crate) enumerating: Enumerating,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
     swept_ms: u64,
@@ -301,6 +305,7 @@ impl Island {
             carried: IdSet::default(),
             syncing_carried: IdSet::default(),
             recovery: Recovery::default(),
+            enumerating: Enumerating::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
             swept_ms: now.ms,
@@ -350,6 +355,7 @@ impl Island {
             }
             Event::CheckpointWanted => self.begin_checkpoint(),
         }
+        self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
         out.append(&mut self.out);
     }
@@ -474,6 +480,7 @@ impl Island {
 
     /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
     pub(crate) fn start(&mut self, call: Call, turn: bool) {
+        let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
         self.state.look_away();
         self.upto = call.upto;
         match self.run(&call, turn) {
@@ -499,6 +506,7 @@ impl Island {
             Stop::Fail(errno) => self.answer(&call, self.state.seen(), Outcome::Failed { errno }),
             Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
             Stop::NotNow => self.answer(&call, 0, Outcome::NotNow),
+            Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
             Stop::Gate(ino) => self.gates.wait(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
@@ -517,10 +525,16 @@ impl Island {
             ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
             ClientOp::SkeletonAttr { ino } => self.skeleton_attr(*ino),
             ClientOp::Release { inos } => self.release(call, inos),
+            ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
+                self.run_at(call)
+            }
             ClientOp::Attach { .. }
             | ClientOp::Detach
             | ClientOp::Renew
             | ClientOp::Dropped
+            | ClientOp::Hold { .. }
+            | ClientOp::Cut { .. }
+            | ClientOp::EndCut { .. }
             | ClientOp::Cancel { .. } => {
                 unreachable!("answered when it arrived")
             }
@@ -616,6 +630,7 @@ impl Island {
             return self.state.seq();
         }
         let seq = self.state.seq() + 1;
+        self.break_holds(&decision.record);
         for change in &decision.record.changes {
             self.state.apply(seq, change);
         }
@@ -761,9 +776,11 @@ impl Island {
         self.tick_journal();
         self.tick_sessions();
         self.tick_recovery();
+        self.tick_enumerate();
     }
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {
+        self.enumerate_link_closed(link);
         self.sessions.link_closed(link, ended, self.now.ms);
         // Whoever waits for a lock will ask again on a new link.
         for waiting in self.lock_waiting.values_mut() {

@@ -26,6 +26,11 @@ impl Island {
             self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
             return Ok(());
         }
+        if self.is_held() {
+            // What a listing waits for must come to its end: nobody waits for what is held.
+            self.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
+            return Ok(());
+        }
         if matches!(work, Work::Adopt { .. }) {
             match self.sight_of(&message.vector) {
                 Sight::Same => {}

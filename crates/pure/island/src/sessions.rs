@@ -301,6 +301,7 @@ impl Island {
 
     /// A client is gone: its locks and orphans with it.
     pub(crate) fn end_session(&mut self, session: SessionId) {
+        self.enumerate_session_ended(session);
         self.sessions.alive.remove(&session);
         let Some(row) = self.state.session(session).cloned() else { return };
         let mut missing = Vec::new();

@@ -129,6 +129,11 @@ impl Txns {
         self.first.get(&txn).copied().unwrap_or(txn)
     }
 
+    /// Whether this island coordinates something that is not decided.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
     /// Keeps the request that waits for a transaction.
     pub(crate) fn keep(&mut self, txn: TxnId, call: Call) {
         self.begun.get_mut(&txn).expect("just begun").call = Some(call);

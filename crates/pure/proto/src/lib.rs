@@ -11,8 +11,8 @@ pub mod volume;
 
 pub use control::{Control, ControlReply};
 pub use message::{
-    Ancestor, Chain, ClientOp, JournalEntry, Moments, Notice, Origin, Outcome, Part, Peer, PeerMessage,
-    Renaming, Reply, Request, Resolved, Seen, Spot, Vote, Work,
+    Ancestor, Chain, ClientOp, CutLost, FileAt, JournalEntry, ListedName, Moments, Notice, Origin, Outcome,
+    Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen, Spot, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{

@@ -3,7 +3,7 @@
 use atoll_core::{
     Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId, VolumePath, wire_enum, wire_struct,
 };
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Op, RenameMode};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode};
 
 use crate::row::{Entry, Place, Static, Xattrs};
 
@@ -68,6 +68,75 @@ wire_enum! {
         11 => Rename { /// `Op::Rename`.
             op: Op, /// Placement key of the directory that the name goes to.
             key: Key },
+        /// A listing begins: decide no changes for a moment, and say when nothing is half-way.
+        /// `Outcome::Held`.
+        15 => Hold { /// The listing's number in its session.
+            cut: u64, /// It is held already: nothing may have changed since, and all that the sender has
+            /// seen of the journals must be applied.
+            again: bool },
+        /// All islands hold: what is now is what is listed, and changes go on. `Outcome::CutMade`.
+        16 => Cut { /// The listing.
+            cut: u64 },
+        /// Names of a directory as they were at the cut, and its attributes. `Outcome::ListedAt`.
+        17 => ListAt { /// The listing.
+            cut: u64, /// The directory.
+            dir: Ino, /// Only names whose cookies are above this.
+            after: u64 },
+        /// One name as it was at the cut. `Outcome::ListedAt`.
+        18 => EntryAt { /// The listing.
+            cut: u64, /// The directory.
+            dir: Ino, /// The name.
+            name: Name },
+        /// Files that are homed here as they were at the cut. `Outcome::FilesAt`.
+        19 => FilesAt { /// The listing.
+            cut: u64, /// They.
+            inos: Vec<Ino> },
+        /// The listing is over: what is held goes on, and what was kept for it goes.
+        20 => EndCut { /// The listing.
+            cut: u64 },
+    }
+}
+
+wire_struct! {
+    /// A file as it was at a cut.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FileAt {
+        /// What `stat` shows.
+        pub attr: Attr,
+        /// Target of a symbolic link.
+        pub target: Option<bytes::Bytes>,
+    }
+}
+
+wire_struct! {
+    /// A name as it was at a cut.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ListedName {
+        /// The name.
+        pub name: Name,
+        /// What it names.
+        pub ino: Ino,
+        /// Type of that.
+        pub kind: Kind,
+        /// Where a file is homed.
+        pub home: IslandId,
+        /// Of a directory: who owns it.
+        pub key: Option<Key>,
+        /// Of a file that is homed where it is listed.
+        pub file: Option<FileAt>,
+    }
+}
+
+wire_enum! {
+    /// Why an island cannot list any more as of a cut.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CutLost {
+        /// It does not know the cut: it has started again since, or the listing has paused for too long.
+        1 => Unknown,
+        /// More has changed since than it keeps.
+        2 => TooMuchChanged,
+        /// What was there before a change is not known.
+        3 => Unseen,
     }
 }
 
@@ -128,6 +197,27 @@ wire_enum! {
             incarnation: u32 },
         /// No such session (it expired): attach first.
         8 => NoSession,
+        /// An island holds, if it is quiet: it decides no change until the cut or the end of a moment, and
+        /// nothing is half-way. If not, it does not hold.
+        20 => Held { /// It holds.
+            quiet: bool, /// Its incarnation.
+            incarnation: u32, /// The earliest incarnation of each other island for which something is
+            /// kept here that it may have lost.
+            keeps: Vec<(IslandId, u32)> },
+        /// Whether the island was holding for this listing all the time, so that the cut is made.
+        21 => CutMade { /// It is.
+            made: bool },
+        /// Names as of a cut.
+        22 => ListedAt { /// Attributes of the directory; none if it is not owned here.
+            attr: Option<Attr>, /// Its names.
+            names: Vec<ListedName>, /// More come after this cookie.
+            next: Option<u64> },
+        /// Files as of a cut, in the order in which they were asked for.
+        23 => FilesAt { /// Those that are there.
+            files: Vec<Option<FileAt>> },
+        /// The listing cannot go on here.
+        24 => CutLost { /// Why.
+            why: CutLost },
     }
 }
 

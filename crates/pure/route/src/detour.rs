@@ -137,7 +137,7 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> Client
         return ClientOp::Fs { op: Op::GetAttr { ino: found.attr.ino } };
     }
     match &call.what {
-        What::Own(op) => op.clone(),
+        What::Own(op) | What::Island(op) => op.clone(),
         What::Walk(path) => ClientOp::Resolve { path: path.clone() },
         What::Op(op) => match (op, &call.detour) {
             (Op::Lookup { dir, name }, Some(_)) => ClientOp::Skeleton { parent: *dir, name: name.clone() },

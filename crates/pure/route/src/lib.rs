@@ -7,9 +7,11 @@
 mod attach;
 mod detour;
 pub mod dirs;
+pub mod enumerate;
 mod patience;
 pub mod route;
 pub mod serial;
 
 pub use dirs::{Dirs, Known};
-pub use route::{Config, Counters, Finished, KEEP_MS, Route, RouteOut, Sent};
+pub use enumerate::{Enumerate, ListConfig, Listed, NotListed};
+pub use route::{Config, Counters, Finished, KEEP_MS, Route, RouteOut, Sent, Told};

@@ -180,7 +180,7 @@ const fn may_be_slow(what: &What) -> bool {
                 | Op::FsyncDir { .. }
                 | Op::SetLock { wait: true, .. }
         ),
-        What::Walk(_) | What::Own(_) => false,
+        What::Walk(_) | What::Own(_) | What::Island(_) => false,
     }
 }
 

@@ -87,6 +87,15 @@ pub struct Finished<T> {
     pub resolved: Option<Resolved>,
 }
 
+/// A question to one island that has been answered.
+#[derive(Debug)]
+pub struct Told<T> {
+    /// What the caller gave.
+    pub token: T,
+    /// The answer; an error if the island cannot be asked.
+    pub outcome: Result<Outcome, Errno>,
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub struct RouteOut<T> {
@@ -94,6 +103,8 @@ pub struct RouteOut<T> {
     pub send: Vec<Sent>,
     /// Calls that have ended.
     pub finished: Vec<Finished<T>>,
+    /// Questions to single islands that have been answered.
+    pub told: Vec<Told<T>>,
     /// Everything that was kept must go; then call [`Route::recalled`].
     pub recall: bool,
     /// Files that have lost their last name: does the frontend still know them? If not, call
@@ -103,7 +114,7 @@ pub struct RouteOut<T> {
 
 impl<T> Default for RouteOut<T> {
     fn default() -> Self {
-        Self { send: Vec::new(), finished: Vec::new(), recall: false, orphans: Vec::new() }
+        Self { send: Vec::new(), finished: Vec::new(), told: Vec::new(), recall: false, orphans: Vec::new() }
     }
 }
 
@@ -115,6 +126,8 @@ pub(crate) enum What {
     Walk(VolumePath),
     /// The session itself, or orphans: no caller waits.
     Own(ClientOp),
+    /// What only this island can answer, for tools.
+    Island(ClientOp),
 }
 
 /// A call under way.
@@ -286,11 +299,38 @@ impl<T> Route<T> {
         self.begin(now_ms, caller.clone(), What::Walk(path), Bytes::new(), Some(token), out)
     }
 
+    /// Asks one island what only it can answer. Fails if it cannot be reached now.
+    pub fn ask_island(
+        &mut self,
+        now_ms: u64,
+        island: IslandId,
+        op: ClientOp,
+        token: T,
+        out: &mut RouteOut<T>,
+    ) {
+        self.now_ms = self.now_ms.max(now_ms);
+        let what = What::Island(op);
+        self.begin_at(now_ms, Caller::ROOT, what, island, Bytes::new(), Some(token), out);
+    }
+
     pub(crate) fn begin(
         &mut self,
         now_ms: u64,
         caller: Caller,
         what: What,
+        data: Bytes,
+        token: Option<T>,
+        out: &mut RouteOut<T>,
+    ) -> u64 {
+        self.begin_at(now_ms, caller, what, IslandId(0), data, token, out)
+    }
+
+    fn begin_at(
+        &mut self,
+        now_ms: u64,
+        caller: Caller,
+        what: What,
+        island: IslandId,
         data: Bytes,
         token: Option<T>,
         out: &mut RouteOut<T>,
@@ -305,7 +345,7 @@ impl<T> Route<T> {
             what,
             data,
             since_ms: now_ms,
-            island: IslandId(0),
+            island,
             seq: 0,
             requests: 0,
             in_flight: false,
@@ -339,7 +379,7 @@ impl<T> Route<T> {
         }
         Ok(match &call.what {
             What::Walk(path) => self.walk_owner(path),
-            What::Own(_) => call.island,
+            What::Own(_) | What::Island(_) => call.island,
             What::Op(op) => match op {
                 Op::Lookup { dir, .. }
                 | Op::Create { dir, .. }
@@ -390,6 +430,10 @@ impl<T> Route<T> {
             _ => false,
         };
         if !peer.up || !(peer.attached || own) {
+            if !peer.up && matches!(call.what, What::Island(_)) {
+                let call = self.calls.remove(&id).expect("looked at");
+                return Self::end(call, Err(Errno::EIO), None, None, out);
+            }
             if !peer.up && self.detour(id, out) {
                 return;
             }
@@ -454,6 +498,11 @@ impl<T> Route<T> {
         if settled && let Some(peer) = self.peers.get_mut(&island) {
             peer.serial.done(call.seq);
         }
+        if settled && matches!(call.what, What::Island(_)) {
+            let call = self.take(id);
+            out.told.extend(call.token.map(|token| Told { token, outcome: Ok(reply.outcome) }));
+            return;
+        }
         match reply.outcome {
             Outcome::Ok { answer, keys } => self.succeed(id, answer, &keys, out),
             Outcome::Data { data } => {
@@ -480,6 +529,12 @@ impl<T> Route<T> {
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
             Outcome::Attached { sole, .. } => self.on_attached(now_ms, id, island, sole, out),
             Outcome::NoSession => self.on_no_session(id, island, out),
+            // Asked for by nobody who waits here.
+            Outcome::Held { .. }
+            | Outcome::CutMade { .. }
+            | Outcome::ListedAt { .. }
+            | Outcome::FilesAt { .. }
+            | Outcome::CutLost { .. } => self.fail(id, Errno::EIO, out),
         }
     }
 
@@ -676,8 +731,13 @@ impl<T> Route<T> {
         resolved: Option<Resolved>,
         out: &mut RouteOut<T>,
     ) {
-        if let Some(token) = call.token {
-            out.finished.push(Finished { token, result, data, resolved });
+        let Some(token) = call.token else { return };
+        match call.what {
+            What::Island(_) => {
+                let outcome = Err(result.err().unwrap_or(Errno::EIO));
+                out.told.push(Told { token, outcome });
+            }
+            _ => out.finished.push(Finished { token, result, data, resolved }),
         }
     }
 }
@@ -709,5 +769,6 @@ pub(crate) const fn changes(what: &What) -> bool {
         What::Walk(_) => false,
         // Releasing twice does no harm.
         What::Own(_) => false,
+        What::Island(_) => false,
     }
 }

@@ -5,12 +5,14 @@
 //! and starts the request again. Nothing here waits, reads a file or looks at a clock.
 
 pub mod cache;
+pub mod cuts;
 mod journal;
 pub mod key;
 pub mod pending;
 pub mod state;
 
 pub use cache::{Cached, Slot};
+pub use cuts::{CUT_ROWS_MAX, CUTS_MAX, CutId, NamesAt, NotAt};
 pub use key::{RowKey, cookie_of};
 pub use pending::ToLay;
 pub use state::{Frozen, Load, Loaded, Miss, State};

@@ -13,6 +13,7 @@ use atoll_posix::locks::Locks;
 use atoll_proto::{Change, Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
 
 use crate::cache::{Cached, Names};
+use crate::cuts::Cuts;
 use crate::journal::Journal;
 use crate::key::{RowKey, SUMS_PER_CHUNK, cookie_of};
 use crate::pending::{Pending, ToLay};
@@ -90,12 +91,12 @@ pub struct State {
     seed: u64,
     seq: u64,
     meta: Meta,
-    inodes: Cached<Ino, Inode>,
-    dirs: Cached<Ino, Dir>,
+    pub(crate) inodes: Cached<Ino, Inode>,
+    pub(crate) dirs: Cached<Ino, Dir>,
     xattrs: Cached<Ino, Xattrs>,
     locks: Cached<Ino, Locks>,
     sums: Cached<(Ino, u64), Vec<u32>>,
-    names: IdMap<Ino, Names>,
+    pub(crate) names: IdMap<Ino, Names>,
     names_dirty: Vec<Ino>,
     names_frozen: Vec<Ino>,
     // What is small and always in memory.
@@ -121,6 +122,8 @@ pub struct State {
     rows_max: Option<usize>,
     /// Rows loaded since.
     loads: usize,
+    /// What listings need of what has changed since they began.
+    pub(crate) cuts: Cuts,
 }
 
 impl State {
@@ -313,6 +316,9 @@ impl State {
     pub fn apply(&mut self, seq: u64, change: &Change) {
         self.seq = seq;
         self.meta.clean = false;
+        if !self.cuts.is_empty() {
+            self.keep_for_cuts(change);
+        }
         match change {
             Change::Inode { ino, row } => {
                 self.view.ino_changed(*ino);

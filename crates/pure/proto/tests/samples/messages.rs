@@ -10,7 +10,8 @@ use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, Notice, Outcome, Peer, PeerMessage, Reply, Request, Resolved, Seen, Vote,
+    ClientOp, Control, ControlReply, CutLost, FileAt, ListedName, Notice, Outcome, Peer, PeerMessage, Reply,
+    Request, Resolved, Seen, Vote,
 };
 use bytes::Bytes;
 
@@ -134,6 +135,12 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("cancel", ClientOp::Cancel { request: 8 }),
         ("dropped", ClientOp::Dropped),
         ("rename", ClientOp::Rename { op: Op::Statfs, key: Key(7) }),
+        ("hold", ClientOp::Hold { cut: 3, again: true }),
+        ("cut", ClientOp::Cut { cut: 3 }),
+        ("list at", ClientOp::ListAt { cut: 3, dir: DIR, after: 77 }),
+        ("entry at", ClientOp::EntryAt { cut: 3, dir: DIR, name: name("n") }),
+        ("files at", ClientOp::FilesAt { cut: 3, inos: vec![FILE] }),
+        ("end cut", ClientOp::EndCut { cut: 3 }),
     ]
 }
 
@@ -150,6 +157,15 @@ fn request(op: ClientOp) -> Request {
 }
 
 fn outcomes() -> Vec<(&'static str, Outcome)> {
+    let file = FileAt { attr: attr(), target: Some(Bytes::from_static(b"to")) };
+    let listed = ListedName {
+        name: name("n"),
+        ino: FILE,
+        kind: Kind::Symlink,
+        home: IslandId(2),
+        key: Some(Key(5)),
+        file: Some(file.clone()),
+    };
     let resolved = Resolved { found: found(), key: Some(Key(5)), depth: 2, is_final: false };
     vec![
         ("ok", Outcome::Ok { answer: Answer::Done, keys: vec![Key(1), Key(2)] }),
@@ -161,6 +177,11 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("attached", Outcome::Attached { sole: true, incarnation: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
+        ("held", Outcome::Held { quiet: true, incarnation: 4, keeps: vec![(IslandId(1), 3)] }),
+        ("cut made", Outcome::CutMade { made: true }),
+        ("listed at", Outcome::ListedAt { attr: Some(attr()), names: vec![listed], next: Some(9) }),
+        ("files at", Outcome::FilesAt { files: vec![None, Some(file)] }),
+        ("cut lost", Outcome::CutLost { why: CutLost::TooMuchChanged }),
     ]
 }
 
@@ -337,10 +358,10 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", 1..=11, client_ops()),
+        samples("client_op", (1..=11).chain(15..=20), client_ops()),
         samples("op", 1..=25, ops()),
         samples("request", [], requests),
-        samples("outcome", 1..=9, outcomes()),
+        samples("outcome", (1..=9).chain(20..=24), outcomes()),
         samples("answer", 1..=10, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=2, vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE })]),
