@@ -10,6 +10,7 @@ mod client;
 pub mod concurrent;
 pub mod crash_points;
 mod enumerate;
+pub mod explore;
 pub mod frontend;
 pub mod invariants;
 mod islands;

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use atoll_sim::explore::by_hand;
 use atoll_sim::{Report, SCENARIOS, Scenario, run};
 
 /// What was asked for.
@@ -13,13 +14,15 @@ struct Args {
     seeds: u64,
     steps: Option<u64>,
     minutes: u64,
+    renames: usize,
+    orders: u64,
     tail: bool,
 }
 
 fn usage() -> String {
     let names: Vec<String> = SCENARIOS.iter().map(|s| format!("  {:14}{}", s.name, s.what)).collect();
     format!(
-        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail]\n       atoll-sim soak [--minutes M] [--seed FIRST]\n{}",
+        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail]\n       atoll-sim soak [--minutes M] [--seed FIRST]\n       atoll-sim explore [--minutes M] [--seed N] [--renames N] [--orders N] [--steps STATES]\n{}",
         names.join("\n")
     )
 }
@@ -27,7 +30,8 @@ fn usage() -> String {
 fn parse() -> Option<Args> {
     let mut words = std::env::args().skip(1);
     let name = words.next()?;
-    let mut args = Args { name, seed: 1, seeds: 1, steps: None, minutes: 1, tail: false };
+    let mut args =
+        Args { name, seed: 1, seeds: 1, steps: None, minutes: 1, renames: 3, orders: 0, tail: false };
     while let Some(word) = words.next() {
         if word == "--tail" {
             args.tail = true;
@@ -39,6 +43,8 @@ fn parse() -> Option<Args> {
             "--seeds" => args.seeds = value,
             "--steps" => args.steps = Some(value),
             "--minutes" => args.minutes = value,
+            "--renames" => args.renames = value as usize,
+            "--orders" => args.orders = value,
             _ => return None,
         }
     }
@@ -50,6 +56,9 @@ fn main() -> ExitCode {
         eprintln!("{}", usage());
         return ExitCode::from(2);
     };
+    if args.name == "explore" {
+        return explore(&args);
+    }
     if args.name == "soak" {
         return soak(args.seed, Duration::from_secs(args.minutes * 60));
     }
@@ -91,6 +100,22 @@ fn told(report: &Report, whole: bool) -> bool {
     println!("{failure}");
     println!("{}", report.command);
     true
+}
+
+/// Interleavings of renames of directories. `--orders 0`: every one, up to `--steps` states of each set.
+fn explore(args: &Args) -> ExitCode {
+    let time = Duration::from_secs(args.minutes * 60);
+    let states_max = args.steps.unwrap_or(u64::MAX);
+    match by_hand(args.seed, time, args.renames, args.orders, states_max) {
+        Ok((sets, complete, covered)) => {
+            println!("{sets} sets of {} renames, {complete} of them complete: {covered:?}", args.renames);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn soak(first: u64, time: Duration) -> ExitCode {

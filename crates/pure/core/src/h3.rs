@@ -11,7 +11,7 @@ use crate::name::{Name, VolumePath};
 #[derive(Clone)]
 pub struct H3 {
     /// For each byte position of a path, one word for each bit.
-    words: Box<[[u32; 8]]>,
+    words: std::sync::Arc<[[u32; 8]]>,
 }
 
 /// The hash of a path so far, from which that of a longer path follows.

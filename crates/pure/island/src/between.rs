@@ -2,7 +2,7 @@
 //! the name that goes, or of the only one, coordinates; the owner of the name that comes lends it; the
 //! homes of the files take part if they are others.
 
-use atoll_core::{Ino, IslandId, Name, Time};
+use atoll_core::{Ino, IslandId, Name, Stamp, Time};
 use atoll_posix::perm::Owned;
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, RenameMode, mode};
 use atoll_proto::{Chain, Change, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work};
@@ -187,7 +187,8 @@ impl Island {
         others.extend(self.dir_works(call.caller(), &renaming, &Chain::default())?);
         let plan = Plan::Rename { renaming: Box::new(renaming), lent: Some(Chain::default()) };
         if others.is_empty() {
-            return self.commit_between(call, Decision::new(), &plan);
+            let early = self.stamps_before_commit(&plan);
+            return self.commit_between(call, Decision::new(), &plan, &early);
         }
         let Plan::Rename { renaming, .. } = &plan else { unreachable!("just made") };
         self.space(0)?;
@@ -410,12 +411,13 @@ impl Island {
 
     // ------------------------------------------- the coordinator's commit record
 
-    /// All participants said yes.
+    /// All participants said yes. `early`: [`Island::stamps_before_commit`].
     pub(crate) fn commit_between(
         &mut self,
         call: &Call,
         mut decision: Decision,
         plan: &Plan,
+        early: &[Stamp],
     ) -> Result<Step, Stop> {
         let alone = decision.record.changes.is_empty();
         match plan {
@@ -468,7 +470,7 @@ impl Island {
                     let (me, before) = (self.config.id, self.stamp());
                     decision.push(Change::Moved { island: me, stamp: before });
                 }
-                let posted = self.move_dirs(&mut decision, renaming, &chain, gated);
+                let posted = self.move_dirs(&mut decision, renaming, &chain, early, gated);
                 if pins {
                     self.unpin(&mut decision, &renaming.to);
                 }

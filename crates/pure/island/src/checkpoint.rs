@@ -14,7 +14,7 @@ use crate::event::{BodyFault, Effect, Ticket};
 use crate::machine::{Island, Parked};
 
 /// A checkpoint that has begun.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Checkpointing {
     /// Body operations up to this ticket must end first.
     Waiting { ticket: Ticket, frozen: atoll_state::Frozen, bodies: Vec<Ino> },

@@ -28,7 +28,7 @@ pub(crate) const fn blocks(size: u64) -> u64 {
 }
 
 /// A body operation under way, and what follows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum InBody {
     /// Bytes are read and sent; then the body is free.
     Reading { ino: Ino },
@@ -43,7 +43,7 @@ pub(crate) enum InBody {
 }
 
 /// How a request goes on when its body operation is done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Then {
     /// Checksums are known: decide the write, bytes carried.
     Carry { offset: u64, size: u64 },

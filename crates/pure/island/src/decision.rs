@@ -5,7 +5,7 @@ use atoll_posix::locks::Locks;
 use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Txn, Xattrs};
 
 /// What one record will hold.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Decision {
     pub(crate) record: Record,
 }

@@ -165,11 +165,16 @@ impl Island {
     pub(crate) fn may_seal(&self, ino: Ino) -> Result<(), Stop> {
         let dir = self.owned(ino)?;
         let owned = dir.owned.as_ref().expect("owned");
-        if let Some(txn) = owned.sealed.or(owned.adopted).or_else(|| self.holds.in_dir(ino)) {
+        if let Some(txn) = owned.sealed.or(owned.adopted) {
             return Err(Stop::Txn(txn));
         }
         self.is_whole(ino)?;
-        if owned.entries > 0 { Err(Errno::ENOTEMPTY.into()) } else { Ok(()) }
+        if owned.entries > 0 {
+            // Whatever is held: a name that goes is there until that is decided, which is done here. And it
+            // may be the very rename that asks, whose name is in the directory that it would replace.
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        self.holds.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     // ------------------------------------------------------------------ renames

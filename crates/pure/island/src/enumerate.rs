@@ -33,7 +33,7 @@ const GIVES_WAY_MS: u64 = 3_000;
 const FILES_PER_REQUEST: usize = 4096;
 
 /// A listing that holds this island.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Hold {
     link: LinkId,
     /// How far this island's own journal was when it was quiet for the first time.
@@ -45,7 +45,7 @@ struct Hold {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Enumerating {
     holds: BTreeMap<CutId, Hold>,
     /// When the present holding ends; none if nobody holds.

@@ -39,7 +39,7 @@ pub struct Now {
 }
 
 /// Something that happened.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Event {
     /// A client asks.
     Request {
@@ -112,7 +112,7 @@ pub enum BodyDone {
 pub struct BodyFault(pub Errno);
 
 /// Something to be done by whoever brought the event, in order.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Effect {
     /// Put a record into the log's buffer; its position is this one.
     Append(u64, Record),
@@ -153,7 +153,7 @@ pub enum Effect {
 
 /// Work on a body. `size` is always the file's length by the state before the work; checksums are
 /// as `atoll_core::sum` defines for each kind of work.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum BodyOp {
     /// Read, verify and answer the request with the bytes.
     Read {

@@ -15,7 +15,7 @@ pub(crate) enum Use {
     Exclusive,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Gate<W> {
     readers: u32,
     writer: bool,
@@ -23,7 +23,7 @@ struct Gate<W> {
 }
 
 /// The gates of all bodies in use; a waiter is whatever the machine wants back.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Gates<W> {
     gates: IdMap<Ino, Gate<W>>,
 }

@@ -18,7 +18,7 @@ use crate::moves::arrived;
 use crate::path::dir_attr;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Holds {
     names: IdMap<(Ino, Name), Held>,
     /// Files that are homed here, and what is prepared for them.
@@ -43,6 +43,16 @@ struct Held {
 }
 
 impl Holds {
+    /// Nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+            && self.files.is_empty()
+            && self.dirs.is_empty()
+            && self.tickets.is_empty()
+            && self.happened.is_empty()
+            && self.waiting.is_empty()
+    }
+
     /// Holds names for a transaction that this island coordinates.
     pub(crate) fn hold_names(&mut self, txn: TxnId, names: &[Spot]) {
         for at in names {

@@ -24,7 +24,7 @@ const BEHIND_MAX: usize = 4096;
 const STALLED_MS: u64 = 200;
 
 /// What is known of the others, and who waits for them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     reachable: IdSet<IslandId>,
     /// How far each island has said that it has applied this island's journal.
@@ -46,7 +46,7 @@ pub(crate) struct Journal {
     /// The last stamp that was sent.
     sent: Stamp,
     /// Ancestors of directories, as their owners have told them now, for entries that wait for them.
-    chains: IdMap<Ino, Option<Chain>>,
+    pub(crate) chains: IdMap<Ino, Option<Chain>>,
     /// Coordinators whose next entries wait for something.
     stalled: IdSet<IslandId>,
     stalled_ms: u64,
@@ -76,13 +76,25 @@ pub(crate) enum Sight {
 }
 
 /// A request whose answer waits until all reachable islands have applied its entry.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Waiting {
     stamp: Stamp,
     missing: IdSet<IslandId>,
     seq: u64,
     call: Call,
     outcome: Outcome,
+}
+
+impl Journal {
+    /// Nobody waits for a journal, and nothing of one waits.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.waiting.is_empty()
+            && self.behind.is_empty()
+            && self.to_confirm.is_empty()
+            && self.to_keep.is_empty()
+            && self.gates.is_empty()
+            && self.stalled.is_empty()
+    }
 }
 
 impl Island {
@@ -338,6 +350,12 @@ impl Island {
         let mut decision = Decision::new();
         if let Some(chain) = chain {
             self.lay_chain(&mut decision, chain);
+            for entry in self.own_entries() {
+                let (JournalEntry::Place { ino, .. } | JournalEntry::Fixed { ino, .. }) = &entry;
+                if chain.dirs.iter().any(|dir| dir.ino == *ino) {
+                    self.apply_entry(&mut decision, &entry);
+                }
+            }
         }
         for (stamp, entry) in entries {
             self.apply_entry(&mut decision, entry);
@@ -392,8 +410,9 @@ impl Island {
             None => carried.clone(),
         };
         if let Some(chain) = chain
-            && self.sight(&chain)? != Sight::Older
+            && self.is_new_enough(&chain)?
         {
+            self.need_own_over(&chain)?;
             return Ok(Ready::Yes { chain: Some(chain) });
         }
         if owner == self.config.id || !self.is_reachable(owner) {
@@ -405,35 +424,13 @@ impl Island {
         Ok(Ready::No)
     }
 
-    /// Tells the ancestors of a directory, as they are now.
-    pub(crate) fn on_want_chain(
-        &mut self,
-        message: &PeerMessage,
-        dir: Ino,
-        vector: &[(IslandId, Stamp)],
-    ) -> Result<(), Stop> {
-        if let Sight::Newer { missing } = self.sight_of(vector) {
-            self.fall_behind(&missing, Parked::Peer(message.clone()));
-            return Ok(());
-        }
-        let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
-        let chain = if owned { Some(self.chain_to(dir)?) } else { None };
-        self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
-        Ok(())
-    }
-
-    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
-        self.journal.chains.insert(dir, chain.cloned());
-        self.ask_stalled();
-    }
-
     /// The ancestors of a directory that its owner has told, once.
     pub(crate) fn told_chain(&mut self, dir: Ino) -> Option<Option<Chain>> {
         self.journal.chains.remove(&dir)
     }
 
     /// Asks for journals again whose next entries waited for something.
-    fn ask_stalled(&mut self) {
+    pub(crate) fn ask_stalled(&mut self) {
         for island in std::mem::take(&mut self.journal.stalled) {
             let after = self.state.clocks().get(island);
             self.send(0, island, Peer::Resend { after });

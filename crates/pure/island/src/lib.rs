@@ -9,6 +9,7 @@
 
 mod attrs;
 mod between;
+mod chains;
 mod checkpoint;
 mod data;
 mod decision;
@@ -32,6 +33,8 @@ mod sessions;
 mod shape;
 mod space;
 mod txn;
+mod under_way;
 
 pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};
 pub use machine::{Config, Counters, Island, Phase};
+pub use under_way::UnderWay;

@@ -16,7 +16,7 @@ use crate::journal::Sight;
 use crate::machine::{Island, Parked, Phase, Stop};
 
 /// A record of this island that is gone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Lost {
     /// The commit of a transaction that it coordinated.
     Commit { from: IslandId, txn: TxnId, prepared: Stamp, part: Part },

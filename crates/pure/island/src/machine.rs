@@ -88,7 +88,7 @@ pub struct Counters {
 }
 
 /// A request under way.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
@@ -112,7 +112,7 @@ impl Call {
 }
 
 /// How far a request got.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// It only looked: the answer waits until what it saw is committed.
     Looked(Outcome),
@@ -125,7 +125,7 @@ pub(crate) enum Step {
 }
 
 /// What a request waits for, that goes on from where it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Later {
     /// The outcome of its transaction.
     Txn(TxnId),
@@ -138,7 +138,7 @@ pub(crate) enum Later {
 }
 
 /// Why a request did not get through.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Stop {
     Fail(Errno),
     NeedGroups,
@@ -179,7 +179,7 @@ impl From<Denied> for Stop {
 }
 
 /// Something that waits for rows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Parked {
     /// Something that looks again by itself.
     Nobody,
@@ -196,7 +196,7 @@ pub(crate) enum Parked {
 }
 
 /// An island. See the crate.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Island {
     pub(crate) config: Config,
     pub(crate) h3: H3,

@@ -14,7 +14,7 @@ use crate::machine::{Island, Stop};
 use crate::path::owned_by;
 
 /// A directory that a rename moves.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Moving<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) stub: &'a Stub,
@@ -23,7 +23,7 @@ pub(crate) struct Moving<'a> {
 }
 
 /// What the root's owner is asked for a rename: as in `Work::Ticket`.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Ticket {
     moved: Vec<Ino>,
     above: Vec<Ino>,
@@ -237,18 +237,21 @@ impl Island {
     }
 
     /// The coordinator's part: the empty directory that is replaced goes, if it is owned here; places change, here
-    /// and through the journal, if `gated` when the record is synced. The last stamp of it.
+    /// and through the journal, if `gated` when the record is synced. `early`: the stamps of all of them but the
+    /// last. The last stamp of it.
     pub(crate) fn move_dirs(
         &mut self,
         decision: &mut Decision,
         renaming: &Renaming,
         seen: &Chain,
+        early: &[Stamp],
         gated: bool,
     ) -> Option<Stamp> {
+        let mut early = early.iter().copied();
         let replaced = replaced_dir(renaming).map(|(there, _)| there.ino);
         let mut last = None;
         for moving in moving(renaming) {
-            let stamp = self.stamp();
+            let stamp = early.next().unwrap_or_else(|| self.stamp());
             decision.stamp(stamp);
             let mut entry = arrived(moving.entry, renaming);
             let stub = entry.stub.as_mut().expect("a directory");

@@ -15,7 +15,7 @@ use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
 use crate::sessions::WITNESS;
 
 /// What a starting island waits for.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
@@ -206,7 +206,7 @@ impl Island {
                 self.on_happened(from, *txn);
                 Ok(())
             }
-            Peer::WantChain { dir, vector } => self.on_want_chain(message, *dir, vector),
+            Peer::WantChain { dir, .. } => self.on_want_chain(message, *dir),
             Peer::ChainOf { dir, chain } => {
                 self.on_chain_of(*dir, chain.as_ref());
                 Ok(())

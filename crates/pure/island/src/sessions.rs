@@ -35,7 +35,7 @@ pub(crate) const GONE_MS: u64 = LEASE_MS;
 pub(crate) const WITNESS: SessionId = SessionId(0);
 
 /// What is known of clients, beyond what must survive.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sessions {
     alive: BTreeMap<SessionId, Alive>,
     clocks_version: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Sessions {
     ended_at: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Alive {
     link: Option<LinkId>,
     /// Until then it may use what it kept.

@@ -22,6 +22,7 @@ use crate::decision::Decision;
 use crate::journal::Sight;
 use crate::lost::Lost;
 use crate::machine::{Call, Island, Later, PATIENCE_MS, Parked, Step, Stop};
+use crate::moves::moving;
 use crate::path::ok;
 
 /// Milliseconds until an outcome that was not confirmed is told again.
@@ -30,7 +31,7 @@ const RETELL_MS: u64 = 1_000;
 const TXNS_PER_MESSAGE: usize = 1024;
 
 /// Transactions under way, as far as memory is enough.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Txns {
     /// What this island coordinates and has not decided, by its first transaction.
     begun: BTreeMap<TxnId, Begun>,
@@ -47,7 +48,7 @@ pub(crate) struct Txns {
 }
 
 /// A transaction that this island coordinates and has not decided.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Begun {
     parties: Vec<Party>,
     names: Vec<Spot>,
@@ -57,7 +58,7 @@ struct Begun {
 }
 
 /// A participant of one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Party {
     txn: TxnId,
     island: IslandId,
@@ -66,7 +67,7 @@ struct Party {
 }
 
 /// What the coordinator itself does when all have voted.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Plan {
     /// What the operation and the participant's work say: mkdir, rmdir, rename over a directory.
     Dirs,
@@ -120,6 +121,14 @@ impl Begun {
 }
 
 impl Txns {
+    /// Nothing is undecided, and nobody has to be told of an outcome.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.begun.is_empty()
+            && self.first.is_empty()
+            && self.unconfirmed.is_empty()
+            && self.synced_sends.is_empty()
+    }
+
     /// Whether this island coordinates it and has not decided.
     pub(crate) fn is_begun(&self, txn: TxnId) -> bool {
         self.begun.contains_key(&self.first_of(txn))
@@ -301,6 +310,7 @@ impl Island {
         let call = begun.call.as_ref().expect("kept when it was begun");
         let mut decision = Decision::new();
         let mut told = Vec::new();
+        let early = self.stamps_before_commit(&begun.plan);
         for party in &begun.parties {
             let prepared = party.prepared.expect("all have voted");
             let part = Part { origin: begun.origin, work: party.work.clone() };
@@ -310,7 +320,7 @@ impl Island {
         self.state.look_away();
         let done = match &begun.plan {
             Plan::Dirs => self.commit_work(call, decision, &begun.parties[0].work),
-            plan => self.commit_between(call, decision, plan),
+            plan => self.commit_between(call, decision, plan, &early),
         };
         match done {
             Ok(step) => {
@@ -349,6 +359,13 @@ impl Island {
                 }
             }
         }
+    }
+
+    /// Stamps of all places that a rename posts but the last. They come before the commit's own: so whoever has
+    /// seen more of this island's journal than a commit has applied the whole of it, also of an exchange.
+    pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
+        let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
+        (1..moving(renaming).len()).map(|_| self.stamp()).collect()
     }
 
     /// The coordinator's row of what is committed now.
@@ -405,7 +422,8 @@ impl Island {
                 None => {
                     // A pause that differs from call to call, so that two do not meet for ever.
                     call.attempts += 1;
-                    let spread = txn.stamp.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
+                    let of = txn.stamp.0 ^ u64::from(txn.coordinator.0) << 48;
+                    let spread = of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
                     let pause = 1 + (spread % u64::from(2 + call.attempts.min(20)));
                     self.retry_at.push((self.now.ms + pause, call));
                 }

@@ -25,7 +25,7 @@ enum Age {
 }
 
 /// A row in memory; `None` says that it does not exist.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Slot<V> {
     value: Option<V>,
     /// Log position of its last change: who shows it waits until that is committed.
@@ -73,7 +73,7 @@ impl<V> Slot<V> {
 }
 
 /// Rows of one kind by key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cached<K, V> {
     rows: IdMap<K, Slot<V>>,
     dirty: Vec<K>,
@@ -214,7 +214,7 @@ impl Ord for dyn Position + '_ {
 }
 
 /// Names of one directory in the order of their cookies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Names {
     rows: BTreeMap<(u64, Name), Slot<Entry>>,
     dirty: Vec<(u64, Name)>,

@@ -53,7 +53,7 @@ pub struct NamesAt {
 }
 
 /// What has changed since one cut.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Cut {
     inodes: IdMap<Ino, Was<Inode>>,
     dirs: IdMap<Ino, Was<Dir>>,
@@ -62,7 +62,7 @@ struct Cut {
 }
 
 /// All cuts of an island.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Cuts {
     /// None if more has changed since than may be kept.
     cuts: BTreeMap<CutId, Option<Cut>>,

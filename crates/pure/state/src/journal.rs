@@ -7,7 +7,7 @@ use atoll_core::Stamp;
 use atoll_proto::JournalEntry;
 
 /// Entries come at the end, and go from the beginning.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     entries: VecDeque<(Stamp, JournalEntry)>,
     /// The snapshot has, or is about to have, what is here up to this.

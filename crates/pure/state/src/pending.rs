@@ -80,7 +80,7 @@ impl Item {
 }
 
 /// How many items are in each stage.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Counts([usize; 3]);
 
 impl Counts {
@@ -94,7 +94,7 @@ impl Counts {
 }
 
 /// How far the rows of the snapshot have been read, while items wait there only.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Pass {
     /// Rows of later checkpoints may have come behind the place that was read.
     upto: u64,
@@ -110,7 +110,7 @@ impl Pass {
 }
 
 /// What the view has yet to lay out. See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Pending {
     inos: IdMap<Ino, Item>,
     names: BTreeMap<(Ino, Name), Item>,
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     /// The pending with a snapshot of its rows, as the engine and the view's thread use them.
-    #[derive(Default)]
+    #[derive(Clone, Default)]
     struct World {
         pending: Pending,
         snapshot: BTreeMap<Vec<u8>, u64>,

@@ -77,7 +77,7 @@ wire_struct! {
 }
 
 /// A checkpoint's rows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Frozen {
     /// Log position that they stand for.
     pub seq: u64,
@@ -86,7 +86,7 @@ pub struct Frozen {
 }
 
 /// An island's state. See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct State {
     seed: u64,
     seq: u64,

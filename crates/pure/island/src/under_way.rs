@@ -1,0 +1,56 @@
+//! What an island has under way, for those who watch it from outside: a simulator that compares states, and
+//! whoever wants to know whether all is at rest. Changes nothing.
+
+use std::fmt;
+
+use crate::holds::Holds;
+use crate::journal::Journal;
+use crate::machine::{Call, Island};
+use crate::txn::Txns;
+
+/// What an island has begun, holds and waits for, beside its rows. To be shown.
+pub struct UnderWay<'a>(&'a Island);
+
+impl fmt::Debug for UnderWay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Island { phase, txns, holds, journal, retry_at, txn_waiting, loading, .. } = self.0;
+        f.debug_struct("UnderWay")
+            .field("phase", phase)
+            .field("unsynced", &(self.0.synced < self.0.state.seq()))
+            .field("txns", txns as &Txns)
+            .field("holds", holds as &Holds)
+            .field("journal", journal as &Journal)
+            .field("paused", retry_at as &Vec<(u64, Call)>)
+            .field("waiting", txn_waiting)
+            .field("loading", loading)
+            .finish()
+    }
+}
+
+impl Island {
+    /// What it has begun, holds and waits for, beside its rows.
+    pub const fn under_way(&self) -> UnderWay<'_> {
+        UnderWay(self)
+    }
+
+    /// When the next request begins again that was put off because of others, in milliseconds.
+    pub fn next_retry_ms(&self) -> Option<u64> {
+        self.retry_at.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Nothing is begun, held, promised or waited for, no other island has to be told anything, and all of
+    /// it survives a power cut.
+    pub fn is_at_rest(&self) -> bool {
+        self.is_idle()
+            && self.synced == self.state.seq()
+            && self.state.txn_ids().next().is_none()
+            && self.others().all(|i| self.state.inbox(i).next().is_none())
+            && self.state.first_posted().is_none()
+            && self.txns.is_at_rest()
+            && self.holds.is_empty()
+            && self.journal.is_at_rest()
+            && self.retry_at.is_empty()
+            && self.txn_waiting.is_empty()
+            && self.loading.is_empty()
+    }
+}
