@@ -177,7 +177,7 @@ fn explain(
             // Its home tells the attributes, a moment after the name's owner has told which file it is.
             return told(&expected) == told(&got);
         }
-        if disturbed && changes(&p.step.op) && told(&expected).is_some() {
+        if disturbed && p.step.op.changes() && told(&expected).is_some() {
             // A repeated request is answered with the attributes at its repetition.
             return told(&expected) == told(&got);
         }
@@ -199,7 +199,7 @@ fn explain(
             found.push(copy);
         }
     });
-    if found.len() > 1 && played.iter().filter(|p| changes(&p.step.op)).count() < 2 {
+    if found.len() > 1 && played.iter().filter(|p| p.step.op.changes()).count() < 2 {
         found.truncate(1);
     }
     let mut found: Vec<(Judge, Dump)> = found
@@ -300,24 +300,6 @@ fn told(done: &Done) -> Option<(Ino, Kind)> {
         Ok((Answer::Attr { attr }, _)) => Some((attr.ino, attr.kind)),
         _ => None,
     }
-}
-
-/// Whether an operation may change the tree.
-const fn changes(op: &Op) -> bool {
-    !matches!(
-        op,
-        Op::Lookup { .. }
-            | Op::GetAttr { .. }
-            | Op::Readlink { .. }
-            | Op::Read { .. }
-            | Op::Seek { .. }
-            | Op::Fsync { .. }
-            | Op::FsyncDir { .. }
-            | Op::ReadDir { .. }
-            | Op::GetXattr { .. }
-            | Op::ListXattr { .. }
-            | Op::GetLock { .. }
-    )
 }
 
 /// What ended before another began comes before it.

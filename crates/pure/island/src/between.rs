@@ -175,7 +175,8 @@ impl Island {
         self.begin_txn(call, None, vec![from], plan, vec![(owner, work)])
     }
 
-    /// A rename of a file whose two names are owned here, while the homes may be others.
+    /// A rename whose two names are owned here, while the homes of files and the owners of directories may be
+    /// others.
     pub(crate) fn rename_here(
         &mut self,
         call: &Call,
@@ -184,6 +185,8 @@ impl Island {
     ) -> Result<Step, Stop> {
         self.check_dirs(call.caller(), &renaming, &Chain::default())?;
         let mut others = self.works_elsewhere(&renaming, there_by, None)?;
+        // What only takes the place of an empty directory beside it needs no room.
+        let needs_room = !others.is_empty() || renaming.from.dir != renaming.to.dir;
         others.extend(self.dir_works(call.caller(), &renaming, &Chain::default())?);
         let plan = Plan::Rename { renaming: Box::new(renaming), lent: Some(Chain::default()) };
         if others.is_empty() {
@@ -191,7 +194,9 @@ impl Island {
             return self.commit_between(call, Decision::new(), &plan, &early);
         }
         let Plan::Rename { renaming, .. } = &plan else { unreachable!("just made") };
-        self.space(0)?;
+        if needs_room {
+            self.space(0)?;
+        }
         let names = vec![renaming.from.clone(), renaming.to.clone()];
         let renaming = renaming.clone();
         let step = self.begin_txn(call, None, names, plan, others)?;
@@ -272,7 +277,6 @@ impl Island {
             unreachable!("called for Work::Lend")
         };
         let refused = |errno| Ok(Err(Vote::No { errno }));
-        let me = self.config.id;
         let (to, mode) = (renaming.to.clone(), renaming.mode);
         let parent = self.open_for_names(to.dir)?.clone();
         self.name_is_free(to.dir, &to.name)?;
@@ -303,24 +307,17 @@ impl Island {
         self.space(0)?;
         let told = if *wants_chain { Some(self.chain_to(to.dir)?) } else { None };
         renaming.there.clone_from(&there);
-        let homed = |entry: &&Entry| entry.stub.is_none() && entry.home == me;
-        if homed(&&renaming.file) {
-            let row = self.file(renaming.file.ino)?;
+        if let Some(file) = self.homed_here(Some(&renaming.file)) {
+            let row = self.file(file.ino)?;
             if renaming.by.is_some_and(|by| row.attr.uid != by) {
                 return refused(Errno::EPERM);
             }
         }
         // The file that goes the other way is homed here, and its new name will be elsewhere.
         let from = renaming.from.clone();
-        let comes = there.as_ref().filter(homed).filter(|_| mode == RenameMode::Exchange).map(|e| e.ino);
-        let files: Vec<Ino> = [Some(&renaming.file), there.as_ref()]
-            .into_iter()
-            .flatten()
-            .filter(|e| e.home == me)
-            .map(|e| e.ino)
-            .collect();
+        let comes = mode == RenameMode::Exchange && self.homed_here(there.as_ref()).is_some();
         let chain = chain.clone().unwrap_or_default();
-        if files.into_iter().any(|ino| self.is_claimed(ino, work)) {
+        if self.claims(work).into_iter().any(|(ino, _)| self.is_claimed(ino, work)) {
             return Ok(Err(Vote::Busy));
         }
         let mut row = parent;
@@ -329,7 +326,7 @@ impl Island {
             owned.lent = true;
             decision.dir(to.dir, row);
         }
-        if comes.is_some() && !self.pin(decision, message, &from, &chain)? {
+        if comes && !self.pin(decision, message, &from, &chain)? {
             return Ok(Err(Vote::Behind));
         }
         Ok(Ok(Seen::Name { there, by, chain: told }))

@@ -1,17 +1,17 @@
-//! Directories as names: mkdir, rmdir, renames of directories within one directory. The parent
-//! owner judges the name; where the directory's own owner is another island, a transaction.
+//! Directories as names: mkdir and rmdir. The parent's owner judges the name; where the directory's own owner
+//! is another island, a transaction.
 
 use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
 use atoll_proto::{
-    Ancestor, Change, ClientOp, Dir, Entry, JournalEntry, Owned, Place, PlaceVersion, Remembered, Seen, Spot,
-    Static, Stub, Vote, Work, Xattrs,
+    Ancestor, Change, ClientOp, Dir, Entry, Owned, Place, PlaceVersion, Remembered, Seen, Spot, Static, Stub,
+    Vote, Work, Xattrs,
 };
 use bytes::Bytes;
 
 use crate::decision::Decision;
-use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::machine::{Call, Island, Step, Stop};
 use crate::path::{done, ok, owned_by};
 use crate::txn::Plan;
 
@@ -177,112 +177,10 @@ impl Island {
         self.holds.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
-    // ------------------------------------------------------------------ renames
-
-    /// A directory gets another name in the same directory.
-    pub(crate) fn move_dir(
-        &mut self,
-        call: &Call,
-        mut decision: Decision,
-        dir: Ino,
-        parent: &Dir,
-        (name, old): (&Name, Entry),
-        (new_name, replaced): (&Name, Option<Ino>),
-    ) -> Result<Step, Stop> {
-        self.need_places(dir, &[old.ino])?;
-        let now = self.time();
-        decision.entry(dir, name, None);
-        let parent = staged_dir(&decision, dir).unwrap_or_else(|| parent.clone());
-        decision.names_changed(dir, &parent, 0, 0, now);
-        let moved = Moved { dir, from: name, to: new_name, replaced };
-        let stamp = self.place(&mut decision, &old, moved, now);
-        self.remember(&mut decision, call, Remembered::Removed { orphan: None });
-        self.decide(decision);
-        let outcome = ok(Answer::Removed { orphan: None }, None);
-        Ok(Step::Later(Later::Applied(stamp, outcome)))
-    }
-
-    /// A directory takes the name of an empty one.
-    pub(crate) fn replace_dir(
-        &mut self,
-        call: &Call,
-        dir: Ino,
-        parent: &Dir,
-        (name, old): (&Name, Entry),
-        (new_name, new): (&Name, Entry),
-    ) -> Result<Step, Stop> {
-        let stub = new.stub.as_ref().expect("a directory has a stub");
-        let owner = self.config.table.owner(stub.key);
-        if owner == self.config.id {
-            self.may_seal(new.ino)?;
-            self.need_places(dir, &[old.ino])?;
-            let mut decision = Decision::new();
-            self.remove_dir(&mut decision, new.ino);
-            let parent = staged_dir(&decision, dir).unwrap_or_else(|| parent.clone());
-            let now = self.time();
-            decision.names_changed(dir, &parent, -1, -1, now);
-            let parent = staged_dir(&decision, dir).expect("just staged");
-            let replaced = Some(new.ino);
-            return self.move_dir(call, decision, dir, &parent, (name, old), (new_name, replaced));
-        }
-        let names = [name, new_name].map(|name| Spot { dir, name: name.clone() }).to_vec();
-        let work = Work::Seal { ino: new.ino, parent: dir, name: new_name.clone() };
-        self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
-    }
-
-    /// What [`Island::place`] reads must be in memory before anything is decided.
-    fn need_places(&self, _dir: Ino, moved: &[Ino]) -> Result<(), Stop> {
-        for ino in moved {
-            self.state.dir(*ino)?;
-        }
-        Ok(())
-    }
-
-    /// Puts a directory under a new name, here and through the journal.
-    fn place(&mut self, decision: &mut Decision, entry: &Entry, moved: Moved<'_>, now: Time) -> Stamp {
-        let stamp = self.stamp();
-        decision.stamp(stamp);
-        let moves = entry.stub.as_ref().expect("a directory has a stub").place.moves;
-        let version = PlaceVersion { moves, stamp };
-        let place = Place { version, parent: moved.dir, name: Some(moved.to.clone()) };
-        self.take_place(decision, entry, &place, now);
-        let from = Spot { dir: moved.dir, name: moved.from.clone() };
-        let (replaced, chain) = (moved.replaced, self.chain_seen());
-        let entry = JournalEntry::Place { ino: entry.ino, place, from, replaced, chain, time: now };
-        // Where another island takes away what was replaced, nobody may know the half of it.
-        let here = |ino| self.in_memory(ino).is_some_and(|dir| dir.owned.is_some());
-        let elsewhere = replaced.is_some_and(|ino| !here(ino));
-        self.post(decision, stamp, &entry, elsewhere);
-        stamp
-    }
-
-    /// The rows of a directory that is at `place` now, at the owner of the one above.
-    pub(crate) fn take_place(&mut self, decision: &mut Decision, entry: &Entry, place: &Place, now: Time) {
-        let mut entry = entry.clone();
-        let stub = entry.stub.as_mut().expect("a directory has a stub");
-        stub.place = place.version;
-        stub.time = now;
-        let ino = entry.ino;
-        let name = place.name.as_ref().expect("the root has no other place");
-        decision.entry(place.parent, name, Some(entry));
-        if let Some(mut row) = self.dir_now(decision, ino) {
-            row.place = place.clone();
-            if let Some(owned) = &mut row.owned {
-                owned.ctime = now;
-            }
-            decision.dir(ino, row);
-        }
-    }
-
     // ------------------------------------------- the coordinator's commit record
 
     /// All participants said yes: decides the record that makes it happen.
-    pub(crate) fn commit_work(
-        &mut self,
-        call: &Call,
-        mut decision: Decision,
-        work: &Work,
-    ) -> Result<Step, Stop> {
+    pub(crate) fn commit_work(&mut self, call: &Call, decision: Decision, work: &Work) -> Result<Step, Stop> {
         let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
         match (op, work) {
             (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
@@ -292,15 +190,6 @@ impl Island {
             (Op::Rmdir { dir, name }, Work::Seal { .. }) => {
                 let parent = self.owned(*dir)?.clone();
                 Ok(self.unname_dir(call, decision, *dir, &parent, name))
-            }
-            (Op::Rename { dir, name, new_name, .. }, Work::Seal { ino, .. }) => {
-                let parent = self.owned(*dir)?.clone();
-                let old = self.state.entry(*dir, name)?.expect("locked by the transaction").clone();
-                self.need_places(*dir, &[old.ino])?;
-                let now = self.time();
-                decision.names_changed(*dir, &parent, -1, -1, now);
-                let parent = staged_dir(&decision, *dir).expect("just staged");
-                self.move_dir(call, decision, *dir, &parent, (name, old), (new_name, Some(*ino)))
             }
             _ => unreachable!("{op:?} has no such transaction"),
         }
@@ -360,14 +249,6 @@ impl Island {
         }
         Ok(())
     }
-}
-
-/// A directory gets another name.
-struct Moved<'a> {
-    dir: Ino,
-    from: &'a Name,
-    to: &'a Name,
-    replaced: Option<Ino>,
 }
 
 pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {

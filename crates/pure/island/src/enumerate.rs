@@ -387,21 +387,8 @@ impl Island {
 const fn changes_listing(op: &ClientOp) -> bool {
     match op {
         ClientOp::Rename { .. } => true,
-        ClientOp::Fs { op } => matches!(
-            op,
-            Op::SetAttr { .. }
-                | Op::Create { .. }
-                | Op::Mkdir { .. }
-                | Op::Unlink { .. }
-                | Op::Rmdir { .. }
-                | Op::Rename { .. }
-                | Op::Link { .. }
-                | Op::Write { .. }
-                | Op::Fallocate { .. }
-                | Op::CopyRange { .. }
-                | Op::SetXattr { .. }
-                | Op::RemoveXattr { .. }
-        ),
+        // A lock is not in it.
+        ClientOp::Fs { op } => op.changes() && !matches!(op, Op::SetLock { .. }),
         _ => false,
     }
 }

@@ -87,9 +87,7 @@ impl Holds {
         if self.names.is_empty() {
             return None;
         }
-        let before = |held: &&Held| {
-            held.prepared.is_some_and(|seq| seq <= upto) && (safe || !self.happened.contains(&held.txn))
-        };
+        let before = |held: &&Held| self.stops(held, upto, safe);
         match name {
             Some(name) => self.names.get(&(dir, name.clone())).filter(before).map(|held| held.txn),
             None => {
@@ -108,17 +106,15 @@ impl Holds {
         self.files.get(&ino).into_iter().flatten().map(|held| held.txn)
     }
 
-    /// The first that was prepared for a file up to the record `upto`.
-    pub(crate) fn on_file_before(&self, ino: Ino, upto: u64) -> Option<TxnId> {
-        let waits =
-            |held: &&Held| held.prepared.is_some_and(|seq| seq <= upto) && !self.happened.contains(&held.txn);
-        Some(self.files.get(&ino)?.iter().find(waits)?.txn)
+    /// As [`Holds::prepared`], for a file.
+    fn prepared_on_file(&self, ino: Ino, upto: u64, safe: bool) -> Option<TxnId> {
+        let held = self.files.get(&ino)?.iter().find(|held| self.stops(held, upto, safe))?;
+        Some(held.txn)
     }
 
-    /// The same, with what has happened and is not safe.
-    fn on_file_upto(&self, ino: Ino, upto: u64) -> Option<TxnId> {
-        let before = |held: &&Held| held.prepared.is_some_and(|seq| seq <= upto);
-        Some(self.files.get(&ino)?.iter().find(before)?.txn)
+    /// See [`Holds::prepared`].
+    fn stops(&self, held: &Held, upto: u64, safe: bool) -> bool {
+        held.prepared.is_some_and(|seq| seq <= upto) && (safe || !self.happened.contains(&held.txn))
     }
 
     /// What has happened to a name, and is not safe.
@@ -323,12 +319,12 @@ impl Island {
 
     /// As [`Island::file_is_free`], for who only looks: what was prepared since it came may happen after.
     pub(crate) fn file_is_settled(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.on_file_before(ino, self.upto).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared_on_file(ino, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::file_is_settled`], and nothing of it can be lost.
     pub(crate) fn file_is_safe(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.on_file_upto(ino, self.upto).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared_on_file(ino, self.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.

@@ -53,11 +53,11 @@ impl Island {
             return Ok(Err(Vote::Busy));
         }
         let row = self.state.inode(ino)?.cloned();
-        if !self.knows(work)? && self.may_miss_something() {
+        let knows = self.knows(work)?;
+        if !knows && self.may_miss_something() {
             // Somebody who is away may know how it came by that name.
             return Ok(Err(Vote::Busy));
         }
-        let knows = self.knows(work)?;
         if let Work::Drop { had, .. } | Work::Renamed { had, .. } = work {
             *had = knows;
         }
@@ -377,7 +377,8 @@ impl Island {
         self.born.binary_search_by_key(&ino, |(_, born)| *born).is_ok()
     }
 
-    /// Tells that a work is prepared; `marks`: a mark was set that must survive what it is for. Of a file that may be gone after a power cut only when that is over.
+    /// Tells that a work is prepared: at once, unless what it builds on could be gone after a power cut. `marks`:
+    /// a mark was set that must survive what it is for.
     pub(crate) fn vote_yes(
         &mut self,
         to: IslandId,
@@ -388,14 +389,16 @@ impl Island {
         marks: bool,
     ) {
         let peer = Peer::Voted { txn, vote: Vote::Yes { prepared, seen } };
-        match work {
-            _ if marks => self.send_synced(self.state.seq(), to, peer),
+        let needs_sync = match work {
             // What was let through must be known to whoever asks next, and that may be after a power cut.
-            Work::Ticket { .. } => self.send_synced(self.state.seq(), to, peer),
-            Work::Count { ino, .. } if self.is_born_unsynced(*ino) => {
-                self.send_synced(self.state.seq(), to, peer);
-            }
-            _ => self.send(0, to, peer),
+            Work::Ticket { .. } => true,
+            Work::Count { ino, .. } => self.is_born_unsynced(*ino),
+            _ => false,
+        };
+        if marks || needs_sync {
+            self.send_synced(self.state.seq(), to, peer);
+        } else {
+            self.send(0, to, peer);
         }
     }
 }

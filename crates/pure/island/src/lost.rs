@@ -112,7 +112,6 @@ impl Island {
                     decision.entry(*parent, name, None);
                     decision.names_changed(*parent, &row, -1, -1, now);
                 }
-                // A rename over a directory seals too: it is synced before anybody is told.
                 self.remember_lost(&mut decision, part.origin, Remembered::Done);
             }
             // Nobody is told of others before they are synced: they cannot be lost.
@@ -378,6 +377,24 @@ impl Island {
         let (ino, chain) = (entry.ino, self.chain_seen());
         let moved = JournalEntry::Place { ino, place, from, replaced: None, chain, time };
         self.post(decision, stamp, &moved, false);
+    }
+
+    /// The rows of a directory that is at `place` now, at the owner of the one above.
+    fn take_place(&mut self, decision: &mut Decision, entry: &Entry, place: &Place, now: Time) {
+        let mut entry = entry.clone();
+        let stub = entry.stub.as_mut().expect("a directory has a stub");
+        stub.place = place.version;
+        stub.time = now;
+        let ino = entry.ino;
+        let name = place.name.as_ref().expect("the root has no other place");
+        decision.entry(place.parent, name, Some(entry));
+        if let Some(mut row) = self.dir_now(decision, ino) {
+            row.place = place.clone();
+            if let Some(owned) = &mut row.owned {
+                owned.ctime = now;
+            }
+            decision.dir(ino, row);
+        }
     }
 
     /// A name as a decision under construction leaves it.

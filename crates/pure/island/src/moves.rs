@@ -162,9 +162,7 @@ impl Island {
         if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
             return Err(Stop::Txn(txn));
         }
-        if let Some(txn) = self.holds.holds_dir(ino) {
-            return Err(Stop::Txn(txn));
-        }
+        self.stays(ino)?;
         let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
     }

@@ -150,21 +150,13 @@ impl Island {
             }
         };
         let is_dir = |entry: &Entry| entry.stub.is_some();
-        let (parent, file, there) = (parent.clone(), old.clone(), new.cloned());
+        let (file, there) = (old.clone(), new.cloned());
         if let Some(new) = there.as_ref().filter(|_| mode != RenameMode::Exchange) {
             match (is_dir(&file), is_dir(new)) {
                 (true, false) => return Err(Errno::ENOTDIR.into()),
                 (false, true) => return Err(Errno::EISDIR.into()),
                 _ => {}
             }
-        }
-        // Directories that keep their parent go by the journal alone.
-        if from.dir == to.dir && is_dir(&file) && mode != RenameMode::Exchange {
-            let old = (&from.name, file);
-            return match there {
-                Some(new) => self.replace_dir(call, from.dir, &parent, old, (&to.name, new)),
-                None => self.move_dir(call, Decision::new(), from.dir, &parent, old, (&to.name, None)),
-            };
         }
         let time = self.time();
         self.rename_here(call, Renaming { from, to, file, there, mode, by, time }, there_by)

@@ -12,10 +12,9 @@ use atoll_core::map::IdMap;
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{Ino, IslandId, Stamp, Time, TxnId};
-use atoll_posix::{Answer, Attr, Errno, Op};
+use atoll_posix::{Answer, Attr, Errno};
 use atoll_proto::{
-    Chain, ClientOp, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState,
-    Vote, Work,
+    Chain, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState, Vote, Work,
 };
 
 use crate::decision::Decision;
@@ -69,13 +68,13 @@ struct Party {
 /// What the coordinator itself does when all have voted.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
-    /// What the operation and the participant's work say: mkdir, rmdir, rename over a directory.
+    /// What the operation and the participant's work say: mkdir, rmdir.
     Dirs,
     /// A name of a file that is homed elsewhere, whose attributes the vote tells.
     Link { at: Spot, home: IslandId, time: Time, attr: Option<Attr> },
     /// A name of a file that is homed elsewhere goes.
     Unlink { at: Spot, time: Time },
-    /// A file changes its directory. `lent`: what the new name was is known, and where it is, if asked.
+    /// A file or directory gets another name. `lent`: what the new name was is known, and where it is, if asked.
     Rename { renaming: Box<Renaming>, lent: Option<Chain> },
 }
 
@@ -93,12 +92,6 @@ fn ended_by(stop: &Stop) -> Option<Outcome> {
 /// mkdir and rmdir: each side brings back what the other has lost.
 const fn is_of_dirs(work: &Work) -> bool {
     matches!(work, Work::Adopt { .. } | Work::Seal { .. })
-}
-
-/// The outcome of an rmdir may be known before it is safe; that of a rename may not.
-fn is_rename(begun: &Begun) -> bool {
-    let op = begun.call.as_ref().map(|call| &call.request.op);
-    matches!(op, Some(ClientOp::Fs { op: Op::Rename { .. } } | ClientOp::Rename { .. }))
 }
 
 impl Plan {
@@ -325,7 +318,7 @@ impl Island {
         match done {
             Ok(step) => {
                 let seq = self.state.seq();
-                let at_once = matches!(begun.plan, Plan::Dirs) && !is_rename(&begun);
+                let at_once = matches!(begun.plan, Plan::Dirs);
                 if at_once {
                     for (txn, island, moments) in &told {
                         self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));

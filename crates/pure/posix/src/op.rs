@@ -222,6 +222,29 @@ wire_enum! {
     }
 }
 
+impl Op {
+    /// Whether it can change something: a name, attributes, a body or a lock.
+    #[must_use]
+    pub const fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::SetAttr { .. }
+                | Self::Create { .. }
+                | Self::Mkdir { .. }
+                | Self::Unlink { .. }
+                | Self::Rmdir { .. }
+                | Self::Rename { .. }
+                | Self::Link { .. }
+                | Self::Write { .. }
+                | Self::Fallocate { .. }
+                | Self::CopyRange { .. }
+                | Self::SetXattr { .. }
+                | Self::RemoveXattr { .. }
+                | Self::SetLock { .. }
+        )
+    }
+}
+
 wire_struct! {
     /// A file or directory that was found or made under a name.
     #[derive(Debug, Clone, PartialEq, Eq)]

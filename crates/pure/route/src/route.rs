@@ -750,22 +750,7 @@ fn leads_elsewhere(found: &Found) -> bool {
 /// Whether a call changes something, so that its result must be remembered.
 pub(crate) const fn changes(what: &What) -> bool {
     match what {
-        What::Op(op) => matches!(
-            op,
-            Op::SetAttr { .. }
-                | Op::Create { .. }
-                | Op::Mkdir { .. }
-                | Op::Unlink { .. }
-                | Op::Rmdir { .. }
-                | Op::Rename { .. }
-                | Op::Link { .. }
-                | Op::Write { .. }
-                | Op::Fallocate { .. }
-                | Op::CopyRange { .. }
-                | Op::SetXattr { .. }
-                | Op::RemoveXattr { .. }
-                | Op::SetLock { .. }
-        ),
+        What::Op(op) => op.changes(),
         What::Walk(_) => false,
         // Releasing twice does no harm.
         What::Own(_) => false,
