@@ -211,10 +211,13 @@ impl Client {
                 wire.send(sent.island, sent.id, sent.request, sent.data);
             }
         }
-        if !out.orphans.is_empty() {
-            // An orphan that nobody has open can go at once.
-            let known = |ino: &Ino| self.watcher.get().is_some_and(|w| w.knows(*ino));
-            let gone: Vec<Ino> = out.orphans.into_iter().filter(|ino| !known(ino)).collect();
+        if !out.orphans.is_empty() || !out.moved.is_empty() {
+            // An orphan that nobody has open can go at once; so can what is known of a file that nobody knows.
+            let watcher = self.watcher.get();
+            let open = |ino: &Ino| watcher.is_some_and(|w| w.knows(*ino));
+            let of_nobody = |ino: &Ino| watcher.is_some_and(|w| !w.knows(*ino));
+            let moved = out.moved.into_iter().filter(of_nobody);
+            let gone: Vec<Ino> = out.orphans.into_iter().filter(|ino| !open(ino)).chain(moved).collect();
             if !gone.is_empty() {
                 self.forget(&gone);
             }

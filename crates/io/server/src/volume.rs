@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_core::{IslandId, NodeId, Time};
 use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Report, Setup};
-use atoll_island::{Config, Event, LinkId, Now};
+use atoll_island::{Config, Event, LinkId, Moving, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Role};
@@ -32,6 +32,8 @@ const CROWDED_WAIT: Duration = Duration::from_millis(100);
 /// How often it looks.
 const CROWDED_LOOK: Duration = Duration::from_millis(1);
 
+/// Files whose names have gone to another island follow when they rest, and do not take the links for themselves.
+const MOVING: Moving = Moving { rests_ms: 5_000, bytes_per_s: 64 << 20 };
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
 
@@ -470,6 +472,7 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
             root_gid: options.owner.1,
             rows_max: (options.rows_max / here).max(ROWS_MIN),
             reserve_bytes: atoll_proto::reserve_bytes(space),
+            moving: Some(MOVING),
         },
         log: options.log,
         snapshot_cache_bytes: options.snapshot_cache_bytes,

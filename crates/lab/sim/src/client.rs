@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) orphans: Vec<Ino>,
     /// What it has closed, so that it knows an orphan no more of which it is told late.
     pub(crate) closed: BTreeSet<Ino>,
+    /// Files that it has looked up.
+    pub(crate) looked_up: BTreeSet<Ino>,
     /// Until then an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
 }
@@ -36,6 +38,7 @@ impl Client {
             told: Vec::new(),
             orphans: Vec::new(),
             closed: BTreeSet::new(),
+            looked_up: BTreeSet::new(),
             kept_until_ms: 0,
         }
     }

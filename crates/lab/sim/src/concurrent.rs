@@ -99,7 +99,8 @@ pub(crate) fn round(
         let mut step = workload.next(&judge.model);
         step.session = SessionId(client as u64 + 1);
         // One client at a time does what is about locks: they are told apart by sessions.
-        if sensible(&judge.model, &step.caller, &step.op) {
+        let known = world.knows_files(client, &judge.model, &step.op);
+        if known && sensible(&judge.model, &step.caller, &step.op) {
             world.walk_to(client, &judge.model, &step.op)?;
             let (token, began_us, done) = (0, 0, None);
             played.push(Played { client, step, token, began_us, done });
@@ -290,7 +291,7 @@ fn walked_into_nothing(judge: &Judge, op: &Op) -> bool {
 fn elsewhere(world: &World, p: &Played, ino: Ino) -> bool {
     let (Op::Lookup { dir, .. } | Op::Create { dir, .. }) = &p.step.op else { return false };
     let known = world.clients[p.client].route.dirs().get(*dir);
-    known.is_some_and(|known| world.table.owner(known.key) != ino.minted_by())
+    known.is_some_and(|known| world.may_be_pointer(ino, world.table.owner(known.key)))
 }
 
 /// What an answer with attributes tells of.

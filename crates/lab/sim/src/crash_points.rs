@@ -41,6 +41,8 @@ pub enum Script {
     Write,
     /// What spans directories of several islands, and homes at others.
     Between(Between),
+    /// Rename of a file to another island, to which it follows: several pieces, a hole, an attribute.
+    Follow,
 }
 
 /// Where a file is homed: with the directory that the operation is about (of the old name, or the only one),
@@ -135,6 +137,7 @@ pub fn scripts() -> Vec<Script> {
         Script::RenameOver,
         Script::Exchange,
         Script::Write,
+        Script::Follow,
     ];
     all.extend(all_between());
     all
@@ -172,7 +175,7 @@ pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure
         }
         let fault = if power { Fault::PowerCut { seed: rng.bits() } } else { Fault::ProcessDeath };
         let point = Point { island, effect: 1 + rng.below(counts[island]), fault };
-        let world = run.next_world(world_of(islands, run.seed, 1 + usize::from(lists))?);
+        let world = run.next_world(world_of(script, islands, run.seed, 1 + usize::from(lists))?);
         one(world, script, Some(point))
             .map_err(|why| Failure::new(format!("{script:?} with {islands} islands, {point:?}: {why}")))?;
     }
@@ -180,21 +183,22 @@ pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure
 }
 
 /// A world for one script.
-pub fn world(islands: u16, seed: u64) -> Result<World, Failure> {
-    world_of(islands, seed, 1)
+pub fn world(script: Script, islands: u16, seed: u64) -> Result<World, Failure> {
+    world_of(script, islands, seed, 1)
 }
 
 /// The second client, if there is one, lists the tree during the script.
-fn world_of(islands: u16, seed: u64, clients: usize) -> Result<World, Failure> {
+fn world_of(script: Script, islands: u16, seed: u64, clients: usize) -> Result<World, Failure> {
     let mut config = Config::new(seed, islands);
     config.clients = clients;
     config.delay_us_max = 500;
+    config.moves = script == Script::Follow;
     World::new(config)
 }
 
 /// How many effects each island has during a script that nothing disturbs.
 pub fn count(script: Script, islands: u16, seed: u64) -> Result<Vec<u64>, Failure> {
-    let mut world = world(islands, seed)?;
+    let mut world = world(script, islands, seed)?;
     one(&mut world, script, None)
 }
 
@@ -219,6 +223,12 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
     let mut judge = Judge::new(world)?;
     if let Script::Between(what) = script {
         let op = prepare(world, &mut judge, what)?;
+        return strike(world, judge, op, Bytes::new(), point);
+    }
+    if script == Script::Follow {
+        let plain = Between::Rename { home: Home::From, there: None, swaps: false, here: false };
+        let op = prepare(world, &mut judge, plain)?;
+        enlarge(world, &mut judge, &op)?;
         return strike(world, judge, op, Bytes::new(), point);
     }
     let root_owner = usize::from(world.table.owner(atoll_core::Key(0)).0);
@@ -290,7 +300,7 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
         Script::Write => {
             Op::Write { ino: file.expect("made"), offset: 5000, append: false, kill_set_id: false }
         }
-        Script::Between(_) => unreachable!("returned above"),
+        Script::Between(_) | Script::Follow => unreachable!("returned above"),
     };
     let data = if script == Script::Write { Bytes::from(vec![9; 40_000]) } else { Bytes::new() };
     strike(world, judge, op, data, point)
@@ -386,6 +396,24 @@ fn prepare(world: &mut World, judge: &mut Judge, what: Between) -> Result<Op, Fa
     world.checkpoint_all()?;
     world.settle()?;
     Ok(op)
+}
+
+/// Makes the file of a rename one that moves in several pieces.
+fn enlarge(world: &mut World, judge: &mut Judge, op: &Op) -> Result<(), Failure> {
+    let Op::Rename { dir, name: old, .. } = op else { unreachable!("a rename") };
+    let ino = judge.model.children(*dir).find(|(n, _)| *n == old).map(|(_, ino)| ino).expect("made");
+    for (offset, len) in [(3_000, 70_000), (200_000, 9_000)] {
+        let write = Op::Write { ino, offset, append: false, kill_set_id: false };
+        step(world, judge, write, &vec![offset as u8 | 1; len])?;
+    }
+    step(world, judge, Op::SetAttr { ino, set: SetAttr { size: Some(300_001), ..SetAttr::default() } }, &[])?;
+    let (name, value) = (Bytes::from_static(b"user.a"), Bytes::from_static(b"of it"));
+    let mode = atoll_posix::XattrMode::Any;
+    step(world, judge, Op::SetXattr { ino, name, value, mode, kill_sgid: false }, &[])?;
+    step(world, judge, Op::Fsync { ino }, &[])?;
+    world.settle()?;
+    world.checkpoint_all()?;
+    world.settle()
 }
 
 fn step(world: &mut World, judge: &mut Judge, op: Op, data: &[u8]) -> Result<(), Failure> {

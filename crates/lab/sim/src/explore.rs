@@ -205,6 +205,7 @@ impl World {
             root_gid: 0,
             rows_max: usize::MAX / 8,
             reserve_bytes: 0,
+            moving: None,
         };
         let island = |id| Rc::new(Island::new(config(id), State::new(SEED), false, now));
         Self {
@@ -254,6 +255,7 @@ impl World {
                         let loaded = match load {
                             Load::Row(_) => Loaded::Row(None),
                             Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
+                            Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
                         };
                         events.push_back(Event::Loaded { load, generation, loaded });
                     }

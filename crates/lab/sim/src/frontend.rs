@@ -104,10 +104,21 @@ pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
     }
 }
 
+/// A name of a file.
+fn name_of(model: &Model, ino: Ino) -> Option<(Ino, Name)> {
+    let is_file = model.attr(ino).is_some_and(|attr| attr.kind != Kind::Directory && attr.nlink > 0);
+    let dirs = model.inos().filter(|dir| is_file && model.parent(*dir).is_some());
+    dirs.flat_map(|dir| model.children(dir).map(move |(name, child)| (dir, name, child)))
+        .find(|(_, _, child)| *child == ino)
+        .map(|(dir, name, _)| (dir, name.clone()))
+}
+
 impl World {
     /// Has a client walk to the directories that `op` names, as the model has them.
     pub(crate) fn walk_to(&mut self, client: usize, model: &Model, op: &Op) -> Result<(), Failure> {
         let mut dirs = dirs_of(op);
+        let names: Vec<_> = self.files_of(op).filter_map(|ino| Some((name_of(model, ino)?, ino))).collect();
+        dirs.extend(names.iter().map(|((dir, _), _)| *dir));
         if let Some(ino) = target_of(op)
             && model.attr(ino).is_some_and(|a| a.kind == Kind::Directory)
         {
@@ -127,7 +138,28 @@ impl World {
                 self.walk_step(client, parent, name, ino)?;
             }
         }
+        for ((dir, name), ino) in names {
+            self.walk_step(client, dir, name, ino)?;
+            self.clients[client].looked_up.insert(ino);
+        }
         Ok(())
+    }
+
+    /// The files that an operation names by their ids, if the ids do not tell where they are.
+    fn files_of(&self, op: &Op) -> impl Iterator<Item = Ino> + use<> {
+        let from = if let Op::CopyRange { from, .. } = op { Some(*from) } else { None };
+        let files = target_of(op).into_iter().chain(from);
+        files.filter(|_| self.config.moves).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Whether a client knows where the files are that an operation names by their ids, or can look them up. A
+    /// kernel has no others.
+    pub(crate) fn knows_files(&self, client: usize, model: &Model, op: &Op) -> bool {
+        let known = |ino: &Ino| {
+            let is_file = model.attr(*ino).is_some_and(|attr| attr.kind != Kind::Directory);
+            !is_file || name_of(model, *ino).is_some() || self.clients[client].looked_up.contains(ino)
+        };
+        self.files_of(op).all(|ino| known(&ino))
     }
 
     fn walk_step(&mut self, client: usize, dir: Ino, name: Name, ino: Ino) -> Result<(), Failure> {
@@ -138,7 +170,10 @@ impl World {
         for _ in 0..1000 {
             match self.run(client, &Caller::ROOT, op.clone(), Bytes::new())? {
                 Ok((Answer::Found { found }, _)) if found.attr.ino == ino => return Ok(()),
-                Err(Errno::EIO) if faults != self.faults || !began_calm || !self.is_calm() => {
+                // Of a name whose owner is away a skeleton may tell what it was before.
+                Ok((Answer::Found { .. }, _)) | Err(Errno::EIO)
+                    if faults != self.faults || !began_calm || !self.is_calm() =>
+                {
                     self.run_for(100_000)?;
                 }
                 other => {
@@ -182,7 +217,8 @@ impl World {
                 }
             };
             if let (Op::ReadDir { dir, .. }, Ok((Answer::Entries { entries, .. }, _))) = (op, &done) {
-                for entry in entries.iter().filter(|e| e.kind == Kind::Directory) {
+                let all = self.config.moves;
+                for entry in entries.iter().filter(|e| all || e.kind == Kind::Directory) {
                     if let Err(f) = self.walk_step(client, *dir, entry.name.clone(), entry.ino) {
                         failure = Some(f);
                         return Err(Errno::EIO);

@@ -70,6 +70,14 @@ impl Check<'_> {
         for (of, stamp) in rows.inbox.keys() {
             self.say(island, format!("entry {stamp:?} of island {of}'s journal is never safe there"));
         }
+        for (ino, forward) in &rows.forwards {
+            if rows.inodes.contains_key(ino) {
+                self.say(island, format!("{ino} is homed here, and has gone to {}", forward.to));
+            }
+            for client in forward.sessions.iter().filter(|client| !rows.sessions.contains_key(client)) {
+                self.say(island, format!("{ino} has gone, and waits for {client:?}, which is not known"));
+            }
+        }
         for (ino, dir) in &rows.dirs {
             if let Some(owned) = &dir.owned
                 && (owned.sealed.is_some() || owned.adopted.is_some())

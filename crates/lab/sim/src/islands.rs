@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_core::{IslandId, VolumeId};
 use atoll_disk::sim::Fault;
 use atoll_dispatch::{Clock, Engine, Laying, Setup};
-use atoll_island::Event;
+use atoll_island::{Event, Moving};
 use atoll_view::{Conflict, Why};
 
 use crate::net::{End, Out, Port, ToIsland, conn_of};
@@ -13,6 +13,8 @@ use crate::world::{Happening, TICK_US, Thread, World};
 
 /// How often an island lays its tree when it keeps house.
 const LAYS_PERCENT: u64 = 10;
+/// Files follow their names as soon as they rest for a moment.
+const MOVING: Moving = Moving { rests_ms: 10, bytes_per_s: 10_000_000 };
 
 impl World {
     pub(crate) fn start_island(&mut self, island: usize, life: u64) {
@@ -35,6 +37,7 @@ impl World {
                 root_gid: 0,
                 rows_max: self.config.rows_max,
                 reserve_bytes: 0,
+                moving: self.config.moves.then_some(MOVING),
             },
             log: atoll_log::Config {
                 segment_bytes: 1 << 20,

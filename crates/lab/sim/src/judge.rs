@@ -40,6 +40,9 @@ impl Judge {
 
     /// Runs an operation in the world, then in the model, and compares.
     pub fn run(&mut self, world: &mut World, client: usize, step: &Step) -> Result<Verdict, Failure> {
+        if !world.knows_files(client, &self.model, &step.op) {
+            return Ok(Verdict::Refused);
+        }
         world.walk_to(client, &self.model, &step.op)?;
         let (faults, calm) = (world.faults, world.is_calm());
         let began = world.now_wall();
@@ -228,7 +231,7 @@ impl Judge {
 /// needs an island that is away.
 pub(crate) fn is_refused(op: &Op, got: &Done, disturbed: bool, model: &Model) -> bool {
     match (op, got) {
-        (Op::CopyRange { from, to, .. }, Err(Errno::EXDEV)) => from.minted_by() != to.minted_by(),
+        (Op::CopyRange { from, to, .. }, Err(Errno::EXDEV)) => from != to,
         // A kernel has looked the name up before, and knows a directory when it sees one.
         (Op::Create { dir, name, exclusive: false, .. }, Err(Errno::EISDIR)) => {
             let there = model.children(*dir).find(|(n, _)| *n == name);
@@ -254,14 +257,14 @@ pub(crate) fn as_if_here(
         |dir: &Ino| world.clients[client].route.dirs().get(*dir).map(|known| world.table.owner(known.key));
     let elsewhere = |dir: &Ino, name: &Name| {
         let there = model.children(*dir).find(|(n, _)| *n == name).map(|(_, ino)| ino);
-        there.zip(owner(dir)).is_some_and(|(ino, owner)| ino.minted_by() != owner)
+        there.zip(owner(dir)).is_some_and(|(ino, owner)| world.may_be_pointer(ino, owner))
     };
     match (op, expected, &got) {
         (
             Op::Unlink { dir, .. } | Op::Rename { dir, .. },
             Ok((Answer::Removed { orphan: Some(ino) }, _)),
             Ok((Answer::Removed { orphan: None }, _)),
-        ) if owner(dir).is_some_and(|island| island != ino.minted_by()) => expected.clone(),
+        ) if owner(dir).is_some_and(|island| world.may_be_pointer(*ino, island)) => expected.clone(),
         // What cannot be seen without what all islands know comes last.
         (Op::Rename { .. }, Err(Errno::EINVAL), Err(_)) => expected.clone(),
         (

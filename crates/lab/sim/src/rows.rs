@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Decode, Ino, IslandId, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
+use atoll_proto::{Dir, Entry, Forward, Inode, JournalEntry, Session, Txn, Xattrs};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
 
@@ -30,6 +30,8 @@ pub struct Rows {
     pub txns: BTreeMap<TxnId, Txn>,
     /// Clients.
     pub sessions: BTreeMap<SessionId, Session>,
+    /// Where files are that were homed here.
+    pub forwards: BTreeMap<Ino, Forward>,
     /// Entries of its journal that others may not have.
     pub outbox: BTreeMap<Stamp, JournalEntry>,
     /// How far each island has this island's journal, synced.
@@ -69,6 +71,7 @@ impl Rows {
             RowKey::Locks(ino) => drop(self.locks.insert(ino, row(value)?)),
             RowKey::Txn(txn) => drop(self.txns.insert(txn, row(value)?)),
             RowKey::Session(session) => drop(self.sessions.insert(session, row(value)?)),
+            RowKey::Forward(ino) => drop(self.forwards.insert(ino, row(value)?)),
             RowKey::Outbox(stamp) => drop(self.outbox.insert(stamp, row(value)?)),
             RowKey::Delivered(island) => drop(self.delivered.insert(island, row(value)?)),
             RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),

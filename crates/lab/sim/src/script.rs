@@ -3,9 +3,11 @@
 //!
 //! Never judges, and has nothing happen that faults and threads of a daemon could not bring about.
 
+use atoll_core::Ino;
 use atoll_disk::sim::Fault;
 use atoll_island::Phase;
 use atoll_proto::{TxnState, Work};
+use atoll_state::RowKey;
 
 use crate::cause::Failure;
 use crate::net::End;
@@ -71,6 +73,23 @@ impl World {
             let rows = state.txn_ids().filter_map(|txn| state.txn(txn));
             rows.map(|row| (row.state, row.part.work.clone())).collect()
         })
+    }
+
+    /// The islands that home a file.
+    pub fn homes(&self, ino: Ino) -> Vec<usize> {
+        let has = |island: usize| {
+            let engine = self.nodes[island].engine.as_ref();
+            engine.is_some_and(|engine| {
+                engine.with_island(|island| match island.state().inode(ino) {
+                    Ok(row) => row.is_some_and(|row| row.attr.nlink > 0),
+                    // It is in the snapshot.
+                    Err(_) => {
+                        engine.snapshot().get(&RowKey::Inode(ino).to_bytes()).is_ok_and(|row| row.is_some())
+                    }
+                })
+            })
+        };
+        (0..self.nodes.len()).filter(|island| has(*island)).collect()
     }
 
     /// Has the next thing happen, while some disks are slow.

@@ -19,6 +19,7 @@ const OPERATIONS_PER_CHECK: u64 = 150;
 pub(crate) fn world_of(seed: u64, clients: usize) -> Result<World, Failure> {
     let mut config = Config::new(seed, 1 + (atoll_model::rng::mix(seed) % 5) as u16);
     config.clients = clients;
+    config.moves = seed.is_multiple_of(2);
     config.mounts = seed % 3 == 1;
     config.rows_max = [2, 20, 1000][(seed / 3 % 3) as usize];
     World::new(config)

@@ -54,6 +54,8 @@ pub struct Config {
     pub lays: bool,
     /// How long a client takes to drop what it keeps, in microseconds; 0: no time.
     pub recall_us: u64,
+    /// Files follow their names to other islands, soon.
+    pub moves: bool,
 }
 
 impl Config {
@@ -61,7 +63,8 @@ impl Config {
     pub const fn new(seed: u64, islands: u16) -> Self {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us) = (2_000, 64, 0);
-        Self { seed, islands, clients: 1, mounts: false, delay_us_max, rows_max, lays, recall_us }
+        let moves = false;
+        Self { seed, islands, clients: 1, mounts: false, delay_us_max, rows_max, lays, recall_us, moves }
     }
 }
 
@@ -195,6 +198,11 @@ pub struct World {
 }
 
 impl World {
+    /// Whether a file may be homed at another island than `owner`, which owns the directory of its name.
+    pub(crate) fn may_be_pointer(&self, ino: Ino, owner: IslandId) -> bool {
+        ino.minted_by() != owner || (self.config.moves && self.config.islands > 1)
+    }
+
     /// A new volume, served and attached.
     pub fn new(config: Config) -> Result<Self, Failure> {
         let table = Table::new(config.islands);

@@ -17,6 +17,15 @@ impl Time {
         Self { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
     }
 
+    /// The time so many milliseconds later.
+    pub const fn plus_millis(self, ms: u64) -> Self {
+        let nanos = self.nanos as u64 + ms % 1_000 * 1_000_000;
+        Self {
+            secs: self.secs + (ms / 1_000 + nanos / 1_000_000_000) as i64,
+            nanos: (nanos % 1_000_000_000) as u32,
+        }
+    }
+
     /// The next representable time.
     pub const fn next(self) -> Self {
         if self.nanos == 999_999_999 {

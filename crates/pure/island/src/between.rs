@@ -5,7 +5,9 @@
 use atoll_core::{Ino, IslandId, Name, Stamp, Time};
 use atoll_posix::perm::Owned;
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, RenameMode, mode};
-use atoll_proto::{Chain, Change, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work};
+use atoll_proto::{
+    Chain, Change, ClientOp, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work,
+};
 
 use crate::decision::Decision;
 use crate::homes::LINKS_MAX;
@@ -26,11 +28,15 @@ impl Island {
         }
         self.may_change_names(call.caller(), dir, &parent)?;
         let at = Spot { dir, name: name.clone() };
-        let Some(mut row) = self.state.inode(ino)?.cloned() else {
+        let Some(mut row) = self.homed(ino)?.cloned() else {
             if self.state.dir(ino)?.is_some() {
                 return Err(Errno::EPERM.into());
             }
-            let home = ino.minted_by();
+            let told = match &call.request.op {
+                ClientOp::Link { home, .. } => *home,
+                _ => ino.minted_by(),
+            };
+            let home = self.state.forward(ino).map_or(told, |forward| forward.to);
             if home == self.config.id || !self.config.islands.contains(&home) {
                 return Err(Errno::ENOENT.into());
             }
@@ -418,7 +424,7 @@ impl Island {
     ) -> Result<Step, Stop> {
         let alone = decision.record.changes.is_empty();
         match plan {
-            Plan::Dirs => unreachable!("committed elsewhere"),
+            Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
             Plan::Link { at, home, time, attr } => {
                 self.owned(at.dir)?;
                 let attr = attr.expect("told with the vote");

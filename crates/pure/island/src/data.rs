@@ -4,8 +4,8 @@
 //! Invariants: a body loses synced bytes only when the record that says so is synced; the first
 //! overwrite of synced bytes since a checkpoint follows a synced `Dirty` record.
 
-use atoll_core::Ino;
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
+use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Attr, Errno, Kind, Op, Whence, acl, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::path::ok;
 use crate::space;
 
 /// Largest write that its record carries.
-const CARRY_BYTES_MAX: usize = 32 * 1024;
+pub(crate) const CARRY_BYTES_MAX: usize = 32 * 1024;
 /// Most bytes that one copy moves; the caller asks again for the rest.
 const COPY_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -34,8 +34,12 @@ pub(crate) enum InBody {
     Reading { ino: Ino },
     /// Decided work is done in the body; then the body is free.
     Changing { ino: Ino },
-    /// Nobody waits: bodies that go.
-    Dropping,
+    /// Nobody waits: a body that goes, or more follows.
+    Dropping { ino: Ino },
+    /// Bytes are read for another island, to which the file moves.
+    Shipping { ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64 },
+    /// Bytes are put in place of a file that comes from another island.
+    Arriving { ino: Ino, txn: TxnId },
     /// A request goes on with what the body tells.
     Asked { ino: Ino, how: Use, call: Option<Call>, then: Then },
     /// A request goes on when the body is synced.
@@ -205,7 +209,7 @@ impl Island {
         Ok(Step::Later(Later::Body(ticket)))
     }
 
-    fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
+    pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
         let touched = sum::touched(offset, len, size);
         let tail = match touched.tail {
             Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
@@ -327,7 +331,7 @@ impl Island {
         self.syncing_bodies.remove(&ino);
         self.carried.remove(&ino);
         self.syncing_carried.remove(&ino);
-        let ticket = self.ticket(InBody::Dropping);
+        let ticket = self.ticket(InBody::Dropping { ino });
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
 
@@ -340,10 +344,10 @@ impl Island {
         len: u64,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let me = self.config.id;
-        let homed = |ino: Ino| -> Result<bool, Stop> { Ok(self.state.inode(ino)?.is_some()) };
-        if (from.minted_by() != me && !homed(from)?) || (to.minted_by() != me && !homed(to)?) {
-            return Err(Errno::EXDEV.into());
+        if self.homed(from)?.is_none() {
+            // Its home cannot be read off its id.
+            let one = self.config.islands.len() == 1;
+            return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
         }
         let source = self.regular(from)?;
         let target = self.to_change(to)?;
@@ -419,7 +423,11 @@ impl Island {
             return self.load(loads, Parked::Body(ticket, result));
         }
         match in_body {
-            InBody::Dropping => {}
+            InBody::Dropping { .. } => {}
+            InBody::Shipping { ino, txn, offset, len, size } => {
+                self.fetched((ino, txn), (offset, len, size), result);
+            }
+            InBody::Arriving { ino, txn } => self.arrived_in_body(ino, txn),
             InBody::Reading { ino } => self.leave(ino, Use::Shared),
             InBody::Changing { ino } => {
                 // The record is committed: bytes that do not get in place are a broken disk, and
@@ -568,7 +576,7 @@ impl Island {
         Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
     }
 
-    fn leave(&mut self, ino: Ino, how: Use) {
+    pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
         self.gates.leave(ino, how);
         self.wake(ino);
     }

@@ -125,6 +125,7 @@ impl Island {
             self.enumerating.until_ms = Some(now + HOLD_MS);
         }
         self.enumerating.waiting.push(call);
+        self.ship_nothing();
         self.tell_when_quiet();
     }
 
@@ -386,7 +387,7 @@ impl Island {
 /// Whether a request may change what a listing shows.
 const fn changes_listing(op: &ClientOp) -> bool {
     match op {
-        ClientOp::Rename { .. } => true,
+        ClientOp::Rename { .. } | ClientOp::Link { .. } => true,
         // A lock is not in it.
         ClientOp::Fs { op } => op.changes() && !matches!(op, Op::SetLock { .. }),
         _ => false,

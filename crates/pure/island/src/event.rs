@@ -105,6 +105,8 @@ pub enum BodyDone {
     Edges(Vec<(u64, u32)>),
     /// `lseek`; none past the end.
     Offset(Option<u64>),
+    /// Bytes, verified.
+    Bytes(Bytes),
 }
 
 /// Why a body operation failed.
@@ -288,6 +290,19 @@ pub enum BodyOp {
         whence: Whence,
         /// Length of the file.
         size: u64,
+    },
+    /// Read and verify bytes that go to another island: `BodyDone::Bytes`.
+    Fetch {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// How many; within the file.
+        len: u32,
+        /// Length of the file.
+        size: u64,
+        /// Checksums of the blocks read.
+        sums: Vec<u32>,
     },
     /// Make what was put in place survive a power cut.
     Sync {

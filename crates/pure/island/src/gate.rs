@@ -85,6 +85,11 @@ impl<W> Gates<W> {
         self.gates.get(&ino).is_some_and(|gate| gate.writer)
     }
 
+    /// Somebody is inside, or waits.
+    pub(crate) fn is_used(&self, ino: Ino) -> bool {
+        self.gates.contains_key(&ino)
+    }
+
     /// How many wait.
     pub(crate) fn waiting(&self, ino: Ino) -> usize {
         self.gates.get(&ino).map_or(0, |gate| gate.waiting.len())

@@ -30,6 +30,8 @@ pub(crate) struct Holds {
     /// What is prepared here and has happened, though its coordinator may lose it yet in a power cut: it is
     /// shown, and still holds.
     happened: IdSet<TxnId>,
+    /// Files that come from other islands.
+    arriving: IdMap<Ino, TxnId>,
     /// Messages that wait for the end of such.
     waiting: IdMap<TxnId, Vec<PeerMessage>>,
 }
@@ -50,6 +52,7 @@ impl Holds {
             && self.dirs.is_empty()
             && self.tickets.is_empty()
             && self.happened.is_empty()
+            && self.arriving.is_empty()
             && self.waiting.is_empty()
     }
 
@@ -141,6 +144,11 @@ impl Holds {
         self.waiting.entry(txn).or_default().push(message);
     }
 
+    /// What brings a file here.
+    pub(crate) fn arriving(&self, ino: Ino) -> Option<TxnId> {
+        if self.arriving.is_empty() { None } else { self.arriving.get(&ino).copied() }
+    }
+
     /// What moves a directory that is owned here.
     pub(crate) fn holds_dir(&self, ino: Ino) -> Option<TxnId> {
         if self.dirs.is_empty() { None } else { self.dirs.get(&ino).copied() }
@@ -179,6 +187,13 @@ impl Island {
             }
             Work::Hold { ino, .. } => self.holds.hold_dir(*ino, txn),
             Work::Ticket { moved, .. } => self.holds.hold_ticket(txn, moved.clone()),
+            Work::Arrive { at, file, .. } => {
+                self.holds.arriving.insert(file.attr.ino, txn);
+                if seq == 0 {
+                    // In an earlier life it may have voted.
+                    self.holds.hold_names(txn, std::slice::from_ref(at));
+                }
+            }
             _ => {}
         }
         for (ino, _) in self.claims(work) {
@@ -190,6 +205,12 @@ impl Island {
     pub(crate) fn let_go_of(&mut self, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work {
             self.holds.names.remove(&(renaming.to.dir, renaming.to.name.clone()));
+        }
+        if let Work::Arrive { at, file, .. } = work {
+            self.holds.arriving.remove(&file.attr.ino);
+            if self.holds.holder(at.dir, &at.name) == Some(txn) {
+                self.holds.release_names(txn, std::slice::from_ref(at));
+            }
         }
         self.holds.free_dirs(txn);
         for (ino, _) in self.claims(work) {

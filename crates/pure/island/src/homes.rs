@@ -49,7 +49,10 @@ impl Island {
             unreachable!("called for what a home does")
         };
         let ino = *ino;
-        if self.is_claimed(ino, work) {
+        if matches!(work, Work::Count { .. }) && self.has_gone(ino) {
+            return Ok(Err(Vote::Moved));
+        }
+        if self.is_claimed(ino, work) || self.is_moving(ino) {
             return Ok(Err(Vote::Busy));
         }
         let row = self.state.inode(ino)?.cloned();
@@ -286,6 +289,7 @@ impl Island {
         self.count_homes(decision, at.dir, 1);
         let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.config.id, stub: None };
         decision.entry(at.dir, &at.name, Some(entry));
+        self.may_move_to(file.attr.ino, at);
     }
 
     /// It has lost that name.
@@ -338,7 +342,11 @@ impl Island {
     /// What a work asks of a file that is homed here.
     pub(crate) fn claims(&self, work: &Work) -> Vec<(Ino, Claim)> {
         match work {
-            Work::Adopt { .. } | Work::Seal { .. } | Work::Hold { .. } | Work::Ticket { .. } => Vec::new(),
+            Work::Adopt { .. }
+            | Work::Seal { .. }
+            | Work::Hold { .. }
+            | Work::Ticket { .. }
+            | Work::Arrive { .. } => Vec::new(),
             Work::Count { ino, .. } => vec![(*ino, Claim::More)],
             Work::Drop { ino, .. } => vec![(*ino, Claim::Less)],
             Work::Renamed { ino, .. } => vec![(*ino, Claim::Other)],

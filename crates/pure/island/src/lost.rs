@@ -190,6 +190,8 @@ impl Island {
                 self.do_home(&mut decision, &part.work);
             }
             Work::Hold { .. } => {}
+            // Its vote leaves when it is synced, so it cannot be lost; and without it there are no bytes.
+            Work::Arrive { .. } => return Ok(true),
             Work::Ticket { .. } => {
                 decision.push(Change::Moved { island: from, stamp: moments.committed });
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{H3, Ino, IslandId, Key, SessionId, Stamp, Table, Time, TxnId};
 use atoll_posix::perm::Denied;
-use atoll_posix::{Answer, Caller, Errno, Op};
+use atoll_posix::{Caller, Errno, Op};
 use atoll_proto::{ClientOp, CutLost, Outcome, Reply, Request, Spot};
 use atoll_state::{Load, Miss, State};
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use crate::event::{BodyDone, BodyFault, Effect, Event, LinkId, Now, Ticket};
 use crate::gate::Gates;
 use crate::holds::Holds;
 use crate::journal::Journal;
+use crate::mover::{Mover, Moving};
 use crate::recovery::Recovery;
 use crate::sessions::Sessions;
 use crate::txn::Txns;
@@ -61,6 +62,8 @@ pub struct Config {
     pub rows_max: usize,
     /// Bytes that must stay free on the disk, so that deletes and checkpoints still work.
     pub reserve_bytes: u64,
+    /// When files follow their names to other islands; none if they stay where they are.
+    pub moving: Option<Moving>,
 }
 
 /// What an island lets in (Archipelago 9).
@@ -153,6 +156,8 @@ pub(crate) enum Stop {
     Txn(TxnId),
     /// Begin again when a lock on the file was given up.
     Locked(Ino),
+    /// The file is homed there now.
+    Moved(IslandId),
     /// A listing cannot go on: its cut is gone.
     CutLost(CutLost),
 }
@@ -208,8 +213,8 @@ pub struct Island {
     last_time: Time,
     pub(crate) committed: u64,
     pub(crate) synced: u64,
-    sync_wanted: u64,
-    unsynced_since_ms: Option<u64>,
+    pub(crate) sync_wanted: u64,
+    pub(crate) unsynced_since_ms: Option<u64>,
     last_stamp: Stamp,
     pub(crate) mint_next: u64,
     pub(crate) mint_limit: u64,
@@ -217,7 +222,7 @@ pub struct Island {
     room: u64,
     pub(crate) out: Vec<Effect>,
     /// Effects that wait until a record is committed, in the order of the records.
-    gated: VecDeque<(u64, Effect)>,
+    pub(crate) gated: VecDeque<(u64, Effect)>,
     pub(crate) loading: IdMap<Load, Vec<Parked>>,
     pub(crate) generation: u64,
     /// Where the answer to a request that changes something goes: its latest repetition.
@@ -252,6 +257,7 @@ pub struct Island {
     pub(crate) syncing_carried: IdSet<Ino>,
     pub(crate) recovery: Recovery,
     pub(crate) enumerating: Enumerating,
+    pub(crate) mover: Mover,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
     swept_ms: u64,
@@ -306,6 +312,7 @@ impl Island {
             syncing_carried: IdSet::default(),
             recovery: Recovery::default(),
             enumerating: Enumerating::default(),
+            mover: Mover::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
             swept_ms: now.ms,
@@ -507,6 +514,7 @@ impl Island {
             Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
             Stop::NotNow => self.answer(&call, 0, Outcome::NotNow),
             Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
+            Stop::Moved(to) => self.answer(&call, 0, Outcome::Moved { to }),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
             Stop::Gate(ino) => self.gates.wait(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
@@ -519,7 +527,7 @@ impl Island {
 
     fn run(&mut self, call: &Call, turn: bool) -> Result<Step, Stop> {
         match &call.request.op {
-            ClientOp::Fs { op } => self.run_fs(call, op, None, turn),
+            ClientOp::Fs { op } | ClientOp::Link { op, .. } => self.run_fs(call, op, None, turn),
             ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
             ClientOp::Resolve { path } => self.resolve(call.caller(), path),
             ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
@@ -543,6 +551,7 @@ impl Island {
 
     /// `key`: of the directory that a name goes to, if that is another one.
     fn run_fs(&mut self, call: &Call, op: &Op, key: Option<Key>, turn: bool) -> Result<Step, Stop> {
+        self.is_here(op)?;
         match op {
             Op::Lookup { dir, name } => self.lookup(*dir, name),
             Op::GetAttr { ino } => self.get_attr(*ino),
@@ -651,6 +660,11 @@ impl Island {
         self.last_time
     }
 
+    /// What is changed from here on is later than `time`.
+    pub(crate) fn not_before(&mut self, time: Time) {
+        self.last_time = self.last_time.max(time);
+    }
+
     /// The next stamp of this island's clock; goes into the record that uses it.
     pub(crate) fn stamp(&mut self) -> Stamp {
         let incarnation = self.state.meta().incarnation;
@@ -669,75 +683,6 @@ impl Island {
         let need = 2 * bytes + 4096;
         self.room = self.room.checked_sub(need).ok_or(Stop::Fail(Errno::ENOSPC))?;
         Ok(())
-    }
-
-    // -------------------------------------------------------------- log and sync
-
-    fn written(&mut self, upto: u64) {
-        // One replica: what is written here is committed.
-        self.committed = self.committed.max(upto);
-        while self.gated.front().is_some_and(|(need, _)| *need <= self.committed) {
-            let (_, effect) = self.gated.pop_front().expect("looked at");
-            self.out.push(effect);
-        }
-    }
-
-    /// Asks for a sync of everything decided so far.
-    pub(crate) fn want_sync(&mut self) {
-        let seq = self.state.seq();
-        if self.sync_wanted < seq {
-            self.sync_wanted = seq;
-            self.when_committed(seq, Effect::Sync);
-        }
-    }
-
-    pub(crate) fn await_synced(&mut self, seq: u64, call: Call) {
-        if seq <= self.synced {
-            return self.finish_sync(call);
-        }
-        self.sync_waiting.push((seq, call));
-        if self.sync_wanted < seq {
-            self.sync_wanted = seq;
-            self.when_committed(seq, Effect::Sync);
-        }
-    }
-
-    fn finish_sync(&mut self, call: Call) {
-        if let ClientOp::Fs { op: Op::Fsync { ino } } = call.request.op {
-            self.fresh.remove(&ino);
-        }
-        self.answer(&call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
-    }
-
-    fn synced(&mut self, upto: u64) {
-        self.synced = self.synced.max(upto);
-        while self.born.front().is_some_and(|(seq, _)| *seq <= self.synced) {
-            self.born.pop_front();
-        }
-        if self.synced >= self.state.seq() {
-            self.unsynced_since_ms = None;
-        }
-        if self.sync_wanted > self.synced {
-            // Asked for while the last sync was under way.
-            self.when_committed(self.sync_wanted, Effect::Sync);
-        }
-        if self.state.meta().mint_limit != self.mint_limit && self.synced >= self.sync_wanted {
-            self.mint_limit = self.state.meta().mint_limit;
-        }
-        let (ready, waiting) =
-            std::mem::take(&mut self.sync_waiting).into_iter().partition(|(seq, _)| *seq <= self.synced);
-        self.sync_waiting = waiting;
-        let ready: Vec<(u64, Call)> = ready;
-        for (_, call) in ready {
-            self.finish_sync(call);
-        }
-        while self.after_sync.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
-            let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
-            self.out.push(Effect::Body(ticket, op));
-        }
-        self.send_posted();
-        self.sends_synced();
-        self.stable();
     }
 
     /// A ticket for a body operation, with what is to be done when it ends.
@@ -777,6 +722,7 @@ impl Island {
         self.tick_sessions();
         self.tick_recovery();
         self.tick_enumerate();
+        self.tick_mover();
     }
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {

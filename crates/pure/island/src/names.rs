@@ -21,8 +21,7 @@ impl Island {
         self.owned(dir)?;
         self.name_is_settled(dir, name)?;
         let entry = self.shown(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        let (found, key) = self.found(&entry)?;
-        Ok(Step::Looked(ok(Answer::Found { found }, key)))
+        Ok(Step::Looked(self.looked_up(&entry)?))
     }
 
     pub(crate) fn create(&mut self, call: &Call, dir: Ino, name: &Name, op: &Op) -> Result<Step, Stop> {
@@ -41,8 +40,7 @@ impl Island {
             if entry.kind == Kind::Directory {
                 return Err(Errno::EISDIR.into());
             }
-            let (found, key) = self.found(&entry)?;
-            return Ok(Step::Looked(ok(Answer::Found { found }, key)));
+            return Ok(Step::Looked(self.looked_up(&entry)?));
         }
         self.name_is_free(dir, name)?;
         self.may_change_names(call.caller(), dir, parent)?;
@@ -221,12 +219,17 @@ impl Island {
             Remembered::Done => crate::path::done(),
             Remembered::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
             Remembered::Removed { orphan } => ok(Answer::Removed { orphan: *orphan }, None),
-            Remembered::Attr { ino } => match self.get_attr(*ino)? {
-                Step::Looked(outcome) => outcome,
-                _ => unreachable!("attributes are only looked at"),
-            },
+            Remembered::Attr { ino } => {
+                if self.homed(*ino)?.is_none() && self.state.dir(*ino)?.is_none() {
+                    return Ok(self.gone(*ino));
+                }
+                match self.get_attr(*ino)? {
+                    Step::Looked(outcome) => outcome,
+                    _ => unreachable!("attributes are only looked at"),
+                }
+            }
             Remembered::Ino { ino } => {
-                if let Some(row) = self.state.inode(*ino)? {
+                if let Some(row) = self.homed(*ino)? {
                     let found = Found { attr: self.shown_file(row), attr_current: true };
                     return Ok(ok(Answer::Found { found }, None));
                 }
@@ -239,19 +242,23 @@ impl Island {
                     // Its owner or home is another island: the name tells. Or it was made, and removed or
                     // moved by somebody else since.
                     None => match &call.request.op {
-                        ClientOp::Fs { op: Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } } => {
+                        ClientOp::Fs { op: Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } }
+                        | ClientOp::Link { op: Op::Link { dir, name, .. }, .. } => {
                             match self.state.entry(*dir, name)?.filter(|entry| entry.ino == *ino) {
-                                Some(entry) => {
-                                    let (found, key) = self.found(entry)?;
-                                    ok(Answer::Found { found }, key)
-                                }
+                                Some(entry) => self.looked_up(entry)?,
                                 None => Outcome::Failed { errno: Errno::ESTALE },
                             }
                         }
-                        _ => Outcome::Failed { errno: Errno::ESTALE },
+                        _ => self.gone(*ino),
                     },
                 }
             }
         })
+    }
+
+    /// It was done to a file that was homed here then: its attributes are its home's to tell, wherever that is.
+    fn gone(&self, ino: Ino) -> Outcome {
+        let home = self.state.forward(ino).map_or(self.config.id, |forward| forward.to);
+        Outcome::Elsewhere { ino, home }
     }
 }

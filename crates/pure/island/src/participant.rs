@@ -22,6 +22,10 @@ impl Island {
         }
         if let Some(row) = self.state.txn(txn).filter(|row| row.partner == from) {
             // A repetition.
+            if matches!(row.part.work, Work::Arrive { .. }) {
+                // It votes when all is here, or asks.
+                return Ok(());
+            }
             let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
             self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
             return Ok(());
@@ -59,6 +63,10 @@ impl Island {
                 decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
                 let seq = self.decide(decision);
                 self.hold(txn, &work, seq);
+                if let Work::Arrive { file, .. } = &work {
+                    self.begin_pulling(from, txn, file, prepared);
+                    return Ok(());
+                }
                 // Before it is written: if this island dies now, the coordinator, which has logged what
                 // the work is, tells it again before this island serves.
                 self.vote_yes(from, txn, &work, prepared, seen, marks);
@@ -93,6 +101,7 @@ impl Island {
             Work::Adopt { .. } | Work::Seal { .. } => self.prepare_dir(decision, txn, work),
             Work::Lend { .. } => self.prepare_lend(decision, message, work),
             Work::Hold { .. } | Work::Ticket { .. } => self.prepare_move(work),
+            Work::Arrive { .. } => self.prepare_arrival(decision, message.from, work),
             Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
                 self.prepare_home(decision, message, work)
             }
@@ -117,6 +126,11 @@ impl Island {
                 Ok(())
             }
             Work::Hold { .. } => Ok(()),
+            Work::Arrive { at, file, xattrs, .. } => {
+                self.need_arrival(at, file)?;
+                self.finish_arrival(decision, at, file, xattrs.as_ref(), commit);
+                Ok(())
+            }
             Work::Ticket { .. } => {
                 if let Some(moments) = moments {
                     decision.push(Change::Moved { island: from, stamp: moments.committed });

@@ -92,6 +92,15 @@ impl Island {
         Ok((found, Some(stub.key)))
     }
 
+    /// As [`Island::found`], as it is answered.
+    pub(crate) fn looked_up(&self, entry: &Entry) -> Result<Outcome, Stop> {
+        let (found, key) = self.found(entry)?;
+        if entry.stub.is_none() && !found.attr_current {
+            return Ok(Outcome::Elsewhere { ino: entry.ino, home: entry.home });
+        }
+        Ok(ok(Answer::Found { found }, key))
+    }
+
     fn local_dir(&self, ino: Ino, stub: &Stub) -> Result<Option<&Dir>, Stop> {
         if self.config.table.owner(stub.key) != self.config.id {
             return Ok(None);
@@ -168,6 +177,10 @@ impl Island {
                 }
                 // The end of what is known here: a file, or a directory of which only the stub is.
                 None if dir.owned.is_some() => {
+                    let whole = depth as usize + 1 == names.len();
+                    if whole && entry.stub.is_none() && entry.home != self.config.id {
+                        return Ok(Step::Looked(self.looked_up(entry)?));
+                    }
                     let (found, key) = self.found(entry)?;
                     let is_final = key.is_none();
                     let depth = depth + 1;

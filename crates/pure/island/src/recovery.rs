@@ -64,9 +64,13 @@ impl Island {
             self.recovery.witnesses = self.others().collect();
         }
         for txn in self.state.txn_ids().collect::<Vec<_>>() {
-            let row = self.state.txn(txn).filter(|row| row.state == TxnState::Prepared);
-            if let Some(work) = row.map(|row| row.part.work.clone()) {
-                self.hold(txn, &work, 0);
+            let Some((state, work)) = self.state.txn(txn).map(|row| (row.state, row.part.work.clone()))
+            else {
+                continue;
+            };
+            match state {
+                TxnState::Prepared => self.hold(txn, &work, 0),
+                TxnState::Committed => self.remember_leaving(txn, &work),
             }
         }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
@@ -114,6 +118,7 @@ impl Island {
         self.set_reachable(island, up);
         if !up {
             self.abort_with(island);
+            self.mover.lost_link(island);
             self.heard(island);
             return;
         }
@@ -211,6 +216,8 @@ impl Island {
                 self.on_chain_of(*dir, chain.as_ref());
                 Ok(())
             }
+            Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),
+            Peer::Chunk { txn, offset, bytes } => self.on_chunk(from, *txn, *offset, bytes),
             Peer::Kept { upto } => {
                 self.on_kept(from, *upto);
                 Ok(())

@@ -250,9 +250,14 @@ impl Island {
     pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
         let need = self.state.seq() + 1;
         for holder in holders.iter().filter(|h| Some(**h) != by) {
-            if let Some(link) = self.sessions.alive.get(holder).and_then(|a| a.link) {
-                self.when_committed(need, Effect::Notice(link, Notice::Orphan { ino }));
-            }
+            self.notify(*holder, need, Notice::Orphan { ino });
+        }
+    }
+
+    /// Tells a client something unasked, if it can be reached, when the record at `need` is committed.
+    pub(crate) fn notify(&mut self, session: SessionId, need: u64, notice: Notice) {
+        if let Some(link) = self.sessions.alive.get(&session).and_then(|alive| alive.link) {
+            self.when_committed(need, Effect::Notice(link, notice));
         }
     }
 
@@ -261,6 +266,9 @@ impl Island {
         let held = self.state.session(session).map(|row| row.held.clone()).unwrap_or_default();
         for ino in held {
             self.when_committed(self.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
+        }
+        for (ino, to) in self.unheard_moves(session) {
+            self.out.push(Effect::Notice(link, Notice::Moved { ino, to }));
         }
     }
 
@@ -277,6 +285,7 @@ impl Island {
         let mut decision = Decision::new();
         for ino in inos {
             self.let_go(&mut decision, call.session(), *ino);
+            self.knows_of_move(&mut decision, call.session(), *ino);
         }
         self.decide(decision);
         Ok(Step::Decided(done()))
@@ -321,6 +330,9 @@ impl Island {
         for ino in &row.held {
             self.let_go(&mut decision, session, *ino);
             self.drop_session_locks(&mut decision, session, *ino);
+        }
+        for (ino, _) in self.unheard_moves(session) {
+            self.knows_of_move(&mut decision, session, ino);
         }
         decision.session(session, None);
         self.decide(decision);

@@ -193,7 +193,7 @@ impl Island {
         let after = if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) };
         if grows {
             // Order within one body: the hole first, then the length, then the body is free.
-            let ticket = self.ticket(InBody::Dropping);
+            let ticket = self.ticket(InBody::Dropping { ino });
             self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len: offset + len, size, attr: body_attr(&attr) };

@@ -72,6 +72,8 @@ pub(crate) enum Plan {
     Dirs,
     /// A name of a file that is homed elsewhere, whose attributes the vote tells.
     Link { at: Spot, home: IslandId, time: Time, attr: Option<Attr> },
+    /// A file goes to the island that owns its name. Nobody has asked for it.
+    Ship,
     /// A name of a file that is homed elsewhere goes.
     Unlink { at: Spot, time: Time },
     /// A file or directory gets another name. `lent`: what the new name was is known, and where it is, if asked.
@@ -173,14 +175,26 @@ impl Island {
         if !works.iter().all(|(island, _)| self.is_reachable(*island)) {
             return Err(Stop::NotNow);
         }
+        let origin = Origin { session: call.session(), seq: call.request.seq };
+        Ok(Step::Later(Later::Txn(self.begin_of(origin, stamp, names, plan, works))))
+    }
+
+    /// As [`Island::begin_txn`], of participants that can be reached.
+    pub(crate) fn begin_of(
+        &mut self,
+        origin: Origin,
+        stamp: Option<Stamp>,
+        names: Vec<Spot>,
+        plan: Plan,
+        works: Vec<(IslandId, Work)>,
+    ) -> TxnId {
         let stamp = stamp.unwrap_or_else(|| self.stamp());
         let first = TxnId { coordinator: self.config.id, stamp };
         self.holds.hold_names(first, &names);
-        let origin = Origin { session: call.session(), seq: call.request.seq };
         let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
         self.txns.begun.insert(first, begun);
         self.ask_parties(first, works);
-        Ok(Step::Later(Later::Txn(first)))
+        first
     }
 
     /// Asks further participants to prepare.
@@ -221,6 +235,8 @@ impl Island {
             }
             Vote::No { errno } => Some(Outcome::Failed { errno: *errno }),
             Vote::Busy | Vote::Behind => None,
+            // Its client asks again, of who it is by now.
+            Vote::Moved => Some(Outcome::NotNow),
             Vote::NeedGroups => Some(Outcome::NeedGroups),
             Vote::Same => Some(ok(Answer::Removed { orphan: None }, None)),
         };
@@ -300,7 +316,6 @@ impl Island {
     /// All have prepared: makes it happen.
     pub(crate) fn commit(&mut self, first: TxnId) {
         let Some(begun) = self.txns.take_begun(first) else { return };
-        let call = begun.call.as_ref().expect("kept when it was begun");
         let mut decision = Decision::new();
         let mut told = Vec::new();
         let early = self.stamps_before_commit(&begun.plan);
@@ -311,9 +326,11 @@ impl Island {
             told.push((party.txn, party.island, moments));
         }
         self.state.look_away();
-        let done = match &begun.plan {
-            Plan::Dirs => self.commit_work(call, decision, &begun.parties[0].work),
-            plan => self.commit_between(call, decision, plan, &early),
+        let done = match (&begun.plan, &begun.call) {
+            (Plan::Ship, _) => self.commit_ship(first, decision).map(|()| Step::Answered),
+            (Plan::Dirs, Some(call)) => self.commit_work(call, decision, &begun.parties[0].work),
+            (plan, Some(call)) => self.commit_between(call, decision, plan, &early),
+            (_, None) => unreachable!("the request is kept when its transaction is begun"),
         };
         match done {
             Ok(step) => {
@@ -326,11 +343,15 @@ impl Island {
                 }
                 self.holds.release_names(first, &begun.names);
                 self.holds.free_dirs(first);
-                let call = begun.call.expect("kept when it was begun");
-                match step {
-                    Step::Looked(outcome) | Step::Decided(outcome) => self.answer(&call, seq, outcome),
-                    Step::Later(Later::Applied(stamp, outcome)) => self.await_applied(call, stamp, outcome),
-                    Step::Later(_) | Step::Answered => unreachable!("a commit waits for the journal only"),
+                match (step, begun.call) {
+                    (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
+                        self.answer(&call, seq, outcome);
+                    }
+                    (Step::Later(Later::Applied(stamp, outcome)), Some(call)) => {
+                        self.await_applied(call, stamp, outcome);
+                    }
+                    (Step::Answered, None) => {}
+                    _ => unreachable!("a commit waits for the journal only"),
                 }
                 // The client first: it need not wait for the participant's record.
                 for (txn, island, moments) in told {
@@ -338,7 +359,9 @@ impl Island {
                     if at_once {
                         self.send(seq, island, decided);
                     } else {
-                        self.send(seq, island, Peer::Happened { txn });
+                        if !matches!(begun.plan, Plan::Ship) {
+                            self.send(seq, island, Peer::Happened { txn });
+                        }
                         self.send_synced(seq, island, decided);
                     }
                 }
@@ -406,6 +429,7 @@ impl Island {
         }
         self.holds.release_names(txn, &begun.names);
         self.holds.free_dirs(txn);
+        self.not_shipped(txn);
         if let Some(mut call) = begun.call {
             match outcome {
                 Some(outcome) => self.answer(&call, self.state.seq(), outcome),
@@ -518,9 +542,10 @@ impl Island {
                     self.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
                 }
                 // The other side keeps its row longer: what it has done again, it must not do once more.
-                Some(_) => {
+                Some(row) => {
                     decision.txn(*txn, None);
                     if mine {
+                        self.has_left(&row.part.work);
                         done.push((*txn, *committed));
                     }
                 }
@@ -583,7 +608,7 @@ impl Island {
             .state
             .txn_ids()
             .filter_map(|txn| self.state.txn(txn).map(|row| (txn, row.clone())))
-            .filter(|(txn, row)| row.partner == to && which(*txn))
+            .filter(|(txn, row)| row.partner == to && which(*txn) && !self.mover.is_pulling(*txn))
             .collect();
         let seq = self.state.seq();
         for (txn, Txn { state, moments, part, .. }) in rows {

@@ -48,6 +48,7 @@ impl Island {
             && self.state.first_posted().is_none()
             && self.txns.is_at_rest()
             && self.holds.is_empty()
+            && self.mover.is_at_rest()
             && self.journal.is_at_rest()
             && self.retry_at.is_empty()
             && self.txn_waiting.is_empty()

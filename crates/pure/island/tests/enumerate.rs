@@ -34,6 +34,7 @@ impl World {
             root_gid: 0,
             rows_max: 1000,
             reserve_bytes: 0,
+            moving: None,
         };
         let island = Island::new(config, State::new(1), false, Now::default());
         let mut world = Self { island, ms: 0, next: 0, replies: Vec::new(), bodies: Vec::new() };
@@ -56,6 +57,7 @@ impl World {
                 Effect::Load { load, generation } => {
                     let loaded = match load {
                         Load::Row(_) => Loaded::Row(None),
+                        Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
                         Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
                     };
                     self.event(Event::Loaded { load, generation, loaded });

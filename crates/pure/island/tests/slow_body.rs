@@ -34,6 +34,7 @@ impl World {
             root_gid: 0,
             rows_max: 0,
             reserve_bytes: 0,
+            moving: None,
         };
         let now = Now { wall: Time::default(), ms: 0 };
         let island = Island::new(config, State::new(1), false, now);
@@ -59,6 +60,7 @@ impl World {
                     self.loads += 1;
                     let loaded = match &load {
                         Load::Row(key) => Loaded::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+                        Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
                         Load::Names { dir, .. } => {
                             let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
                             let rows = self.snapshot.range(RowKey::entries_from(*dir, 0)..end);

@@ -223,6 +223,29 @@ wire_enum! {
 }
 
 impl Op {
+    /// The file that it is about, if it names one by its id and is decided by its home.
+    #[must_use]
+    pub const fn file(&self) -> Option<Ino> {
+        match self {
+            Self::GetAttr { ino }
+            | Self::SetAttr { ino, .. }
+            | Self::Readlink { ino }
+            | Self::Read { ino, .. }
+            | Self::Write { ino, .. }
+            | Self::Fallocate { ino, .. }
+            | Self::Seek { ino, .. }
+            | Self::Fsync { ino }
+            | Self::GetXattr { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::ListXattr { ino }
+            | Self::RemoveXattr { ino, .. }
+            | Self::GetLock { ino, .. }
+            | Self::SetLock { ino, .. }
+            | Self::CopyRange { to: ino, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// Whether it can change something: a name, attributes, a body or a lock.
     #[must_use]
     pub const fn changes(&self) -> bool {

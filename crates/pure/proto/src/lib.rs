@@ -16,7 +16,7 @@ pub use message::{
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{
-    Dir, Entry, Inode, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn, TxnState, Xattrs,
-    names_of,
+    Dir, Entry, Forward, Inode, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn, TxnState,
+    Xattrs, names_of,
 };
 pub use volume::{NodeConfig, VolumeConfig, reserve_bytes};

@@ -5,7 +5,7 @@ use atoll_core::{
 };
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode};
 
-use crate::row::{Entry, Place, Static, Xattrs};
+use crate::row::{Entry, Inode, Place, Static, Xattrs};
 
 wire_struct! {
     /// What a client asks of an island. Bytes of a write travel beside it.
@@ -68,6 +68,10 @@ wire_enum! {
         11 => Rename { /// `Op::Rename`.
             op: Op, /// Placement key of the directory that the name goes to.
             key: Key },
+        /// A link to a file that is not homed where its id was minted.
+        12 => Link { /// `Op::Link`.
+            op: Op, /// Home of the file, as far as the sender knows.
+            home: IslandId },
         /// A listing begins: decide no changes for a moment, and say when nothing is half-way.
         /// `Outcome::Held`.
         15 => Hold { /// The listing's number in its session.
@@ -177,6 +181,13 @@ wire_enum! {
         /// Done: these few bytes (a target, an attribute). Those of a read travel beside the reply.
         9 => Data { /// They.
             data: bytes::Bytes },
+        /// What was looked up is a file that is homed there, which alone has its attributes.
+        10 => Elsewhere { /// The file.
+            ino: Ino, /// Its home.
+            home: IslandId },
+        /// Nothing was done: the file has moved there.
+        11 => Moved { /// Its home.
+            to: IslandId },
         /// It has no effect.
         2 => Failed { /// Why.
             errno: Errno },
@@ -230,6 +241,10 @@ wire_enum! {
         /// This file has lost its last name; release it when it is closed.
         2 => Orphan { /// The file.
             ino: Ino },
+        /// This file has moved; say so when that is known.
+        3 => Moved { /// The file.
+            ino: Ino, /// Its home.
+            to: IslandId },
     }
 }
 
@@ -319,6 +334,12 @@ wire_enum! {
             moved: Vec<Ino>, /// Those above the places to which they go.
             above: Vec<Ino>, /// What was seen when it was looked up which those are.
             seen: Vec<Chain> },
+        /// A file comes from the coordinator, which was its home, to the owner of its only name.
+        9 => Arrive { /// The name.
+            at: Spot, /// The file.
+            file: Box<Inode>, /// Its extended attributes, if it has some.
+            xattrs: Option<Xattrs>, /// Mounts that may have it open.
+            mounts: Vec<SessionId> },
     }
 }
 
@@ -446,6 +467,8 @@ wire_enum! {
         5 => NeedGroups,
         /// Both names are of one file: it is so already.
         6 => Same,
+        /// The file has another home since: who asks has heard of it by now, or will.
+        7 => Moved,
     }
 }
 
@@ -533,5 +556,14 @@ wire_enum! {
         /// it cannot be any more.
         16 => Happened { /// The transaction.
             txn: TxnId },
+        /// Of the file that comes, bytes are wanted from here on.
+        17 => Pull { /// The transaction.
+            txn: TxnId, /// First byte.
+            offset: u64 },
+        /// They; none if up to this offset there is a hole.
+        18 => Chunk { /// The transaction.
+            txn: TxnId, /// Of the first byte.
+            offset: u64, /// They.
+            bytes: bytes::Bytes },
     }
 }

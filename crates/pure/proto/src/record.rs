@@ -10,7 +10,7 @@ use atoll_posix::locks::Locks;
 use bytes::Bytes;
 
 use crate::message::JournalEntry;
-use crate::row::{Dir, Entry, Inode, Remembered, Session, Txn, Xattrs};
+use crate::row::{Dir, Entry, Forward, Inode, Remembered, Session, Txn, Xattrs};
 
 /// One decided operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -172,6 +172,10 @@ wire_enum! {
         23 => Moved { /// The coordinator.
             island: IslandId, /// Its stamp of before the move.
             stamp: Stamp },
+        /// Where a file is that was homed here.
+        24 => Forward { /// Its id.
+            ino: Ino, /// The row.
+            row: Option<Forward> },
         /// The body may differ from its checksums from here to the next checkpoint.
         15 => Dirty { /// The file.
             ino: Ino },

@@ -167,6 +167,17 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// A file was homed here, and has moved: who asks for it is told where it is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Forward {
+        /// Its home since.
+        pub to: IslandId,
+        /// Clients of that time that have not said that they know.
+        pub sessions: Vec<SessionId>,
+    }
+}
+
 /// Extended attributes of a file or directory, ACLs among them, in the order of their names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Xattrs(pub Vec<(Bytes, Bytes)>);

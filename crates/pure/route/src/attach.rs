@@ -172,6 +172,11 @@ impl<T> Route<T> {
                 self.orphans.insert(ino);
                 out.orphans.push(ino);
             }
+            Notice::Moved { ino, to } => {
+                self.homes.learn(ino, to);
+                self.release(self.now_ms, island, ino, out);
+                out.moved.push(ino);
+            }
         }
     }
 
@@ -228,17 +233,22 @@ impl<T> Route<T> {
         for ino in inos {
             self.dirs.forget(*ino);
             if !self.orphans.is_empty() && self.orphans.remove(ino) {
-                if self.released.is_empty() {
-                    self.released_ms = now_ms;
-                }
-                let home = ino.minted_by();
-                let list = self.released.entry(home).or_default();
-                list.push(*ino);
-                if list.len() >= RELEASE_BATCH {
-                    let inos = std::mem::take(list);
-                    self.own(home, ClientOp::Release { inos }, out);
-                }
+                self.release(now_ms, self.homes.of(*ino), *ino, out);
             }
+            self.homes.forget(*ino);
+        }
+    }
+
+    /// An island need not keep a file for this mount any more, or where it has gone.
+    fn release(&mut self, now_ms: u64, island: IslandId, ino: Ino, out: &mut RouteOut<T>) {
+        if self.released.is_empty() {
+            self.released_ms = now_ms;
+        }
+        let list = self.released.entry(island).or_default();
+        list.push(ino);
+        if list.len() >= RELEASE_BATCH {
+            let inos = std::mem::take(list);
+            self.own(island, ClientOp::Release { inos }, out);
         }
     }
 }

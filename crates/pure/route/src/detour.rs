@@ -8,6 +8,7 @@ use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, reserve_bytes};
 
 use crate::dirs::Dirs;
+use crate::homes::Homes;
 use crate::route::{Call, Route, RouteOut, What};
 
 impl<T> Route<T> {
@@ -132,9 +133,9 @@ impl<T> Route<T> {
 }
 
 /// What an island is asked for a call.
-pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> ClientOp {
-    if let Some(found) = &call.pointer {
-        return ClientOp::Fs { op: Op::GetAttr { ino: found.attr.ino } };
+pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &Table) -> ClientOp {
+    if let Some(ino) = call.pointer {
+        return ClientOp::Fs { op: Op::GetAttr { ino } };
     }
     match &call.what {
         What::Own(op) | What::Island(op) => op.clone(),
@@ -151,6 +152,9 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, table: &Table) -> Client
             (Op::Rename { dir, new_dir, .. }, _) if dir != new_dir && dirs.get(*new_dir).is_some() => {
                 let key = dirs.get(*new_dir).map_or(Key(0), |known| known.key);
                 ClientOp::Rename { op: (*op).clone(), key }
+            }
+            (Op::Link { ino, .. }, _) if homes.of(*ino) != ino.minted_by() => {
+                ClientOp::Link { op: (*op).clone(), home: homes.of(*ino) }
             }
             (op, _) => ClientOp::Fs { op: op.clone() },
         },

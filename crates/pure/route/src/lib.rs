@@ -8,6 +8,7 @@ mod attach;
 mod detour;
 pub mod dirs;
 pub mod enumerate;
+mod homes;
 mod patience;
 pub mod route;
 pub mod serial;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::detour::client_op;
 use crate::dirs::Dirs;
+use crate::homes::Homes;
 use crate::serial::Serial;
 
 /// Milliseconds after which an island that was not ready is asked again; each time twice as long.
@@ -110,11 +111,14 @@ pub struct RouteOut<T> {
     /// Files that have lost their last name: does the frontend still know them? If not, call
     /// [`Route::forget`].
     pub orphans: Vec<Ino>,
+    /// Files that have another home: the same question.
+    pub moved: Vec<Ino>,
 }
 
 impl<T> Default for RouteOut<T> {
     fn default() -> Self {
-        Self { send: Vec::new(), finished: Vec::new(), told: Vec::new(), recall: false, orphans: Vec::new() }
+        let (send, finished, told) = (Vec::new(), Vec::new(), Vec::new());
+        Self { send, finished, told, recall: false, orphans: Vec::new(), moved: Vec::new() }
     }
 }
 
@@ -150,7 +154,7 @@ pub(crate) struct Call<T> {
     /// Islands whose skeletons are still to be asked, when the one that knows is away.
     pub(crate) detour: Option<VecDeque<IslandId>>,
     /// What its name leads to, while the attributes are asked for where it is homed.
-    pub(crate) pointer: Option<Found>,
+    pub(crate) pointer: Option<Ino>,
     /// How often the name led to nothing.
     pub(crate) dangled: u32,
     /// Parts of a call that asks every island (statfs).
@@ -195,6 +199,7 @@ pub struct Route<T> {
     pub(crate) config: Config,
     pub(crate) h3: H3,
     pub(crate) dirs: Dirs,
+    pub(crate) homes: Homes,
     pub(crate) peers: BTreeMap<IslandId, Peer>,
     pub(crate) calls: IdMap<u64, Call<T>>,
     pub(crate) next_id: u64,
@@ -224,6 +229,7 @@ impl<T> Route<T> {
         Self {
             h3: H3::new(config.seed),
             dirs: Dirs::default(),
+            homes: Homes::default(),
             peers,
             calls: IdMap::default(),
             next_id: 1,
@@ -372,10 +378,10 @@ impl<T> Route<T> {
         let owner = |dir: Ino| -> Result<IslandId, Errno> {
             self.dirs.get(dir).map(|d| self.config.table.owner(d.key)).ok_or(Errno::ESTALE)
         };
-        // A file's home is read off its id; a directory is one that was looked up as such.
-        let home = |ino: Ino| owner(ino).unwrap_or_else(|_| ino.minted_by());
-        if let Some(found) = &call.pointer {
-            return Ok(found.attr.ino.minted_by());
+        // A directory is one that was looked up as such.
+        let home = |ino: Ino| owner(ino).unwrap_or_else(|_| self.homes.of(ino));
+        if let Some(ino) = call.pointer {
+            return Ok(self.homes.of(ino));
         }
         Ok(match &call.what {
             What::Walk(path) => self.walk_owner(path),
@@ -390,22 +396,8 @@ impl<T> Route<T> {
                 | Op::Link { dir, .. }
                 | Op::FsyncDir { dir }
                 | Op::ReadDir { dir, .. } => owner(*dir)?,
-                Op::GetAttr { ino }
-                | Op::SetAttr { ino, .. }
-                | Op::Readlink { ino }
-                | Op::Read { ino, .. }
-                | Op::Write { ino, .. }
-                | Op::Fallocate { ino, .. }
-                | Op::Seek { ino, .. }
-                | Op::Fsync { ino }
-                | Op::GetXattr { ino, .. }
-                | Op::SetXattr { ino, .. }
-                | Op::ListXattr { ino }
-                | Op::RemoveXattr { ino, .. }
-                | Op::GetLock { ino, .. }
-                | Op::SetLock { ino, .. }
-                | Op::CopyRange { to: ino, .. } => home(*ino),
                 Op::Statfs => call.gather.as_ref().and_then(|g| g.left.first().copied()).ok_or(Errno::EIO)?,
+                op => op.file().map(home).ok_or(Errno::EIO)?,
             },
         })
     }
@@ -439,7 +431,7 @@ impl<T> Route<T> {
             }
             return self.wait(id, out);
         }
-        let op = client_op(call, &self.dirs, &self.config.table);
+        let op = client_op(call, &self.dirs, &self.homes, &self.config.table);
         if call.seq == 0 && call.pointer.is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
         }
@@ -509,6 +501,17 @@ impl<T> Route<T> {
                 let call = self.take(id);
                 Self::end(call, Ok(Answer::Data), Some(data), None, out);
             }
+            Outcome::Elsewhere { ino, home } => self.follow(id, ino, home, out),
+            Outcome::Moved { to } => {
+                let file = call.pointer.or(match &call.what {
+                    What::Op(op) => op.file(),
+                    _ => None,
+                });
+                if let Some(ino) = file {
+                    self.homes.learn(ino, to);
+                }
+                self.again(id, out);
+            }
             Outcome::Failed { errno } => self.fail(id, errno, out),
             Outcome::NeedGroups => {
                 // The frontend looks the groups up and calls again.
@@ -570,14 +573,10 @@ impl<T> Route<T> {
         if call.gather.is_some() {
             return self.gather(id, &answer, out);
         }
-        if let Answer::Found { found } = &answer
-            && leads_elsewhere(found)
-        {
-            let found = found.clone();
-            return self.follow(id, found, out);
-        }
         let answer = match (call.pointer.take(), answer) {
-            (Some(_), Answer::Attr { attr }) => Answer::Found { found: Found { attr, attr_current: true } },
+            (Some(_), Answer::Attr { attr }) if !matches!(call.what, What::Op(Op::SetAttr { .. })) => {
+                Answer::Found { found: Found { attr, attr_current: true } }
+            }
             (_, answer) => answer,
         };
         if let (What::Walk(path), Answer::Found { found }) = (&call.what, &answer) {
@@ -602,6 +601,13 @@ impl<T> Route<T> {
             match (op, &answer) {
                 (Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. }, Answer::Found { found }) => {
                     learn(found.attr.ino, *dir, name);
+                    if found.attr.kind != Kind::Directory {
+                        // Its home has answered.
+                        self.homes.learn(found.attr.ino, call.island);
+                    }
+                }
+                (Op::Create { .. }, Answer::Found { found }) if found.attr.kind != Kind::Directory => {
+                    self.homes.learn(found.attr.ino, call.island);
                 }
                 (Op::ReadDir { dir, .. }, Answer::Entries { entries, .. }) => {
                     let dirs = entries.iter().filter(|e: &&DirEntry| e.kind == Kind::Directory);
@@ -632,10 +638,13 @@ impl<T> Route<T> {
     }
 
     /// A name leads to a file that is homed elsewhere: its home tells the rest.
-    fn follow(&mut self, id: u64, found: Found, out: &mut RouteOut<T>) {
+    fn follow(&mut self, id: u64, ino: Ino, home: IslandId, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        call.island = found.attr.ino.minted_by();
-        call.pointer = Some(found);
+        if home != call.island {
+            self.homes.learn(ino, home);
+        }
+        call.island = self.homes.of(ino);
+        call.pointer = Some(ino);
         call.seq = 0;
         self.ask(id, out);
     }
@@ -646,6 +655,15 @@ impl<T> Route<T> {
             // It lost its name meanwhile: only the name's owner can say that there is none.
             call.dangled += 1;
             return self.again(id, out);
+        }
+        if errno == Errno::ESTALE
+            && matches!(&call.what, What::Op(op) if op.file().is_some() && call.detour.is_none())
+        {
+            // It may have moved since this was sent, and the island forgotten it.
+            let call = self.calls.get(&id).expect("looked at");
+            if self.route(call).is_ok_and(|island| island != call.island) {
+                return self.again(id, out);
+            }
         }
         let call = self.calls.get(&id).expect("looked at by the caller");
         if call.detour.is_some() {
@@ -667,9 +685,6 @@ impl<T> Route<T> {
             self.dirs.learn(resolved.found.attr.ino, key, Ino::ROOT, name);
         }
         let whole = depth == path.names().len();
-        if whole && leads_elsewhere(&resolved.found) {
-            return self.follow(id, resolved.found, out);
-        }
         if whole && (resolved.is_final || resolved.key.is_none() || resolved.found.attr_current) {
             let call = self.take(id);
             let answer = Answer::Found { found: resolved.found.clone() };
@@ -740,11 +755,6 @@ impl<T> Route<T> {
             _ => out.finished.push(Finished { token, result, data, resolved }),
         }
     }
-}
-
-/// Whether only the home of what was found knows its attributes.
-fn leads_elsewhere(found: &Found) -> bool {
-    !found.attr_current && found.attr.kind != Kind::Directory
 }
 
 /// Whether a call changes something, so that its result must be remembered.

@@ -93,6 +93,11 @@ impl<K: Copy + Eq + Hash, V> Cached<K, V> {
         self.rows.get(&key).map(|slot| slot.see(seen))
     }
 
+    /// The rows that memory has.
+    pub fn in_memory(&self) -> impl Iterator<Item = (K, &V)> {
+        self.rows.iter().filter_map(|(key, slot)| slot.value.as_ref().map(|value| (*key, value)))
+    }
+
     /// Sets or removes a row by the record at `seq`.
     pub fn set(&mut self, key: K, value: Option<V>, seq: u64) {
         let news = match self.rows.get_mut(&key) {

@@ -35,6 +35,8 @@ pub enum RowKey {
     Inbox(IslandId, Stamp),
     /// The last move of a directory to another parent that an island has coordinated.
     Moved(IslandId),
+    /// Where a file is that was homed here.
+    Forward(Ino),
     /// The last stamp of an earlier incarnation that its end has left.
     Survived(u32),
     /// Mint limit, incarnation and the position that the snapshot stands for.
@@ -96,6 +98,7 @@ impl RowKey {
                 out.push(b'r');
                 out.extend_from_slice(&island.0.to_be_bytes());
             }
+            Self::Forward(i) => ino(&mut out, b'f', i),
             Self::Survived(incarnation) => {
                 out.push(b'p');
                 out.extend_from_slice(&incarnation.to_be_bytes());
@@ -148,6 +151,7 @@ impl RowKey {
             b'k' => Self::Clock(island(rest)?),
             b'b' => Self::Inbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
             b'r' => Self::Moved(island(rest)?),
+            b'f' => Self::Forward(Ino(int(rest)?)),
             b'p' => Self::Survived(u32::from_be_bytes(rest.try_into().ok()?)),
             b'm' if rest.is_empty() => Self::Meta,
             b'v' => Self::View(Ino(int(rest)?)),
@@ -231,6 +235,7 @@ mod tests {
             RowKey::Delivered(IslandId(3)),
             RowKey::Clock(IslandId(4)),
             RowKey::Inbox(IslandId(5), Stamp(6)),
+            RowKey::Forward(Ino(4)),
             RowKey::Survived(7),
             RowKey::Meta,
             RowKey::View(Ino(6)),

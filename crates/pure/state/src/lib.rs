@@ -10,6 +10,7 @@ mod journal;
 pub mod key;
 pub mod pending;
 pub mod state;
+mod sums;
 
 pub use cache::{Cached, Slot};
 pub use cuts::{CUT_ROWS_MAX, CUTS_MAX, CutId, NamesAt, NotAt};

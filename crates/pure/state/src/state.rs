@@ -10,12 +10,12 @@ use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
 };
 use atoll_posix::locks::Locks;
-use atoll_proto::{Change, Dir, Entry, Inode, JournalEntry, Session, Txn, Xattrs};
+use atoll_proto::{Change, Dir, Entry, Forward, Inode, JournalEntry, Session, Txn, Xattrs};
 
 use crate::cache::{Cached, Names};
 use crate::cuts::Cuts;
 use crate::journal::Journal;
-use crate::key::{RowKey, SUMS_PER_CHUNK, cookie_of};
+use crate::key::{RowKey, cookie_of};
 use crate::pending::{Pending, ToLay};
 
 /// Names that one load of a listing brings.
@@ -40,6 +40,12 @@ pub enum Load {
         /// Smallest cookie.
         from: u64,
     },
+    /// Up to [`NAMES_PER_PAGE`] directories of the skeleton, from this id on: to look through them, not to
+    /// keep them.
+    Dirs {
+        /// Smallest id.
+        from: Ino,
+    },
 }
 
 /// What the snapshot has.
@@ -53,6 +59,13 @@ pub enum Loaded {
         names: Vec<(u64, Name, Vec<u8>)>,
         /// First cookie that is not covered.
         to: u64,
+    },
+    /// Directories, as the last checkpoint left them.
+    Dirs {
+        /// They, by their ids.
+        dirs: Vec<(Ino, Vec<u8>)>,
+        /// There are more.
+        more: bool,
     },
 }
 
@@ -95,7 +108,7 @@ pub struct State {
     pub(crate) dirs: Cached<Ino, Dir>,
     xattrs: Cached<Ino, Xattrs>,
     locks: Cached<Ino, Locks>,
-    sums: Cached<(Ino, u64), Vec<u32>>,
+    pub(crate) sums: Cached<(Ino, u64), Vec<u32>>,
     pub(crate) names: IdMap<Ino, Names>,
     names_dirty: Vec<Ino>,
     names_frozen: Vec<Ino>,
@@ -112,12 +125,14 @@ pub struct State {
     inboxes: BTreeMap<IslandId, Journal>,
     moved: ClockVector,
     moved_dirty: BTreeSet<IslandId>,
+    forwards: BTreeMap<Ino, Forward>,
+    forwards_dirty: BTreeSet<Ino>,
     survived: BTreeMap<u32, Stamp>,
     survived_dirty: BTreeSet<u32>,
     /// Bodies that may differ from their checksums.
     dirty_bodies: IdSet<Ino>,
     view: Pending,
-    seen: Cell<u64>,
+    pub(crate) seen: Cell<u64>,
     /// What the last sweep left room for; none before the first.
     rows_max: Option<usize>,
     /// Rows loaded since.
@@ -170,6 +185,11 @@ impl State {
         self.dirs.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Dir(ino))))
     }
 
+    /// Directories of the skeleton that are in memory.
+    pub fn dirs_in_memory(&self) -> impl Iterator<Item = (Ino, &Dir)> {
+        self.dirs.in_memory()
+    }
+
     /// A name. Asks for the whole of a small directory at once.
     pub fn entry(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, Miss> {
         let cookie = self.cookie(name.as_bytes());
@@ -210,24 +230,6 @@ impl State {
         self.locks.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Locks(ino))))
     }
 
-    /// Block checksums of a file from block `first`, `count` of them; absent ones are 0.
-    pub fn sums(&self, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>, Miss> {
-        let mut out = Vec::with_capacity(count as usize);
-        let mut block = first;
-        while block < first + count {
-            let chunk = block / SUMS_PER_CHUNK;
-            let row =
-                self.sums.get((ino, chunk), &self.seen).ok_or(Miss(Load::Row(RowKey::Sums(ino, chunk))))?;
-            let end = ((chunk + 1) * SUMS_PER_CHUNK).min(first + count);
-            while block < end {
-                let i = (block % SUMS_PER_CHUNK) as usize;
-                out.push(row.and_then(|r| r.get(i)).copied().unwrap_or(0));
-                block += 1;
-            }
-        }
-        Ok(out)
-    }
-
     /// A transaction under way.
     pub fn txn(&self, txn: TxnId) -> Option<&Txn> {
         self.txns.get(txn, &self.seen).flatten()
@@ -258,6 +260,16 @@ impl State {
     /// parent that have happened. Whoever has seen more than that has seen the moves.
     pub const fn moved(&self) -> &ClockVector {
         &self.moved
+    }
+
+    /// Where a file is that was homed here, as long as a mount may ask for it here.
+    pub fn forward(&self, ino: Ino) -> Option<&Forward> {
+        if self.forwards.is_empty() { None } else { self.forwards.get(&ino) }
+    }
+
+    /// All of those.
+    pub fn forwards(&self) -> impl Iterator<Item = (Ino, &Forward)> {
+        self.forwards.iter().map(|(ino, forward)| (*ino, forward))
     }
 
     /// What `island` may not have of this island's journal, in order.
@@ -293,21 +305,6 @@ impl State {
     }
 
     // ----------------------------------------------------------------- applying
-
-    /// A row that must be in memory before `change` can be applied, if it is not.
-    pub fn needs(&self, change: &Change) -> Option<Load> {
-        let chunks = match change {
-            Change::Sums { ino, first, sums } => {
-                let last = first + sums.len().max(1) as u64 - 1;
-                (*ino, first / SUMS_PER_CHUNK, last / SUMS_PER_CHUNK)
-            }
-            Change::SumsCut { ino, first, .. } => (*ino, first / SUMS_PER_CHUNK, first / SUMS_PER_CHUNK),
-            _ => return None,
-        };
-        (chunks.1..=chunks.2)
-            .find(|&c| self.sums.get((chunks.0, c), &self.seen).is_none())
-            .map(|c| Load::Row(RowKey::Sums(chunks.0, c)))
-    }
 
     /// Applies what the record at `seq` changes.
     ///
@@ -401,6 +398,13 @@ impl State {
                     self.moved_dirty.insert(*island);
                 }
             }
+            Change::Forward { ino, row } => {
+                match row {
+                    Some(row) => self.forwards.insert(*ino, row.clone()),
+                    None => self.forwards.remove(ino),
+                };
+                self.forwards_dirty.insert(*ino);
+            }
             Change::MintLimit { limit } => {
                 self.meta.mint_limit = self.meta.mint_limit.max(*limit);
             }
@@ -443,40 +447,6 @@ impl State {
             }
         }
         self.dirs.set(ino, row.cloned(), seq);
-    }
-
-    fn apply_sums(&mut self, seq: u64, ino: Ino, first: u64, sums: &[u32]) {
-        let mut at = 0;
-        while at < sums.len() {
-            let block = first + at as u64;
-            let (chunk, i) = (block / SUMS_PER_CHUNK, (block % SUMS_PER_CHUNK) as usize);
-            let n = (SUMS_PER_CHUNK as usize - i).min(sums.len() - at);
-            let part = &sums[at..at + n];
-            let write = |row: &mut Vec<u32>| {
-                if row.len() < i + n {
-                    row.resize(i + n, 0);
-                }
-                row[i..i + n].copy_from_slice(part);
-            };
-            if !self.sums.modify((ino, chunk), seq, write) {
-                let known = self.sums.get((ino, chunk), &self.seen);
-                assert!(known.is_some(), "checksums of {ino} chunk {chunk} were not loaded");
-                let mut row = Vec::new();
-                write(&mut row);
-                self.sums.set((ino, chunk), Some(row), seq);
-            }
-            at += n;
-        }
-    }
-
-    fn cut_sums(&mut self, seq: u64, ino: Ino, first: u64, end: u64) {
-        let (chunk, i) = (first / SUMS_PER_CHUNK, (first % SUMS_PER_CHUNK) as usize);
-        if i > 0 {
-            self.sums.modify((ino, chunk), seq, |row| row.truncate(i));
-        }
-        for gone in first.div_ceil(SUMS_PER_CHUNK)..end.div_ceil(SUMS_PER_CHUNK) {
-            self.sums.set((ino, gone), None, seq);
-        }
     }
 
     /// Says of an id that was minted now that the snapshot has no row of it.
@@ -529,6 +499,9 @@ impl State {
         }
         for island in std::mem::take(&mut self.moved_dirty) {
             put(&mut rows, &RowKey::Moved(island), Some(&self.moved.get(island)));
+        }
+        for ino in std::mem::take(&mut self.forwards_dirty) {
+            put(&mut rows, &RowKey::Forward(ino), self.forwards.get(&ino));
         }
         for incarnation in std::mem::take(&mut self.survived_dirty) {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
@@ -599,6 +572,7 @@ impl State {
         self.make_room(match &loaded {
             Loaded::Row(_) => 1,
             Loaded::Names { names, .. } => names.len() + 1,
+            Loaded::Dirs { .. } => 0,
         });
         fn row<V: Decode>(bytes: Option<Vec<u8>>) -> Result<Option<V>, Malformed> {
             bytes.map(|b| V::from_slice(&b)).transpose()
@@ -627,6 +601,7 @@ impl State {
                 }
                 names.loaded(from, to);
             }
+            (Load::Dirs { .. }, Loaded::Dirs { .. }) => {}
             _ => return Err(Malformed::new("load answered with something else")),
         }
         Ok(())
@@ -659,6 +634,9 @@ impl State {
             RowKey::Moved(island) => {
                 self.moved.raise(*island, Stamp::from_slice(bytes)?);
             }
+            RowKey::Forward(ino) => {
+                self.forwards.insert(*ino, Forward::from_slice(bytes)?);
+            }
             RowKey::Survived(incarnation) => {
                 self.survived.insert(*incarnation, Stamp::from_slice(bytes)?);
             }
@@ -677,7 +655,7 @@ impl State {
     }
 
     /// Tags of the rows that [`State::open_row`] takes.
-    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbprmvw";
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbprfmvw";
 
     // --------------------------------------------------------------------- view
 

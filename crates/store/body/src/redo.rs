@@ -109,9 +109,13 @@ impl<D: Disk> Bodies<D> {
         what: Redo<'_>,
         sums: impl FnMut(u64, u64) -> Result<Vec<u32>, E>,
     ) -> Result<Vec<Correction>, E> {
-        if what.ops.iter().any(|op| matches!(op, BodyChange::Drop { .. })) {
-            self.drop_body(what.ino)?;
-            return Ok(Vec::new());
+        let mut what = what;
+        if let Some(last) = what.ops.iter().rposition(|op| matches!(op, BodyChange::Drop { .. })) {
+            // A file may have gone to another island and come back: then nothing is left of what it was.
+            (what.ops, what.old_size) = (&what.ops[last + 1..], 0);
+            if what.ops.is_empty() {
+                self.drop_body(what.ino)?;
+            }
         }
         self.redo_ops(&what)?;
         if let Some(open) = self.existing(what.ino)? {

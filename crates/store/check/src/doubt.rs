@@ -50,6 +50,10 @@ impl About {
             Work::Hold { ino, caller: _ } => {
                 self.inos.insert(*ino);
             }
+            Work::Arrive { at, file, xattrs: _, mounts: _ } => {
+                self.inos.insert(file.attr.ino);
+                self.spot(at);
+            }
             Work::Ticket { moved, above: _, seen: _ } => self.inos.extend(moved),
             Work::Renamed { ino, from, to, by: _, had: _, time: _, chain } => {
                 self.inos.insert(*ino);

@@ -97,6 +97,7 @@ impl Rows {
             | RowKey::Delivered(_)
             | RowKey::Clock(_)
             | RowKey::Inbox(..)
+            | RowKey::Forward(_)
             | RowKey::Survived(_)
             | RowKey::Moved(_)
             | RowKey::View(_)

@@ -9,6 +9,7 @@ use atoll_island::{BodyDone, BodyFault, BodyOp, Effect, Event, Ticket};
 use atoll_posix::{Errno, Whence};
 use atoll_proto::{Outcome, Reply};
 use atoll_state::{Frozen, Load, Loaded, RowKey};
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
@@ -251,6 +252,15 @@ impl<D: Disk> Engine<D> {
             BodyOp::Seek { ino, offset, whence, size } => {
                 self.settled(ino)?.seek(ino, offset, whence == Whence::Hole, size).map(BodyDone::Offset)
             }
+            BodyOp::Fetch { ino, offset, len, size, sums } => {
+                slow();
+                let mut buffer = BUFFER.take();
+                let bodies = self.settled(ino)?;
+                let read = bodies.read(ino, offset, u64::from(len), size, &sums, &mut buffer);
+                let bytes = read.map(|range| Bytes::copy_from_slice(&buffer[range]));
+                BUFFER.set(buffer);
+                bytes.map(BodyDone::Bytes)
+            }
             BodyOp::Sync { ino } => {
                 slow();
                 self.sync_body(ino).map(|()| BodyDone::Done)
@@ -291,6 +301,17 @@ pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Res
                 _ => u64::MAX,
             };
             Ok(Loaded::Names { names, to })
+        }
+        Load::Dirs { from } => {
+            let limit = atoll_state::state::NAMES_PER_PAGE;
+            let (first, end) = (RowKey::Dir(*from), RowKey::Dir(Ino(u64::MAX)));
+            let rows = snapshot.range(&first.to_bytes(), &end.to_bytes(), limit).map_err(failed)?;
+            let more = rows.len() == limit;
+            let dirs = rows.into_iter().filter_map(|(key, row)| match RowKey::from_bytes(&key)? {
+                RowKey::Dir(ino) => Some((ino, row)),
+                _ => None,
+            });
+            Ok(Loaded::Dirs { dirs: dirs.collect(), more })
         }
     }
 }

@@ -84,7 +84,7 @@ impl<D: Disk> Whole for WholeState<'_, D> {
                     from = (to != u64::MAX).then_some(to);
                     Some(Ok(names))
                 }
-                Ok(Loaded::Row(_)) => unreachable!("names were asked for"),
+                Ok(Loaded::Row(_) | Loaded::Dirs { .. }) => unreachable!("names were asked for"),
                 Err(why) => Some(Err(io::Error::other(why))),
             }
         });

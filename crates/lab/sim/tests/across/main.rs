@@ -4,5 +4,6 @@
 mod again;
 mod bench;
 mod drafts;
+mod follow;
 mod further;
 mod storm;

@@ -16,8 +16,8 @@ use atoll_proto::{
 use bytes::Bytes;
 
 use super::records::{
-    ORIGIN, adopt, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, moments, part,
-    renamed, seal, ticket,
+    ORIGIN, adopt, arrive, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, moments,
+    part, renamed, seal, ticket,
 };
 use super::*;
 
@@ -135,6 +135,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("cancel", ClientOp::Cancel { request: 8 }),
         ("dropped", ClientOp::Dropped),
         ("rename", ClientOp::Rename { op: Op::Statfs, key: Key(7) }),
+        ("link", ClientOp::Link { op: Op::Statfs, home: IslandId(2) }),
         ("hold", ClientOp::Hold { cut: 3, again: true }),
         ("cut", ClientOp::Cut { cut: 3 }),
         ("list at", ClientOp::ListAt { cut: 3, dir: DIR, after: 77 }),
@@ -177,6 +178,8 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("attached", Outcome::Attached { sole: true, incarnation: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
+        ("elsewhere", Outcome::Elsewhere { ino: FILE, home: IslandId(2) }),
+        ("moved", Outcome::Moved { to: IslandId(2) }),
         ("held", Outcome::Held { quiet: true, incarnation: 4, keeps: vec![(IslandId(1), 3)] }),
         ("cut made", Outcome::CutMade { made: true }),
         ("listed at", Outcome::ListedAt { attr: Some(attr()), names: vec![listed], next: Some(9) }),
@@ -207,11 +210,13 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ("happened", Peer::Happened { txn: TXN }),
         ("chain of", Peer::ChainOf { dir: DIR, chain: Some(chain()) }),
         ("voted same", Peer::Voted { txn: TXN, vote: Vote::Same }),
+        ("voted moved", Peer::Voted { txn: TXN, vote: Vote::Moved }),
         ("voted need groups", Peer::Voted { txn: TXN, vote: Vote::NeedGroups }),
         ("prepare lend", Peer::Prepare { txn: TXN, origin: ORIGIN, work: lend() }),
         ("prepare count", Peer::Prepare { txn: TXN, origin: ORIGIN, work: count() }),
         ("prepare drop", Peer::Prepare { txn: TXN, origin: ORIGIN, work: drop_name() }),
         ("prepare renamed", Peer::Prepare { txn: TXN, origin: ORIGIN, work: renamed() }),
+        ("prepare arrive", Peer::Prepare { txn: TXN, origin: ORIGIN, work: arrive() }),
         ("decided", Peer::Decided { txn: TXN, moments: Some(moments()), part: Some(Box::new(part(seal()))) }),
         ("aborted", Peer::Decided { txn: TXN, moments: None, part: None }),
         ("stable", Peer::Stable { txns: vec![(TXN, STAMP)] }),
@@ -232,7 +237,14 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ("carried", Peer::Carried { txn: TXN, moments: moments(), part: Box::new(part(adopt())) }),
         ("returned", Peer::Returned { entries: vec![(STAMP, journal())] }),
         ("kept", Peer::Kept { upto: STAMP }),
+        ("pull", Peer::Pull { txn: TXN, offset: 4096 }),
+        ("chunk", Peer::Chunk { txn: TXN, offset: 4096, bytes: Bytes::from_static(b"bytes") }),
     ]
+}
+
+fn notices() -> Vec<(&'static str, Notice)> {
+    let moved = Notice::Moved { ino: FILE, to: IslandId(2) };
+    vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE }), ("moved", moved)]
 }
 
 fn seen_name() -> Seen {
@@ -358,14 +370,14 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", (1..=11).chain(15..=20), client_ops()),
+        samples("client_op", (1..=12).chain(15..=20), client_ops()),
         samples("op", 1..=25, ops()),
         samples("request", [], requests),
-        samples("outcome", (1..=9).chain(20..=24), outcomes()),
+        samples("outcome", (1..=11).chain(20..=24), outcomes()),
         samples("answer", 1..=10, answers()),
         samples("reply", [], replies),
-        samples("notice", 1..=2, vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE })]),
-        samples("peer", 1..=16, peers()),
+        samples("notice", 1..=3, notices()),
+        samples("peer", 1..=18, peers()),
         samples(
             "peer_message",
             [],

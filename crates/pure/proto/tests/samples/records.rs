@@ -4,8 +4,8 @@ use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
-    BodyChange, Chain, Change, Dir, Entry, JournalEntry, Moments, Origin, Owned, Part, Place, Record,
-    Remembered, Renaming, Session, Spot, Stub, Txn, TxnState, Work,
+    BodyChange, Chain, Change, Dir, Entry, Forward, JournalEntry, Moments, Origin, Owned, Part, Place,
+    Record, Remembered, Renaming, Session, Spot, Stub, Txn, TxnState, Work,
 };
 use bytes::Bytes;
 
@@ -70,6 +70,10 @@ pub fn session() -> Session {
         (9, Remembered::Attr { ino: DIR }),
     ];
     Session { mount: true, local: false, results, acked: 5, held: vec![FILE] }
+}
+
+fn forward() -> Forward {
+    Forward { to: IslandId(2), sessions: vec![SESSION] }
 }
 
 fn txn() -> Txn {
@@ -140,6 +144,11 @@ pub fn ticket() -> Work {
     Work::Ticket { moved: vec![DIR], above: vec![Ino::ROOT], seen: vec![chain()] }
 }
 
+pub fn arrive() -> Work {
+    let (file, xattrs) = (Box::new(inode()), Some(super::xattrs()));
+    Work::Arrive { at: spot("here"), file, xattrs, mounts: vec![SESSION] }
+}
+
 pub fn journal() -> JournalEntry {
     let (place, from, chain) = (place(), spot("old"), chain());
     JournalEntry::Place { ino: DIR, place, from, replaced: Some(Ino(9)), chain, time: TIME }
@@ -170,6 +179,8 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("mint limit", Change::MintLimit { limit: 1 << 20 }),
         ("incarnation", Change::Incarnation { incarnation: 3 }),
         ("moved", Change::Moved { island: IslandId(3), stamp: STAMP }),
+        ("forward", Change::Forward { ino: FILE, row: Some(forward()) }),
+        ("gone", Change::Forward { ino: FILE, row: None }),
         ("dirty", Change::Dirty { ino: FILE }),
         ("stamp", Change::Stamp { stamp: STAMP }),
         ("held", Change::Held { session: SESSION, ino: FILE, on: true }),
@@ -214,7 +225,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", 1..=23, changes()),
+        samples("change", 1..=24, changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",
@@ -234,6 +245,7 @@ pub fn all() -> Vec<Samples> {
                 ("committed", Txn { state: TxnState::Committed, part: part(seal()), ..txn() }),
             ],
         ),
+        samples("forward", [], vec![("to", forward())]),
         samples("session", [], vec![("mount", session())]),
         samples(
             "journal",

@@ -1,0 +1,251 @@
+//! Files that follow their names: what must be true while they are on their way, and afterwards.
+
+use atoll_core::Ino;
+use atoll_disk::sim::Fault;
+use atoll_posix::{Answer, LockKind, LockRange, Op, SetAttr};
+use atoll_proto::{TxnState, Work};
+use atoll_sim::crash_points::{Point, Script, count, one, world};
+use atoll_sim::{Config, World};
+use bytes::Bytes;
+
+use crate::bench::{Bench, CONTENT, H, S, T, has_work, power};
+
+/// Longer than a file needs to follow its name.
+const FOLLOWED_US: u64 = 3_000_000;
+
+fn bench(seed: u64, islands: u16) -> Bench {
+    let mut config = Config::new(seed, islands);
+    (config.clients, config.delay_us_max, config.mounts, config.moves) = (2, 300, true, true);
+    Bench::with(config)
+}
+
+/// A file of island S, known to both clients, gets its name at T.
+fn renamed(bench: &mut Bench) -> Ino {
+    let ino = bench.file(S, "a");
+    bench.run(1, bench.lookup(S, "a")).unwrap();
+    bench.rest();
+    bench.ok(bench.rename((S, "a"), (T, "b")));
+    ino
+}
+
+const fn is_arrival(work: &Work) -> bool {
+    matches!(work, Work::Arrive { .. })
+}
+
+fn write(bench: &mut Bench, client: usize, ino: Ino, offset: u64, data: &'static [u8]) {
+    let op = Op::Write { ino, offset, append: false, kill_set_id: false };
+    let done = bench.world.run(client, &atoll_posix::Caller::ROOT, op, Bytes::from_static(data)).unwrap();
+    assert_eq!(done.unwrap().0, Answer::Wrote { len: data.len() as u64, offset });
+}
+
+fn bytes(bench: &mut Bench, client: usize, ino: Ino) -> Vec<u8> {
+    bench.run(client, Op::Read { ino, offset: 0, len: 1 << 20 }).unwrap().1
+}
+
+#[test]
+fn a_file_follows_its_name_and_who_has_it_open_goes_on() {
+    for seed in 0..20 {
+        let mut bench = bench(seed, 3);
+        let ino = renamed(&mut bench);
+        bench.wait(FOLLOWED_US);
+        assert_eq!(bench.world.homes(ino), [T], "it is homed with its name");
+        // The second client has not looked it up since.
+        bench.read(1, ino);
+        write(&mut bench, 1, ino, 0, b"new");
+        assert!(bytes(&mut bench, 0, ino).starts_with(b"new"));
+        bench.ok(bench.unlink(T, "b"));
+        assert!(bytes(&mut bench, 1, ino).starts_with(b"new"));
+        for client in [0, 1] {
+            bench.world.forget(client, &[ino]);
+        }
+        bench.settle();
+        assert!(bench.world.homes(ino).is_empty(), "nothing is left of it");
+    }
+}
+
+#[test]
+fn a_write_through_an_old_handle_while_the_file_moves_is_kept() {
+    let mut met = 0;
+    for at in 0..60 {
+        let mut bench = bench(at, 3);
+        let ino = renamed(&mut bench);
+        let arrives = |w: &World| has_work(w, T, TxnState::Prepared, is_arrival);
+        met += u32::from(bench.step_until(1_000_000, arrives));
+        bench.wait(at * 20);
+        write(&mut bench, 1, ino, 10, b"late");
+        let mut expected = CONTENT;
+        expected[10..14].copy_from_slice(b"late");
+        assert_eq!(bytes(&mut bench, 0, ino), expected, "after {} us", at * 20);
+        bench.wait(FOLLOWED_US);
+        assert_eq!(bytes(&mut bench, 1, ino), expected);
+        bench.settle();
+        assert_eq!(bench.world.homes(ino), [T]);
+    }
+    assert!(met > 50, "moves were met under way: {met}");
+}
+
+#[test]
+fn names_that_change_while_the_file_moves_go_first() {
+    for at in 0..60 {
+        let mut bench = bench(at, 3);
+        let ino = renamed(&mut bench);
+        let arrives = |w: &World| has_work(w, T, TxnState::Prepared, is_arrival);
+        bench.step_until(1_000_000, arrives);
+        bench.wait(at * 20);
+        match at % 4 {
+            0 => {
+                bench.ok(bench.unlink(T, "b"));
+                bench.has_not(T, "b");
+            }
+            1 => {
+                bench.ok(bench.rename((T, "b"), (H, "c")));
+                bench.has(H, "c", ino, 1);
+            }
+            2 => {
+                bench.ok(bench.link(ino, H, "c"));
+                bench.has(H, "c", ino, 2);
+                bench.has(T, "b", ino, 2);
+            }
+            _ => {
+                let other = bench.file(H, "other");
+                bench.ok(bench.rename((H, "other"), (T, "b")));
+                bench.has(T, "b", other, 1);
+            }
+        }
+        bench.wait(FOLLOWED_US);
+        bench.settle();
+        if at % 4 == 1 {
+            bench.has(H, "c", ino, 1);
+            assert_eq!(bench.world.homes(ino), [H]);
+        }
+    }
+}
+
+#[test]
+fn a_locked_file_stays_until_its_lock_is_given_up() {
+    let mut bench = bench(1, 3);
+    let ino = bench.file(S, "a");
+    let lock = |kind| LockRange { kind, start: 0, end: u64::MAX, owner: 1, pid: 1, flock: false };
+    let take = |kind| Op::SetLock { ino, lock: lock(kind), wait: false };
+    bench.ok(take(LockKind::Write));
+    bench.ok(bench.rename((S, "a"), (T, "b")));
+    bench.wait(FOLLOWED_US);
+    assert_eq!(bench.world.homes(ino), [S]);
+    bench.ok(take(LockKind::Unlock));
+    bench.wait(20_000_000);
+    assert_eq!(bench.world.homes(ino), [T]);
+    bench.settle();
+}
+
+#[test]
+fn a_file_that_was_to_move_is_found_again_after_a_restart() {
+    for seed in 0..10 {
+        let mut bench = bench(seed, 3);
+        // Nobody can take it yet.
+        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.come_back(T);
+        let ino = renamed(&mut bench);
+        if seed % 2 == 0 {
+            bench.rest();
+        }
+        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.restart(S, Fault::ProcessDeath);
+        bench.wait(1_000_000);
+        bench.back(T);
+        bench.wait(30_000_000);
+        assert_eq!(bench.world.homes(ino), [T]);
+        bench.has(T, "b", ino, 1);
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
+    for seed in 0..10 {
+        let mut bench = bench(seed, 3);
+        let ino = renamed(&mut bench);
+        let mut from = (T, "b");
+        for (round, to) in [H, S, T, S, H, T].into_iter().enumerate() {
+            bench.wait(if seed % 2 == 0 { FOLLOWED_US } else { 40_000 });
+            bench.ok(bench.rename(from, (to, "x")));
+            bench.ok(Op::FsyncDir { dir: bench.dirs[to] });
+            from = (to, "x");
+            if round % 3 == 2 {
+                bench.restart(round % 3, power(seed));
+            }
+        }
+        bench.wait(10_000_000);
+        bench.read(1, ino);
+        bench.has(T, "x", ino, 1);
+        assert_eq!(bench.world.homes(ino), [T]);
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_repeated_change_of_a_file_that_has_moved_since_is_not_made_twice() {
+    for at in 0..30 {
+        let mut bench = bench(at, 3);
+        let ino = renamed(&mut bench);
+        // Cuts the file; the answer is lost, and the client comes back when the file has gone.
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        let token = bench.call(1, Op::SetAttr { ino, set });
+        bench.wait(at * 30);
+        bench.world.break_client_links(1);
+        write(&mut bench, 0, ino, 0, b"mine");
+        bench.wait(FOLLOWED_US);
+        bench.answer(1, token).unwrap();
+        let left = bytes(&mut bench, 0, ino);
+        assert!(left.is_empty() || left == b"mine" || left.len() == CONTENT.len(), "{left:?}");
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_file_on_its_way_when_either_island_dies_is_at_one_of_them() {
+    for at in 0..80 {
+        let mut bench = bench(at, 3);
+        let ino = renamed(&mut bench);
+        bench.ok(Op::Fsync { ino });
+        let arrives = |w: &World| has_work(w, T, TxnState::Prepared, is_arrival);
+        bench.step_until(1_000_000, arrives);
+        bench.wait(at * 15);
+        let who = if at % 2 == 0 { S } else { T };
+        let fault = if at % 4 < 2 { Fault::ProcessDeath } else { power(at) };
+        bench.restart(who, fault);
+        bench.read(1, ino);
+        bench.wait(FOLLOWED_US);
+        let b = bench.at(T, "b");
+        let a = bench.at(S, "a");
+        assert!(b == Ok(ino) || a == Ok(ino), "one name is left");
+        bench.read(0, ino);
+        bench.wait(20_000_000);
+        bench.settle();
+        assert_eq!(bench.world.homes(ino).len(), 1);
+    }
+}
+
+/// Each island at each effect, from the rename to the last message of the move.
+fn dies_everywhere(fault: impl Fn(u64) -> Fault) {
+    for islands in [2, 3] {
+        let seed = 5 + u64::from(islands);
+        for (island, effects) in count(Script::Follow, islands, seed).unwrap().into_iter().enumerate() {
+            for effect in 1..=effects {
+                let mut world = world(Script::Follow, islands, seed).unwrap();
+                let point = Point { island, effect, fault: fault(effect) };
+                let told = one(&mut world, Script::Follow, Some(point));
+                told.unwrap_or_else(|why| panic!("{islands} islands, {point:?}: {why}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_follows_its_name_is_whole_whichever_process_dies_when() {
+    dies_everywhere(|_| Fault::ProcessDeath);
+}
+
+#[test]
+fn a_file_that_follows_its_name_is_whole_whichever_power_fails_when() {
+    dies_everywhere(power);
+}
