@@ -1,7 +1,8 @@
 //! The papers' analyses, run with Atoll's own code on real data.
 //!
-//! Measures and predicts; never serves a volume and never changes what it looks at.
+//! Measures and predicts; never serves a volume, and changes nothing that it has not made itself.
 
+pub mod borrow;
 pub mod imbalance;
 pub mod walk;
 

@@ -1,28 +1,43 @@
 //! `atoll-papers`: prints the papers' analyses. Parses arguments; the measuring is the library's.
 
+use atoll_papers::borrow::{Effort, are_apart, borrow};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--islands 4] [--seed 0] [--json]
+       atoll-papers borrow DIR [--times 2000] [--slices 15] [--any] [--json]
 
-Shows how evenly the directories and bytes below DIR would spread over the buckets and
-islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.";
+imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
+islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
 
+borrow: measures in the mounted directory DIR what operations that span islands cost (Ursa Minor,
+Table 3 and Figure 5). Makes a folder in DIR and removes it. --any: takes all directories for apart,
+so that other file systems can be measured too.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Imbalance(Options),
+    Borrow { effort: Effort, any: bool },
+}
+
+#[derive(Debug)]
 struct Arguments {
     root: PathBuf,
-    options: Options,
+    command: Command,
     json: bool,
 }
 
 fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> {
-    match args.next().as_deref().and_then(|a| a.to_str()) {
-        Some("imbalance") => {}
+    let mut command = match args.next().as_deref().and_then(|a| a.to_str()) {
+        Some("imbalance") => Command::Imbalance(Options::default()),
+        Some("borrow") => Command::Borrow { effort: Effort::default(), any: false },
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
-    }
-    let mut options = Options::default();
+    };
     let (mut root, mut json) = (None, false);
     while let Some(arg) = args.next() {
         let mut number = |name: &str| {
@@ -32,38 +47,63 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
                 .and_then(|v| v.parse::<u64>().ok())
                 .ok_or(format!("{name} needs a number, not {value:?}"))
         };
-        match arg.to_str() {
-            Some("--json") => json = true,
-            Some("--buckets") => {
-                options.buckets =
-                    usize::try_from(number("--buckets")?).map_err(|e| format!("--buckets: {e}"))?;
+        let too_large = |e: std::num::TryFromIntError| e.to_string();
+        match (arg.to_str(), &mut command) {
+            (Some("--json"), _) => json = true,
+            (Some(name @ "--buckets"), Command::Imbalance(options)) => {
+                options.buckets = usize::try_from(number(name)?).map_err(too_large)?;
             }
-            Some("--islands") => {
-                options.islands =
-                    u16::try_from(number("--islands")?).map_err(|e| format!("--islands: {e}"))?;
+            (Some(name @ "--islands"), Command::Imbalance(options)) => {
+                options.islands = u16::try_from(number(name)?).map_err(|e| format!("{name}: {e}"))?;
             }
-            Some("--seed") => options.seed = number("--seed")?,
-            Some(option) if option.starts_with('-') => return Err(format!("no option {option}")),
+            (Some(name @ "--seed"), Command::Imbalance(options)) => options.seed = number(name)?,
+            (Some(name @ "--times"), Command::Borrow { effort, .. }) => {
+                effort.times = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
+            }
+            (Some(name @ "--slices"), Command::Borrow { effort, .. }) => {
+                effort.slices = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
+            }
+            (Some("--any"), Command::Borrow { any, .. }) => *any = true,
+            (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
             _ if root.is_none() => root = Some(PathBuf::from(arg)),
             _ => return Err(format!("one directory at a time, not also {arg:?}")),
         }
     }
-    Ok(Arguments { root: root.ok_or("a directory is missing")?, options, json })
+    Ok(Arguments { root: root.ok_or("a directory is missing")?, command, json })
+}
+
+/// A report, as it is shown and for programs.
+fn shown<R: Display>(report: R, json: bool, to_json: impl Fn(&R) -> String) -> String {
+    if json { to_json(&report) } else { report.to_string() }
+}
+
+fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
+    match *command {
+        Command::Imbalance(options) => {
+            imbalance(root, options).map(|report| shown(report, *json, |report| report.to_json()))
+        }
+        Command::Borrow { effort, any } => {
+            let report = match any {
+                true => borrow(root, effort, &|a, b| Ok(a != b)),
+                false => borrow(root, effort, &are_apart),
+            }?;
+            Ok(shown(report, *json, |report| report.to_json()))
+        }
+    }
 }
 
 fn main() -> ExitCode {
-    let Arguments { root, options, json } = match parse(std::env::args_os().skip(1)) {
+    let arguments = match parse(std::env::args_os().skip(1)) {
         Ok(arguments) => arguments,
         Err(why) => {
             eprintln!("atoll-papers: {why}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match imbalance(&root, options) {
-        Ok(report) if json => println!("{}", report.to_json()),
+    match run(&arguments) {
         Ok(report) => println!("{report}"),
         Err(why) => {
-            eprintln!("atoll-papers: {}: {why}", root.display());
+            eprintln!("atoll-papers: {}: {why}", arguments.root.display());
             return ExitCode::FAILURE;
         }
     }
@@ -81,8 +121,10 @@ mod tests {
     #[test]
     fn options_are_taken_in_any_order() {
         let got = parsed("imbalance --json --islands 3 /x --buckets 64 --seed 9").unwrap();
-        assert_eq!(got.options, Options { buckets: 64, islands: 3, seed: 9 });
+        assert_eq!(got.command, Command::Imbalance(Options { buckets: 64, islands: 3, seed: 9 }));
         assert_eq!((got.root, got.json), (PathBuf::from("/x"), true));
+        let got = parsed("borrow /x --any --times 5 --slices 0").unwrap();
+        assert_eq!(got.command, Command::Borrow { effort: Effort { times: 5, slices: 1 }, any: true });
     }
 
     #[test]
@@ -96,6 +138,8 @@ mod tests {
             "imbalance /x --islands",
             "imbalance /x --islands many",
             "imbalance /x --islands 70000",
+            "imbalance /x --any",
+            "borrow /x --seed 3",
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }

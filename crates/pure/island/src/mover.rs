@@ -554,8 +554,9 @@ impl Island {
         let going = |body: &InBody| matches!(body, InBody::Dropping { ino: of } if *of == ino);
         if self.is_moving(ino)
             || self.state.inode(ino)?.is_some()
-            // What is left of an earlier stay goes first.
+            // What is left of an earlier stay goes first, natively too.
             || self.in_body.values().any(going)
+            || !self.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
             || self.may_miss_something()
         {

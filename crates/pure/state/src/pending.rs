@@ -121,6 +121,8 @@ pub(crate) struct Pending {
     spilled: u64,
     /// There while items wait in the snapshot only.
     pass: Option<Pass>,
+    /// What was taken last is being laid.
+    laying: bool,
 }
 
 impl Pending {
@@ -240,6 +242,7 @@ impl Pending {
     /// Takes everything that waits. None may wait in the snapshot only.
     pub(crate) fn take(&mut self) -> ToLay {
         assert!(self.pass.is_none(), "the snapshot must be read first");
+        self.laying = true;
         let counts = &mut self.counts;
         let mut take = |item: &mut Item| {
             let waits = item.stage == Stage::Waiting;
@@ -256,6 +259,7 @@ impl Pending {
     /// Takes rows that were read from where [`Pending::wanted`] says, with the checkpoints that wrote
     /// them. `more`: not all to the end of the keys.
     pub(crate) fn take_page(&mut self, rows: Vec<(RowKey, u64)>, more: bool) -> ToLay {
+        self.laying = true;
         let Some(pass) = &mut self.pass else { return ToLay::default() };
         let upto = pass.upto;
         if let Some((last, _)) = rows.last().filter(|_| more) {
@@ -318,6 +322,17 @@ impl Pending {
     /// The id has changed since it was taken.
     pub(crate) fn waits(&self, ino: Ino) -> bool {
         self.inos.get(&ino).is_some_and(|item| item.stage == Stage::Waiting)
+    }
+
+    /// What was taken is laid, or was given up.
+    pub(crate) const fn laid(&mut self) {
+        self.laying = false;
+    }
+
+    /// Nothing of an id waits to be laid, or is being laid.
+    pub(crate) fn is_done_with(&self, ino: Ino) -> bool {
+        let busy = |item: &Item| item.stage == Stage::Waiting || (self.laying && item.stage == Stage::Laid);
+        self.pass.is_none() && !self.inos.get(&ino).is_some_and(busy)
     }
 
     /// Nothing waits to be laid.

@@ -703,6 +703,16 @@ impl State {
         self.view.waits(ino)
     }
 
+    /// What the view has taken is laid, or was given up.
+    pub const fn view_laid(&mut self) {
+        self.view.laid();
+    }
+
+    /// The view has nothing to do with an id, nor does it anything with it now.
+    pub fn view_is_done_with(&self, ino: Ino) -> bool {
+        self.view.is_done_with(ino)
+    }
+
     /// What was laid out survives a power cut. Nothing was taken since it was made to.
     pub fn view_settled(&mut self) {
         self.view.settle();

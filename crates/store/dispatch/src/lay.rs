@@ -87,6 +87,7 @@ impl<D: Disk> Laying<D> {
         }
         let (upto, (inos, names), is_page) = self.take()?;
         let laid = self.lay(upto, &inos, &names);
+        engine.with_island(|island| island.state_mut().view_laid());
         let mut report = laid.inspect_err(|_| {
             engine.with_island(|island| island.state_mut().view_again(&inos, &names));
         })?;

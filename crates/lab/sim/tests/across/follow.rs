@@ -12,10 +12,14 @@ use crate::bench::{Bench, CONTENT, H, S, T, has_work, power};
 
 /// Longer than a file needs to follow its name.
 const FOLLOWED_US: u64 = 3_000_000;
+/// Longer than one needs that could not move at first: its pauses, and the plain tree that is laid without it.
+const AGAIN_US: u64 = 70_000_000;
 
 fn bench(seed: u64, islands: u16) -> Bench {
     let mut config = Config::new(seed, islands);
-    (config.clients, config.delay_us_max, config.mounts, config.moves) = (2, 300, true, true);
+    (config.clients, config.delay_us_max, config.mounts) = (2, 300, true);
+    // A file comes back when the tree is laid without it.
+    (config.moves, config.lays) = (true, true);
     Bench::with(config)
 }
 
@@ -44,7 +48,7 @@ fn bytes(bench: &mut Bench, client: usize, ino: Ino) -> Vec<u8> {
 
 #[test]
 fn a_file_follows_its_name_and_who_has_it_open_goes_on() {
-    for seed in 0..20 {
+    for seed in 0..6 {
         let mut bench = bench(seed, 3);
         let ino = renamed(&mut bench);
         bench.wait(FOLLOWED_US);
@@ -66,32 +70,32 @@ fn a_file_follows_its_name_and_who_has_it_open_goes_on() {
 #[test]
 fn a_write_through_an_old_handle_while_the_file_moves_is_kept() {
     let mut met = 0;
-    for at in 0..60 {
+    for at in 0..20 {
         let mut bench = bench(at, 3);
         let ino = renamed(&mut bench);
         let arrives = |w: &World| has_work(w, T, TxnState::Prepared, is_arrival);
         met += u32::from(bench.step_until(1_000_000, arrives));
-        bench.wait(at * 20);
+        bench.wait(at * 60);
         write(&mut bench, 1, ino, 10, b"late");
         let mut expected = CONTENT;
         expected[10..14].copy_from_slice(b"late");
-        assert_eq!(bytes(&mut bench, 0, ino), expected, "after {} us", at * 20);
-        bench.wait(FOLLOWED_US);
+        assert_eq!(bytes(&mut bench, 0, ino), expected, "after {} us", at * 60);
+        bench.wait(AGAIN_US);
         assert_eq!(bytes(&mut bench, 1, ino), expected);
         bench.settle();
         assert_eq!(bench.world.homes(ino), [T]);
     }
-    assert!(met > 50, "moves were met under way: {met}");
+    assert!(met > 15, "moves were met under way: {met}");
 }
 
 #[test]
 fn names_that_change_while_the_file_moves_go_first() {
-    for at in 0..60 {
+    for at in 0..24 {
         let mut bench = bench(at, 3);
         let ino = renamed(&mut bench);
         let arrives = |w: &World| has_work(w, T, TxnState::Prepared, is_arrival);
         bench.step_until(1_000_000, arrives);
-        bench.wait(at * 20);
+        bench.wait(at * 50);
         match at % 4 {
             0 => {
                 bench.ok(bench.unlink(T, "b"));
@@ -112,7 +116,7 @@ fn names_that_change_while_the_file_moves_go_first() {
                 bench.has(T, "b", other, 1);
             }
         }
-        bench.wait(FOLLOWED_US);
+        bench.wait(AGAIN_US);
         bench.settle();
         if at % 4 == 1 {
             bench.has(H, "c", ino, 1);
@@ -139,7 +143,7 @@ fn a_locked_file_stays_until_its_lock_is_given_up() {
 
 #[test]
 fn a_file_that_was_to_move_is_found_again_after_a_restart() {
-    for seed in 0..10 {
+    for seed in 0..4 {
         let mut bench = bench(seed, 3);
         // Nobody can take it yet.
         bench.world.stay_away(T, Fault::ProcessDeath);
@@ -161,7 +165,7 @@ fn a_file_that_was_to_move_is_found_again_after_a_restart() {
 
 #[test]
 fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
-    for seed in 0..10 {
+    for seed in 0..4 {
         let mut bench = bench(seed, 3);
         let ino = renamed(&mut bench);
         let mut from = (T, "b");
@@ -174,7 +178,7 @@ fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
                 bench.restart(round % 3, power(seed));
             }
         }
-        bench.wait(10_000_000);
+        bench.wait(AGAIN_US);
         bench.read(1, ino);
         bench.has(T, "x", ino, 1);
         assert_eq!(bench.world.homes(ino), [T]);
@@ -184,13 +188,13 @@ fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
 
 #[test]
 fn a_repeated_change_of_a_file_that_has_moved_since_is_not_made_twice() {
-    for at in 0..30 {
+    for at in 0..12 {
         let mut bench = bench(at, 3);
         let ino = renamed(&mut bench);
         // Cuts the file; the answer is lost, and the client comes back when the file has gone.
         let set = SetAttr { size: Some(0), ..SetAttr::default() };
         let token = bench.call(1, Op::SetAttr { ino, set });
-        bench.wait(at * 30);
+        bench.wait(at * 70);
         bench.world.break_client_links(1);
         write(&mut bench, 0, ino, 0, b"mine");
         bench.wait(FOLLOWED_US);
@@ -203,13 +207,13 @@ fn a_repeated_change_of_a_file_that_has_moved_since_is_not_made_twice() {
 
 #[test]
 fn a_file_on_its_way_when_either_island_dies_is_at_one_of_them() {
-    for at in 0..80 {
+    for at in 0..24 {
         let mut bench = bench(at, 3);
         let ino = renamed(&mut bench);
         bench.ok(Op::Fsync { ino });
         let arrives = |w: &World| has_work(w, T, TxnState::Prepared, is_arrival);
         bench.step_until(1_000_000, arrives);
-        bench.wait(at * 15);
+        bench.wait(at * 50);
         let who = if at % 2 == 0 { S } else { T };
         let fault = if at % 4 < 2 { Fault::ProcessDeath } else { power(at) };
         bench.restart(who, fault);
@@ -227,15 +231,13 @@ fn a_file_on_its_way_when_either_island_dies_is_at_one_of_them() {
 
 /// Each island at each effect, from the rename to the last message of the move.
 fn dies_everywhere(fault: impl Fn(u64) -> Fault) {
-    for islands in [2, 3] {
-        let seed = 5 + u64::from(islands);
-        for (island, effects) in count(Script::Follow, islands, seed).unwrap().into_iter().enumerate() {
-            for effect in 1..=effects {
-                let mut world = world(Script::Follow, islands, seed).unwrap();
-                let point = Point { island, effect, fault: fault(effect) };
-                let told = one(&mut world, Script::Follow, Some(point));
-                told.unwrap_or_else(|why| panic!("{islands} islands, {point:?}: {why}"));
-            }
+    let (islands, seed) = (2, 7);
+    for (island, effects) in count(Script::Follow, islands, seed).unwrap().into_iter().enumerate() {
+        for effect in 1..=effects {
+            let mut world = world(Script::Follow, islands, seed).unwrap();
+            let point = Point { island, effect, fault: fault(effect) };
+            let told = one(&mut world, Script::Follow, Some(point));
+            told.unwrap_or_else(|why| panic!("{point:?}: {why}"));
         }
     }
 }

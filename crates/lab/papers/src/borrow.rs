@@ -1,0 +1,366 @@
+//! What operations that span islands cost (Ursa Minor 5.1): latencies of single operations (its Table 3), and
+//! throughput of an operation mix by the part of renames between islands (its Figure 5; the mix is the second
+//! of Archipelago's Table 6). Works through a mounted directory alone; makes a folder in it and removes it.
+
+use std::fmt;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use atoll_core::{Ino, IslandId};
+
+/// Directories in which the files of the mix lie.
+const DIRS: usize = 16;
+/// Files of the mix at its beginning.
+const FILES: usize = 256;
+/// Bytes of one read or write.
+const BLOCK_BYTES: usize = 8 * 1024;
+/// Operations of one slice of the mix: short, so that all percentages meet the same machine.
+const SLICE: u32 = 2_000;
+/// Percentages of renames that are added to the mix.
+const PERCENT: [f64; 7] = [0.0, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
+
+/// Tells whether two directories are on different islands.
+pub type Apart<'a> = &'a dyn Fn(&Path, &Path) -> io::Result<bool>;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// How often each single operation is done.
+    pub times: u32,
+    /// Slices of the mix for each percentage.
+    pub slices: u32,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { times: 2_000, slices: 15 }
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Operation, and its median latency.
+    pub latencies: Vec<(&'static str, Duration)>,
+    /// Percentage of renames between two directories, median operations a second, and the median of what that
+    /// is of the same slice without such renames.
+    pub mix: Vec<(f64, f64, f64)>,
+}
+
+/// Two directories whose names lie on different islands, and one beside the first.
+struct Pair {
+    here: PathBuf,
+    there: PathBuf,
+}
+
+/// Whether two directories of a mounted volume are on different islands: a file's id says which island has made
+/// it, and that is the one that owns its directory.
+///
+/// # Errors
+/// If a file cannot be made there.
+pub fn are_apart(a: &Path, b: &Path) -> io::Result<bool> {
+    let island = |dir: &Path| -> io::Result<IslandId> {
+        let probe = dir.join("probe");
+        let ino = File::create_new(&probe)?.metadata()?.ino();
+        fs::remove_file(&probe)?;
+        Ok(Ino(ino).minted_by())
+    };
+    Ok(island(a)? != island(b)?)
+}
+
+/// Measures below `dir`. `apart` says whether two directories are on different islands.
+///
+/// # Errors
+/// Whatever the file system answers, and if no two directories are apart.
+pub fn borrow(dir: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report> {
+    let base = dir.join(format!("atoll-papers-{}", std::process::id()));
+    fs::create_dir(&base)?;
+    let result = measure(&base, effort, apart);
+    let removed = fs::remove_dir_all(&base);
+    let report = result?;
+    removed.map(|()| report)
+}
+
+fn measure(base: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report> {
+    let mut dirs = Vec::new();
+    for n in 0..DIRS {
+        let dir = base.join(format!("d{n}"));
+        fs::create_dir(&dir)?;
+        dirs.push(dir);
+    }
+    let mut others = vec![Vec::new(); DIRS];
+    for a in 0..DIRS {
+        for b in 0..DIRS {
+            if a != b && apart(&dirs[a], &dirs[b])? {
+                others[a].push(b);
+            }
+        }
+    }
+    let first = (0..DIRS).find_map(|a| Some((a, *others[a].first()?)));
+    let (a, b) = first.ok_or_else(|| io::Error::other("all directories are on one island"))?;
+    let pair = Pair { here: dirs[a].clone(), there: dirs[b].clone() };
+    let latencies = latencies(&pair, effort.times)?;
+    let mut mix = Mix::new(dirs, others)?;
+    Ok(Report { latencies, mix: mix.measure(effort.slices)? })
+}
+
+fn median<T: PartialOrd + Copy>(values: &mut [T]) -> T {
+    values.sort_by(|a, b| a.partial_cmp(b).expect("measured values can be compared"));
+    values[values.len() / 2]
+}
+
+/// Times single operations. Interleaved, so that what disturbs one disturbs all.
+fn latencies(pair: &Pair, times: u32) -> io::Result<Vec<(&'static str, Duration)>> {
+    const WHAT: [&str; 6] = [
+        "create",
+        "lookup of an absent name",
+        "update (chmod)",
+        "rename in a directory",
+        "rename to another island",
+        "link, to another island",
+    ];
+    let mut all: Vec<Vec<Duration>> = WHAT.iter().map(|_| Vec::new()).collect();
+    let mut time = |what: usize, run: &mut dyn FnMut() -> io::Result<()>| -> io::Result<()> {
+        let begun = Instant::now();
+        run()?;
+        all[what].push(begun.elapsed());
+        Ok(())
+    };
+    for n in 0..times {
+        let name = |dir: &Path, what: &str| dir.join(format!("{what}{n}"));
+        let (first, second) = (name(&pair.here, "a"), name(&pair.here, "b"));
+        let (third, fourth) = (name(&pair.there, "c"), name(&pair.here, "d"));
+        time(0, &mut || File::create_new(&first).map(drop))?;
+        time(1, &mut || match fs::symlink_metadata(name(&pair.here, "absent")) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
+        })?;
+        time(2, &mut || fs::set_permissions(&first, Permissions::from_mode(0o600)))?;
+        time(3, &mut || fs::rename(&first, &second))?;
+        time(4, &mut || fs::rename(&second, &third))?;
+        time(5, &mut || fs::hard_link(&third, &fourth))?;
+        fs::remove_file(&fourth)?;
+        fs::remove_file(&third)?;
+    }
+    Ok(WHAT.into_iter().zip(all.iter_mut().map(|times| median(times))).collect())
+}
+
+/// A small generator of numbers; the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn part(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// An operation of the mix.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    CreateDir,
+    CreateFile,
+    DeleteFile,
+    ReadDir,
+    ReadFile,
+    RemoveDir,
+    SetDirAttr,
+    SetFileAttr,
+    WriteFile,
+}
+
+/// Archipelago, Table 6, mix 2; symbolic links to directories, 0.12 %, are left out.
+const WEIGHTS: [(Kind, f64); 9] = [
+    (Kind::CreateDir, 0.05),
+    (Kind::CreateFile, 3.57),
+    (Kind::DeleteFile, 2.44),
+    (Kind::ReadDir, 15.65),
+    (Kind::ReadFile, 15.28),
+    (Kind::RemoveDir, 0.02),
+    (Kind::SetDirAttr, 0.07),
+    (Kind::SetFileAttr, 29.28),
+    (Kind::WriteFile, 33.52),
+];
+
+struct Mix {
+    dirs: Vec<PathBuf>,
+    /// For each directory, those on other islands.
+    others: Vec<Vec<usize>>,
+    files: Vec<(usize, u64)>,
+    below: Vec<PathBuf>,
+    next: u64,
+    random: Random,
+    buffer: Vec<u8>,
+}
+
+impl Mix {
+    fn new(dirs: Vec<PathBuf>, others: Vec<Vec<usize>>) -> io::Result<Self> {
+        let (files, below) = (Vec::new(), Vec::new());
+        let (random, buffer) = (Random(1), vec![7; BLOCK_BYTES]);
+        let mut mix = Self { dirs, others, files, below, next: 0, random, buffer };
+        for _ in 0..FILES {
+            mix.create()?;
+        }
+        Ok(mix)
+    }
+
+    fn path(&self, (dir, name): (usize, u64)) -> PathBuf {
+        self.dirs[dir].join(format!("f{name}"))
+    }
+
+    fn create(&mut self) -> io::Result<()> {
+        let file = (self.random.below(self.dirs.len()), self.next);
+        self.next += 1;
+        let mut open = File::create_new(self.path(file))?;
+        self.files.push(file);
+        open.write_all(&self.buffer)
+    }
+
+    /// A file, to another island's directory.
+    fn rename(&mut self) -> io::Result<()> {
+        let at = self.random.below(self.files.len());
+        let (dir, name) = self.files[at];
+        let others = &self.others[dir];
+        let to = others[self.random.below(others.len())];
+        fs::rename(self.path((dir, name)), self.path((to, name)))?;
+        self.files[at] = (to, name);
+        Ok(())
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        let whole: f64 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.random.part() * whole;
+        let drawn = WEIGHTS.iter().find(|(_, weight)| {
+            at -= weight;
+            at < 0.0
+        });
+        let kind = drawn.map_or(Kind::WriteFile, |(kind, _)| *kind);
+        let dir = self.random.below(self.dirs.len());
+        let nth = self.random.below(self.files.len());
+        let file = self.path(self.files[nth]);
+        let odd = self.random.below(2) as u32;
+        match kind {
+            Kind::CreateDir => {
+                let path = self.dirs[dir].join(format!("x{}", self.next));
+                self.next += 1;
+                fs::create_dir(&path)?;
+                self.below.push(path);
+                Ok(())
+            }
+            Kind::RemoveDir => self.below.pop().map_or(Ok(()), fs::remove_dir),
+            Kind::CreateFile => self.create(),
+            Kind::DeleteFile if self.files.len() > FILES / 2 => {
+                self.files.swap_remove(nth);
+                fs::remove_file(file)
+            }
+            Kind::DeleteFile => self.create(),
+            Kind::ReadDir => fs::read_dir(&self.dirs[dir])?.try_for_each(|entry| entry.map(drop)),
+            Kind::ReadFile => {
+                let read = File::open(file)?.read(&mut self.buffer)?;
+                if read == BLOCK_BYTES { Ok(()) } else { Err(io::Error::other("a file is too short")) }
+            }
+            Kind::SetDirAttr => {
+                fs::set_permissions(&self.dirs[dir], Permissions::from_mode(0o750 | (odd * 5)))
+            }
+            Kind::SetFileAttr => fs::set_permissions(file, Permissions::from_mode(0o640 | (odd * 4))),
+            Kind::WriteFile => {
+                let block = self.random.below(8) as u64;
+                let open = File::options().write(true).open(file)?;
+                open.write_all_at(&self.buffer, block * BLOCK_BYTES as u64)
+            }
+        }
+    }
+
+    /// Operations a second, of a slice in which so many percent are renames.
+    fn slice(&mut self, percent: f64) -> io::Result<f64> {
+        let begun = Instant::now();
+        for _ in 0..SLICE {
+            if self.random.part() * 100.0 < percent { self.rename()? } else { self.step()? }
+        }
+        Ok(f64::from(SLICE) / begun.elapsed().as_secs_f64())
+    }
+
+    fn measure(&mut self, slices: u32) -> io::Result<Vec<(f64, f64, f64)>> {
+        let mut rates: Vec<(Vec<f64>, Vec<f64>)> = PERCENT.iter().map(|_| Default::default()).collect();
+        // What is slow the first time is not counted.
+        self.slice(PERCENT[PERCENT.len() - 1])?;
+        for _ in 0..slices {
+            for (percent, (rates, parts)) in PERCENT.iter().zip(&mut rates) {
+                // Each beside one without, before and after it.
+                let before = self.slice(0.0)?;
+                let rate = self.slice(*percent)?;
+                let after = self.slice(0.0)?;
+                rates.push(rate);
+                parts.push(2.0 * rate / (before + after));
+            }
+        }
+        let medians = rates.iter_mut().map(|(rates, parts)| (median(rates), median(parts)));
+        Ok(PERCENT.into_iter().zip(medians).map(|(percent, (rate, part))| (percent, rate, part)).collect())
+    }
+}
+
+impl Report {
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let latencies = self.latencies.iter().map(|(what, time)| {
+            format!("{{\"operation\":\"{what}\",\"us\":{:.1}}}", time.as_secs_f64() * 1e6)
+        });
+        let mix = self.mix.iter().map(|(percent, rate, part)| {
+            format!("{{\"percent\":{percent},\"per_s\":{rate:.0},\"of_none\":{part:.3}}}")
+        });
+        let join = |all: &mut dyn Iterator<Item = String>| all.collect::<Vec<_>>().join(",");
+        let (mut latencies, mut mix) = (latencies, mix);
+        format!("{{\"latencies\":[{}],\"mix\":[{}]}}", join(&mut latencies), join(&mut mix))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Ursa Minor, Table 3: median latency")?;
+        for (what, time) in &self.latencies {
+            writeln!(f, "  {what:<26} {:>9.1} us", time.as_secs_f64() * 1e6)?;
+        }
+        writeln!(f, "\nUrsa Minor, Figure 5: throughput of operation mix 2 by renames to other islands")?;
+        writeln!(f, "  {:>8}  {:>12}  {:>16}", "renames", "operations/s", "of that without")?;
+        for (percent, rate, part) in &self.mix {
+            writeln!(f, "  {percent:>6} %  {rate:>12.0}  {:>14.1} %", part * 100.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_both_is_measured_and_nothing_is_left_behind() {
+        let dir = std::env::temp_dir().join(format!("atoll-borrow-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let effort = Effort { times: 3, slices: 1 };
+        let report = borrow(&dir, effort, &|a, b| Ok(a != b)).unwrap();
+        assert_eq!(report.latencies.len(), 6);
+        assert_eq!(report.mix.len(), PERCENT.len());
+        assert!(report.mix.iter().all(|(_, rate, part)| *rate > 0.0 && *part > 0.0));
+        assert!(report.to_string().contains("Figure 5"));
+        let alone = borrow(&dir, effort, &are_apart);
+        assert!(alone.unwrap_err().to_string().contains("one island"));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        fs::remove_dir(&dir).unwrap();
+    }
+}
