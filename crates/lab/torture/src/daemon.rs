@@ -1,21 +1,18 @@
 //! Starts, kills and stops `atoll up`. Whatever becomes of a test, its process and its mount go.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a daemon may take until its volume is mounted, and until it has stopped.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// A daemon is killed after this, so that whoever waits for a mount that hangs goes on and fails.
-pub const LIFE_MAX: Duration = Duration::from_secs(2 * 3600);
+pub use crate::process::PATIENCE;
+use crate::process::{LIFE_MAX, Process};
+
 /// `f_type` of a FUSE file system.
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
@@ -88,13 +85,8 @@ impl Launch {
     /// Starts it and waits for nothing.
     pub fn spawn(&self) -> Result<Daemon> {
         let log = self.mount.with_extension("log");
-        let out = File::create(&log).with_context(|| format!("{} cannot be made", log.display()))?;
-        let mut command = self.command();
-        command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
-        let child = command.spawn().with_context(|| format!("{} does not start", binary().display()))?;
-        let alive = Arc::new((Mutex::new(true), Condvar::new()));
-        watch(Pid::from_child(&child), self.life_max, Arc::clone(&alive));
-        Ok(Daemon { launch: self.clone(), child, log, alive })
+        let process = Process::spawn(&mut self.command(), log, self.life_max)?;
+        Ok(Daemon { launch: self.clone(), process })
     }
 
     /// Starts it and waits until its volume is mounted.
@@ -107,31 +99,16 @@ impl Launch {
     /// Starts what must fail: how it ended, and what it said.
     pub fn start_in_vain(&self) -> Result<(ExitStatus, String)> {
         let mut daemon = self.spawn()?;
-        let status = daemon.wait_ended(PATIENCE)?;
+        let status = daemon.process.wait_ended(PATIENCE)?;
         Ok((status, daemon.said()))
     }
-}
-
-/// Kills a process that lives too long, unless it is known to have ended.
-fn watch(pid: Pid, life_max: Duration, alive: Arc<(Mutex<bool>, Condvar)>) {
-    std::thread::spawn(move || {
-        let (lock, ended) = &*alive;
-        let guard = lock.lock().expect("no panic while it is held");
-        let (guard, time) = ended.wait_timeout_while(guard, life_max, |alive| *alive).expect("as above");
-        if time.timed_out() && *guard {
-            eprintln!("the daemon {} lives too long and is killed", pid.as_raw_pid());
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    });
 }
 
 /// A daemon that runs. Killed and unmounted when this is dropped.
 #[derive(Debug)]
 pub struct Daemon {
     launch: Launch,
-    child: Child,
-    log: PathBuf,
-    alive: Arc<(Mutex<bool>, Condvar)>,
+    process: Process,
 }
 
 impl Daemon {
@@ -147,7 +124,7 @@ impl Daemon {
 
     /// What it has said so far.
     pub fn said(&self) -> String {
-        std::fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+        self.process.said()
     }
 
     /// Whether its volume is there, and alive.
@@ -157,71 +134,25 @@ impl Daemon {
 
     /// Waits until its volume is mounted.
     pub fn wait_mounted(&mut self, patience: Duration) -> Result<()> {
-        let until = Instant::now() + patience;
-        while !self.is_mounted() {
-            if let Some(status) = self.ended()? {
-                bail!("the daemon ended ({status}) before it mounted. It said:\n{}", self.said());
-            }
-            if Instant::now() > until {
-                bail!("nothing is mounted after {} s. The daemon said:\n{}", patience.as_secs(), self.said());
-            }
-            std::thread::sleep(Duration::from_millis(3));
-        }
-        Ok(())
-    }
-
-    /// How it ended, if it has.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        // Held over the wait, so that the number is not killed after it is another's.
-        let mut alive = self.alive.0.lock().expect("no panic while it is held");
-        let status = self.child.try_wait()?;
-        if status.is_some() {
-            *alive = false;
-            self.alive.1.notify_all();
-        }
-        Ok(status)
-    }
-
-    fn wait_ended(&mut self, patience: Duration) -> Result<ExitStatus> {
-        let until = Instant::now() + patience;
-        loop {
-            if let Some(status) = self.ended()? {
-                return Ok(status);
-            }
-            if Instant::now() > until {
-                bail!("it has not ended after {} s. It said:\n{}", patience.as_secs(), self.said());
-            }
-            std::thread::sleep(Duration::from_millis(3));
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        // It may have ended by itself.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        let mount = &self.launch.mount;
+        self.process.wait_until("mounted", patience, |_| is_fuse(mount)).context("the daemon")
     }
 
     /// `kill -9`: true unless it had ended by itself before. The dead mount stays.
     pub fn kill9(&mut self) -> Result<bool> {
-        if self.ended()?.is_some() {
-            return Ok(false);
-        }
-        self.signal(Signal::KILL);
-        self.wait_ended(PATIENCE)?;
-        Ok(true)
+        self.process.kill9()
     }
 
     /// Stops it in order.
     pub fn stop(mut self) -> Result<()> {
-        self.signal(Signal::TERM);
-        let status = self.wait_ended(PATIENCE)?;
-        ensure!(status.success(), "the daemon ended with {status}. It said:\n{}", self.said());
+        self.process.stop().context("the daemon")?;
         ensure!(!is_fuse(self.mount()), "it has stopped, but the mount is still there");
         Ok(())
     }
 
     /// Bytes of memory that it has in use (`VmRSS`).
     pub fn memory_bytes(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib << 10)
@@ -229,7 +160,7 @@ impl Daemon {
 
     /// Threads that it has.
     pub fn threads(&self) -> Result<usize> {
-        Ok(std::fs::read_dir(format!("/proc/{}/task", self.child.id()))?.count())
+        Ok(std::fs::read_dir(format!("/proc/{}/task", self.process.id()))?.count())
     }
 }
 

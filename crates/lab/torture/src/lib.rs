@@ -1,12 +1,15 @@
 //! Torture of the real product: the `atoll` binary, real disks, the kernel's mount, real programs.
 //!
-//! - [`daemon`] starts, kills and stops `atoll up`; [`place`] has folders and small disks for it.
+//! - [`daemon`] starts, kills and stops `atoll up`, [`cluster`] several nodes over TCP with several mounts, each as
+//!   a [`process`]; [`place`] has folders and small disks for them.
 //! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
 //! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
-//! - [`programs`], [`million`] and [`pjdfstest`] are what else is run over a mount.
+//! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced.
+//! - [`programs`] (with [`tools`] and [`saves`]), [`million`] and [`pjdfstest`] are what else is run over a mount.
 //!
 //! Looks only at what users see: the mount, the plain trees, the command. Never used by the product.
 
+pub mod cluster;
 pub mod daemon;
 pub mod kill9;
 pub mod million;
@@ -14,6 +17,11 @@ pub mod ops;
 pub mod pjdfstest;
 pub mod place;
 pub mod plain;
+pub mod process;
 pub mod programs;
+pub mod race;
+pub mod reader;
+pub mod saves;
+pub mod tools;
 pub mod tree;
 pub mod worker;

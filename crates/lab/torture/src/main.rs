@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::daemon::Launch;
 use atoll_torture::kill9::{self, Kill9};
 use atoll_torture::million::{self, Million};
 use atoll_torture::place::Place;
-use atoll_torture::{pjdfstest, programs};
+use atoll_torture::{pjdfstest, programs, race, reader};
 use clap::{Parser, Subcommand};
 
 /// Tortures the atoll binary (ATOLL_BIN, or the workspace's): needs root and /dev/fuse.
@@ -33,7 +34,7 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
-    /// Real programs inside the mount: fsx, fio, git, SQLite, builds, copies
+    /// Real programs inside the mount: fsx, fio, git, SQLite, builds, copies, and what tools do with directories
     Work {
         /// All of them
         #[arg(long)]
@@ -44,6 +45,8 @@ enum Command {
         /// Smaller, as in the tests
         #[arg(long)]
         short: bool,
+        #[command(flatten)]
+        over: Over,
     },
     /// A directory of many entries, listed while it changes, and many files in many directories
     Million {
@@ -55,7 +58,60 @@ enum Command {
     Pjdfstest {
         /// Only tests with this in their name
         pattern: Option<String>,
+        #[command(flatten)]
+        over: Over,
     },
+    /// Two mounts race mv a b/d/e against mv b a/c/e
+    Race {
+        /// How often
+        #[arg(long, default_value_t = 10_000)]
+        rounds: u32,
+        /// Repeats who begins when
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// So many nodes over TCP
+        #[arg(long, default_value_t = 4)]
+        nodes: usize,
+    },
+    /// Readers open a name that a writer replaces again and again
+    Reader {
+        /// How often it is replaced
+        #[arg(long, default_value_t = 100_000)]
+        rounds: u64,
+        /// Repeats contents and pauses
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Kill nodes in turn, and start them again
+        #[arg(long)]
+        kill: bool,
+        /// The writer syncs each so many rounds
+        #[arg(long, default_value_t = 1)]
+        fsync_every: u64,
+        #[command(flatten)]
+        over: Many,
+    },
+}
+
+/// What it is done over.
+#[derive(Debug, clap::Args)]
+struct Over {
+    /// One process with four islands; or so many nodes over TCP, if more than 1
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// So many mounts of these nodes
+    #[arg(long, default_value_t = 1)]
+    mounts: usize,
+}
+
+/// The same, over TCP in any case.
+#[derive(Debug, clap::Args)]
+struct Many {
+    /// So many nodes over TCP
+    #[arg(long, default_value_t = 4)]
+    nodes: usize,
+    /// So many mounts of these nodes
+    #[arg(long, default_value_t = 2)]
+    mounts: usize,
 }
 
 fn main() -> ExitCode {
@@ -80,13 +136,13 @@ fn run(command: Command) -> Result<()> {
             let summary = kill9::run(&what, &mut |line| println!("{line}"))?;
             println!("{summary:#?}");
         }
-        Command::Work { all, names, short } => {
-            ensure!(all != names.is_empty() || all, "say --all, or some of: {}", programs::names().join(" "));
+        Command::Work { all, names, short, over } => {
+            ensure!(all || !names.is_empty(), "say --all, or some of: {}", programs::names().join(" "));
             let place = Place::new("work")?;
-            let daemon = Launch::new(place.path()).start()?;
+            let volume = Volume::start(place.path(), over.nodes, over.mounts)?;
             let scale = if short { programs::Scale::Short } else { programs::Scale::Long };
-            programs::run_all(daemon.mount(), place.path(), scale, &names, &mut |line| println!("{line}"))?;
-            daemon.stop()?;
+            programs::run_all(&volume.mounts(), place.path(), scale, &names, &mut |line| println!("{line}"))?;
+            volume.stop()?;
         }
         Command::Million { files } => {
             let place = Place::new("million")?;
@@ -95,13 +151,37 @@ fn run(command: Command) -> Result<()> {
             })?;
             println!("{report:#?}");
         }
-        Command::Pjdfstest { pattern } => {
+        Command::Pjdfstest { pattern, over } => {
             let place = Place::new("pjdfstest")?;
-            let daemon = Launch::new(place.path()).start()?;
-            let report = pjdfstest::run(daemon.mount(), place.path(), pattern.as_deref())?;
+            let volume = Volume::start(place.path(), over.nodes, over.mounts)?;
+            let mount = &volume.mounts()[0];
+            let report = pjdfstest::run(mount, place.path(), pattern.as_deref())?;
             print!("{report}");
-            daemon.stop()?;
             ensure!(report.is_expected(), "not as expected");
+            if pattern.is_none() {
+                pjdfstest::link_count_max(mount)?;
+                println!("as many names of a file as are promised: fine");
+            }
+            volume.stop()?;
+        }
+        Command::Race { rounds, seed, nodes } => {
+            let place = Place::new("race")?;
+            let cluster = Cluster::start(place.path(), &Shape { nodes, mounts: 2, options: "rw" })?;
+            let mounts = cluster.mounts().try_into().expect("two were asked for");
+            let what = race::Race { rounds, seed, mounts, read_every: 20 };
+            let report = race::run(&what, &mut |line| println!("{line}"))?;
+            print!("{report}");
+            cluster.stop()?;
+        }
+        Command::Reader { rounds, seed, kill, fsync_every, over: Many { nodes, mounts } } => {
+            let place = Place::new("reader")?;
+            let options = if kill { "hard" } else { "rw" };
+            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, options })?;
+            let what = reader::Reader { rounds, seed, kill, fsync_every };
+            let report = reader::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
+            print!("{report}");
+            cluster.stop()?;
+            ensure!(report.wrong.is_empty(), "a reader or the writer met what must not be");
         }
     }
     Ok(())

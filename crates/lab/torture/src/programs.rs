@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::place::{is_program, run};
+use crate::{saves, tools};
 
 /// How much is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub enum Scale {
 }
 
 impl Scale {
-    fn of<T>(self, short: T, long: T) -> T {
+    /// One of two.
+    pub fn of<T>(self, short: T, long: T) -> T {
         match self {
             Self::Short => short,
             Self::Long => long,
@@ -33,6 +35,8 @@ impl Scale {
 pub struct Bench<'a> {
     /// A folder in the mount, its own.
     pub inside: &'a Path,
+    /// The same folder in another mount, if there is one.
+    pub other: &'a Path,
     /// A folder outside.
     pub outside: &'a Path,
     /// How much.
@@ -50,6 +54,14 @@ const PROGRAMS: &[(&str, &[&str], Program)] = &[
     ("make", &["make", "cc"], make),
     ("cargo", &["cargo"], cargo),
     ("copy", &["cp", "diff", "rsync"], copy),
+    ("packages", &[], tools::packages),
+    ("npm", &["npm", "node"], tools::npm),
+    ("incremental", &[], tools::incremental),
+    ("snapshots", &["rsync", "cp"], tools::snapshots),
+    ("worktrees", &["git"], tools::worktrees),
+    ("maildir", &[], saves::maildir),
+    ("saves", &[], saves::saves),
+    ("vim", &["vim"], saves::vim),
 ];
 
 /// The programs that there are.
@@ -60,7 +72,7 @@ pub fn names() -> Vec<&'static str> {
 /// Runs those of `wanted`; all if it is empty. One that is not installed is said to be left out; the
 /// first that fails ends it.
 pub fn run_all(
-    mount: &Path,
+    mounts: &[PathBuf],
     outside: &Path,
     scale: Scale,
     wanted: &[String],
@@ -77,11 +89,12 @@ pub fn run_all(
             say(&format!("SKIPPED {name}: program {missing} is not installed"));
             continue;
         }
-        let (inside, outside) = (mount.join(name), outside.join(format!("beside-{name}")));
+        let (inside, outside) = (mounts[0].join(name), outside.join(format!("beside-{name}")));
+        let other = mounts.get(1).map_or_else(|| inside.clone(), |mount| mount.join(name));
         fs::create_dir(&inside)?;
         fs::create_dir(&outside)?;
         let begun = Instant::now();
-        program(Bench { inside: &inside, outside: &outside, scale })
+        program(Bench { inside: &inside, other: &other, outside: &outside, scale })
             .with_context(|| format!("{name} failed"))?;
         fs::remove_dir_all(&inside).with_context(|| format!("what {name} left cannot be removed"))?;
         say(&format!("{name}: fine, {:.1} s", begun.elapsed().as_secs_f64()));
@@ -124,7 +137,7 @@ fn fio(bench: Bench<'_>) -> Result<()> {
 }
 
 /// So many small text files in directories of a hundred.
-fn small_files(top: &Path, count: usize) -> Result<()> {
+pub(crate) fn small_files(top: &Path, count: usize) -> Result<()> {
     for at in 0..count {
         let dir = top.join(format!("dir-{}", at / 100)).join(format!("{}", at / 20 % 5));
         if at.is_multiple_of(20) {
@@ -135,15 +148,18 @@ fn small_files(top: &Path, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// `git ARGS` in a folder, with nothing of this machine's settings.
+pub(crate) fn git_in(dir: &Path, args: &[&str]) -> Result<String> {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "gc.auto=0"]);
+    command.arg("-C").arg(dir).args(args);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+    run(&mut command)
+}
+
 fn git(bench: Bench<'_>) -> Result<()> {
     let repository = bench.inside.join("repository");
-    let git = |args: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(["-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "gc.auto=0"]);
-        command.arg("-C").arg(&repository).args(args);
-        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
-        run(&mut command)
-    };
+    let git = |args: &[&str]| git_in(&repository, args);
     fs::create_dir(&repository)?;
     git(&["init", "--quiet"])?;
     small_files(&repository, bench.scale.of(600, 5000))?;

@@ -24,7 +24,7 @@ fn programs_that_people_use_work_in_a_mount() {
     }
     let place = Place::new("programs").unwrap();
     let daemon = Launch::new(place.path()).start().unwrap();
-    programs::run_all(daemon.mount(), place.path(), programs::Scale::Short, &[], &mut |line| {
+    programs::run_all(&[daemon.mount().to_owned()], place.path(), programs::Scale::Short, &[], &mut |line| {
         eprintln!("{line}")
     })
     .unwrap();

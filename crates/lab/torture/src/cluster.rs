@@ -1,0 +1,224 @@
+//! Several nodes over TCP on this machine and mounts of their volume, each a process of its own: killed,
+//! started again, stopped. Whatever becomes of a test, all of it ends.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::daemon::{Daemon, Launch, atoll, binary, detach, is_fuse};
+use crate::process::{LIFE_MAX, PATIENCE, Process};
+
+/// The volume's name.
+const VOLUME: &str = "torture";
+/// Ports below those that the kernel gives to whoever connects: a node that is down would find its port
+/// taken by a connection when it comes back.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// What a cluster is made of.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Nodes, with one island each.
+    pub nodes: usize,
+    /// Mounts.
+    pub mounts: usize,
+    /// Options of the mounts, as after `-o`.
+    pub options: &'static str,
+}
+
+/// A mount in the foreground of its own process.
+#[derive(Debug)]
+struct Mount {
+    point: PathBuf,
+    process: Process,
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = self.process.kill9();
+        detach(&self.point);
+    }
+}
+
+/// Nodes that run, and mounts. Killed and unmounted when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    // First, so that they go before the nodes that they wait for.
+    mounts: Vec<Mount>,
+    nodes: Vec<Option<Process>>,
+    addresses: Vec<String>,
+    top: PathBuf,
+}
+
+impl Cluster {
+    /// Starts the nodes with a new volume, and mounts it, everything in the folder `top`.
+    pub fn start(top: &Path, shape: &Shape) -> Result<Self> {
+        let mut cluster =
+            Self { mounts: Vec::new(), nodes: Vec::new(), addresses: Vec::new(), top: top.to_owned() };
+        for node in 0..shape.nodes {
+            cluster.nodes.push(None);
+            cluster.addresses.push(format!("127.0.0.1:{}", free_port()?));
+            cluster.start_node(node)?;
+        }
+        atoll(&["volume", "create", VOLUME, "--nodes", &cluster.addresses.join(",")])?;
+        for _ in 0..shape.mounts {
+            cluster.mount(shape.options)?;
+        }
+        Ok(cluster)
+    }
+
+    /// One more mount, with these options.
+    pub fn mount(&mut self, options: &str) -> Result<()> {
+        let number = self.mounts.len();
+        let point = self.top.join(format!("mnt-{number}"));
+        std::fs::create_dir_all(&point)?;
+        let mut command = Command::new(binary());
+        command.arg("mount").arg(format!("{}:/{VOLUME}", self.addresses.join(","))).arg(&point);
+        command.args(["--foreground", "-o", options]);
+        let process = Process::spawn(&mut command, self.top.join(format!("mnt-{number}.log")), LIFE_MAX)?;
+        let mut mount = Mount { point, process };
+        let point = mount.point.clone();
+        mount.process.wait_until("mounted", PATIENCE, |_| is_fuse(&point)).context("a mount")?;
+        self.mounts.push(mount);
+        Ok(())
+    }
+
+    /// Starts a node that does not run, and waits until it listens.
+    pub fn start_node(&mut self, node: usize) -> Result<()> {
+        let mut command = Command::new(binary());
+        command.arg("serve").arg("--data").arg(self.data(node)).args(["--listen", &self.addresses[node]]);
+        // A restart must not write over what was said before a death that nobody wished for.
+        let log =
+            (0..).map(|life| self.top.join(format!("node-{node}.{life}.log"))).find(|log| !log.exists());
+        let mut process = Process::spawn(&mut command, log.context("no name for a log")?, LIFE_MAX)?;
+        let told = |said: &str| said.lines().any(|line| line.starts_with("volumes"));
+        process.wait_until("it listens", PATIENCE, told).with_context(|| format!("node {node}"))?;
+        self.nodes[node] = Some(process);
+        Ok(())
+    }
+
+    /// `kill -9` of a node, which must not have ended by itself.
+    pub fn kill9_node(&mut self, node: usize) -> Result<()> {
+        let mut process = self.nodes[node].take().context("it does not run")?;
+        ensure!(process.kill9()?, "node {node} ended by itself. It said:\n{}", process.said());
+        Ok(())
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A node's data directory.
+    pub fn data(&self, node: usize) -> PathBuf {
+        self.top.join(format!("data-{node}"))
+    }
+
+    /// Where the volume is mounted.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        self.mounts.iter().map(|mount| mount.point.clone()).collect()
+    }
+
+    /// All processes that should run do.
+    pub fn alive(&mut self) -> Result<()> {
+        let nodes = self.nodes.iter_mut().flatten();
+        for process in self.mounts.iter_mut().map(|mount| &mut mount.process).chain(nodes) {
+            let status = process.ended()?;
+            ensure!(status.is_none(), "a process ended by itself ({status:?}). It said:\n{}", process.said());
+        }
+        Ok(())
+    }
+
+    /// Directories in `below`, a folder of a mount, which are made until every node owns one; in the
+    /// order of the nodes.
+    pub fn spread(&self, below: &Path, name: &str) -> Result<Vec<PathBuf>> {
+        const TRIES: usize = 256;
+        let mut found = vec![None; self.nodes.len()];
+        for at in 0..TRIES {
+            let dir = below.join(format!("{name}{at}"));
+            std::fs::create_dir(&dir)?;
+            let told = atoll(&["explain", &dir.to_string_lossy(), "--json"])?;
+            let told: serde_json::Value = serde_json::from_str(&told)?;
+            let owner = told["node"].as_u64().context("explain names no node")? as usize;
+            let place = found.get_mut(owner).with_context(|| format!("there is no node {owner}"))?;
+            if place.is_none() {
+                *place = Some(dir);
+            } else {
+                std::fs::remove_dir(&dir)?;
+            }
+            if let Some(all) = found.iter().cloned().collect() {
+                return Ok(all);
+            }
+        }
+        anyhow::bail!("{TRIES} directories do not reach all nodes")
+    }
+
+    /// Stops everything in order. The data must be clean then.
+    pub fn stop(mut self) -> Result<()> {
+        for mount in &mut self.mounts {
+            mount.process.stop().context("a mount")?;
+            ensure!(!is_fuse(&mount.point), "a mount has ended, but is still there");
+        }
+        for node in self.nodes.iter_mut().flatten() {
+            node.stop().context("a node")?;
+        }
+        for node in 0..self.nodes.len() {
+            let said = atoll(&["check", "--read", "--data", &self.data(node).to_string_lossy()])?;
+            ensure!(said.contains("nothing wrong"), "node {node}: {said}");
+        }
+        Ok(())
+    }
+}
+
+/// A port that nobody listens on, another each time.
+fn free_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let count = PORTS.end - PORTS.start;
+    let first = (std::process::id() % u32::from(count)) as u16;
+    for _ in 0..count {
+        let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(37)) % count;
+        if TcpListener::bind(("127.0.0.1", PORTS.start + at)).is_ok() {
+            return Ok(PORTS.start + at);
+        }
+    }
+    anyhow::bail!("there is no free port")
+}
+
+/// What programs run over: one process with everything, or a cluster.
+#[derive(Debug)]
+pub enum Volume {
+    /// `atoll up` with four islands and its one mount.
+    One(Box<Daemon>),
+    /// Nodes over TCP.
+    Many(Cluster),
+}
+
+impl Volume {
+    /// So many nodes, and mounts, in the folder `top`; one node is one process with its mount.
+    pub fn start(top: &Path, nodes: usize, mounts: usize) -> Result<Self> {
+        if nodes > 1 {
+            let shape = Shape { nodes, mounts, options: "rw" };
+            return Ok(Self::Many(Cluster::start(top, &shape)?));
+        }
+        ensure!(nodes == 1 && mounts == 1, "one node has one mount: ask for several nodes");
+        Ok(Self::One(Box::new(Launch::new(top).start()?)))
+    }
+
+    /// Where it is mounted.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        match self {
+            Self::One(daemon) => vec![daemon.mount().to_owned()],
+            Self::Many(cluster) => cluster.mounts(),
+        }
+    }
+
+    /// Stops it in order.
+    pub fn stop(self) -> Result<()> {
+        match self {
+            Self::One(daemon) => daemon.stop(),
+            Self::Many(cluster) => cluster.stop(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A program of ours in the background, with what it says in a file. Whatever becomes of a test, it
+//! ends; never started again by itself.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a program may take until it does what it was started for, and until it has stopped.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// A program is killed after this, so that whoever waits for a mount that hangs goes on and fails.
+pub const LIFE_MAX: Duration = Duration::from_secs(2 * 3600);
+/// How often something is looked at that is waited for.
+const LOOK: Duration = Duration::from_millis(3);
+
+/// A program that runs. Killed when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+    alive: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Process {
+    /// Starts it, with what it says in the file `log`; it is killed when it lives longer than `life_max`.
+    pub fn spawn(command: &mut Command, log: PathBuf, life_max: Duration) -> Result<Self> {
+        let out = File::create(&log).with_context(|| format!("{} cannot be made", log.display()))?;
+        command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command.spawn().with_context(|| format!("{program} does not start"))?;
+        let alive = Arc::new((Mutex::new(true), Condvar::new()));
+        watch(Pid::from_child(&child), life_max, Arc::clone(&alive));
+        Ok(Self { child, log, alive })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        std::fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        // Held over the wait, so that the number is not killed after it is another's.
+        let mut alive = self.alive.0.lock().expect("no panic while it is held");
+        let status = self.child.try_wait()?;
+        if status.is_some() {
+            *alive = false;
+            self.alive.1.notify_all();
+        }
+        Ok(status)
+    }
+
+    /// Waits until `holds` does, which is told what the program has said.
+    pub fn wait_until(&mut self, what: &str, patience: Duration, holds: impl Fn(&str) -> bool) -> Result<()> {
+        let until = Instant::now() + patience;
+        loop {
+            if holds(&self.said()) {
+                return Ok(());
+            }
+            if let Some(status) = self.ended()? {
+                bail!("it ended ({status}) before {what}. It said:\n{}", self.said());
+            }
+            if Instant::now() > until {
+                bail!("not {what} after {} s. It said:\n{}", patience.as_secs(), self.said());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait_ended(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() > until {
+                bail!("it has not ended after {} s. It said:\n{}", patience.as_secs(), self.said());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// `kill -9`: true unless it had ended by itself before.
+    pub fn kill9(&mut self) -> Result<bool> {
+        if self.ended()?.is_some() {
+            return Ok(false);
+        }
+        self.signal(Signal::KILL);
+        self.wait_ended(PATIENCE)?;
+        Ok(true)
+    }
+
+    /// Stops it in order, which must end well.
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        let status = self.wait_ended(PATIENCE)?;
+        ensure!(status.success(), "it ended with {status}. It said:\n{}", self.said());
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill9();
+    }
+}
+
+/// Kills a process that lives too long, unless it is known to have ended.
+fn watch(pid: Pid, life_max: Duration, alive: Arc<(Mutex<bool>, Condvar)>) {
+    std::thread::spawn(move || {
+        let (lock, ended) = &*alive;
+        let guard = lock.lock().expect("no panic while it is held");
+        let (guard, time) = ended.wait_timeout_while(guard, life_max, |alive| *alive).expect("as above");
+        if time.timed_out() && *guard {
+            eprintln!("the process {} lives too long and is killed", pid.as_raw_pid());
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    });
+}

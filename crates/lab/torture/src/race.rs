@@ -1,0 +1,258 @@
+//! Two mounts race `mv a b/d/e` against `mv b a/c/e`. One must win, whoever it is, and the tree must be what
+//! that move makes of it: the same names with the same inodes, nothing lost, nothing twice, no circle.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use atoll_model::Rng;
+use rustix::io::Errno;
+
+/// What each of the two moves, and to where.
+const MOVES: [(&str, &str); 2] = [("a", "b/d/e"), ("b", "a/c/e")];
+/// Directories that are there at the start.
+const DIRS: [&str; 8] = ["a", "a/c", "a/c/deep", "a/x", "b", "b/d", "b/d/deep", "b/y"];
+/// Files in each of them.
+const FILES: usize = 3;
+/// One of the two begins up to so much later, so that all stages of the other are met.
+const LATER_US_MAX: u64 = 3000;
+
+/// What to do.
+#[derive(Debug)]
+pub struct Race {
+    /// How often.
+    pub rounds: u32,
+    /// Repeats who begins when.
+    pub seed: u64,
+    /// The two mounts of the volume.
+    pub mounts: [PathBuf; 2],
+    /// Every so many rounds the bytes of the files are read, too.
+    pub read_every: u32,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How the two ended, and how often.
+    pub ends: BTreeMap<[End; 2], u32>,
+    /// Trees that were compared, whole.
+    pub compared: u64,
+    /// The longest time of a round's two moves, in milliseconds.
+    pub slowest_ms: u64,
+    /// What the rounds took.
+    pub took: Duration,
+}
+
+/// How a move ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// It was moved.
+    Done,
+    /// It was refused with this number.
+    Refused(i32),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("moved"),
+            Self::Refused(errno) => write!(f, "refused: {}", std::io::Error::from_raw_os_error(*errno)),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ([one, two], count) in &self.ends {
+            writeln!(f, "{count} times: {} {one}, {} {two}", MOVES[0].0, MOVES[1].0)?;
+        }
+        let s = self.took.as_secs_f64();
+        writeln!(f, "{} trees compared, slowest round {} ms, {s:.0} s", self.compared, self.slowest_ms)
+    }
+}
+
+/// Names by path, each with its inode number and whether it is a directory.
+type Names = BTreeMap<String, (u64, bool)>;
+
+fn names(top: &Path) -> Result<Names> {
+    let mut found = Names::new();
+    let mut left = vec![String::new()];
+    while let Some(dir) = left.pop() {
+        let listing = std::fs::read_dir(top.join(&dir)).with_context(|| format!("/{dir}"))?;
+        for entry in listing {
+            let entry = entry.with_context(|| format!("/{dir}"))?;
+            let name = entry.file_name().into_string().ok().context("a name that nobody gave")?;
+            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+            let is_dir = entry.file_type()?.is_dir();
+            if is_dir {
+                left.push(path.clone());
+            }
+            ensure!(found.insert(path.clone(), (entry.ino(), is_dir)).is_none(), "/{path} is listed twice");
+            ensure!(found.len() < 1000, "there is no end of names: a circle at /{path}");
+        }
+    }
+    Ok(found)
+}
+
+/// The names after a move.
+fn moved(names: &Names, (from, to): (&str, &str)) -> Names {
+    let path = |path: &String| match path.strip_prefix(from) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{to}{rest}"),
+        _ => path.clone(),
+    };
+    names.iter().map(|(name, what)| (path(name), *what)).collect()
+}
+
+fn differences(expected: &Names, found: &Names) -> String {
+    let mut text = String::new();
+    for (path, what) in expected.iter().filter(|(path, what)| found.get(*path) != Some(what)) {
+        text += &format!("/{path} should be {what:?}, is {:?}\n", found.get(path));
+    }
+    for (path, what) in found.iter().filter(|(path, _)| !expected.contains_key(*path)) {
+        text += &format!("/{path} is {what:?} and should not be there\n");
+    }
+    text
+}
+
+/// Both mounts show these names, and files their bytes.
+fn compare(what: &Race, expected: &Names, first: &Names, bytes: bool, report: &mut Report) -> Result<()> {
+    // What a file was called at first is written in it.
+    let origin: BTreeMap<u64, &String> = first.iter().map(|(path, (ino, _))| (*ino, path)).collect();
+    for (at, mount) in what.mounts.iter().enumerate() {
+        let found = names(mount).with_context(|| format!("mount {at} cannot be listed"))?;
+        ensure!(found == *expected, "mount {at} shows another tree:\n{}", differences(expected, &found));
+        report.compared += 1;
+        for (path, (ino, is_dir)) in found.iter().filter(|_| bytes) {
+            let path = mount.join(path);
+            let meta = std::fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
+            ensure!((meta.ino(), meta.is_dir()) == (*ino, *is_dir), "{} is another", path.display());
+            if !is_dir {
+                let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                ensure!(origin.get(ino).is_some_and(|o| **o == text), "{} holds {text:?}", path.display());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn make(top: &Path) -> Result<()> {
+    for dir in DIRS {
+        std::fs::create_dir(top.join(dir))?;
+        for at in 0..FILES {
+            let name = format!("{dir}/file-{at}");
+            std::fs::write(top.join(&name), &name)?;
+        }
+    }
+    Ok(())
+}
+
+fn end(result: std::io::Result<()>) -> Result<End> {
+    match result {
+        Ok(()) => Ok(End::Done),
+        Err(why) => Ok(End::Refused(why.raw_os_error().context("an error without a number")?)),
+    }
+}
+
+/// Runs it over an empty volume. The first thing that is wrong ends it.
+pub fn run(what: &Race, say: &mut dyn FnMut(&str)) -> Result<Report> {
+    make(&what.mounts[0])?;
+    let first = names(&what.mounts[0])?;
+    let mut report = Report::default();
+    let mut rng = Rng::new(what.seed);
+    let begun = Instant::now();
+    for round in 1..=what.rounds {
+        let later: [u64; 2] = [rng.below(LATER_US_MAX), rng.below(LATER_US_MAX)];
+        let resetting = rng.index(2);
+        one(what, &first, later, resetting, round % what.read_every == 0, &mut report)
+            .with_context(|| format!("round {round} of seed {}", what.seed))?;
+        if round % 1000 == 0 {
+            say(&format!("{round} rounds, {:.0} s", begun.elapsed().as_secs_f64()));
+        }
+    }
+    report.took = begun.elapsed();
+    Ok(report)
+}
+
+fn one(
+    what: &Race,
+    first: &Names,
+    later: [u64; 2],
+    resetting: usize,
+    bytes: bool,
+    report: &mut Report,
+) -> Result<()> {
+    let barrier = Barrier::new(2);
+    let begun = Instant::now();
+    let race = |at: usize| {
+        let (mount, (from, to)) = (&what.mounts[at], MOVES[at]);
+        let (from, to) = (mount.join(from), mount.join(to));
+        barrier.wait();
+        let until = Instant::now() + Duration::from_micros(later[at]);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        // A kernel that still has a directory where another mount took it from cannot find its new place while
+        // it holds the lock of a rename, and says ESTALE. Found before, it can.
+        for path in [&from, &to] {
+            let _ = std::fs::symlink_metadata(path);
+        }
+        std::fs::rename(from, to)
+    };
+    let results = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|at| scope.spawn(move || race(at)));
+        threads.map(|thread| thread.join().expect("no mover panics"))
+    });
+    report.slowest_ms = report.slowest_ms.max(begun.elapsed().as_millis() as u64);
+    let [one, two] = results.map(end);
+    let ends = [one?, two?];
+    *report.ends.entry(ends).or_default() += 1;
+    let winner = match ends {
+        [End::Done, End::Refused(errno)] if is_honest(errno) => 0,
+        [End::Refused(errno), End::Done] if is_honest(errno) => 1,
+        [one, two] => {
+            let shown: Vec<String> = what
+                .mounts
+                .iter()
+                .map(|m| names(m).map_or_else(|why| format!("{why:#}"), |found| differences(first, &found)))
+                .collect();
+            bail!("one must win: {one}; {two}. Against the start, the mounts show:\n{}", shown.join("\n"))
+        }
+    };
+    compare(what, &moved(first, MOVES[winner]), first, bytes, report)?;
+    let (from, to) = MOVES[winner];
+    let mount = &what.mounts[resetting];
+    for path in [from, to] {
+        let _ = std::fs::symlink_metadata(mount.join(path));
+    }
+    std::fs::rename(mount.join(to), mount.join(from)).context("the way back")?;
+    if bytes {
+        compare(what, first, first, bytes, report)?;
+    }
+    Ok(())
+}
+
+/// The loser's source is gone, its target's directory is below its source, or is gone.
+fn is_honest(errno: i32) -> bool {
+    [Errno::NOENT, Errno::INVAL].iter().any(|honest| honest.raw_os_error() == errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_takes_what_is_below_and_nothing_that_only_begins_alike() {
+        let names = |paths: &[&str]| -> Names {
+            paths.iter().enumerate().map(|(at, path)| (path.to_string(), (at as u64, false))).collect()
+        };
+        let before = names(&["a", "a/c", "ab", "b/d"]);
+        let after = moved(&before, MOVES[0]);
+        assert_eq!(after.keys().collect::<Vec<_>>(), ["ab", "b/d", "b/d/e", "b/d/e/c"]);
+        assert_eq!((after["b/d/e/c"], after["ab"]), ((1, false), (2, false)));
+        assert!(differences(&before, &after).contains("/a/c should be (1, false), is None"));
+    }
+}

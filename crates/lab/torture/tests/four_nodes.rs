@@ -1,0 +1,72 @@
+//! Four nodes over TCP: the short forms of `atoll-torture race`, `reader`, `pjdfstest --nodes 4` and
+//! `work --nodes 4`. Each stops its cluster in order, whose data must be clean.
+
+use atoll_torture::cluster::{Cluster, Shape, Volume};
+use atoll_torture::pjdfstest;
+use atoll_torture::place::{Place, ready};
+use atoll_torture::programs;
+use atoll_torture::race::{self, Race};
+use atoll_torture::reader::{self, Reader};
+
+#[test]
+fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_lost() {
+    if !ready("race", &[]) {
+        return;
+    }
+    let place = Place::new("race").unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "rw" }).unwrap();
+    let mounts = cluster.mounts().try_into().unwrap();
+    let what = Race { rounds: 60, seed: 7, mounts, read_every: 5 };
+    let report = race::run(&what, &mut |line| eprintln!("{line}")).unwrap();
+    assert_eq!(report.ends.values().sum::<u32>(), 60);
+    assert!(report.ends.len() >= 2, "always the same one won: {report}");
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
+    if !ready("reader", &[]) {
+        return;
+    }
+    for (kill, rounds) in [(false, 400), (true, 1500)] {
+        let place = Place::new("reader").unwrap();
+        let options = if kill { "hard" } else { "rw" };
+        let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
+        let what = Reader { rounds, seed: 7, kill, fsync_every: 4 };
+        let report = reader::run(&what, &mut cluster, &mut |line| eprintln!("{line}")).unwrap();
+        assert!(report.wrong.is_empty(), "{report}");
+        assert!(report.rounds == rounds && report.reads.iter().all(|reads| *reads > 50), "{report}");
+        assert_eq!(report.kills > 0, kill, "{report}");
+        cluster.stop().unwrap();
+    }
+}
+
+#[test]
+fn pjdfstest_finds_only_what_is_expected_on_four_nodes() {
+    if !ready("pjdfstest on four nodes", &["pjdfstest"]) {
+        return;
+    }
+    let place = Place::new("pjdfstest4").unwrap();
+    let volume = Volume::start(place.path(), 4, 1).unwrap();
+    let report = pjdfstest::run(&volume.mounts()[0], place.path(), None).unwrap();
+    assert!(report.is_expected(), "{report}");
+    volume.stop().unwrap();
+}
+
+#[test]
+fn tools_that_work_across_directories_do_so_on_four_nodes() {
+    if !ready("tools on four nodes", &[]) {
+        return;
+    }
+    let place = Place::new("tools4").unwrap();
+    let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, options: "rw" }).unwrap();
+    let run = |cluster: &Cluster, names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let scale = programs::Scale::Short;
+        programs::run_all(&cluster.mounts(), place.path(), scale, &names, &mut |line| eprintln!("{line}"))
+    };
+    run(&cluster, &["packages", "incremental", "snapshots", "worktrees", "vim"]).unwrap();
+    cluster.mount("rw").unwrap();
+    run(&cluster, &["maildir", "saves"]).unwrap();
+    cluster.stop().unwrap();
+}
