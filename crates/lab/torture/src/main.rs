@@ -72,6 +72,9 @@ enum Command {
         /// So many nodes over TCP
         #[arg(long, default_value_t = 4)]
         nodes: usize,
+        /// Do not look at the names before: the kernel then refuses some moves with ESTALE
+        #[arg(long)]
+        blind: bool,
     },
     /// Readers open a name that a writer replaces again and again
     Reader {
@@ -164,11 +167,11 @@ fn run(command: Command) -> Result<()> {
             }
             volume.stop()?;
         }
-        Command::Race { rounds, seed, nodes } => {
+        Command::Race { rounds, seed, nodes, blind } => {
             let place = Place::new("race")?;
             let cluster = Cluster::start(place.path(), &Shape { nodes, mounts: 2, options: "rw" })?;
             let mounts = cluster.mounts().try_into().expect("two were asked for");
-            let what = race::Race { rounds, seed, mounts, read_every: 20 };
+            let what = race::Race { rounds, seed, mounts, read_every: 20, look: !blind };
             let report = race::run(&what, &mut |line| println!("{line}"))?;
             print!("{report}");
             cluster.stop()?;
@@ -177,7 +180,7 @@ fn run(command: Command) -> Result<()> {
             let place = Place::new("reader")?;
             let options = if kill { "hard" } else { "rw" };
             let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, options })?;
-            let what = reader::Reader { rounds, seed, kill, fsync_every };
+            let what = reader::Reader { rounds, seed, kills: u64::from(kill), fsync_every };
             let report = reader::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
             print!("{report}");
             cluster.stop()?;

@@ -30,10 +30,12 @@ const SMALL_BYTES: u64 = 6000;
 /// One of so many bodies is longer than what a log record carries.
 const LARGE_EVERY: u64 = 16;
 const LARGE_BYTES: u64 = 80_000;
+/// Steps that take so long are noted.
+const NOTED_MS: u64 = 5;
 /// Times that are kept of what went wrong.
 const SHOWN: usize = 10;
 /// Pauses between the kills, and before the start, in milliseconds.
-const LIFE_MS: (u64, u64) = (1500, 4000);
+const LIFE_MS: (u64, u64) = (800, 3500);
 const DEATH_MS_MAX: u64 = 1200;
 
 /// What to do.
@@ -43,8 +45,8 @@ pub struct Reader {
     pub rounds: u64,
     /// Repeats contents and pauses.
     pub seed: u64,
-    /// Kill nodes.
-    pub kill: bool,
+    /// Kill nodes in turn, at least so many times: the writer goes on until then. 0: none is killed.
+    pub kills: u64,
     /// The writer syncs what it has written each so many rounds.
     pub fsync_every: u64,
 }
@@ -64,8 +66,8 @@ pub struct Report {
     pub shown: Vec<String>,
     /// Errors that say that a node did not answer, which are honest while one is down.
     pub honest: BTreeMap<String, u64>,
-    /// Longest single step of the writer and of a reader, in milliseconds.
-    pub slowest_ms: (u64, u64),
+    /// Longest time of each step of writer and readers, in milliseconds.
+    pub slowest_ms: BTreeMap<&'static str, u64>,
     /// All of it.
     pub took: Duration,
 }
@@ -78,7 +80,8 @@ impl fmt::Display for Report {
             "{} rounds, readings by mount {:?}, {} kills, {s:.0} s",
             self.rounds, self.reads, self.kills
         )?;
-        writeln!(f, "slowest: writer {} ms, reader {} ms", self.slowest_ms.0, self.slowest_ms.1)?;
+        let slowest: Vec<_> = self.slowest_ms.iter().map(|(step, ms)| format!("{step} {ms} ms")).collect();
+        writeln!(f, "slowest: {}", slowest.join(", "))?;
         for (what, count) in &self.honest {
             writeln!(f, "while a node was down, {count} times: {what}")?;
         }
@@ -95,11 +98,26 @@ struct Shared {
     promised: [AtomicU64; TARGETS],
     /// The round that is under way, or was last.
     begun: AtomicU64,
+    /// Nodes killed and started again.
+    kills: AtomicU64,
     stop: AtomicBool,
     report: Mutex<Report>,
 }
 
 impl Shared {
+    /// Does a step, and notes how long it took.
+    fn timed<T>(&self, step: &'static str, act: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = act();
+        let ms = begun.elapsed().as_millis() as u64;
+        if ms >= NOTED_MS {
+            let mut report = self.report.lock().expect("nobody panics with it");
+            let slowest = report.slowest_ms.entry(step).or_default();
+            *slowest = (*slowest).max(ms);
+        }
+        result
+    }
+
     fn wrong(&self, what: &str, more: &str) {
         let mut report = self.report.lock().expect("nobody panics with it");
         *report.wrong.entry(what.to_owned()).or_default() += 1;
@@ -168,11 +186,12 @@ pub fn run(what: &Reader, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> R
     let shared = Shared {
         promised: Default::default(),
         begun: AtomicU64::new(0),
+        kills: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         report: Mutex::default(),
     };
     let begun = Instant::now();
-    let kills = std::thread::scope(|scope| -> Result<u64> {
+    std::thread::scope(|scope| -> Result<()> {
         let readers: Vec<_> = mounts
             .iter()
             .map(|mount| {
@@ -182,30 +201,31 @@ pub fn run(what: &Reader, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> R
             .collect();
         let writer = scope.spawn(|| write(&mounts[0], &dirs, &targets, &shared, what));
         let mut rng = Rng::new(what.seed ^ 0x6b69_6c6c);
-        let (mut kills, mut said) = (0, Instant::now());
+        let mut said = Instant::now();
         let mut result = Ok(());
         while !writer.is_finished() && result.is_ok() {
+            let kills = shared.kills.load(Ordering::Relaxed);
             if said.elapsed() > Duration::from_secs(20) {
                 say(&format!("{} rounds, {kills} kills", shared.begun.load(Ordering::Relaxed)));
                 said = Instant::now();
             }
-            result = match what.kill {
-                true => kill_one(cluster, kills, &mut rng).map(|()| kills += 1),
-                false => {
-                    std::thread::sleep(Duration::from_millis(20));
-                    cluster.alive()
-                }
-            };
+            if what.kills > 0 {
+                result = kill_one(cluster, kills, &mut rng);
+                shared.kills.fetch_add(1, Ordering::SeqCst);
+            } else {
+                std::thread::sleep(Duration::from_millis(20));
+                result = cluster.alive();
+            }
         }
         shared.stop.store(true, Ordering::SeqCst);
         writer.join().expect("the writer does not panic");
         let reads = readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect();
         shared.report.lock().expect("nobody panics with it").reads = reads;
-        result.map(|()| kills)
+        result
     })?;
     let mut report = shared.report.into_inner().expect("nobody panics with it");
     report.rounds = shared.begun.into_inner();
-    (report.kills, report.took) = (kills, begun.elapsed());
+    (report.kills, report.took) = (shared.kills.into_inner(), begun.elapsed());
     Ok(report)
 }
 
@@ -219,54 +239,58 @@ fn kill_one(cluster: &mut Cluster, kills: u64, rng: &mut Rng) -> Result<()> {
 }
 
 fn write(mount: &Path, dirs: &[PathBuf], targets: &[PathBuf], shared: &Shared, what: &Reader) {
-    for round in 1..=what.rounds {
-        if shared.stop.load(Ordering::Relaxed) {
+    for round in 1.. {
+        let enough = round > what.rounds && shared.kills.load(Ordering::SeqCst) >= what.kills;
+        if enough || shared.stop.load(Ordering::Relaxed) {
             return;
         }
         let (target, dir) = (round as usize % TARGETS, round as usize / TARGETS % dirs.len());
         let temporary = mount.join(&dirs[dir]).join("temporary");
         shared.begun.store(round, Ordering::SeqCst);
-        let begun = Instant::now();
-        let step = |step: &str, result: std::io::Result<()>| {
-            let more =
-                || format!("round {round}, from {} to {}", dirs[dir].display(), targets[target].display());
-            result.inspect_err(|why| shared.error(step, why, what.kill, &more())).is_ok()
-        };
-        let mut written = None;
-        let made = File::create(&temporary).map(|file| written = Some(file));
-        let done = step("making the temporary file", made)
-            && written.is_some_and(|mut file| {
-                step("writing", file.write_all(&content(round, target)))
-                    && (!round.is_multiple_of(what.fsync_every) || step("fsync", file.sync_all()))
-            })
-            && step("rename over the name", std::fs::rename(&temporary, mount.join(&targets[target])));
-        if done {
-            shared.promised[target].store(round, Ordering::SeqCst);
-        }
-        let ms = begun.elapsed().as_millis() as u64;
-        if ms > 5 {
-            let mut report = shared.report.lock().expect("nobody panics with it");
-            report.slowest_ms.0 = report.slowest_ms.0.max(ms);
+        let done = write_one(shared, &temporary, &mount.join(&targets[target]), &content(round, target), {
+            round.is_multiple_of(what.fsync_every)
+        });
+        match done {
+            Ok(()) => shared.promised[target].store(round, Ordering::SeqCst),
+            Err((step, why)) => {
+                let (from, to) = (dirs[dir].display(), targets[target].display());
+                shared.error(step, &why, what.kills > 0, &format!("round {round}, from {from} to {to}"));
+            }
         }
     }
+}
+
+/// Where an error came up, and which.
+type StepError = (&'static str, std::io::Error);
+
+fn write_one(shared: &Shared, new: &Path, name: &Path, bytes: &[u8], sync: bool) -> Result<(), StepError> {
+    let step = |what: &'static str, act: &mut dyn FnMut() -> std::io::Result<()>| {
+        shared.timed(what, act).map_err(|why| (what, why))
+    };
+    let mut file = None;
+    step("create", &mut || File::create(new).map(|made| file = Some(made)))?;
+    let mut file = file.expect("it was made");
+    step("write", &mut || file.write_all(bytes))?;
+    if sync {
+        step("fsync", &mut || file.sync_all())?;
+    }
+    drop(file);
+    step("rename", &mut || std::fs::rename(new, name))
 }
 
 /// How often it has read.
 fn read(mount: &Path, targets: &[PathBuf], shared: &Shared, what: &Reader) -> u64 {
     let mut reads = 0;
     let mut seen = [0; TARGETS];
-    let mut slowest = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let target = reads as usize % TARGETS;
         let path = mount.join(&targets[target]);
         let promised = shared.promised[target].load(Ordering::SeqCst);
-        let begun = Instant::now();
-        let result = read_one(&path);
+        let result = read_one(shared, &path);
         reads += 1;
-        slowest = slowest.max(begun.elapsed().as_millis() as u64);
         let more = || format!("{}, {promised} was promised", path.display());
         match result {
-            Err((step, why)) => shared.error(step, &why, what.kill, &more()),
+            Err((step, why)) => shared.error(step, &why, what.kills > 0, &more()),
             Ok(bytes) => match judge(&bytes, target) {
                 Err(why) => shared.wrong(why, &format!("{} bytes of {}", bytes.len(), more())),
                 Ok(round) => {
@@ -284,15 +308,13 @@ fn read(mount: &Path, targets: &[PathBuf], shared: &Shared, what: &Reader) -> u6
             },
         }
     }
-    let mut report = shared.report.lock().expect("nobody panics with it");
-    report.slowest_ms.1 = report.slowest_ms.1.max(slowest);
     reads
 }
 
-fn read_one(path: &Path) -> Result<Vec<u8>, (&'static str, std::io::Error)> {
-    let mut file = File::open(path).map_err(|why| ("open", why))?;
+fn read_one(shared: &Shared, path: &Path) -> Result<Vec<u8>, StepError> {
+    let mut file = shared.timed("open", || File::open(path)).map_err(|why| ("open", why))?;
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|why| ("read", why))?;
+    shared.timed("read", || file.read_to_end(&mut bytes)).map_err(|why| ("read", why))?;
     Ok(bytes)
 }
 

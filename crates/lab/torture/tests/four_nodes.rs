@@ -16,7 +16,7 @@ fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_l
     let place = Place::new("race").unwrap();
     let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "rw" }).unwrap();
     let mounts = cluster.mounts().try_into().unwrap();
-    let what = Race { rounds: 60, seed: 7, mounts, read_every: 5 };
+    let what = Race { rounds: 60, seed: 7, mounts, read_every: 5, look: true };
     let report = race::run(&what, &mut |line| eprintln!("{line}")).unwrap();
     assert_eq!(report.ends.values().sum::<u32>(), 60);
     assert!(report.ends.len() >= 2, "always the same one won: {report}");
@@ -28,15 +28,15 @@ fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
     if !ready("reader", &[]) {
         return;
     }
-    for (kill, rounds) in [(false, 400), (true, 1500)] {
+    for (kills, rounds) in [(0, 400), (2, 300)] {
         let place = Place::new("reader").unwrap();
-        let options = if kill { "hard" } else { "rw" };
+        let options = if kills > 0 { "hard" } else { "rw" };
         let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
-        let what = Reader { rounds, seed: 7, kill, fsync_every: 4 };
+        let what = Reader { rounds, seed: 7, kills, fsync_every: 4 };
         let report = reader::run(&what, &mut cluster, &mut |line| eprintln!("{line}")).unwrap();
         assert!(report.wrong.is_empty(), "{report}");
-        assert!(report.rounds == rounds && report.reads.iter().all(|reads| *reads > 50), "{report}");
-        assert_eq!(report.kills > 0, kill, "{report}");
+        assert!(report.rounds >= rounds && report.reads.iter().all(|reads| *reads > 50), "{report}");
+        assert!(report.kills >= kills && (kills > 0) == (report.kills > 0), "{report}");
         cluster.stop().unwrap();
     }
 }
