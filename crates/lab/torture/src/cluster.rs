@@ -5,8 +5,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use atoll_model::Rng;
 
 use crate::daemon::{Daemon, Launch, atoll, binary, detach, is_fuse};
 use crate::process::{LIFE_MAX, PATIENCE, Process};
@@ -16,6 +18,10 @@ const VOLUME: &str = "torture";
 /// Ports below those that the kernel gives to whoever connects: a node that is down would find its port
 /// taken by a connection when it comes back.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Pauses between kills, and between a kill and the start, in milliseconds.
+const LIFE_MS: (u64, u64) = (800, 3500);
+const DEATH_MS_MAX: u64 = 1200;
 
 /// What a cluster is made of.
 #[derive(Debug, Clone)]
@@ -104,6 +110,15 @@ impl Cluster {
         let mut process = self.nodes[node].take().context("it does not run")?;
         ensure!(process.kill9()?, "node {node} ended by itself. It said:\n{}", process.said());
         Ok(())
+    }
+
+    /// After a while of life kills a node, and after a while of death starts it again.
+    pub fn kill_and_start(&mut self, node: usize, rng: &mut Rng) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(LIFE_MS.0 + rng.below(LIFE_MS.1 - LIFE_MS.0)));
+        self.alive()?;
+        self.kill9_node(node)?;
+        std::thread::sleep(Duration::from_millis(rng.below(DEATH_MS_MAX)));
+        self.start_node(node).context("after a kill")
     }
 
     /// How many nodes there are.

@@ -75,6 +75,9 @@ enum Command {
         /// Do not look at the names before: the kernel then refuses some moves with ESTALE
         #[arg(long)]
         blind: bool,
+        /// Kill nodes in turn, and start them again
+        #[arg(long)]
+        kill: bool,
     },
     /// Readers open a name that a writer replaces again and again
     Reader {
@@ -167,19 +170,18 @@ fn run(command: Command) -> Result<()> {
             }
             volume.stop()?;
         }
-        Command::Race { rounds, seed, nodes, blind } => {
+        Command::Race { rounds, seed, nodes, blind, kill } => {
             let place = Place::new("race")?;
-            let cluster = Cluster::start(place.path(), &Shape { nodes, mounts: 2, options: "rw" })?;
-            let mounts = cluster.mounts().try_into().expect("two were asked for");
-            let what = race::Race { rounds, seed, mounts, read_every: 20, look: !blind };
-            let report = race::run(&what, &mut |line| println!("{line}"))?;
+            let mut cluster =
+                Cluster::start(place.path(), &Shape { nodes, mounts: 2, options: options(kill) })?;
+            let what = race::Race { rounds, seed, kills: u64::from(kill), read_every: 20, look: !blind };
+            let report = race::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
             print!("{report}");
             cluster.stop()?;
         }
         Command::Reader { rounds, seed, kill, fsync_every, over: Many { nodes, mounts } } => {
             let place = Place::new("reader")?;
-            let options = if kill { "hard" } else { "rw" };
-            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, options })?;
+            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, options: options(kill) })?;
             let what = reader::Reader { rounds, seed, kills: u64::from(kill), fsync_every };
             let report = reader::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
             print!("{report}");
@@ -188,4 +190,9 @@ fn run(command: Command) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whoever kills nodes waits for them.
+fn options(kill: bool) -> &'static str {
+    if kill { "hard" } else { "rw" }
 }

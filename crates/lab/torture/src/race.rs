@@ -1,16 +1,23 @@
 //! Two mounts race `mv a b/d/e` against `mv b a/c/e`. One must win, whoever it is, and the tree must be what
 //! that move makes of it: the same names with the same inodes, nothing lost, nothing twice, no circle.
+//!
+//! With kills, nodes die by `kill -9` in turn meanwhile. Then a move may end with EIO, done or not done; the tree
+//! is still that of the start, or of one of the moves.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_model::Rng;
 use rustix::io::Errno;
+
+use crate::cluster::Cluster;
+use crate::process::PATIENCE;
 
 /// What each of the two moves, and to where.
 const MOVES: [(&str, &str); 2] = [("a", "b/d/e"), ("b", "a/c/e")];
@@ -28,23 +35,14 @@ pub struct Race {
     pub rounds: u32,
     /// Repeats who begins when.
     pub seed: u64,
-    /// The two mounts of the volume.
-    pub mounts: [PathBuf; 2],
+    /// Kill nodes in turn, at least so many times: it goes on until then. 0: none is killed.
+    pub kills: u64,
     /// Every so many rounds the bytes of the files are read, too.
     pub read_every: u32,
     /// Look at both names before each move. A kernel that still has a directory where another mount took it
     /// from cannot put it to its new place while it holds the lock of a rename, and says ESTALE
     /// (`docs/OPERATIONS.md`, limits). Found before, it can.
     pub look: bool,
-}
-
-impl Race {
-    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
-        for path in [from, to].iter().filter(|_| self.look) {
-            let _ = std::fs::symlink_metadata(path);
-        }
-        std::fs::rename(from, to)
-    }
 }
 
 /// What was seen.
@@ -54,6 +52,8 @@ pub struct Report {
     pub ends: BTreeMap<[End; 2], u32>,
     /// Trees that were compared, whole.
     pub compared: u64,
+    /// Nodes killed and started again.
+    pub kills: u64,
     /// The longest time of a round's two moves, in milliseconds.
     pub slowest_ms: u64,
     /// What the rounds took.
@@ -67,6 +67,12 @@ pub enum End {
     Done,
     /// It was refused with this number.
     Refused(i32),
+}
+
+impl End {
+    fn is_away(self) -> bool {
+        matches!(self, Self::Refused(errno) if is_away_io(&std::io::Error::from_raw_os_error(errno)))
+    }
 }
 
 impl fmt::Display for End {
@@ -84,7 +90,12 @@ impl fmt::Display for Report {
             writeln!(f, "{count} times: {} {one}, {} {two}", MOVES[0].0, MOVES[1].0)?;
         }
         let s = self.took.as_secs_f64();
-        writeln!(f, "{} trees compared, slowest round {} ms, {s:.0} s", self.compared, self.slowest_ms)
+        let (compared, kills) = (self.compared, self.kills);
+        writeln!(
+            f,
+            "{compared} trees compared, {kills} kills, slowest round {} ms, {s:.0} s",
+            self.slowest_ms
+        )
     }
 }
 
@@ -131,25 +142,118 @@ fn differences(expected: &Names, found: &Names) -> String {
     text
 }
 
-/// Both mounts show these names, and files their bytes.
-fn compare(what: &Race, expected: &Names, first: &Names, bytes: bool, report: &mut Report) -> Result<()> {
-    // What a file was called at first is written in it.
-    let origin: BTreeMap<u64, &String> = first.iter().map(|(path, (ino, _))| (*ino, path)).collect();
-    for (at, mount) in what.mounts.iter().enumerate() {
-        let found = names(mount).with_context(|| format!("mount {at} cannot be listed"))?;
-        ensure!(found == *expected, "mount {at} shows another tree:\n{}", differences(expected, &found));
-        report.compared += 1;
-        for (path, (ino, is_dir)) in found.iter().filter(|_| bytes) {
-            let path = mount.join(path);
-            let meta = std::fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
-            ensure!((meta.ino(), meta.is_dir()) == (*ino, *is_dir), "{} is another", path.display());
-            if !is_dir {
-                let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-                ensure!(origin.get(ino).is_some_and(|o| **o == text), "{} holds {text:?}", path.display());
+/// A volume that is raced over.
+struct Track<'a> {
+    what: &'a Race,
+    mounts: [PathBuf; 2],
+    /// The names at the start.
+    first: Names,
+}
+
+impl Track<'_> {
+    /// What a mount shows; honest errors are waited for while nodes are killed.
+    fn shown(&self, mount: usize) -> Result<Names> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match names(&self.mounts[mount]) {
+                Err(why) if self.what.kills > 0 && is_away(&why) && Instant::now() < until => {}
+                other => return other.with_context(|| format!("mount {mount} cannot be listed")),
             }
         }
     }
-    Ok(())
+
+    /// Both mounts show these names, and files their bytes.
+    fn compare(&self, expected: &Names, bytes: bool, report: &mut Report) -> Result<()> {
+        // What a file was called at first is written in it.
+        let origin: BTreeMap<u64, &String> = self.first.iter().map(|(path, (ino, _))| (*ino, path)).collect();
+        for (at, mount) in self.mounts.iter().enumerate() {
+            let found = self.shown(at)?;
+            ensure!(found == *expected, "mount {at} shows another tree:\n{}", differences(expected, &found));
+            report.compared += 1;
+            // An error of these is no matter of the race.
+            for (path, (ino, is_dir)) in found.iter().filter(|_| bytes && self.what.kills == 0) {
+                let path = mount.join(path);
+                let meta = std::fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
+                ensure!((meta.ino(), meta.is_dir()) == (*ino, *is_dir), "{} is another", path.display());
+                if !is_dir {
+                    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                    ensure!(
+                        origin.get(ino).is_some_and(|o| **o == text),
+                        "{} holds {text:?}",
+                        path.display()
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&self, mount: usize, from: &str, to: &str) -> std::io::Result<()> {
+        let (from, to) = (self.mounts[mount].join(from), self.mounts[mount].join(to));
+        for path in [&from, &to].iter().filter(|_| self.what.look) {
+            let _ = std::fs::symlink_metadata(path);
+        }
+        std::fs::rename(from, to)
+    }
+
+    /// Both move at once, each a little later than the other or not.
+    fn both(&self, later: [u64; 2]) -> Result<[End; 2]> {
+        let barrier = Barrier::new(2);
+        let race = |at: usize| {
+            barrier.wait();
+            let until = Instant::now() + Duration::from_micros(later[at]);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            self.rename(at, MOVES[at].0, MOVES[at].1)
+        };
+        let [one, two] = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|at| scope.spawn(move || race(at)));
+            threads.map(|thread| thread.join().expect("no mover panics"))
+        });
+        Ok([end(one)?, end(two)?])
+    }
+
+    fn round(&self, later: [u64; 2], back: usize, bytes: bool, report: &mut Report) -> Result<()> {
+        let begun = Instant::now();
+        let ends = self.both(later)?;
+        report.slowest_ms = report.slowest_ms.max(begun.elapsed().as_millis() as u64);
+        *report.ends.entry(ends).or_default() += 1;
+        let winner = match ends {
+            [End::Done, End::Refused(errno)] if is_honest(errno) => Some(0),
+            [End::Refused(errno), End::Done] if is_honest(errno) => Some(1),
+            [one, two] if self.what.kills > 0 && [one, two].iter().any(|end| end.is_away()) => {
+                // Nobody knows, so the tree tells: no other is right.
+                let shown = self.shown(0)?;
+                let found = MOVES.iter().position(|the_move| shown == moved(&self.first, *the_move));
+                let right = match found {
+                    None => shown == self.first && ![one, two].contains(&End::Done),
+                    Some(other) => ends[1 - other] != End::Done,
+                };
+                ensure!(right, "{one}; {two}. Against the start:\n{}", differences(&self.first, &shown));
+                found
+            }
+            [one, two] => {
+                let shown = [self.shown(0)?, self.shown(1)?].map(|found| differences(&self.first, &found));
+                bail!("one must win: {one}; {two}. Against the start, the mounts show:\n{}", shown.join("\n"))
+            }
+        };
+        let Some(winner) = winner else { return self.compare(&self.first, bytes, report) };
+        self.compare(&moved(&self.first, MOVES[winner]), bytes, report)?;
+        let (from, to) = MOVES[winner];
+        loop {
+            match self.rename(back, to, from) {
+                Ok(()) => break,
+                Err(why) if self.what.kills > 0 && is_away_io(&why) => {
+                    if self.shown(back)? == self.first {
+                        break;
+                    }
+                }
+                Err(why) => return Err(why).context("the way back"),
+            }
+        }
+        if bytes { self.compare(&self.first, bytes, report) } else { Ok(()) }
+    }
 }
 
 fn make(top: &Path) -> Result<()> {
@@ -170,18 +274,43 @@ fn end(result: std::io::Result<()>) -> Result<End> {
     }
 }
 
-/// Runs it over an empty volume. The first thing that is wrong ends it.
-pub fn run(what: &Race, say: &mut dyn FnMut(&str)) -> Result<Report> {
-    make(&what.mounts[0])?;
-    let first = names(&what.mounts[0])?;
+/// Runs it over an empty volume with two mounts. The first thing that is wrong ends it.
+pub fn run(what: &Race, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> Result<Report> {
+    let mounts: [PathBuf; 2] = cluster.mounts().try_into().ok().context("it takes two mounts")?;
+    make(&mounts[0])?;
+    let track = Track { what, first: names(&mounts[0])?, mounts };
+    let (kills, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(|| -> Result<()> {
+            let mut rng = Rng::new(what.seed ^ 0x6b69_6c6c);
+            while what.kills > 0 && !stop.load(Ordering::SeqCst) {
+                let node = kills.load(Ordering::SeqCst) as usize % cluster.nodes();
+                cluster.kill_and_start(node, &mut rng)?;
+                kills.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        let result =
+            rounds(&track, &|| killer.is_finished() || kills.load(Ordering::SeqCst) >= what.kills, say);
+        stop.store(true, Ordering::SeqCst);
+        killer.join().expect("the killer does not panic")?;
+        result.map(|report| Report { kills: kills.load(Ordering::SeqCst), ..report })
+    })
+}
+
+fn rounds(track: &Track<'_>, enough: &dyn Fn() -> bool, say: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = Report::default();
-    let mut rng = Rng::new(what.seed);
+    let mut rng = Rng::new(track.what.seed);
     let begun = Instant::now();
-    for round in 1..=what.rounds {
+    for round in 1.. {
+        if round > track.what.rounds && enough() {
+            break;
+        }
         let later: [u64; 2] = [rng.below(LATER_US_MAX), rng.below(LATER_US_MAX)];
-        let resetting = rng.index(2);
-        one(what, &first, later, resetting, round % what.read_every == 0, &mut report)
-            .with_context(|| format!("round {round} of seed {}", what.seed))?;
+        let back = rng.index(2);
+        let bytes = round % track.what.read_every == 0;
+        let context = || format!("round {round} of seed {}", track.what.seed);
+        track.round(later, back, bytes, &mut report).with_context(context)?;
         if round % 1000 == 0 {
             say(&format!("{round} rounds, {:.0} s", begun.elapsed().as_secs_f64()));
         }
@@ -190,59 +319,18 @@ pub fn run(what: &Race, say: &mut dyn FnMut(&str)) -> Result<Report> {
     Ok(report)
 }
 
-fn one(
-    what: &Race,
-    first: &Names,
-    later: [u64; 2],
-    resetting: usize,
-    bytes: bool,
-    report: &mut Report,
-) -> Result<()> {
-    let barrier = Barrier::new(2);
-    let begun = Instant::now();
-    let race = |at: usize| {
-        let (mount, (from, to)) = (&what.mounts[at], MOVES[at]);
-        let (from, to) = (mount.join(from), mount.join(to));
-        barrier.wait();
-        let until = Instant::now() + Duration::from_micros(later[at]);
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
-        what.rename(&from, &to)
-    };
-    let results = std::thread::scope(|scope| {
-        let threads = [0, 1].map(|at| scope.spawn(move || race(at)));
-        threads.map(|thread| thread.join().expect("no mover panics"))
-    });
-    report.slowest_ms = report.slowest_ms.max(begun.elapsed().as_millis() as u64);
-    let [one, two] = results.map(end);
-    let ends = [one?, two?];
-    *report.ends.entry(ends).or_default() += 1;
-    let winner = match ends {
-        [End::Done, End::Refused(errno)] if is_honest(errno) => 0,
-        [End::Refused(errno), End::Done] if is_honest(errno) => 1,
-        [one, two] => {
-            let shown: Vec<String> = what
-                .mounts
-                .iter()
-                .map(|m| names(m).map_or_else(|why| format!("{why:#}"), |found| differences(first, &found)))
-                .collect();
-            bail!("one must win: {one}; {two}. Against the start, the mounts show:\n{}", shown.join("\n"))
-        }
-    };
-    compare(what, &moved(first, MOVES[winner]), first, bytes, report)?;
-    let (from, to) = MOVES[winner];
-    let mount = &what.mounts[resetting];
-    what.rename(&mount.join(to), &mount.join(from)).context("the way back")?;
-    if bytes {
-        compare(what, first, first, bytes, report)?;
-    }
-    Ok(())
-}
-
 /// The loser's source is gone, its target's directory is below its source, or is gone.
 fn is_honest(errno: i32) -> bool {
     [Errno::NOENT, Errno::INVAL].iter().any(|honest| honest.raw_os_error() == errno)
+}
+
+/// A node does not answer.
+fn is_away_io(why: &std::io::Error) -> bool {
+    [Errno::IO, Errno::TIMEDOUT].iter().any(|away| Some(away.raw_os_error()) == why.raw_os_error())
+}
+
+fn is_away(why: &anyhow::Error) -> bool {
+    why.chain().filter_map(|why| why.downcast_ref::<std::io::Error>()).any(is_away_io)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use atoll_model::Rng;
 use atoll_model::rng::mix;
 use rustix::io::Errno;
@@ -34,10 +34,6 @@ const LARGE_BYTES: u64 = 80_000;
 const NOTED_MS: u64 = 5;
 /// Times that are kept of what went wrong.
 const SHOWN: usize = 10;
-/// Pauses between the kills, and before the start, in milliseconds.
-const LIFE_MS: (u64, u64) = (800, 3500);
-const DEATH_MS_MAX: u64 = 1200;
-
 /// What to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader {
@@ -210,7 +206,7 @@ pub fn run(what: &Reader, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> R
                 said = Instant::now();
             }
             if what.kills > 0 {
-                result = kill_one(cluster, kills, &mut rng);
+                result = cluster.kill_and_start(kills as usize % cluster.nodes(), &mut rng);
                 shared.kills.fetch_add(1, Ordering::SeqCst);
             } else {
                 std::thread::sleep(Duration::from_millis(20));
@@ -227,15 +223,6 @@ pub fn run(what: &Reader, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> R
     report.rounds = shared.begun.into_inner();
     (report.kills, report.took) = (shared.kills.into_inner(), begun.elapsed());
     Ok(report)
-}
-
-fn kill_one(cluster: &mut Cluster, kills: u64, rng: &mut Rng) -> Result<()> {
-    std::thread::sleep(Duration::from_millis(LIFE_MS.0 + rng.below(LIFE_MS.1 - LIFE_MS.0)));
-    cluster.alive()?;
-    let node = kills as usize % cluster.nodes();
-    cluster.kill9_node(node)?;
-    std::thread::sleep(Duration::from_millis(rng.below(DEATH_MS_MAX)));
-    cluster.start_node(node).context("after a kill")
 }
 
 fn write(mount: &Path, dirs: &[PathBuf], targets: &[PathBuf], shared: &Shared, what: &Reader) {

@@ -13,14 +13,16 @@ fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_l
     if !ready("race", &[]) {
         return;
     }
-    let place = Place::new("race").unwrap();
-    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "rw" }).unwrap();
-    let mounts = cluster.mounts().try_into().unwrap();
-    let what = Race { rounds: 60, seed: 7, mounts, read_every: 5, look: true };
-    let report = race::run(&what, &mut |line| eprintln!("{line}")).unwrap();
-    assert_eq!(report.ends.values().sum::<u32>(), 60);
-    assert!(report.ends.len() >= 2, "always the same one won: {report}");
-    cluster.stop().unwrap();
+    for (kills, rounds) in [(0, 60), (2, 30)] {
+        let place = Place::new("race").unwrap();
+        let options = if kills > 0 { "hard" } else { "rw" };
+        let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
+        let what = Race { rounds, seed: 7, kills, read_every: 5, look: true };
+        let report = race::run(&what, &mut cluster, &mut |line| eprintln!("{line}")).unwrap();
+        assert!(report.ends.values().sum::<u32>() >= rounds && report.kills >= kills, "{report}");
+        assert!(report.ends.len() >= 2, "always the same one won: {report}");
+        cluster.stop().unwrap();
+    }
 }
 
 #[test]
