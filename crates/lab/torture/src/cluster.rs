@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -113,12 +113,38 @@ impl Cluster {
     }
 
     /// After a while of life kills a node, and after a while of death starts it again.
-    pub fn kill_and_start(&mut self, node: usize, rng: &mut Rng) -> Result<()> {
+    fn kill_and_start(&mut self, node: usize, rng: &mut Rng) -> Result<()> {
         std::thread::sleep(Duration::from_millis(LIFE_MS.0 + rng.below(LIFE_MS.1 - LIFE_MS.0)));
         self.alive()?;
         self.kill9_node(node)?;
         std::thread::sleep(Duration::from_millis(rng.below(DEATH_MS_MAX)));
         self.start_node(node).context("after a kill")
+    }
+
+    /// Does something while nodes are killed in turn and started again; it is told how many were, and `u64::MAX`
+    /// if none can be any more. With it how many were killed in the end.
+    pub fn while_killing<T>(
+        &mut self,
+        seed: u64,
+        act: impl FnOnce(&dyn Fn() -> u64) -> Result<T>,
+    ) -> Result<(T, u64)> {
+        let (kills, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(|| -> Result<()> {
+                let mut rng = Rng::new(seed);
+                while !stop.load(Ordering::SeqCst) {
+                    let node = kills.load(Ordering::SeqCst) as usize % self.nodes();
+                    self.kill_and_start(node, &mut rng)?;
+                    kills.fetch_add(1, Ordering::SeqCst);
+                }
+                Ok(())
+            });
+            let told = || if killer.is_finished() { u64::MAX } else { kills.load(Ordering::SeqCst) };
+            let result = act(&told);
+            stop.store(true, Ordering::SeqCst);
+            killer.join().expect("the killer does not panic")?;
+            Ok((result?, kills.load(Ordering::SeqCst)))
+        })
     }
 
     /// How many nodes there are.
@@ -211,13 +237,12 @@ pub enum Volume {
 }
 
 impl Volume {
-    /// So many nodes, and mounts, in the folder `top`; one node is one process with its mount.
-    pub fn start(top: &Path, nodes: usize, mounts: usize) -> Result<Self> {
-        if nodes > 1 {
-            let shape = Shape { nodes, mounts, options: "rw" };
-            return Ok(Self::Many(Cluster::start(top, &shape)?));
+    /// As it is asked for, in the folder `top`; one node is one process with its one mount.
+    pub fn start(top: &Path, shape: &Shape) -> Result<Self> {
+        if shape.nodes > 1 {
+            return Ok(Self::Many(Cluster::start(top, shape)?));
         }
-        ensure!(nodes == 1 && mounts == 1, "one node has one mount: ask for several nodes");
+        ensure!(shape.nodes == 1 && shape.mounts == 1, "one node has one mount: ask for several nodes");
         Ok(Self::One(Box::new(Launch::new(top).start()?)))
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::daemon::Launch;
 use atoll_torture::kill9::{self, Kill9};
@@ -47,6 +47,9 @@ enum Command {
         short: bool,
         #[command(flatten)]
         over: Over,
+        /// Kill nodes in turn, and start them again; programs must not notice
+        #[arg(long)]
+        kill: bool,
     },
     /// A directory of many entries, listed while it changes, and many files in many directories
     Million {
@@ -109,6 +112,12 @@ struct Over {
     mounts: usize,
 }
 
+impl Over {
+    fn shape(&self, kill: bool) -> Shape {
+        Shape { nodes: self.nodes, mounts: self.mounts, options: options(kill) }
+    }
+}
+
 /// The same, over TCP in any case.
 #[derive(Debug, clap::Args)]
 struct Many {
@@ -142,12 +151,22 @@ fn run(command: Command) -> Result<()> {
             let summary = kill9::run(&what, &mut |line| println!("{line}"))?;
             println!("{summary:#?}");
         }
-        Command::Work { all, names, short, over } => {
+        Command::Work { all, names, short, over, kill } => {
             ensure!(all || !names.is_empty(), "say --all, or some of: {}", programs::names().join(" "));
             let place = Place::new("work")?;
-            let volume = Volume::start(place.path(), over.nodes, over.mounts)?;
+            let mut volume = Volume::start(place.path(), &over.shape(kill))?;
             let scale = if short { programs::Scale::Short } else { programs::Scale::Long };
-            programs::run_all(&volume.mounts(), place.path(), scale, &names, &mut |line| println!("{line}"))?;
+            let mounts = volume.mounts();
+            let run =
+                || programs::run_all(&mounts, place.path(), scale, &names, &mut |line| println!("{line}"));
+            match &mut volume {
+                Volume::Many(cluster) if kill => {
+                    let ((), kills) = cluster.while_killing(1, |_| run())?;
+                    println!("{kills} kills");
+                }
+                _ if kill => bail!("--kill needs several nodes"),
+                _ => run()?,
+            }
             volume.stop()?;
         }
         Command::Million { files } => {
@@ -159,7 +178,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Pjdfstest { pattern, over } => {
             let place = Place::new("pjdfstest")?;
-            let volume = Volume::start(place.path(), over.nodes, over.mounts)?;
+            let volume = Volume::start(place.path(), &over.shape(false))?;
             let mount = &volume.mounts()[0];
             let report = pjdfstest::run(mount, place.path(), pattern.as_deref())?;
             print!("{report}");

@@ -9,7 +9,6 @@ use std::fmt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -279,23 +278,12 @@ pub fn run(what: &Race, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> Res
     let mounts: [PathBuf; 2] = cluster.mounts().try_into().ok().context("it takes two mounts")?;
     make(&mounts[0])?;
     let track = Track { what, first: names(&mounts[0])?, mounts };
-    let (kills, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let killer = scope.spawn(|| -> Result<()> {
-            let mut rng = Rng::new(what.seed ^ 0x6b69_6c6c);
-            while what.kills > 0 && !stop.load(Ordering::SeqCst) {
-                let node = kills.load(Ordering::SeqCst) as usize % cluster.nodes();
-                cluster.kill_and_start(node, &mut rng)?;
-                kills.fetch_add(1, Ordering::SeqCst);
-            }
-            Ok(())
-        });
-        let result =
-            rounds(&track, &|| killer.is_finished() || kills.load(Ordering::SeqCst) >= what.kills, say);
-        stop.store(true, Ordering::SeqCst);
-        killer.join().expect("the killer does not panic")?;
-        result.map(|report| Report { kills: kills.load(Ordering::SeqCst), ..report })
-    })
+    if what.kills == 0 {
+        return rounds(&track, &|| true, say);
+    }
+    let (report, kills) =
+        cluster.while_killing(what.seed, |kills| rounds(&track, &|| kills() >= what.kills, say))?;
+    Ok(Report { kills, ..report })
 }
 
 fn rounds(track: &Track<'_>, enough: &dyn Fn() -> bool, say: &mut dyn FnMut(&str)) -> Result<Report> {

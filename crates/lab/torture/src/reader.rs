@@ -30,6 +30,8 @@ const SMALL_BYTES: u64 = 6000;
 /// One of so many bodies is longer than what a log record carries.
 const LARGE_EVERY: u64 = 16;
 const LARGE_BYTES: u64 = 80_000;
+/// How often it is said how far it is.
+const SAID: Duration = Duration::from_secs(20);
 /// Steps that take so long are noted.
 const NOTED_MS: u64 = 5;
 /// Times that are kept of what went wrong.
@@ -94,8 +96,6 @@ struct Shared {
     promised: [AtomicU64; TARGETS],
     /// The round that is under way, or was last.
     begun: AtomicU64,
-    /// Nodes killed and started again.
-    kills: AtomicU64,
     stop: AtomicBool,
     report: Mutex<Report>,
 }
@@ -182,54 +182,45 @@ pub fn run(what: &Reader, cluster: &mut Cluster, say: &mut dyn FnMut(&str)) -> R
     let shared = Shared {
         promised: Default::default(),
         begun: AtomicU64::new(0),
-        kills: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         report: Mutex::default(),
     };
     let begun = Instant::now();
-    std::thread::scope(|scope| -> Result<()> {
-        let readers: Vec<_> = mounts
-            .iter()
-            .map(|mount| {
-                let (shared, targets) = (&shared, &targets);
-                scope.spawn(move || read(mount, targets, shared, what))
-            })
-            .collect();
-        let writer = scope.spawn(|| write(&mounts[0], &dirs, &targets, &shared, what));
-        let mut rng = Rng::new(what.seed ^ 0x6b69_6c6c);
-        let mut said = Instant::now();
-        let mut result = Ok(());
-        while !writer.is_finished() && result.is_ok() {
-            let kills = shared.kills.load(Ordering::Relaxed);
-            if said.elapsed() > Duration::from_secs(20) {
-                say(&format!("{} rounds, {kills} kills", shared.begun.load(Ordering::Relaxed)));
-                said = Instant::now();
-            }
-            if what.kills > 0 {
-                result = cluster.kill_and_start(kills as usize % cluster.nodes(), &mut rng);
-                shared.kills.fetch_add(1, Ordering::SeqCst);
-            } else {
-                std::thread::sleep(Duration::from_millis(20));
-                result = cluster.alive();
-            }
-        }
-        shared.stop.store(true, Ordering::SeqCst);
-        writer.join().expect("the writer does not panic");
-        let reads = readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect();
-        shared.report.lock().expect("nobody panics with it").reads = reads;
-        result
-    })?;
-    let mut report = shared.report.into_inner().expect("nobody panics with it");
-    report.rounds = shared.begun.into_inner();
-    (report.kills, report.took) = (shared.kills.into_inner(), begun.elapsed());
-    Ok(report)
+    let mut all = |kills: &dyn Fn() -> u64| {
+        std::thread::scope(|scope| {
+            let (shared, targets) = (&shared, &targets);
+            let readers: Vec<_> =
+                mounts.iter().map(|mount| scope.spawn(move || read(mount, targets, shared, what))).collect();
+            write(&mounts[0], &dirs, targets, shared, what, kills, say);
+            shared.stop.store(true, Ordering::SeqCst);
+            readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect()
+        })
+    };
+    let (reads, kills) = match what.kills {
+        0 => (all(&|| 0), 0),
+        _ => cluster.while_killing(what.seed, |kills| Ok(all(kills)))?,
+    };
+    let report = shared.report.into_inner().expect("nobody panics with it");
+    Ok(Report { rounds: shared.begun.into_inner(), reads, kills, took: begun.elapsed(), ..report })
 }
 
-fn write(mount: &Path, dirs: &[PathBuf], targets: &[PathBuf], shared: &Shared, what: &Reader) {
+fn write(
+    mount: &Path,
+    dirs: &[PathBuf],
+    targets: &[PathBuf],
+    shared: &Shared,
+    what: &Reader,
+    kills: &dyn Fn() -> u64,
+    say: &mut dyn FnMut(&str),
+) {
+    let mut said = Instant::now();
     for round in 1.. {
-        let enough = round > what.rounds && shared.kills.load(Ordering::SeqCst) >= what.kills;
-        if enough || shared.stop.load(Ordering::Relaxed) {
+        if round > what.rounds && kills() >= what.kills {
             return;
+        }
+        if said.elapsed() > SAID {
+            say(&format!("{} rounds", round - 1));
+            said = Instant::now();
         }
         let (target, dir) = (round as usize % TARGETS, round as usize / TARGETS % dirs.len());
         let temporary = mount.join(&dirs[dir]).join("temporary");

@@ -1,7 +1,7 @@
 //! Four nodes over TCP: the short forms of `atoll-torture race`, `reader`, `pjdfstest --nodes 4` and
 //! `work --nodes 4`. Each stops its cluster in order, whose data must be clean.
 
-use atoll_torture::cluster::{Cluster, Shape, Volume};
+use atoll_torture::cluster::{Cluster, Shape};
 use atoll_torture::pjdfstest;
 use atoll_torture::place::{Place, ready};
 use atoll_torture::programs;
@@ -13,7 +13,7 @@ fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_l
     if !ready("race", &[]) {
         return;
     }
-    for (kills, rounds) in [(0, 60), (2, 30)] {
+    for (kills, rounds) in [(0, 40), (2, 20)] {
         let place = Place::new("race").unwrap();
         let options = if kills > 0 { "hard" } else { "rw" };
         let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
@@ -30,7 +30,7 @@ fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
     if !ready("reader", &[]) {
         return;
     }
-    for (kills, rounds) in [(0, 400), (2, 300)] {
+    for (kills, rounds) in [(0, 250), (2, 50)] {
         let place = Place::new("reader").unwrap();
         let options = if kills > 0 { "hard" } else { "rw" };
         let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
@@ -49,10 +49,10 @@ fn pjdfstest_finds_only_what_is_expected_on_four_nodes() {
         return;
     }
     let place = Place::new("pjdfstest4").unwrap();
-    let volume = Volume::start(place.path(), 4, 1).unwrap();
-    let report = pjdfstest::run(&volume.mounts()[0], place.path(), None).unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, options: "rw" }).unwrap();
+    let report = pjdfstest::run(&cluster.mounts()[0], place.path(), None).unwrap();
     assert!(report.is_expected(), "{report}");
-    volume.stop().unwrap();
+    cluster.stop().unwrap();
 }
 
 #[test]
@@ -70,5 +70,30 @@ fn tools_that_work_across_directories_do_so_on_four_nodes() {
     run(&cluster, &["packages", "incremental", "snapshots", "worktrees", "vim"]).unwrap();
     cluster.mount("rw").unwrap();
     run(&cluster, &["maildir", "saves"]).unwrap();
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn tools_notice_nothing_of_nodes_that_die_and_come_back() {
+    if !ready("tools while nodes are killed", &[]) {
+        return;
+    }
+    let place = Place::new("tools-kill").unwrap();
+    let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "hard" }).unwrap();
+    let mounts = cluster.mounts();
+    let names = ["packages", "incremental", "maildir"].map(str::to_owned);
+    let run = |kills: &dyn Fn() -> u64| {
+        for round in 0.. {
+            if kills() >= 2 {
+                break;
+            }
+            let beside = place.join(&format!("round-{round}"));
+            std::fs::create_dir(&beside)?;
+            programs::run_all(&mounts, &beside, programs::Scale::Short, &names, &mut |_| {})?;
+        }
+        Ok(())
+    };
+    let ((), kills) = cluster.while_killing(7, run).unwrap();
+    assert!(kills >= 2);
     cluster.stop().unwrap();
 }
