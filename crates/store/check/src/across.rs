@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId, Name};
+use atoll_core::{Ino, IslandId, Name, Stamp};
 use atoll_posix::Kind;
 use atoll_proto::{Dir, Entry, Stub};
 
@@ -107,15 +107,32 @@ impl<'a> Look<'a> {
         }
         let says =
             (child.place.parent, child.place.name.as_ref().map(|n| n.as_bytes().escape_ascii().to_string()));
+        if self.is_stale(island, owner.island, stub.fixed.version, child.fixed.version) {
+            self.found(Rule::CopyCurrent, island, entry.ino, "its stub has old attributes".to_owned());
+        }
         if child.place.version == stub.place && says != (dir, Some(shown.to_owned())) {
             let what = format!("it stands in {dir} as \"{shown}\", but says that it is elsewhere");
             self.found(Rule::DirNamedOnce, island, entry.ino, what);
         }
     }
 
+    /// Whether what an island has as of one stamp of another's clock should be as of a later one: it has
+    /// applied that one's journal so far, or is that one.
+    fn is_stale(&self, holder: IslandId, of: IslandId, has: Stamp, there: Stamp) -> bool {
+        let applied = self.by_id.get(&holder).is_some_and(|rows| rows.clocks.get(of) >= there);
+        has < there && (applied || holder == of)
+    }
+
     /// A name in a directory that is owned here, of a file that is homed elsewhere.
     fn pointer(&mut self, island: IslandId, dir: Ino, name: &Name, entry: &Entry) {
-        let Some(home) = self.by_id.get(&entry.home) else { return };
+        let Some(home) = self.by_id.get(&entry.home) else {
+            if !self.volume.table.owners().contains(&entry.home) {
+                let shown = name.as_bytes().escape_ascii();
+                let what = format!("\"{shown}\" in {dir} names it, at island {}, which is none", entry.home);
+                self.found(Rule::FileThere, island, entry.ino, what);
+            }
+            return;
+        };
         let known = self.has_elsewhere(entry.home, dir, name) == Some(entry);
         let row = home.inodes.get(&entry.ino);
         if (known && row.is_some_and(|row| row.attr.kind == entry.kind))
@@ -174,6 +191,36 @@ impl<'a> Look<'a> {
                     format!("it is not as at its owner {}, although at the same version", owner.island);
                 self.found(Rule::SkeletonsAgree, rows.island, *ino, what);
             }
+            if self.is_stale(rows.island, owner.island, dir.fixed.version, there.fixed.version) {
+                let what = format!("its attributes are older than at its owner {}", owner.island);
+                self.found(Rule::CopyCurrent, rows.island, *ino, what);
+            }
+        }
+        self.places(rows);
+    }
+
+    /// Directories that these rows name are where they say, wherever that has been heard of.
+    fn places(&mut self, rows: &Rows) {
+        let islands: Vec<&Rows> = self.by_id.values().copied().collect();
+        let owned =
+            rows.names.iter().filter(|(dir, _)| rows.dirs.get(dir).is_some_and(|d| d.owned.is_some()));
+        for (dir, names) in owned {
+            for (_, name, entry) in names {
+                let Some(stub) = &entry.stub else { continue };
+                for other in &islands {
+                    let Some(copy) = other.dirs.get(&entry.ino) else { continue };
+                    let place = &copy.place;
+                    // A place that came with a move has no stamp of its own.
+                    let moved =
+                        place.version.moves != stub.place.moves || stub.place.stamp == Stamp::default();
+                    let old = self.is_stale(other.island, rows.island, place.version.stamp, stub.place.stamp);
+                    if old && !moved && !self.name_in_doubt(*dir, name, entry.ino) {
+                        let shown = name.as_bytes().escape_ascii();
+                        let what = format!("it does not know that it is \"{shown}\" in {dir}");
+                        self.found(Rule::CopyCurrent, other.island, entry.ino, what);
+                    }
+                }
+            }
         }
     }
 
@@ -194,7 +241,7 @@ impl<'a> Look<'a> {
             let shown = name.as_bytes().escape_ascii();
             let what =
                 format!("it says that it is \"{shown}\" in {}, where no such name is", dir.place.parent);
-            self.found(Rule::DirNamedOnce, island, ino, what);
+            self.found(Rule::DirNamed, island, ino, what);
         }
     }
 }

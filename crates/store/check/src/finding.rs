@@ -53,6 +53,8 @@ rules! {
     StubAgrees "stub-agrees" "a stub has the key and the static attributes of its directory",
     /// A directory has one name, at its parent.
     DirNamedOnce "dir-named-once" "a directory stands under one name, in the directory that it says, and only there",
+    /// A directory has its name at its parent.
+    DirNamed "dir-named" "a directory has a name in the directory that it says, at that one's owner",
     /// A named directory is there.
     DirThere "dir-there" "a directory that has a name is there, owned by the island of its key",
     /// A named file is there.
@@ -75,6 +77,10 @@ rules! {
     LocksHeld "locks-held" "a lock is on a file that is there, by a client that is known",
     /// Ids were minted.
     IdMinted "id-minted" "an id is below the limit of the island that minted it",
+    /// A copy is as new as the journal that its island has applied.
+    CopyCurrent "copy-current" "a copy of a directory's place or attributes is as new as what its island has applied of the journal",
+    /// A transaction has two sides, and what it marks has its transaction.
+    TxnCaused "txn-caused" "a transaction is between its coordinator and another island, and what is marked as part of one has one",
     /// The skeletons agree.
     SkeletonsAgree "skeletons-agree" "two islands that have a directory at the same version have it alike",
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Decode, Ino, IslandId, Malformed, Name, SessionId, TxnId};
+use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{Dir, Entry, Inode, Session, Txn, Xattrs};
+use atoll_proto::{Change, Dir, Entry, Inode, Session, Txn, Xattrs};
 use atoll_state::state::Meta;
-use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
+use atoll_state::{RowKey, cookie_of, key::SUMS_PER_CHUNK};
 
 /// A row that is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct BadRow {
 }
 
 /// All rows of an island at rest.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Rows {
     /// Whose.
     pub island: IslandId,
@@ -38,6 +39,8 @@ pub struct Rows {
     pub txns: BTreeMap<TxnId, Txn>,
     /// Clients.
     pub sessions: BTreeMap<SessionId, Session>,
+    /// How far this island has applied every journal.
+    pub clocks: ClockVector,
     /// What the island knows of itself.
     pub meta: Meta,
     /// Rows that could not be read.
@@ -92,10 +95,10 @@ impl Rows {
                 self.sessions.insert(session, Session::from_slice(row)?);
             }
             RowKey::Meta => self.meta = Meta::from_slice(row)?,
+            RowKey::Clock(island) => drop(self.clocks.raise(island, Stamp::from_slice(row)?)),
             // Journals and the view's backlog: no rule is about them.
             RowKey::Outbox(_)
             | RowKey::Delivered(_)
-            | RowKey::Clock(_)
             | RowKey::Inbox(..)
             | RowKey::Forward(_)
             | RowKey::Survived(_)
@@ -104,6 +107,81 @@ impl Rows {
             | RowKey::ViewName(..) => {}
         }
         Ok(())
+    }
+
+    /// Takes in what a record changes, as the island will when it applies it.
+    pub fn apply(&mut self, seed: u64, change: &Change) {
+        fn set<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
+            match row {
+                Some(row) => drop(rows.insert(key, row)),
+                None => drop(rows.remove(&key)),
+            }
+        }
+        match change {
+            Change::Inode { ino, row } => set(&mut self.inodes, *ino, row.as_deref().cloned()),
+            Change::Dir { ino, row } => set(&mut self.dirs, *ino, row.as_deref().cloned()),
+            Change::Entry { dir, name, row } => self.set_name(seed, *dir, name, row.as_ref()),
+            Change::Xattrs { ino, row } => set(&mut self.xattrs, *ino, row.clone()),
+            Change::Locks { ino, row } => set(&mut self.locks, *ino, row.clone()),
+            Change::Txn { txn, row } => set(&mut self.txns, *txn, row.as_deref().cloned()),
+            Change::Session { session, row } => set(&mut self.sessions, *session, row.clone()),
+            Change::Sums { ino, first, sums } => {
+                let end = self.sums_end.entry(*ino).or_default();
+                *end = (*end).max(first + sums.len() as u64);
+            }
+            Change::SumsCut { ino, first, .. } => {
+                if let Some(end) = self.sums_end.get_mut(ino) {
+                    *end = (*end).min(*first);
+                }
+                self.sums_end.retain(|_, end| *end > 0);
+            }
+            Change::Held { session, ino, on } => {
+                let Some(session) = self.sessions.get_mut(session) else { return };
+                match (session.held.binary_search(ino), on) {
+                    (Err(at), true) => session.held.insert(at, *ino),
+                    (Ok(at), false) => drop(session.held.remove(at)),
+                    _ => {}
+                }
+            }
+            Change::Clock { island, stamp } => drop(self.clocks.raise(*island, *stamp)),
+            Change::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
+            Change::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
+            Change::Incarnation { incarnation } => self.meta.incarnation = *incarnation,
+            // No rule is about them.
+            Change::Result { .. }
+            | Change::TakenBack { .. }
+            | Change::Posted { .. }
+            | Change::Delivered { .. }
+            | Change::Unposted { .. }
+            | Change::Received { .. }
+            | Change::Unreceived { .. }
+            | Change::Moved { .. }
+            | Change::Dirty { .. } => {}
+        }
+    }
+
+    fn set_name(&mut self, seed: u64, dir: Ino, name: &Name, row: Option<&Entry>) {
+        let cookie = cookie_of(seed, name.as_bytes());
+        let names = self.names.entry(dir).or_default();
+        names.retain(|(c, n, _)| (*c, n) != (cookie, name));
+        if let Some(row) = row {
+            let at = names.partition_point(|(c, n, _)| (*c, n) < (cookie, name));
+            names.insert(at, (cookie, name.clone(), row.clone()));
+        }
+        if names.is_empty() {
+            self.names.remove(&dir);
+        }
+    }
+
+    /// What a directory has under a name.
+    pub fn name(&self, dir: Ino, name: &Name) -> Option<&Entry> {
+        self.names_of(dir).iter().find(|(_, n, _)| n == name).map(|(_, _, entry)| entry)
+    }
+
+    /// Checksums cover more blocks than the file has.
+    pub fn sums_beyond(&self, ino: Ino) -> Option<(u64, u64)> {
+        let blocks = self.inodes.get(&ino).map_or(0, |row| row.attr.size.div_ceil(BLOCK_BYTES));
+        self.sums_end.get(&ino).filter(|end| **end > blocks).map(|end| (*end, blocks))
     }
 
     /// Names of a directory.

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, Name};
 use atoll_posix::{Kind, acl};
-use atoll_proto::{Dir, Entry};
+use atoll_proto::{Dir, Entry, TxnState};
 use atoll_state::cookie_of;
 
 use crate::{Finding, Rows, Rule, Volume};
@@ -18,6 +17,7 @@ pub fn check(volume: &Volume, rows: &Rows, findings: &mut Vec<Finding>) {
     look.skeleton();
     look.files();
     look.sessions();
+    look.transactions();
     look.ids();
 }
 
@@ -182,6 +182,9 @@ impl Look<'_> {
                 }
             }
         }
+        for ino in self.circling() {
+            self.found(Rule::SkeletonWhole, Some(ino), "it lies below itself".to_owned());
+        }
         for (ino, dir) in &rows.dirs {
             if !needed.contains(ino) && !rows.in_doubt(*ino) {
                 self.found(Rule::SkeletonNeeded, Some(*ino), "it is in the skeleton for nothing".to_owned());
@@ -197,6 +200,25 @@ impl Look<'_> {
             let acl = is_acl(acl::ACCESS_XATTR) || is_acl(acl::DEFAULT_XATTR);
             self.xattrs(*ino, (dir.has_xattrs, has.is_some()), (dir.has_acl, acl));
         }
+    }
+
+    /// Directories that are their own ancestors.
+    fn circling(&self) -> Vec<Ino> {
+        let dirs = &self.rows.dirs;
+        let mut seen = BTreeSet::from([Ino::ROOT]);
+        let mut circling = Vec::new();
+        for ino in dirs.keys() {
+            let (mut way, mut at) = (Vec::new(), *ino);
+            while seen.insert(at) {
+                way.push(at);
+                let Some(dir) = dirs.get(&at) else { break };
+                at = dir.place.parent;
+            }
+            // Back at one of this very way, unless that is where it ended.
+            let first = way.iter().position(|on_it| *on_it == at).filter(|_| dirs.contains_key(&at));
+            circling.extend(first.into_iter().flat_map(|first| &way[first..]));
+        }
+        circling
     }
 
     fn xattrs(&mut self, ino: Ino, xattrs: (bool, bool), acl: (bool, bool)) {
@@ -242,9 +264,8 @@ impl Look<'_> {
                 );
             }
         }
-        for (ino, end) in &rows.sums_end {
-            let blocks = rows.inodes.get(ino).map_or(0, |row| row.attr.size.div_ceil(BLOCK_BYTES));
-            if *end > blocks {
+        for ino in rows.sums_end.keys() {
+            if let Some((end, blocks)) = rows.sums_beyond(*ino) {
                 let what = format!("checksums cover {end} blocks, but it has {blocks}");
                 self.found(Rule::SumsFit, Some(*ino), what);
             }
@@ -261,6 +282,34 @@ impl Look<'_> {
                 if !rows.sessions.get(&who.session).is_some_and(|s| s.held.contains(ino)) {
                     let what = format!("client {:016x} does not know of its lock", who.session.0);
                     self.found(Rule::LocksHeld, Some(*ino), what);
+                }
+            }
+        }
+    }
+
+    /// Every transaction has another side, and what is sealed or adopted for one has it.
+    fn transactions(&mut self) {
+        let rows = self.rows;
+        for (id, txn) in &rows.txns {
+            let mine = id.coordinator == rows.island;
+            let what = if txn.partner == rows.island {
+                "is with itself".to_owned()
+            } else if !mine && txn.partner != id.coordinator {
+                format!("is coordinated by island {}, but with island {}", id.coordinator, txn.partner)
+            } else if mine && txn.state == TxnState::Prepared {
+                "waits at its coordinator for an outcome".to_owned()
+            } else {
+                continue;
+            };
+            let what = format!("transaction {:x} of island {} {what}", id.stamp.0, id.coordinator);
+            self.found(Rule::TxnCaused, None, what);
+        }
+        for (ino, dir) in &rows.dirs {
+            let Some(owned) = &dir.owned else { continue };
+            for (mark, what) in [(owned.sealed, "sealed"), (owned.adopted, "adopted")] {
+                if mark.is_some_and(|txn| !rows.txns.contains_key(&txn)) {
+                    let what = format!("it is {what} for a transaction that is not there");
+                    self.found(Rule::TxnCaused, Some(*ino), what);
                 }
             }
         }
