@@ -381,6 +381,24 @@ impl<D: Disk> Engine<D> {
         }
     }
 
+    /// Sets rows of an island at rest, which nobody uses, with a record of its own, and waits until that
+    /// survives a power cut. The island is to be stopped again afterwards.
+    pub fn amend(&self, changes: Vec<atoll_proto::Change>) -> Result<(), Halted> {
+        let halted = |why| Halted { island: self.id, why };
+        for change in &changes {
+            while let Some(missing) = self.with_island(|island| island.state().needs(change)) {
+                let loaded = self.load(&missing).map_err(halted)?;
+                self.with_island(|island| island.state_mut().load(missing, loaded))
+                    .map_err(|e| halted(e.to_string()))?;
+            }
+        }
+        self.with_island(|island| island.correct(changes));
+        // What was decided outside of an event goes to the log with the next one.
+        self.tick();
+        let seq = self.with_island(|island| island.state().seq());
+        self.sync_upto(seq).map_err(halted)
+    }
+
     /// Stops in order: everything synced, a checkpoint made, nothing left for a recovery to do. The
     /// caller lets no more events in.
     pub fn stop(&self) -> Result<(), Halted> {

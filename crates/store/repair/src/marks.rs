@@ -1,0 +1,194 @@
+//! What each island says of itself: limits, marks of transactions, flags, locks. Looks at no other island
+//! but to learn that nobody else has an id.
+
+use atoll_check::Rule;
+use atoll_core::Ino;
+use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
+use atoll_proto::Change;
+
+use crate::work::Work;
+
+/// Counters of ids that are believed: more would be a damaged row, not an id that was minted.
+const COUNTER_MAX: u64 = 1 << (Ino::COUNTER_BITS - 1);
+
+/// How many an island has minted before this id.
+pub(crate) const fn counter(ino: Ino) -> u64 {
+    ino.0 & ((1 << Ino::COUNTER_BITS) - 1)
+}
+
+impl Work<'_> {
+    /// No id is minted twice.
+    pub(crate) fn ids(&mut self) {
+        for island in self.islands() {
+            let rows = &self.rows[&island];
+            let all = rows.inodes.keys().chain(rows.dirs.keys());
+            let mine = all.filter(|ino| ino.minted_by() == island).map(|ino| counter(*ino));
+            let last = mine.filter(|counter| *counter < COUNTER_MAX).max().unwrap_or(0);
+            if last >= rows.meta.mint_limit {
+                let what = format!("ids from {} on are new ones", last + 1);
+                self.fix(
+                    Rule::IdMinted,
+                    island,
+                    None,
+                    what,
+                    vec![(island, Change::MintLimit { limit: last + 1 })],
+                );
+            }
+        }
+    }
+
+    /// What is marked as part of a transaction that is not there is marked no longer; a participant asks the
+    /// coordinator that the transaction's id names.
+    pub(crate) fn marks(&mut self) {
+        for island in self.islands() {
+            let rows = &self.rows[&island];
+            let is_gone = |txn: Option<_>| txn.is_some_and(|txn| !rows.txns.contains_key(&txn));
+            let marked = rows.dirs.iter().filter_map(|(ino, dir)| Some((*ino, dir.owned.as_ref()?)));
+            let marked: Vec<_> = marked
+                .map(|(ino, owned)| (ino, is_gone(owned.sealed), is_gone(owned.adopted)))
+                .filter(|(_, sealed, adopted)| *sealed || *adopted)
+                .collect();
+            for (ino, sealed, adopted) in marked {
+                let change = self.dir_with(island, ino, |dir| {
+                    let owned = dir.owned.as_mut().expect("it was found marked");
+                    owned.sealed = owned.sealed.filter(|_| !sealed);
+                    owned.adopted = owned.adopted.filter(|_| !adopted);
+                });
+                let what = "it waits for no transaction any more: there is none".to_owned();
+                self.fix(Rule::TxnCaused, island, Some(ino), what, vec![change]);
+            }
+            let is_island = |island| self.volume.table.owners().contains(island);
+            let astray: Vec<_> = self.rows[&island]
+                .txns
+                .iter()
+                .filter(|(id, txn)| id.coordinator != island && txn.partner != id.coordinator)
+                .filter(|(id, _)| is_island(&id.coordinator))
+                .map(|(id, txn)| (*id, txn.clone()))
+                .collect();
+            for (id, mut txn) in astray {
+                txn.partner = id.coordinator;
+                let what =
+                    format!("transaction {:x} asks island {} for its outcome", id.stamp.0, id.coordinator);
+                let change = Change::Txn { txn: id, row: Some(Box::new(txn)) };
+                self.fix(Rule::TxnCaused, island, None, what, vec![(island, change)]);
+            }
+        }
+    }
+
+    /// Attributes are announced as they are; checksums end with their file; locks are somebody's.
+    pub(crate) fn flags(&mut self) {
+        self.announce();
+        self.left_attributes();
+        self.cut_sums();
+        self.locks();
+    }
+
+    fn announce(&mut self) {
+        for island in self.islands() {
+            let rows = &self.rows[&island];
+            let has = |ino: &Ino, names: &[&[u8]]| {
+                let xattrs = rows.xattrs.get(ino);
+                let acl = xattrs.is_some_and(|x| names.iter().any(|name| x.get(name).is_some()));
+                (xattrs.is_some_and(|x| !x.0.is_empty()), acl)
+            };
+            let mut changes = Vec::new();
+            for (ino, row) in &rows.inodes {
+                let now = has(ino, &[ACCESS_XATTR]);
+                if now != (row.has_xattrs, row.has_acl) {
+                    let mut row = row.clone();
+                    (row.has_xattrs, row.has_acl) = now;
+                    changes.push((*ino, Change::Inode { ino: *ino, row: Some(Box::new(row)) }));
+                }
+            }
+            for (ino, row) in &rows.dirs {
+                let now = has(ino, &[ACCESS_XATTR, DEFAULT_XATTR]);
+                if now != (row.has_xattrs, row.has_acl) {
+                    let mut row = row.clone();
+                    (row.has_xattrs, row.has_acl) = now;
+                    changes.push((*ino, Change::Dir { ino: *ino, row: Some(Box::new(row)) }));
+                }
+            }
+            for (ino, change) in changes {
+                let what = "it says whether it has extended attributes and an ACL, as it has".to_owned();
+                self.fix(Rule::XattrsAnnounced, island, Some(ino), what, vec![(island, change)]);
+            }
+        }
+    }
+
+    /// Attributes of an id that nobody has, under no name, and without bytes: no id is used again, so
+    /// nothing can ever reach them.
+    fn left_attributes(&mut self) {
+        if !self.whole {
+            return;
+        }
+        for island in self.islands() {
+            let rows = &self.rows[&island];
+            let is_nobodys = |ino: &Ino| !rows.inodes.contains_key(ino) && !rows.dirs.contains_key(ino);
+            if !rows.xattrs.keys().any(is_nobodys) {
+                continue;
+            }
+            let named = self.named_ids();
+            let is_left = |ino: &Ino| is_nobodys(ino) && !named.contains(ino);
+            let left: Vec<_> = rows
+                .xattrs
+                .iter()
+                .filter(|(ino, _)| is_left(ino) && self.native.body(island, **ino).is_none())
+                .map(|(ino, xattrs)| (*ino, xattrs.0.iter().map(|(name, _)| name.escape_ascii().to_string())))
+                .map(|(ino, names)| (ino, names.collect::<Vec<_>>().join(", ")))
+                .collect();
+            for (ino, names) in left {
+                let what = format!("extended attributes of a file that is nowhere are dropped: {names}");
+                let change = Change::Xattrs { ino, row: None };
+                self.fix(Rule::XattrsAnnounced, island, Some(ino), what, vec![(island, change)]);
+            }
+        }
+    }
+
+    /// Checksums behind the end go if the native file ends there too: otherwise the length may be what is
+    /// wrong.
+    fn cut_sums(&mut self) {
+        for island in self.islands() {
+            let rows = &self.rows[&island];
+            let beyond: Vec<_> = rows
+                .inodes
+                .iter()
+                .filter_map(|(ino, row)| Some((*ino, row.attr.size, rows.sums_beyond(*ino)?)))
+                .filter(|(ino, size, _)| self.native.body(island, *ino).is_none_or(|body| body.size <= *size))
+                .collect();
+            for (ino, _, (end, blocks)) in beyond {
+                let what = format!("checksums behind its end are dropped: of {} blocks", end - blocks);
+                let change = Change::SumsCut { ino, first: blocks, end };
+                self.fix(Rule::SumsFit, island, Some(ino), what, vec![(island, change)]);
+            }
+        }
+    }
+
+    fn locks(&mut self) {
+        for island in self.islands() {
+            for (ino, mut locks) in self.rows[&island].locks.clone() {
+                let rows = &self.rows[&island];
+                let mut changes = Vec::new();
+                let is_there = rows.inodes.contains_key(&ino) || rows.dirs.contains_key(&ino);
+                let holders: Vec<_> = locks.held().map(|(who, _)| who.session).collect();
+                for session in holders {
+                    match rows.sessions.get(&session) {
+                        Some(row) if is_there && row.held.contains(&ino) => {}
+                        Some(_) if is_there => {
+                            changes.push((island, Change::Held { session, ino, on: true }));
+                        }
+                        _ => drop(locks.drop_session(session)),
+                    }
+                }
+                changes.dedup();
+                let now = Some(locks).filter(|locks| is_there && !locks.is_empty());
+                if now.as_ref() != rows.locks.get(&ino) {
+                    changes.push((island, Change::Locks { ino, row: now }));
+                }
+                if !changes.is_empty() {
+                    let what = "locks of clients that are gone are dropped, others are theirs".to_owned();
+                    self.fix(Rule::LocksHeld, island, Some(ino), what, changes);
+                }
+            }
+        }
+    }
+}
