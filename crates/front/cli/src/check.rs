@@ -1,7 +1,8 @@
-//! `atoll check`: names every broken invariant in the data directory of a stopped node.
+//! `atoll check`: names every broken invariant in the data directory of a stopped node, and has mended what
+//! can be without loss.
 //!
-//! Opens each island as its daemon would, so what an unclean end left to be done is done first; never
-//! repairs anything else.
+//! Opens each island as its daemon would, so what an unclean end left to be done is done first; changes
+//! nothing else unless told to repair, and decides nothing about that.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,23 +15,21 @@ use atoll_control::{ControlStore, DataDir, EmbeddedStore};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, IslandId};
 use atoll_disk::real::RealDisk;
-use atoll_dispatch::{Engine, Laying, Net, Report};
+use atoll_dispatch::{Clock, Engine, Laying, Net};
 use atoll_island::LinkId;
 use atoll_posix::Kind;
 use atoll_proto::{Notice, PeerMessage, Reply, VolumeConfig};
+use atoll_repair::{Plan, plain_again, read_rows};
 use atoll_server::WallClock;
 use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
 use atoll_view::Finding;
-use serde_json::{Value, json};
 
+use crate::findings::{Mended, Outcome, body_of_no_file};
 use crate::node::{open_island, options};
 use crate::say;
 
 /// Exit code when something is wrong with the data, as of fsck(8): "errors left uncorrected".
 const WRONG: u8 = 4;
-
-/// Rows that are read at once.
-const PAGE: usize = 4096;
 
 /// Bytes of a body that are read at once.
 const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
@@ -44,79 +43,18 @@ pub(crate) struct Check {
     /// Read every byte of every file and compare checksums
     #[arg(long)]
     read: bool,
+    /// Mend what can be mended without loss, and say what was
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: say what would be mended, and change nothing
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
+    /// With --repair: take away names of files of which no byte is left anywhere
+    #[arg(long, requires = "repair")]
+    forget: bool,
     /// For programs
     #[arg(long)]
     json: bool,
-}
-
-/// Something wrong, whatever found it.
-struct Wrong {
-    volume: String,
-    rule: String,
-    island: Option<IslandId>,
-    ino: Option<Ino>,
-    what: String,
-    /// In the volume, as far as the islands here know them.
-    paths: Vec<String>,
-}
-
-impl Wrong {
-    const fn new(
-        volume: String,
-        rule: String,
-        island: Option<IslandId>,
-        ino: Option<Ino>,
-        what: String,
-    ) -> Self {
-        Self { volume, rule, island, ino, what, paths: Vec::new() }
-    }
-
-    /// What to do about it.
-    fn next(&self, data: &str) -> String {
-        let volume = &self.volume;
-        let folder = || {
-            let island = self.island.map(|i| i.to_string()).unwrap_or_default();
-            format!("{data}/{}/{volume}/{island}", atoll_server::ISLANDS)
-        };
-        match self.rule.as_str() {
-            "volume-known" => format!("take it up again: atoll volume adopt {volume} --data {data}"),
-            "body-matches" | "body-there" if self.ino.is_some() => {
-                "reading it gives an error; write it anew from a backup through a mount, or remove it there"
-                    .to_owned()
-            }
-            "body-there" => {
-                "no file needs it: look at it, then remove it while the daemon is stopped".to_owned()
-            }
-            "plain-name" if self.ino.is_none() => {
-                "copy it into the volume through a mount if it is wanted, then remove it".to_owned()
-            }
-            "plain-name" | "plain-attributes" => format!(
-                "mounts are not affected; to have the plain tree laid anew: rm {}/view.redb, and start the node",
-                folder()
-            ),
-            "changed-by-hand" => {
-                "mounts read these very bytes: see what --read says, and change files through a mount only"
-                    .to_owned()
-            }
-            "plain-tree" => format!("see to the disk under {}, then check again", folder()),
-            _ => format!(
-                "restore {data} from a backup, or make the state anew from the plain trees: \
-                atoll rebuild --data {data} --volume {volume}"
-            ),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Outcome {
-    /// The data directory, for people.
-    data: String,
-    wrong: Vec<Wrong>,
-    islands: u64,
-    files: u64,
-    dirs: u64,
-    bytes_read: u64,
-    recovered: Vec<String>,
 }
 
 /// An island at rest talks to nobody.
@@ -128,6 +66,72 @@ impl Net for Nobody {
     fn send(&self, _: IslandId, _: PeerMessage) {}
     fn halted(&self, _: IslandId, _: &str) {}
     fn damaged(&self, _: IslandId, _: &str) {}
+}
+
+/// An island that has come to rest, and what its plain tree shows.
+struct AtRest {
+    engine: Arc<Engine<RealDisk>>,
+    laying: std::io::Result<Laying<RealDisk>>,
+    findings: Vec<Finding>,
+    rows: Rows,
+}
+
+impl AtRest {
+    /// Compares the plain tree with the state.
+    fn audit(&mut self) {
+        let audited = match &self.laying {
+            Ok(laying) => laying.audit(),
+            Err(_) => return,
+        };
+        match audited {
+            Ok(found) => self.findings = found,
+            Err(why) => self.laying = Err(why),
+        }
+    }
+
+    /// Brings it to rest again after it was changed, and looks anew.
+    fn rest(&mut self) -> Result<()> {
+        let again = match &mut self.laying {
+            Ok(laying) => laying.drain().map(drop),
+            Err(_) => Ok(()),
+        };
+        if let Err(why) = again {
+            self.laying = Err(why);
+        }
+        self.engine.stop()?;
+        self.rows = read_rows(&self.engine)?;
+        self.findings.clear();
+        self.audit();
+        Ok(())
+    }
+}
+
+fn volume_of(config: &VolumeConfig) -> Volume {
+    Volume { table: config.table.clone(), seed: config.seed }
+}
+
+fn say_fixes(config: &VolumeConfig, plan: &Plan, outcome: &mut Outcome) {
+    let wanted = plan.fixes.iter().filter_map(|fix| fix.ino).collect();
+    let paths = atoll_check::paths(&plan.rows, &wanted);
+    outcome.mended.extend(plan.fixes.iter().map(|fix| Mended {
+        volume: config.name.clone(),
+        rule: fix.rule,
+        island: fix.island,
+        ino: fix.ino,
+        what: fix.what.clone(),
+        paths: fix.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default(),
+    }));
+}
+
+fn say_plain(config: &VolumeConfig, island: &AtRest, told: Vec<(Ino, String)>, outcome: &mut Outcome) {
+    outcome.mended.extend(told.into_iter().map(|(ino, what)| Mended {
+        volume: config.name.clone(),
+        rule: "plain-name",
+        island: island.engine.id(),
+        ino: Some(ino),
+        what,
+        paths: Vec::new(),
+    }));
 }
 
 impl Check {
@@ -154,7 +158,8 @@ impl Check {
         let file = dir.path().join(EmbeddedStore::FILE);
         // A store that is lost is found to be, not made.
         let volumes = if file.exists() { EmbeddedStore::open(&file)?.volumes()? } else { Vec::new() };
-        let mut outcome = Outcome { data: dir.path().display().to_string(), ..Outcome::default() };
+        let data = dir.path().display().to_string();
+        let mut outcome = Outcome { data, dry_run: self.dry_run, ..Outcome::default() };
         for config in &volumes {
             self.volume(&dir, config, &mut outcome)?;
         }
@@ -162,7 +167,7 @@ impl Check {
             if !volumes.iter().any(|config| config.name == name) {
                 let what =
                     "its folder is there, but the control store (control.redb) does not know it".to_owned();
-                outcome.wrong.push(Wrong::new(name, "volume-known".to_owned(), None, None, what));
+                outcome.unknown(name, what);
             }
         }
         Ok(outcome)
@@ -178,8 +183,7 @@ impl Check {
             .with_context(|| format!("Volume {} cannot be checked", config.name))?;
         options.is_new = !member.made;
         let is_new = options.is_new;
-        let mut all = Vec::new();
-        let first = outcome.wrong.len();
+        let mut islands = Vec::new();
         let nodes = config.nodes.iter().filter(|n| n.node == member.node || is_whole(&folder, &n.islands));
         for island in nodes.flat_map(|n| n.islands.iter().copied()) {
             outcome.islands += 1;
@@ -197,38 +201,52 @@ impl Check {
             outcome.recovery(config, island, &report);
             let engine = Arc::new(engine);
             // What the node had not laid out yet is laid out, as its next start would do it.
-            let laid = Laying::open(Arc::clone(&engine), options.root, options.devices)
+            let laying = Laying::open(Arc::clone(&engine), options.root, options.devices)
                 .and_then(|mut laying| laying.drain().map(|_| laying));
             if let Err(why) = engine.stop() {
                 let what = format!("it does not come to rest: {}", why.why);
                 outcome.add(config, "opens", Some(island), None, what);
                 continue;
             }
-            let mut findings = Vec::new();
-            match laid.and_then(|laying| laying.audit()) {
-                Ok(found) => findings = found,
-                Err(why) => {
-                    let what = format!("its plain tree cannot be compared: {why}");
-                    outcome.add(config, "plain-tree", Some(island), None, what);
-                }
-            }
             let rows = read_rows(&engine)?;
+            let mut island = AtRest { engine, laying, findings: Vec::new(), rows };
+            island.audit();
+            islands.push(island);
+        }
+        let before = outcome.wrong.len();
+        if self.repair && !self.dry_run {
+            self.mend(config, &mut islands, outcome)?;
+            self.look(config, &mut islands, outcome);
+        } else {
+            self.look(config, &mut islands, outcome);
+            self.say_mendable(config, &islands, outcome, before)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is wrong with these islands now.
+    fn look(&self, config: &VolumeConfig, islands: &mut [AtRest], outcome: &mut Outcome) {
+        let first = outcome.wrong.len();
+        for AtRest { engine, laying, findings, rows } in islands.iter_mut() {
+            if let Err(why) = laying {
+                let what = format!("its plain tree cannot be compared: {why}");
+                outcome.add(config, "plain-tree", Some(engine.id()), None, what);
+            }
             outcome.files += rows.inodes.len() as u64;
             outcome.dirs += rows.dirs.values().filter(|d| d.owned.is_some()).count() as u64;
             let before = outcome.wrong.len();
-            let touched = touched_only(&findings);
-            self.bodies(config, &engine, &rows, &touched, outcome);
+            let touched = touched_only(findings);
+            self.bodies(config, engine, rows, &touched, outcome);
             // Touched, and with the bytes and attributes that it should have: a link more, a backup.
             let differs: Vec<_> = outcome.wrong[before..].iter().filter_map(|wrong| wrong.ino).collect();
             findings.retain(|finding| match finding {
                 Finding::ChangedByHand { ino } => !touched.contains(ino) || differs.contains(ino),
                 _ => true,
             });
-            findings.into_iter().for_each(|finding| outcome.view(config, island, finding));
-            all.push(rows);
+            findings.iter().for_each(|finding| outcome.view(config, engine.id(), finding));
         }
-        let volume = Volume { table: config.table.clone(), seed: config.seed };
-        for finding in atoll_check::check(&volume, &all) {
+        let all: Vec<Rows> = islands.iter().map(|island| island.rows.clone()).collect();
+        for finding in atoll_check::check(&volume_of(config), &all) {
             let rule = finding.rule.name();
             outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
         }
@@ -236,6 +254,78 @@ impl Check {
         let paths = atoll_check::paths(&all, &wanted);
         for wrong in &mut outcome.wrong[first..] {
             wrong.paths = wrong.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default();
+        }
+    }
+
+    // ------------------------------------------------------------------- repair
+
+    /// What can be mended of the rows.
+    fn plan(&self, config: &VolumeConfig, islands: &[AtRest]) -> Result<Plan> {
+        let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
+        let mut strays = Vec::new();
+        for island in islands {
+            strays.extend(atoll_repair::strays(&island.engine, &island.findings)?);
+        }
+        let rows = islands.iter().map(|island| island.rows.clone()).collect();
+        let options = atoll_repair::Options { now: WallClock::default().now().wall, forget: self.forget };
+        Ok(atoll_repair::plan(&volume_of(config), rows, &engines, strays, &options))
+    }
+
+    /// Mends what can be, in the rows and then in the plain trees that show them.
+    fn mend(&self, config: &VolumeConfig, islands: &mut [AtRest], outcome: &mut Outcome) -> Result<()> {
+        let plan = self.plan(config, islands)?;
+        let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
+        atoll_repair::perform(&engines, &plan)?;
+        say_fixes(config, &plan, outcome);
+        for island in islands {
+            island.rest()?;
+            let told = plain_again(&island.engine, &island.rows, &island.findings, false);
+            say_plain(config, island, told, outcome);
+            island.rest()?;
+        }
+        Ok(())
+    }
+
+    /// Marks what a repair would mend; with `--dry-run`, tells how.
+    fn say_mendable(
+        &self,
+        config: &VolumeConfig,
+        islands: &[AtRest],
+        outcome: &mut Outcome,
+        first: usize,
+    ) -> Result<()> {
+        let plan = self.plan(config, islands)?;
+        let left = atoll_check::check(&volume_of(config), &plan.rows);
+        let left: BTreeSet<_> = left.into_iter().map(|f| (f.rule.name(), f.island, f.ino)).collect();
+        let rules: BTreeSet<_> = atoll_check::Rule::ALL.iter().map(|rule| rule.name()).collect();
+        let mut plain = BTreeSet::new();
+        let mut found = BTreeSet::new();
+        for island in islands {
+            let told = plain_again(&island.engine, &island.rows, &island.findings, true);
+            plain.extend(told.iter().map(|(ino, _)| (island.engine.id(), *ino)));
+            if self.dry_run {
+                say_plain(config, island, told, outcome);
+            }
+            for stray in atoll_repair::strays(&island.engine, &island.findings)? {
+                let rows = plan.rows.iter().find(|rows| rows.island == stray.island);
+                if rows.is_some_and(|rows| rows.inodes.contains_key(&stray.attr.ino)) {
+                    found.insert(body_of_no_file(&island.engine.bodies().path(stray.attr.ino)));
+                }
+            }
+        }
+        for wrong in &mut outcome.wrong[first..] {
+            let Some(island) = wrong.island else { continue };
+            wrong.mendable = match (wrong.rule.as_str(), wrong.ino) {
+                (rule, ino) if rules.contains(rule) => !left.contains(&(rule, island, ino)),
+                ("plain-name" | "plain-attributes" | "body-there", Some(ino)) => {
+                    plain.contains(&(island, ino))
+                }
+                ("body-there", None) => found.contains(&wrong.what),
+                _ => false,
+            };
+        }
+        if self.dry_run {
+            say_fixes(config, &plan, outcome);
         }
         Ok(())
     }
@@ -305,123 +395,4 @@ fn sums(engine: &Engine<RealDisk>, ino: Ino, first: u64, count: u64) -> Result<V
     let mut sums = row.map(|row| Vec::<u32>::from_slice(&row)).transpose()?.unwrap_or_default();
     sums.resize(count as usize, 0);
     Ok(sums)
-}
-
-/// All rows of an island that has come to rest, so that its snapshot has them.
-fn read_rows(engine: &Engine<RealDisk>) -> Result<Rows> {
-    let mut rows = Rows::new(engine.id());
-    let mut from = Vec::new();
-    loop {
-        let page = engine.snapshot().range(&from, &[0xff], PAGE)?;
-        for (key, row) in &page {
-            rows.take(key, row);
-        }
-        match page.last() {
-            Some((last, _)) if page.len() == PAGE => {
-                from.clone_from(last);
-                from.push(0);
-            }
-            _ => return Ok(rows),
-        }
-    }
-}
-
-impl Outcome {
-    fn add(
-        &mut self,
-        config: &VolumeConfig,
-        rule: &str,
-        island: Option<IslandId>,
-        ino: Option<Ino>,
-        what: String,
-    ) {
-        self.wrong.push(Wrong::new(config.name.clone(), rule.to_owned(), island, ino, what));
-    }
-
-    fn recovery(&mut self, config: &VolumeConfig, island: IslandId, report: &Report) {
-        if report.records > 0 || report.torn_bytes > 0 {
-            self.recovered.push(format!(
-                "volume {} island {island}: {} records and {} torn bytes behind the checkpoint",
-                config.name, report.records, report.torn_bytes
-            ));
-        }
-        for (ino, what) in &report.corrected {
-            self.recovered.push(format!("volume {} island {island}: id {ino}: {what}", config.name));
-        }
-    }
-
-    /// What is natively not as in the state.
-    fn view(&mut self, config: &VolumeConfig, island: IslandId, finding: Finding) {
-        let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        let (rule, ino, what) = match finding {
-            Finding::MissingName { path, ino } => {
-                ("plain-name", Some(ino), format!("{} is missing", shown(&path)))
-            }
-            Finding::ForeignName { path } => {
-                ("plain-name", None, format!("{} was not put there by Atoll", shown(&path)))
-            }
-            Finding::WrongObject { path, ino } => {
-                ("plain-name", Some(ino), format!("{} is something else than it should be", shown(&path)))
-            }
-            Finding::Attribute { ino, what } => {
-                ("plain-attributes", Some(ino), format!("the {what} of its plain file differs"))
-            }
-            Finding::BodyMissing { ino } => ("body-there", Some(ino), "its bytes are missing".to_owned()),
-            Finding::OrphanBody { path } => {
-                ("body-there", None, format!("{} belongs to no file", shown(&path)))
-            }
-            Finding::ChangedByHand { ino } => (
-                "changed-by-hand",
-                Some(ino),
-                "its plain file was changed by something else than Atoll".to_owned(),
-            ),
-            Finding::NoPath { ino } => {
-                ("skeleton-whole", Some(ino), "nothing leads to it from the root".to_owned())
-            }
-        };
-        self.add(config, rule, Some(island), ino, what);
-    }
-
-    fn show(&self, read: bool) {
-        if !self.recovered.is_empty() {
-            say::line("The node was not stopped in order; its recovery was done first:");
-            self.recovered.iter().for_each(|line| say::line(format_args!("  {line}")));
-        }
-        for (at, wrong) in self.wrong.iter().enumerate() {
-            let island = wrong.island.map(|i| format!(" island {i}")).unwrap_or_default();
-            let ino = wrong.ino.map(|i| format!(" id {i}")).unwrap_or_default();
-            let paths = match wrong.paths.as_slice() {
-                [] => String::new(),
-                all => format!(" {}", all.join(" = ")),
-            };
-            say::line(format_args!(
-                "volume {}{island}{ino}{paths}: {} [{}]",
-                wrong.volume, wrong.what, wrong.rule
-            ));
-            // The same step once for all that follow each other with it.
-            let next = wrong.next(&self.data);
-            if self.wrong.get(at + 1).is_none_or(|other| other.next(&self.data) != next) {
-                say::line(format_args!("  next: {next}"));
-            }
-        }
-        let checked = format!("{} islands, {} directories, {} files", self.islands, self.dirs, self.files);
-        let bytes = if read { format!(", {} read", say::bytes(self.bytes_read)) } else { String::new() };
-        match self.wrong.len() {
-            0 => say::line(format_args!("{checked}{bytes}: nothing wrong.")),
-            n => say::line(format_args!("{checked}{bytes}: {n} things wrong.")),
-        }
-    }
-
-    fn json(&self) -> Value {
-        let wrong = self.wrong.iter().map(|w| {
-            json!({
-                "volume": w.volume, "rule": w.rule, "island": w.island.map(|i| i.0), "id": w.ino.map(|i| i.0),
-                "what": w.what, "paths": w.paths, "next": w.next(&self.data),
-            })
-        });
-        json!({
-            "islands": self.islands, "directories": self.dirs, "files": self.files,
-            "bytes_read": self.bytes_read, "recovered": self.recovered, "findings": wrong.collect::<Vec<_>>(),
-        })
-    }
 }

@@ -6,6 +6,7 @@ mod check;
 mod daemonize;
 mod explain;
 mod files;
+mod findings;
 mod helper;
 mod ls;
 mod memory;
@@ -61,7 +62,7 @@ enum Command {
     Explain(explain::Explain),
     /// List a whole tree as of one moment, while it is used
     Ls(ls::Ls),
-    /// Look for damage in the data directory of a stopped node
+    /// Look for damage in the data directory of a stopped node, and mend it
     Check(check::Check),
     /// Make a volume's state anew from its plain trees alone, after it was lost or damaged
     Rebuild(rebuild::Rebuild),

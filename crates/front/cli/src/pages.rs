@@ -110,15 +110,29 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
         "atoll-check" => vec![
             terms(
                 "EXAMPLES",
-                &[("atoll check --data /var/lib/atoll --read", "With all bytes, as a scrub does.")],
+                &[
+                    ("atoll check --data /var/lib/atoll --read", "With all bytes, as a scrub does."),
+                    (
+                        "atoll check --data /var/lib/atoll --repair --dry-run",
+                        "What a repair would do; without the last option it is done.",
+                    ),
+                ],
+            ),
+            text(
+                "REPAIR",
+                "Asks nothing, and says everything that it does. It never deletes bytes and never takes a name from \
+                 a file; what has no name any more gets one in /lost+found. What people have changed in the plain \
+                 trees is left as it is. What needs all islands of the volume is done only if all are in the data \
+                 directory: stop the other nodes, put their folders DATA/islands/VOLUME/ISLAND beside, and take them \
+                 back afterwards. What is left is named with the next step.",
             ),
             terms(
                 "EXIT STATUS",
                 &[
-                    ("0", "Nothing is wrong."),
-                    ("1", "It could not be found out."),
+                    ("0", "Nothing is wrong, or nothing any more after --repair."),
+                    ("1", "It could not be found out, or the repair could not be carried out."),
                     ("2", "Wrong arguments."),
-                    ("4", "Something is wrong, as fsck(8) says it."),
+                    ("4", "Something is wrong, or still wrong after --repair, as fsck(8) says it."),
                 ],
             ),
         ],

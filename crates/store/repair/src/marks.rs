@@ -1,6 +1,8 @@
 //! What each island says of itself: limits, marks of transactions, flags, locks. Looks at no other island
 //! but to learn that nobody else has an id.
 
+use std::collections::BTreeSet;
+
 use atoll_check::Rule;
 use atoll_core::Ino;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
@@ -115,8 +117,8 @@ impl Work<'_> {
         }
     }
 
-    /// Attributes of an id that nobody has, under no name, and without bytes: no id is used again, so
-    /// nothing can ever reach them.
+    /// Attributes and checksums of an id that nobody has, under no name, and without bytes: no id is used
+    /// again, so nothing can ever reach them.
     fn left_attributes(&mut self) {
         if !self.whole {
             return;
@@ -124,22 +126,27 @@ impl Work<'_> {
         for island in self.islands() {
             let rows = &self.rows[&island];
             let is_nobodys = |ino: &Ino| !rows.inodes.contains_key(ino) && !rows.dirs.contains_key(ino);
-            if !rows.xattrs.keys().any(is_nobodys) {
+            let all = rows.xattrs.keys().chain(rows.sums_end.keys());
+            let left: BTreeSet<Ino> = all.copied().filter(is_nobodys).collect();
+            if left.is_empty() {
                 continue;
             }
             let named = self.named_ids();
-            let is_left = |ino: &Ino| is_nobodys(ino) && !named.contains(ino);
-            let left: Vec<_> = rows
-                .xattrs
-                .iter()
-                .filter(|(ino, _)| is_left(ino) && self.native.body(island, **ino).is_none())
-                .map(|(ino, xattrs)| (*ino, xattrs.0.iter().map(|(name, _)| name.escape_ascii().to_string())))
-                .map(|(ino, names)| (ino, names.collect::<Vec<_>>().join(", ")))
-                .collect();
-            for (ino, names) in left {
-                let what = format!("extended attributes of a file that is nowhere are dropped: {names}");
-                let change = Change::Xattrs { ino, row: None };
-                self.fix(Rule::XattrsAnnounced, island, Some(ino), what, vec![(island, change)]);
+            let is_left = |ino: &Ino| !named.contains(ino) && self.native.body(island, *ino).is_none();
+            for ino in left.into_iter().filter(is_left).collect::<Vec<_>>() {
+                let rows = &self.rows[&island];
+                if let Some(xattrs) = rows.xattrs.get(&ino) {
+                    let names: Vec<_> = xattrs.0.iter().map(|(n, _)| n.escape_ascii().to_string()).collect();
+                    let names = names.join(", ");
+                    let what = format!("extended attributes of a file that is nowhere are dropped: {names}");
+                    let change = Change::Xattrs { ino, row: None };
+                    self.fix(Rule::XattrsAnnounced, island, Some(ino), what, vec![(island, change)]);
+                }
+                if let Some(end) = self.rows[&island].sums_end.get(&ino).copied() {
+                    let what = "checksums of a file that is nowhere are dropped".to_owned();
+                    let change = Change::SumsCut { ino, first: 0, end };
+                    self.fix(Rule::SumsFit, island, Some(ino), what, vec![(island, change)]);
+                }
             }
         }
     }

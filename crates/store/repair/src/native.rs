@@ -1,6 +1,7 @@
 //! What lies on the disk beside the rows: native files, plain directories, bodies without a file. Reads only.
 
 use std::io;
+use std::sync::Arc;
 
 use atoll_check::Rows;
 use atoll_core::sum::{BLOCK_BYTES, sum};
@@ -48,7 +49,7 @@ pub struct Stray {
 }
 
 /// The disks of some islands.
-impl<D: Disk> Native for [std::sync::Arc<Engine<D>>] {
+impl<D: Disk> Native for Vec<Arc<Engine<D>>> {
     fn body(&self, island: IslandId, ino: Ino) -> Option<Lying> {
         let engine = self.iter().find(|engine| engine.id() == island)?;
         let stat = engine.disk().stat(&engine.bodies().path(ino)).ok()?;
@@ -190,11 +191,11 @@ pub fn plain_again<D: Disk>(
                 inos.push(*ino);
             }
             // A directory keeps no mark of how it was laid: only its times tell of nobody's wish.
-            Finding::Attribute { ino, what } if !by_hand(*ino) => {
-                if rows.inodes.contains_key(ino) || *what == "mtime" {
-                    told.push((*ino, format!("the {what} of its plain file is laid again")));
-                    inos.push(*ino);
-                }
+            Finding::Attribute { ino, what }
+                if !by_hand(*ino) && (rows.inodes.contains_key(ino) || *what == "mtime") =>
+            {
+                told.push((*ino, format!("the {what} of its plain file is laid again")));
+                inos.push(*ino);
             }
             Finding::BodyMissing { ino } => {
                 let row = rows.inodes.get(ino);
