@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use atoll_core::{Decode, Encode, Ino, Name};
 use atoll_disk::real::RealDisk;
-use atoll_proto::{Dir, Inode};
+use atoll_proto::{Dir, Entry, Inode};
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
 use common::{Daemon, Scratch, can_mount, run, text};
@@ -220,4 +220,120 @@ fn options_that_need_a_repair_are_refused_without_one() {
         let output = run(["check", "--data", "/nowhere", option]);
         assert_eq!(output.status.code(), Some(2));
     }
+}
+
+/// The key of a name in the volume.
+fn key_of(data: &Path, dir: Ino, name: &str) -> Vec<u8> {
+    let store = atoll_control::EmbeddedStore::open(&data.join("control.redb")).unwrap();
+    let seed = atoll_control::ControlStore::volumes(&store).unwrap()[0].seed;
+    RowKey::Entry(dir, atoll_state::cookie_of(seed, name.as_bytes()), Name::new(name.as_bytes()).unwrap())
+        .to_bytes()
+}
+
+/// Names that are of files, with their rows.
+fn names(snapshot: &Snapshot) -> Vec<(Ino, String, Entry)> {
+    let all = rows(snapshot, b'e').into_iter().filter_map(|(key, row)| match RowKey::from_bytes(&key) {
+        Some(RowKey::Entry(dir, _, name)) => Some((dir, name.to_string(), Entry::from_slice(&row).unwrap())),
+        _ => None,
+    });
+    all.collect()
+}
+
+#[test]
+fn a_name_that_was_laid_beside_another_is_the_one_that_its_home_knows_afterwards() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    // Some of these directories belong to the other island than the file.
+    for n in 0..8 {
+        std::fs::create_dir(mnt.join(format!("d{n}"))).unwrap();
+    }
+    std::fs::write(mnt.join("d0/file"), b"content").unwrap();
+    for n in 1..8 {
+        std::fs::hard_link(mnt.join("d0/file"), mnt.join(format!("d{n}/name"))).unwrap();
+    }
+    daemon.stop();
+    // As after two losses: at the owner of the directory it has another name than at its home.
+    let mut renamed = 0;
+    for island in 0..2 {
+        let snapshot = state(&data, island);
+        let pointers =
+            names(&snapshot).into_iter().filter(|(_, name, entry)| name == "name" && entry.home.0 != island);
+        for (dir, _, entry) in pointers.collect::<Vec<_>>() {
+            let beside = format!("name.atoll-{:x}", entry.ino.0);
+            let changes =
+                [(key_of(&data, dir, "name"), None), (key_of(&data, dir, &beside), Some(entry.to_vec()))];
+            snapshot.commit(changes).unwrap();
+            renamed += 1;
+        }
+    }
+    assert!(renamed > 0 && renamed < 7, "{renamed}");
+    let (code, told) = check(&data, &[]);
+    assert_eq!(code, 4);
+    assert!(told["findings"].as_array().unwrap().iter().any(|f| f["rule"] == "name-at-home"), "{told:#}");
+    let (code, told) = check(&data, &["--repair"]);
+    assert_eq!((code, list(&told, "findings").len()), (0, 0), "{told:#}");
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    let seen = tree(&mnt);
+    let beside = seen.iter().filter(|(path, _)| path.to_string_lossy().contains("/name.atoll-")).count();
+    assert_eq!(beside, renamed);
+    assert!(
+        seen.iter().filter(|(path, _)| path.extension().is_some()).all(|(_, content)| content == b"content")
+    );
+    // They can be used: renamed back, and removed.
+    for (path, _) in seen.iter().filter(|(path, _)| path.extension().is_some()) {
+        std::fs::rename(path, path.with_file_name("name")).unwrap();
+    }
+    for n in 1..8 {
+        std::fs::remove_file(mnt.join(format!("d{n}/name"))).unwrap();
+    }
+    assert_eq!(std::fs::read(mnt.join("d0/file")).unwrap(), b"content");
+    daemon.stop();
+    assert_eq!(check(&data, &[]).0, 0);
+}
+
+#[test]
+fn a_directory_whose_name_something_else_took_is_beside_it_on_every_island() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (data, mnt) = stopped(&scratch);
+    let whole = served(&data, &mnt);
+    // "d1" and "d4" change places at the root's owner; then "d4" is a second "d1".
+    let mut hit = false;
+    for island in 0..2 {
+        let snapshot = state(&data, island);
+        let at_root = |name: &str| {
+            let all = names(&snapshot).into_iter();
+            all.filter(|(dir, n, e)| *dir == Ino::ROOT && n == name && e.stub.is_some())
+                .map(|(_, _, e)| e)
+                .next()
+        };
+        let (Some(_), Some(four)) = (at_root("d1"), at_root("d4")) else { continue };
+        let changes =
+            [(key_of(&data, Ino::ROOT, "d1"), Some(four.to_vec())), (key_of(&data, Ino::ROOT, "d4"), None)];
+        snapshot.commit(changes).unwrap();
+        hit = true;
+    }
+    assert!(hit);
+    let (_, told) = check(&data, &["--repair"]);
+    let left = list(&told, "findings");
+    let rules = left.iter().all(|line| line.starts_with("plain-"));
+    assert!(rules, "the rows are whole: {told:#}");
+    let seen = served(&data, &mnt);
+    assert_eq!(seen.len(), whole.len(), "{seen:?}");
+    let content = |all: &[(PathBuf, Vec<u8>)]| {
+        let mut all: Vec<_> = all.iter().map(|(_, content)| content.clone()).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(content(&seen), content(&whole));
+    let beside = |path: &Path| path.file_name().unwrap().to_string_lossy().starts_with("d1.atoll-");
+    assert_eq!(seen.iter().filter(|(path, _)| beside(path)).count(), 1, "{seen:?}");
+    let (code, told) = check(&data, &["--repair"]);
+    assert_eq!((code, list(&told, "findings").len()), (0, 0), "{told:#}");
 }
