@@ -47,6 +47,11 @@ pub struct Rows {
     pub bad: Vec<BadRow>,
 }
 
+/// There are twelve bits of them.
+fn permissions(mode: u32) -> Result<(), Malformed> {
+    if mode > 0o7777 { Err(Malformed::new("permission bits")) } else { Ok(()) }
+}
+
 impl Rows {
     /// No rows yet.
     pub fn new(island: IslandId) -> Self {
@@ -64,10 +69,17 @@ impl Rows {
         let key = RowKey::from_bytes(key).ok_or(Malformed::new("key of a row"))?;
         match key {
             RowKey::Inode(ino) => {
-                self.inodes.insert(ino, Inode::from_slice(row)?);
+                let row = Inode::from_slice(row)?;
+                if row.attr.ino != ino {
+                    return Err(Malformed::new("id of a file"));
+                }
+                permissions(row.attr.mode)?;
+                self.inodes.insert(ino, row);
             }
             RowKey::Dir(ino) => {
-                self.dirs.insert(ino, Dir::from_slice(row)?);
+                let row = Dir::from_slice(row)?;
+                permissions(row.fixed.mode)?;
+                self.dirs.insert(ino, row);
             }
             RowKey::Entry(dir, cookie, name) => {
                 let entry = Entry::from_slice(row)?;

@@ -9,7 +9,7 @@ use atoll_posix::Kind;
 use atoll_proto::{Change, Dir, Entry, Inode, Owned, Place, PlaceVersion, Static};
 
 use crate::dirs::stub_of;
-use crate::marks::counter;
+use crate::marks::{COUNTER_MAX, counter};
 use crate::work::Work;
 use crate::{LOST_AND_FOUND, Stray};
 
@@ -111,8 +111,11 @@ impl Work<'_> {
         let key = H3::new(self.volume.seed).path([&name])?.key();
         let owner = self.table_owner(key)?;
         let limit = self.rows[&owner].meta.mint_limit.max(Ino::FIRST_COUNTER);
+        if limit >= COUNTER_MAX {
+            return None;
+        }
         let (ino, now) = (Ino::mint(owner, limit), self.options.now);
-        let stamp = self.next_stamp(root_owner);
+        let stamp = self.next_stamp(root_owner)?;
         let owned = Owned {
             entries: 0,
             subdirs: 0,
@@ -165,7 +168,8 @@ impl Work<'_> {
         for ((island, ino), stray) in self.strays.clone() {
             let Some(rows) = self.rows.get(&island) else { continue };
             let is_known = rows.inodes.contains_key(&ino) || rows.dirs.contains_key(&ino);
-            let is_id = ino.minted_by() == island && counter(ino) >= Ino::FIRST_COUNTER;
+            let is_id =
+                ino.minted_by() == island && (Ino::FIRST_COUNTER..COUNTER_MAX).contains(&counter(ino));
             let mut names = self.rows.values().flat_map(|rows| rows.names.values().flatten());
             let named = names.any(|(_, _, entry)| (entry.ino, entry.home) == (ino, island));
             // Without a name it needs one, and whoever is not here may have it.

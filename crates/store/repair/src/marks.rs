@@ -11,7 +11,7 @@ use atoll_proto::Change;
 use crate::work::Work;
 
 /// Counters of ids that are believed: more would be a damaged row, not an id that was minted.
-const COUNTER_MAX: u64 = 1 << (Ino::COUNTER_BITS - 1);
+pub(crate) const COUNTER_MAX: u64 = 1 << (Ino::COUNTER_BITS - 1);
 
 /// How many an island has minted before this id.
 pub(crate) const fn counter(ino: Ino) -> u64 {

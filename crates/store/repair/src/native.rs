@@ -191,6 +191,8 @@ pub fn plain_again<D: Disk>(
                 inos.push(*ino);
             }
             // A directory keeps no mark of how it was laid: only its times tell of nobody's wish.
+            // Bytes and targets are not the view's to lay.
+            Finding::Attribute { what: "size" | "target", .. } => {}
             Finding::Attribute { ino, what }
                 if !by_hand(*ino) && (rows.inodes.contains_key(ino) || *what == "mtime") =>
             {

@@ -117,7 +117,7 @@ impl Work<'_> {
         if self.rows[&above].name(dir, &beside).is_some() {
             return;
         }
-        let (stamp, now) = (self.next_stamp(above), self.options.now);
+        let (Some(stamp), now) = (self.next_stamp(above), self.options.now) else { return };
         let version = PlaceVersion { moves: stub.place.moves, stamp };
         let place = Place { version, parent: dir, name: Some(beside.clone()) };
         let stub = Stub { place: version, time: now, ..stub };

@@ -148,14 +148,17 @@ impl<'a> Work<'a> {
         names.map(|(_, _, entry)| entry.ino).collect()
     }
 
-    /// The next stamp of an island's clock.
-    pub(crate) fn next_stamp(&self, island: IslandId) -> Stamp {
+    /// The next stamp of an island's clock; none if that cannot be true.
+    pub(crate) fn next_stamp(&self, island: IslandId) -> Option<Stamp> {
+        /// Stamps of one incarnation that are believed: more would be a damaged row.
+        const N_MAX: u64 = 1 << 39;
         let rows = &self.rows[&island];
-        let (incarnation, last) = (rows.meta.incarnation, rows.meta.stamp.max(rows.clocks.get(island)));
-        if last.incarnation() >= incarnation {
-            Stamp::new(last.incarnation(), last.n() + 1)
+        let incarnation = rows.meta.incarnation;
+        let last = rows.meta.stamp.max(rows.clocks.get(island));
+        if last.incarnation() == incarnation {
+            Some(last.n() + 1).filter(|n| *n < N_MAX).map(|n| Stamp::new(incarnation, n))
         } else {
-            Stamp::new(incarnation, 1)
+            (last.incarnation() < incarnation && incarnation < 1 << 23).then(|| Stamp::new(incarnation, 1))
         }
     }
 

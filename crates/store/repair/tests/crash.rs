@@ -1,4 +1,5 @@
-//! A repair that ends at any of its effects, by process death or power cut, and is run again.
+//! A repair that ends at any of its effects, by process death or power cut, and is run again; and repairs
+//! of what chance has damaged.
 
 #[path = "../../rebuild/tests/folder/mod.rs"]
 mod folder;
@@ -99,6 +100,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
 #[derive(Debug, PartialEq, Eq)]
 struct Done {
     mended: usize,
+    fixes: Vec<String>,
     native: Vec<String>,
     rows: Vec<String>,
 }
@@ -118,18 +120,23 @@ fn repair(disk: &SimDisk) -> Result<Done, String> {
     let options = Options { now: Time { secs: 2000, nanos: 0 }, forget: false };
     let plan = plan(&volume(), rows(&engines)?, &engines, bodies, &options);
     perform(&engines, &plan).map_err(|e| e.to_string())?;
+    let told = plan.fixes.iter().map(|fix| format!("{}: {:?} {}", fix.island, fix.ino, fix.what));
+    let mut fixes: Vec<String> = told.collect();
     let (mut native, mut mended) = (Vec::new(), plan.fixes.len());
     for (engine, laying) in &mut islands {
         for _ in 0..2 {
             laying.drain().map_err(text)?;
             engine.stop().map_err(|e| e.to_string())?;
             let findings = laying.audit().map_err(text)?;
-            mended += plain_again(engine, &read_rows(engine).map_err(text)?, &findings, false).len();
+            let rows = read_rows(engine).map_err(text)?;
+            let told = plain_again(engine, &rows, &findings, false);
+            mended += told.len();
+            fixes.extend(told.iter().map(|(ino, what)| format!("{}: {ino:?} {what}", engine.id())));
         }
         native.extend(laying.audit().map_err(text)?.iter().map(|finding| format!("{finding:?}")));
     }
     let rows = check(&volume(), &rows(&engines)?).iter().map(ToString::to_string).collect();
-    Ok(Done { mended, native, rows })
+    Ok(Done { mended, fixes, native, rows })
 }
 
 fn write(disk: &SimDisk, path: &str, content: &[u8]) {
@@ -146,6 +153,14 @@ fn snapshot(disk: &SimDisk, island: u16) -> Snapshot {
 
 /// A volume at rest, in which much is wrong.
 fn world(seed: u64) -> SimDisk {
+    let disk = whole(seed);
+    break_it(&disk, config().table.owner(Key(0)).0);
+    disk.sync_everything().unwrap();
+    disk
+}
+
+/// A volume at rest.
+fn whole(seed: u64) -> SimDisk {
     let disk = SimDisk::new(seed);
     mkdir(&disk, "0");
     mkdir(&disk, "1");
@@ -166,9 +181,6 @@ fn world(seed: u64) -> SimDisk {
     let islands = (0..ISLANDS).map(|i| (IslandId(i), folder(&disk, i))).collect();
     let how = atoll_rebuild::Options { root: true, devices: true, log: LOG };
     atoll_rebuild::rebuild(&config(), &islands, &how, &mut |_| {}).unwrap();
-    drop(islands);
-    break_it(&disk, owner);
-    disk.sync_everything().unwrap();
     disk
 }
 
@@ -245,7 +257,7 @@ fn crashes(fault: Fault) {
     // What the plain trees still have of the names that the rows have lost is nobody's but people's.
     assert!(done.native.iter().all(|f| f.contains("ForeignName") || f.contains("WrongObject")), "{done:?}");
     let effects = calm.effects() - before;
-    let done = Done { mended: 0, ..done };
+    let done = Done { mended: 0, fixes: Vec::new(), ..done };
     assert_eq!(repair(&calm).unwrap(), done, "a second repair does nothing");
     let want = seen(&calm);
     let letters: BTreeSet<u8> = want.values().copied().collect();
@@ -259,7 +271,7 @@ fn crashes(fault: Fault) {
         let disk = disk.revive(fault);
         let context = format!("effect {n} of {effects}, {fault:?}");
         let again = repair(&disk).unwrap_or_else(|error| panic!("{error}: {context}"));
-        assert_eq!(Done { mended: 0, ..again }, done, "{context}");
+        assert_eq!(Done { mended: 0, fixes: Vec::new(), ..again }, done, "{context}");
         assert_eq!(repair(&disk).unwrap(), done, "{context}");
         assert_eq!(seen(&disk), want, "{context}");
     }
@@ -274,4 +286,69 @@ fn a_repair_that_was_killed_anywhere_can_be_run_again() {
 fn a_repair_that_lost_its_power_anywhere_can_be_run_again() {
     crashes(Fault::PowerCut { seed: 3 });
     crashes(Fault::PowerCut { seed: 4 });
+}
+
+/// Damages some rows, as a page of the snapshot that was lost or overwritten would.
+fn flip(disk: &SimDisk, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    for _ in 0..=draw(4) {
+        let snapshot = snapshot(disk, draw(usize::from(ISLANDS)) as u16);
+        let all = snapshot.range(&[], &[0xff], usize::MAX).unwrap();
+        let mut rows: Vec<_> = all.into_iter().filter(|(key, _)| b"idexs".contains(&key[0])).collect();
+        let (key, mut row) = rows.swap_remove(draw(rows.len()));
+        let change = match draw(4) {
+            0 => (key, None),
+            // As another row of its kind.
+            1 => {
+                rows.retain(|(other, _)| other[0] == key[0]);
+                let other = if rows.is_empty() { row } else { rows.swap_remove(draw(rows.len())).1 };
+                (key, Some(other))
+            }
+            _ => {
+                let at = draw(row.len().max(1));
+                if let Some(byte) = row.get_mut(at) {
+                    *byte ^= 1 << draw(8);
+                }
+                (key, Some(row))
+            }
+        };
+        snapshot.commit([change]).unwrap();
+    }
+}
+
+#[test]
+fn whatever_chance_damages_is_mended_or_left_without_a_loss_and_once_is_enough() {
+    let files = |disk: &SimDisk| -> BTreeSet<Ino> {
+        let all = (0..ISLANDS).flat_map(|island| {
+            let rows = snapshot(disk, island).range(b"i", b"j", usize::MAX).unwrap();
+            rows.into_iter().map(|(key, _)| key)
+        });
+        all.filter_map(|key| match RowKey::from_bytes(&key) {
+            Some(RowKey::Inode(ino)) => Some(ino),
+            _ => None,
+        })
+        .collect()
+    };
+    let (mut clean, mut all) = (0, 0);
+    for seed in 0..60 {
+        let disk = whole(1);
+        flip(&disk, seed);
+        let before = files(&disk);
+        // A row that every island reads when it opens may be damaged.
+        let Ok(done) = repair(&disk) else { continue };
+        let context = format!("seed {seed}: {done:#?}");
+        assert!(before.is_subset(&files(&disk)), "a file is gone: {context}");
+        let again = repair(&disk).unwrap();
+        let again_is_whole = again.rows.is_empty();
+        assert_eq!(again, Done { mended: 0, fixes: Vec::new(), ..done }, "{context}");
+        all += 1;
+        clean += usize::from(again_is_whole);
+    }
+    assert!(all > 40 && clean > all / 2, "{clean} of {all} are whole afterwards");
 }

@@ -216,6 +216,22 @@ pub fn plants() -> Vec<Plant> {
             w.islands[0].take(&key, b"short");
             w.islands[0].sums_end.clear();
         }),
+        plant("a row of another file", &[RowReadable, FileThere], |w| {
+            let row = atoll_core::Encode::to_vec(&file(Ino::mint(HERE, 17), 0));
+            let key = atoll_state::RowKey::Inode(w.in_root).to_bytes();
+            w.islands[0].inodes.remove(&w.in_root);
+            w.islands[0].take(&key, &row);
+            w.islands[0].sums_end.clear();
+        }),
+        plant("permissions that are none", &[RowReadable, DirNamedOnce, BelowCounted, DirThere], |w| {
+            let mut row = w.islands[1].dirs.remove(&w.sub).unwrap();
+            row.fixed.mode |= 0o10000;
+            let key = atoll_state::RowKey::Dir(w.sub).to_bytes();
+            w.islands[1].take(&key, &atoll_core::Encode::to_vec(&row));
+            w.islands[1].names.remove(&w.sub);
+            w.islands[1].inodes.clear();
+            w.forget_foreign();
+        }),
         plant("a row of no kind", &[RowReadable], |w| w.islands[0].take(b"?", b"")),
         plant("no root at its owner", &[RootThere, NamesOwned, LinksCounted, DirThere], |w| {
             w.islands[0].dirs.remove(&Ino::ROOT);
