@@ -245,7 +245,7 @@ impl Check {
             });
             findings.iter().for_each(|finding| outcome.view(config, engine.id(), finding));
         }
-        let all: Vec<Rows> = islands.iter().map(|island| island.rows.clone()).collect();
+        let all: Vec<Rows> = islands.iter_mut().map(|island| std::mem::take(&mut island.rows)).collect();
         for finding in atoll_check::check(&volume_of(config), &all) {
             let rule = finding.rule.name();
             outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
@@ -254,6 +254,9 @@ impl Check {
         let paths = atoll_check::paths(&all, &wanted);
         for wrong in &mut outcome.wrong[first..] {
             wrong.paths = wrong.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default();
+        }
+        for (island, rows) in islands.iter_mut().zip(all) {
+            island.rows = rows;
         }
     }
 
@@ -294,6 +297,9 @@ impl Check {
         outcome: &mut Outcome,
         first: usize,
     ) -> Result<()> {
+        if outcome.wrong.len() == first {
+            return Ok(());
+        }
         let plan = self.plan(config, islands)?;
         let left = atoll_check::check(&volume_of(config), &plan.rows);
         let left: BTreeSet<_> = left.into_iter().map(|f| (f.rule.name(), f.island, f.ino)).collect();
