@@ -168,6 +168,7 @@ impl Rows {
             | Change::Received { .. }
             | Change::Unreceived { .. }
             | Change::Moved { .. }
+            | Change::Forward { .. }
             | Change::Dirty { .. } => {}
         }
     }

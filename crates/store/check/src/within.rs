@@ -243,7 +243,9 @@ impl Look<'_> {
             let acl = has.is_some_and(|x| x.get(acl::ACCESS_XATTR).is_some());
             self.xattrs(*ino, (row.has_xattrs, has.is_some_and(|x| !x.0.is_empty())), (row.has_acl, acl));
             let alive = row.orphan_of.iter().filter(|s| rows.sessions.contains_key(s)).count();
-            if row.attr.nlink == 0 && (alive == 0 || alive != row.orphan_of.len()) {
+            // What comes from another island gets its name last.
+            let comes = row.orphan_of.is_empty() && rows.is_promised(*ino);
+            if row.attr.nlink == 0 && !comes && (alive == 0 || alive != row.orphan_of.len()) {
                 let what =
                     format!("it has no name, and of {} that keep it {alive} are known", row.orphan_of.len());
                 self.found(Rule::OrphanHeld, Some(*ino), what);

@@ -175,6 +175,29 @@ fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
 }
 
 #[test]
+fn a_file_that_moves_is_at_its_old_home_at_its_new_one_or_under_way() {
+    let arrival = |w: &World| {
+        let file = Box::new(file(w.in_root, 0));
+        Work::Arrive { at: w.spot("also"), file, xattrs: None, mounts: Vec::new() }
+    };
+    // Bytes of it are there already.
+    let mut world = World::new();
+    let mut half = file(world.in_root, 0);
+    half.attr.nlink = 0;
+    world.islands[1].inodes.insert(world.in_root, half);
+    assert_eq!(world.rules(), BTreeSet::from([Rule::OrphanHeld]));
+    let work = arrival(&world);
+    world.begin(1, TxnState::Prepared, work);
+    assert_eq!(check(&world.volume, &world.islands), []);
+    // It has left, and has not arrived.
+    world.forget_foreign();
+    let work = arrival(&world);
+    world.begin(0, TxnState::Committed, work);
+    let rules: Vec<Rule> = check(&world.volume, &world.islands).into_iter().map(|f| f.rule).collect();
+    assert!(!rules.contains(&Rule::FileThere) && !rules.contains(&Rule::NameAtHome), "{rules:?}");
+}
+
+#[test]
 fn every_rule_has_a_name_of_its_own() {
     let names: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.name()).collect();
     assert_eq!(names.len(), Rule::ALL.len());

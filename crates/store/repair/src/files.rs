@@ -167,11 +167,13 @@ impl Work<'_> {
     pub(crate) fn remake_files(&mut self) {
         for ((island, ino), stray) in self.strays.clone() {
             let Some(rows) = self.rows.get(&island) else { continue };
-            let is_known = rows.inodes.contains_key(&ino) || rows.dirs.contains_key(&ino);
-            let is_id =
-                ino.minted_by() == island && (Ino::FIRST_COUNTER..COUNTER_MAX).contains(&counter(ino));
+            // It may have moved, and have left its bytes.
+            let has = |rows: &atoll_check::Rows| rows.inodes.contains_key(&ino);
+            let is_known = rows.dirs.contains_key(&ino) || self.rows.values().any(has);
             let mut names = self.rows.values().flat_map(|rows| rows.names.values().flatten());
             let named = names.any(|(_, _, entry)| (entry.ino, entry.home) == (ino, island));
+            let is_id = (named || ino.minted_by() == island)
+                && (Ino::FIRST_COUNTER..COUNTER_MAX).contains(&counter(ino));
             // Without a name it needs one, and whoever is not here may have it.
             if is_known || !is_id || self.in_doubt(ino) || !(named || self.whole) {
                 continue;

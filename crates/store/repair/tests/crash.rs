@@ -82,6 +82,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
             root_gid: 0,
             rows_max: 1000,
             reserve_bytes: 0,
+            moving: None,
         },
         log: LOG,
         snapshot_cache_bytes: 1 << 20,
