@@ -33,7 +33,7 @@ const CROWDED_WAIT: Duration = Duration::from_millis(100);
 const CROWDED_LOOK: Duration = Duration::from_millis(1);
 
 /// Files whose names have gone to another island follow when they rest, and do not take the links for themselves.
-const MOVING: Moving = Moving { rests_ms: 5_000, bytes_per_s: 64 << 20 };
+const MOVING: Moving = Moving { rests_ms: 200, bytes_per_s: 64 << 20 };
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
 

@@ -28,6 +28,7 @@ impl Island {
         }
         self.may_change_names(call.caller(), dir, &parent)?;
         let at = Spot { dir, name: name.clone() };
+        self.is_not_about_to_arrive(ino)?;
         let Some(mut row) = self.homed(ino)?.cloned() else {
             if self.state.dir(ino)?.is_some() {
                 return Err(Errno::EPERM.into());

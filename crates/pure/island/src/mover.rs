@@ -42,10 +42,19 @@ const SILENT_MS: u64 = 2_000;
 /// When files move, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moving {
-    /// Milliseconds since the last change of a file after which it moves.
+    /// Milliseconds since the last change of a small file after which it moves; a large one rests longer.
     pub rests_ms: u64,
     /// Bytes that one island sends a second.
     pub bytes_per_s: u64,
+}
+
+impl Moving {
+    /// Milliseconds for which a file of that many bytes rests first: who has not changed it for twice the time
+    /// that it takes will hardly do so on its way.
+    const fn rest_ms(self, bytes: u64) -> u64 {
+        let way_ms = bytes.saturating_mul(1_000) / if self.bytes_per_s == 0 { 1 } else { self.bytes_per_s };
+        self.rests_ms.saturating_add(way_ms.saturating_mul(2))
+    }
 }
 
 /// A file that may move.
@@ -270,10 +279,7 @@ impl Island {
                     self.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
                     self.load(loads, Parked::Nobody);
                 }
-                Err(_) if waiting.tries < TRIES_MAX + DOUBLINGS => {
-                    self.try_again(ino, waiting.at, waiting.tries);
-                }
-                Err(_) => {}
+                Err(_) => self.try_again(ino, waiting.at, waiting.tries),
             }
         }
     }
@@ -290,7 +296,8 @@ impl Island {
             return if tries < TRIES_MAX { later } else { Ok(None) };
         }
         let to = self.config.table.owner(dir.key);
-        let rests = |moving: Moving| row.attr.ctime.plus_millis(moving.rests_ms) <= self.now.wall;
+        let rest_ms = |moving: Moving| moving.rest_ms(row.attr.size);
+        let rests = |moving: Moving| row.attr.ctime.plus_millis(rest_ms(moving)) <= self.now.wall;
         let rests = self.config.moving.is_some_and(rests);
         let mounts = self.mounts();
         let held = self.state.locks(ino)?.is_some_and(|locks| !locks.is_empty());
@@ -486,12 +493,8 @@ impl Island {
     /// Whether a file is here, for whoever asks for it by its id.
     pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
         let Some(ino) = op.file() else { return Ok(()) };
+        self.is_not_about_to_arrive(ino)?;
         let arriving = self.holds.arriving(ino);
-        let pulled = arriving.is_none_or(|txn| self.mover.is_pulling(txn));
-        if let Some(txn) = arriving.filter(|_| !pulled) {
-            // Where it was it may be gone already.
-            return Err(Stop::Txn(txn));
-        }
         match self.state.forward(ino) {
             Some(forward) if arriving.is_some() || self.state.inode(ino)?.is_none() => {
                 match self.mover.unsynced.iter().find(|(_, _, of)| *of == ino) {
@@ -500,6 +503,14 @@ impl Island {
                 }
             }
             _ if arriving.is_some() => Err(Errno::ESTALE.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing is voted for that brings it: where it was it may be gone already.
+    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
+        match self.holds.arriving(ino) {
+            Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),
         }
     }
