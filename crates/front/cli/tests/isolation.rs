@@ -224,3 +224,55 @@ fn a_node_that_is_killed_is_isolated_to_what_it_owns_and_goes_on_when_it_is_back
 fn the_owner_of_the_root_is_isolated_like_any_other() {
     lose(|owners| owners[""]);
 }
+
+/// Time for all nodes to hear of a link, also on a slow machine.
+const TOLD: Duration = Duration::from_secs(3);
+
+#[test]
+fn a_path_leads_through_a_link_whose_node_is_killed() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "soft=1");
+    let dirs = cluster.dirs(&mount);
+    let root = cluster.owner(&mount.0);
+    let lost = (0..4).find(|node| *node != root).unwrap();
+    let other = (0..4).rfind(|node| *node != root && *node != lost).unwrap();
+    let target = Path::new("..").join(dirs[other].file_name().unwrap());
+    for name in ["link", "gone", "old"] {
+        std::os::unix::fs::symlink(&target, dirs[lost].join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(&dirs[other], dirs[lost].join("absolute")).unwrap();
+    std::thread::sleep(TOLD);
+    std::fs::remove_file(dirs[lost].join("gone")).unwrap();
+    std::fs::rename(dirs[lost].join("old"), dirs[lost].join("new")).unwrap();
+    std::thread::sleep(TOLD);
+
+    cluster.kill(lost);
+    let fresh = cluster.mount("fresh", "soft=1");
+    for at in [&mount, &fresh] {
+        let dir = at.0.join(dirs[lost].file_name().unwrap());
+        for name in ["link", "new"] {
+            let link = dir.join(name);
+            assert_eq!(std::fs::read(link.join("file")).unwrap(), b"content");
+            assert_eq!(std::fs::read_link(&link).unwrap(), target);
+            assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+            std::fs::write(link.join("made"), b"x").unwrap();
+        }
+        for name in ["gone", "old", "absolute", "never"] {
+            // What a mount has kept of before may be shown for a while.
+            eventually("names that nobody can tell of fail", || {
+                std::fs::symlink_metadata(dir.join(name)).is_err_and(|error| is_honest(&error))
+            });
+        }
+    }
+    cluster.start(lost);
+    for name in ["link", "new", "absolute"] {
+        eventually("the links are back", || dirs[lost].join(name).join("file").exists());
+    }
+    for name in ["gone", "old"] {
+        let there = std::fs::symlink_metadata(dirs[lost].join(name));
+        assert_eq!(there.unwrap_err().raw_os_error(), Some(libc::ENOENT), "{name}");
+    }
+}

@@ -8,7 +8,7 @@ use atoll_core::{Decode, Encode, Ino, Name, Stamp, Table};
 use atoll_log::{HEADER_BYTES, RECORD_HEADER_BYTES, scan_segment};
 use atoll_posix::locks::Locks;
 use atoll_proto::{
-    Change, Control, ControlReply, Dir, Entry, Inode, JournalEntry, Notice, PeerMessage, Record, Reply,
+    Change, Control, ControlReply, Dir, Entry, Inode, JournalEntry, Link, Notice, PeerMessage, Record, Reply,
     Request, Session, Txn, VolumeConfig, Xattrs,
 };
 use atoll_rpc::{Address, Goodbye, Hello, HelloOk};
@@ -158,6 +158,7 @@ pub fn row(bytes: &[u8]) {
         RowKey::Locks(_) => drop(same::<Locks>(row)),
         RowKey::Txn(_) => drop(same::<Txn>(row)),
         RowKey::Session(_) => drop(same::<Session>(row)),
+        RowKey::Link(_) => drop(same::<Link>(row)),
         RowKey::Meta => drop(same::<Meta>(row)),
         _ => {
             let _ = same::<JournalEntry>(row);

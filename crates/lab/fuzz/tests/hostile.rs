@@ -548,6 +548,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
         for op in [
             ClientOp::Release { inos: ids.to_vec() },
             ClientOp::SkeletonAttr { ino: Ino(max) },
+            ClientOp::Hints { after: Ino(max) },
             ClientOp::Skeleton { parent: Ino(max), name: name(b"x") },
         ] {
             assert!(peer.ask(root_owner(), op.clone()).is_some(), "{op:?}");

@@ -140,6 +140,7 @@ fn rows() -> Seeds {
         (RowKey::Inbox(IslandId(1), samples::STAMP), "journal"),
         (RowKey::Delivered(IslandId(1)), "clock"),
         (RowKey::Clock(IslandId(2)), "clock"),
+        (RowKey::Link(ino), "link"),
     ];
     let seed = |key: &RowKey, row: &[u8]| {
         let key = key.to_bytes();

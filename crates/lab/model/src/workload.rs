@@ -292,7 +292,12 @@ impl Workload {
             Kind::Symlink => {
                 let names: Vec<Vec<u8>> =
                     (0..1 + self.rng.below(4)).map(|_| self.name().as_bytes().to_vec()).collect();
-                Bytes::from(names.join(&b'/'))
+                match names.len() {
+                    // Half of them surely lead to a directory, but for those in the root that lead out.
+                    3 => Bytes::from_static(b"."),
+                    4 => Bytes::from_static(b".."),
+                    _ => Bytes::from(names.join(&b'/')),
+                }
             }
             _ => Bytes::new(),
         };

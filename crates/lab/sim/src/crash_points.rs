@@ -43,6 +43,23 @@ pub enum Script {
     Between(Between),
     /// Rename of a file to another island, to which it follows: several pieces, a hole, an attribute.
     Follow,
+    /// A symbolic link to a directory of another island.
+    Link(Linked),
+}
+
+/// What happens to a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linked {
+    /// It is made.
+    Make,
+    /// It is removed.
+    Remove,
+    /// It gets another name in its directory.
+    Rename,
+    /// It gets one in another island's directory.
+    Move,
+    /// A second one takes its place.
+    Replace,
 }
 
 /// Where a file is homed: with the directory that the operation is about (of the old name, or the only one),
@@ -140,6 +157,8 @@ pub fn scripts() -> Vec<Script> {
         Script::Follow,
     ];
     all.extend(all_between());
+    let linked = [Linked::Make, Linked::Remove, Linked::Rename, Linked::Move, Linked::Replace];
+    all.extend(linked.map(Script::Link));
     all
 }
 
@@ -221,8 +240,12 @@ fn name_owned_by(world: &World, island: usize, but: &[Name]) -> Name {
 /// Runs a script, with or without a death, and judges it. The effects of each island.
 pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Vec<u64>, Failure> {
     let mut judge = Judge::new(world)?;
-    if let Script::Between(what) = script {
-        let op = prepare(world, &mut judge, what)?;
+    let prepared = match script {
+        Script::Between(what) => Some(prepare(world, &mut judge, what)?),
+        Script::Link(what) => Some(prepare_link(world, &mut judge, what)?),
+        _ => None,
+    };
+    if let Some(op) = prepared {
         return strike(world, judge, op, Bytes::new(), point);
     }
     if script == Script::Follow {
@@ -300,7 +323,7 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
         Script::Write => {
             Op::Write { ino: file.expect("made"), offset: 5000, append: false, kill_set_id: false }
         }
-        Script::Between(_) | Script::Follow => unreachable!("returned above"),
+        Script::Between(_) | Script::Follow | Script::Link(_) => unreachable!("returned above"),
     };
     let data = if script == Script::Write { Bytes::from(vec![9; 40_000]) } else { Bytes::new() };
     strike(world, judge, op, data, point)
@@ -414,6 +437,53 @@ fn enlarge(world: &mut World, judge: &mut Judge, op: &Op) -> Result<(), Failure>
     world.settle()?;
     world.checkpoint_all()?;
     world.settle()
+}
+
+/// Makes two directories, and links to one of them, of which all islands know.
+fn prepare_link(world: &mut World, judge: &mut Judge, what: Linked) -> Result<Op, Failure> {
+    let islands = world.nodes.len();
+    let mut dirs = Vec::new();
+    let mut names: Vec<Name> = Vec::new();
+    for island in 0..2 {
+        let next = name_owned_by(world, island % islands, &names);
+        step(world, judge, Op::Mkdir { dir: Ino::ROOT, name: next.clone(), mode: 0o755, umask: 0 }, &[])?;
+        dirs.extend(judge.model.children(Ino::ROOT).find(|(n, _)| **n == next).map(|(_, ino)| ino));
+        names.push(next);
+    }
+    let target = Bytes::from([b"../", names[1].as_bytes()].concat());
+    let make = |called: &str| Op::Create {
+        dir: dirs[0],
+        name: name(called),
+        kind: atoll_posix::Kind::Symlink,
+        mode: 0o777,
+        umask: 0,
+        rdev: 0,
+        exclusive: true,
+        target: target.clone(),
+    };
+    if what != Linked::Make {
+        step(world, judge, make("old"), &[])?;
+    }
+    if what == Linked::Replace {
+        step(world, judge, make("new"), &[])?;
+    }
+    world.settle()?;
+    world.checkpoint_all()?;
+    world.settle()?;
+    let (dir, old, new) = (dirs[0], name("old"), name("new"));
+    let rename = |new_dir| Op::Rename {
+        dir,
+        name: old.clone(),
+        new_dir,
+        new_name: new.clone(),
+        mode: RenameMode::Replace,
+    };
+    Ok(match what {
+        Linked::Make => make("old"),
+        Linked::Remove => Op::Unlink { dir, name: old },
+        Linked::Rename | Linked::Replace => rename(dir),
+        Linked::Move => rename(dirs[1]),
+    })
 }
 
 fn step(world: &mut World, judge: &mut Judge, op: Op, data: &[u8]) -> Result<(), Failure> {

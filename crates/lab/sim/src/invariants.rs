@@ -46,7 +46,41 @@ impl Check<'_> {
         }
         self.directories();
         self.clocks();
+        self.links();
         self.broken
+    }
+
+    /// Links to directories are as their homes have them, and known to all.
+    fn links(&mut self) {
+        for island in 0..self.all.len() {
+            for (ino, link) in &self.all[island].links {
+                let home = usize::from(link.home.0);
+                if self.all[home].links.get(ino) != Some(link) {
+                    self.say(island, format!("keeps link {ino}, of which its home {home} does not tell so"));
+                }
+                for other in (0..self.all.len()).filter(|_| home == island) {
+                    if self.all[other].links.get(ino) != Some(link) {
+                        self.say(other, format!("does not know link {ino} of island {home} as it is"));
+                    }
+                }
+                if home != island {
+                    continue;
+                }
+                let there = self.all[home].inodes.get(ino).and_then(|row| row.target.as_ref());
+                if there != Some(&link.target) {
+                    self.say(island, format!("tells of link {ino}, which is not there with this target"));
+                }
+                for spot in &link.names {
+                    let entry = self.all[home].entries.get(&(spot.dir, spot.name.clone()));
+                    if entry.is_none_or(|entry| entry.ino != *ino) {
+                        self.say(
+                            island,
+                            format!("tells of a name of link {ino} that is not there: {spot:?}"),
+                        );
+                    }
+                }
+            }
+        }
     }
 
     fn say(&mut self, island: usize, what: String) {

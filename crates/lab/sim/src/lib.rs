@@ -24,6 +24,7 @@ mod script;
 pub mod sequential;
 mod storm;
 mod transcript;
+mod walks;
 pub mod world;
 
 pub use cause::Failure;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Decode, Ino, IslandId, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{Dir, Entry, Forward, Inode, JournalEntry, Session, Txn, Xattrs};
+use atoll_proto::{Dir, Entry, Forward, Inode, JournalEntry, Link, Session, Txn, Xattrs};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
 
@@ -40,6 +40,8 @@ pub struct Rows {
     pub inbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
     /// How far journals were applied.
     pub clocks: BTreeMap<IslandId, Stamp>,
+    /// Symbolic links to directories, of all islands.
+    pub links: BTreeMap<Ino, Link>,
     /// What the island knows of itself.
     pub meta: Meta,
 }
@@ -76,7 +78,8 @@ impl Rows {
             RowKey::Delivered(island) => drop(self.delivered.insert(island, row(value)?)),
             RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),
             RowKey::Inbox(island, stamp) => drop(self.inbox.insert((island, stamp), row(value)?)),
-            RowKey::Survived(_) | RowKey::Moved(_) => {}
+            RowKey::Link(ino) => drop(self.links.insert(ino, row(value)?)),
+            RowKey::Survived(_) | RowKey::Moved(_) | RowKey::Renamed(_) | RowKey::LinksTold(_) => {}
             RowKey::Meta => self.meta = row(value)?,
             RowKey::View(_) | RowKey::ViewName(..) => {}
         }

@@ -508,6 +508,9 @@ impl World {
                 if !island.is_idle() {
                     return Some("is not idle".to_owned());
                 }
+                if !island.links_are_told() {
+                    return Some("has links to directories that others do not know".to_owned());
+                }
                 if let Some(txn) = state.txn_ids().next() {
                     return Some(format!("keeps {txn:?}: {:?}", state.txn(txn)));
                 }

@@ -29,6 +29,21 @@ impl PathHash {
     pub const fn key(self) -> Key {
         Key(self.hash)
     }
+
+    /// Bytes of the path.
+    pub const fn bytes(self) -> u16 {
+        self.len as u16
+    }
+
+    /// That of a directory with this key, whose path had so many bytes: what lies below follows from it.
+    /// None if the length is not known (0, but for the root).
+    pub const fn of_birth(key: Key, bytes: u16) -> Option<Self> {
+        match (key.0, bytes) {
+            (0, 0) => Some(Self::ROOT),
+            (_, 0) => None,
+            (hash, _) => Some(Self { hash, len: bytes as u32 }),
+        }
+    }
 }
 
 impl H3 {

@@ -98,6 +98,14 @@ pub(crate) const fn body_attr(attr: &Attr) -> BodyAttr {
 }
 
 impl Island {
+    /// A ticket for a body operation, with what is to be done when it ends.
+    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.in_body.insert(ticket, in_body);
+        ticket
+    }
+
     pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
         match self.state.inode(ino)? {
             Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),

@@ -34,7 +34,7 @@ impl Island {
         let of = owned_by(&parent.fixed);
         let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
         self.space(0)?;
-        let key = self.key_of_child(dir, name)?;
+        let (key, birth_bytes) = self.key_of_child(dir, name)?;
         let owner = self.config.table.owner(key);
         let chain = if owner == self.config.id { Vec::new() } else { self.chain(dir)? };
         let mut xattrs = Xattrs::default();
@@ -49,6 +49,7 @@ impl Island {
         let new = Ancestor {
             ino,
             key,
+            birth_bytes,
             place: Place { version: PlaceVersion { moves: 0, stamp }, parent: dir, name: Some(name.clone()) },
             // The first of its owner's versions: stamps of two islands cannot be compared.
             fixed: Static { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
@@ -86,6 +87,7 @@ impl Island {
         let owned = new_owned(time, None);
         let row = Dir {
             key: new.key,
+            birth_bytes: new.birth_bytes,
             place: new.place.clone(),
             fixed: new.fixed,
             has_xattrs: false,

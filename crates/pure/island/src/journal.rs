@@ -562,6 +562,7 @@ impl Island {
         }
         let mut row = Dir {
             key: new.key,
+            birth_bytes: new.birth_bytes,
             place: new.place.clone(),
             fixed: new.fixed,
             has_xattrs: false,

@@ -17,6 +17,7 @@ mod dirs;
 mod enumerate;
 pub mod event;
 mod gate;
+mod hints;
 mod holds;
 mod homes;
 mod ids;
@@ -33,7 +34,9 @@ mod recovery;
 mod sessions;
 mod shape;
 mod space;
+mod symlinks;
 mod sync;
+mod targets;
 mod txn;
 mod under_way;
 

@@ -22,6 +22,7 @@ use crate::journal::Journal;
 use crate::mover::{Mover, Moving};
 use crate::recovery::Recovery;
 use crate::sessions::Sessions;
+use crate::symlinks::Symlinks;
 use crate::txn::Txns;
 
 /// Requests that may wait for the island to start.
@@ -258,6 +259,7 @@ pub struct Island {
     pub(crate) recovery: Recovery,
     pub(crate) enumerating: Enumerating,
     pub(crate) mover: Mover,
+    pub(crate) symlinks: Symlinks,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
     swept_ms: u64,
@@ -313,6 +315,7 @@ impl Island {
             recovery: Recovery::default(),
             enumerating: Enumerating::default(),
             mover: Mover::default(),
+            symlinks: Symlinks::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
             swept_ms: now.ms,
@@ -417,7 +420,11 @@ impl Island {
 
     /// True if nothing is under way: no record unwritten, no request waiting for a body.
     pub fn is_idle(&self) -> bool {
-        self.committed == self.state.seq() && self.in_body.is_empty() && self.checkpoint.is_none()
+        let seq = self.state.seq();
+        self.committed == seq
+            && self.in_body.is_empty()
+            && self.checkpoint.is_none()
+            && !self.looks_at_links()
     }
 
     // ----------------------------------------------------------------- requests
@@ -532,6 +539,8 @@ impl Island {
             ClientOp::Resolve { path } => self.resolve(call.caller(), path),
             ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
             ClientOp::SkeletonAttr { ino } => self.skeleton_attr(*ino),
+            ClientOp::SkeletonTarget { ino } => self.skeleton_target(*ino),
+            ClientOp::Hints { after } => self.hints(*after),
             ClientOp::Release { inos } => self.release(call, inos),
             ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
                 self.run_at(call)
@@ -643,6 +652,7 @@ impl Island {
         for change in &decision.record.changes {
             self.state.apply(seq, change);
         }
+        self.links_changed(&decision.record);
         self.counters.records += 1;
         self.unsynced_since_ms.get_or_insert(self.now.ms);
         self.out.push(Effect::Append(seq, decision.record));
@@ -685,14 +695,6 @@ impl Island {
         Ok(())
     }
 
-    /// A ticket for a body operation, with what is to be done when it ends.
-    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.in_body.insert(ticket, in_body);
-        ticket
-    }
-
     // --------------------------------------------------------------------- time
 
     fn tick(&mut self) {
@@ -723,6 +725,7 @@ impl Island {
         self.tick_recovery();
         self.tick_enumerate();
         self.tick_mover();
+        self.tick_symlinks();
     }
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {

@@ -7,7 +7,9 @@
 use atoll_core::{Ino, IslandId, Key, Stamp, Time, TxnId};
 use atoll_posix::perm::{self, Access};
 use atoll_posix::{Caller, Errno, acl};
-use atoll_proto::{Chain, Entry, JournalEntry, Place, PlaceVersion, Renaming, Seen, Spot, Stub, Vote, Work};
+use atoll_proto::{
+    Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Renaming, Seen, Spot, Stub, Vote, Work,
+};
 
 use crate::decision::Decision;
 use crate::machine::{Island, Stop};
@@ -300,6 +302,7 @@ impl Island {
         let old = std::mem::replace(&mut row.place, place.clone());
         if let Some(owned) = &mut row.owned {
             owned.ctime = owned.ctime.max(time);
+            decision.push(Change::Renamed { ino });
         }
         decision.dir(ino, row);
         self.skeleton_name(decision, &old, ino, false);

@@ -17,11 +17,16 @@ const ENTRIES_PER_ANSWER: usize = 8192;
 const TARGET_BYTES_MAX: usize = 4095;
 
 impl Island {
-    pub(crate) fn lookup(&self, dir: Ino, name: &Name) -> Result<Step, Stop> {
+    pub(crate) fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Step, Stop> {
         self.owned(dir)?;
         self.name_is_settled(dir, name)?;
         let entry = self.shown(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        Ok(Step::Looked(self.looked_up(&entry)?))
+        let outcome = self.looked_up(&entry)?;
+        if entry.kind == Kind::Symlink {
+            let (ino, home) = (entry.ino, entry.home);
+            self.link_used(dir, name, ino, home);
+        }
+        Ok(Step::Looked(outcome))
     }
 
     pub(crate) fn create(&mut self, call: &Call, dir: Ino, name: &Name, op: &Op) -> Result<Step, Stop> {
@@ -259,6 +264,6 @@ impl Island {
     /// It was done to a file that was homed here then: its attributes are its home's to tell, wherever that is.
     fn gone(&self, ino: Ino) -> Outcome {
         let home = self.state.forward(ino).map_or(self.config.id, |forward| forward.to);
-        Outcome::Elsewhere { ino, home }
+        Outcome::Elsewhere { ino, kind: Kind::Regular, home }
     }
 }

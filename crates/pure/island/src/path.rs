@@ -3,8 +3,9 @@
 use atoll_core::{Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
 use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
-use atoll_proto::{Ancestor, Dir, Entry, Outcome, Resolved, Static, Stub};
+use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub};
 
+use crate::hints::Births;
 use crate::machine::{Island, Step, Stop};
 
 /// What a directory's size is shown as: names have no bytes that anyone counts.
@@ -96,7 +97,7 @@ impl Island {
     pub(crate) fn looked_up(&self, entry: &Entry) -> Result<Outcome, Stop> {
         let (found, key) = self.found(entry)?;
         if entry.stub.is_none() && !found.attr_current {
-            return Ok(Outcome::Elsewhere { ino: entry.ino, home: entry.home });
+            return Ok(Outcome::Elsewhere { ino: entry.ino, kind: entry.kind, home: entry.home });
         }
         Ok(ok(Answer::Found { found }, key))
     }
@@ -135,14 +136,16 @@ impl Island {
         Ok(Ancestor {
             ino,
             key: dir.key,
+            birth_bytes: dir.birth_bytes,
             place: dir.place.clone(),
             fixed: dir.fixed,
             xattrs: xattrs.unwrap_or_default(),
         })
     }
 
-    /// The placement key of a directory that is made as `name` in `dir`: the hash of its path.
-    pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<Key, Stop> {
+    /// The placement key of a directory that is made as `name` in `dir`: the hash of its path, of so many
+    /// bytes.
+    pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<(Key, u16), Stop> {
         let chain = self.ancestors(dir)?;
         let names = chain.iter().filter_map(|(_, d)| d.place.name.as_ref());
         let hash = self.h3.path(names).and_then(|at: PathHash| self.h3.child(at, name));
@@ -150,9 +153,9 @@ impl Island {
             || {
                 // Deeper than a path can name: no client computes this key, any one will do.
                 let above = chain.last().map_or(0, |(_, d)| d.key.0);
-                Key(above.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32))
+                (Key(above.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32)), 0)
             },
-            PathHash::key,
+            |hash| (hash.key(), hash.bytes()),
         ))
     }
 
@@ -163,17 +166,19 @@ impl Island {
         let mut at = Ino::ROOT;
         let mut dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let names = path.names();
+        let mut births = Births::default();
         for (depth, name) in (0u32..).zip(names) {
             let acl = self.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
             perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
             let Some(entry) = self.state.entry(at, name)? else {
-                return Ok(Step::Looked(resolved(at, dir, depth)));
+                return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
             };
             let next = if entry.kind == Kind::Directory { self.state.dir(entry.ino)? } else { None };
             match next {
                 Some(next) => {
                     at = entry.ino;
                     dir = next;
+                    births.step(&self.h3, depth + 1, name, dir);
                 }
                 // The end of what is known here: a file, or a directory of which only the stub is.
                 None if dir.owned.is_some() => {
@@ -184,35 +189,37 @@ impl Island {
                     let (found, key) = self.found(entry)?;
                     let is_final = key.is_none();
                     let depth = depth + 1;
+                    let births = births.told;
                     return Ok(Step::Looked(Outcome::Resolved {
-                        resolved: Resolved { found, key, depth, is_final },
+                        resolved: Resolved { found, key, depth, is_final, births },
                     }));
                 }
-                None => return Ok(Step::Looked(resolved(at, dir, depth))),
+                None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
             }
         }
-        Ok(Step::Looked(resolved(at, dir, names.len() as u32)))
+        Ok(Step::Looked(resolved(at, dir, names.len() as u32, births.told)))
     }
 
-    /// Proves a directory by the skeleton, when its parent owner is away.
+    /// Proves a directory by the skeleton, or tells of a link to one, when its parent owner is away.
     pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
-        let entry = self.state.entry(parent, name)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
+        let Some(entry) = there else { return self.skeleton_link(parent, name) };
         let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
     }
 
-    /// Attributes of a directory as the skeleton knows them, when its owner is away.
+    /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.
     pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        let dir = self.state.dir(ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
         Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
     }
 }
 
-fn resolved(ino: Ino, dir: &Dir, depth: u32) -> Outcome {
+fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<Born>) -> Outcome {
     let found = Found { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
     Outcome::Resolved {
-        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some() },
+        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some(), births },
     }
 }
 

@@ -74,6 +74,7 @@ impl Island {
             }
         }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
+        self.begin_symlinks();
         self.redo_lost();
     }
 
@@ -95,6 +96,7 @@ impl Island {
         };
         let root = Dir {
             key: Key(0),
+            birth_bytes: 0,
             place: Place { version, parent: Ino::ROOT, name: None },
             fixed: Static {
                 version: Stamp::default(),
@@ -117,6 +119,7 @@ impl Island {
         }
         self.set_reachable(island, up);
         if !up {
+            self.forget_told(island);
             self.abort_with(island);
             self.mover.lost_link(island);
             self.heard(island);
@@ -136,6 +139,7 @@ impl Island {
         self.retell(island, |_| true);
         self.resend(island, Stamp::default());
         self.return_journal(island);
+        self.compare_links(island);
         self.send(self.state.seq(), island, Peer::Kept { upto: self.journal.kept });
         // Behind all that waits for the log to be synced.
         self.send_behind_synced(island, Peer::HelloDone);
@@ -218,6 +222,28 @@ impl Island {
             }
             Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),
             Peer::Chunk { txn, offset, bytes } => self.on_chunk(from, *txn, *offset, bytes),
+            Peer::Links { before, links, after } => {
+                self.on_links(from, *before, links, *after);
+                Ok(())
+            }
+            Peer::LinksHeld { digest } => {
+                self.on_links_held(from, *digest);
+                Ok(())
+            }
+            Peer::WantLinks { after } => {
+                self.on_want_links(from, *after);
+                Ok(())
+            }
+            Peer::AllLinks { after, upto, links } => {
+                self.on_all_links(from, *after, *upto, links);
+                Ok(())
+            }
+            Peer::LinkUsed { link, at } => {
+                self.link_used(at.dir, &at.name, *link, self.config.id);
+                Ok(())
+            }
+            Peer::Leads { link, path } => self.on_leads(from, *link, path),
+            Peer::LeadsTo { link, led } => self.on_leads_to(from, *link, led),
             Peer::Kept { upto } => {
                 self.on_kept(from, *upto);
                 Ok(())

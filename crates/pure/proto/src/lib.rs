@@ -11,12 +11,12 @@ pub mod volume;
 
 pub use control::{Control, ControlReply};
 pub use message::{
-    Ancestor, Chain, ClientOp, CutLost, FileAt, JournalEntry, ListedName, Moments, Notice, Origin, Outcome,
-    Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen, Spot, Vote, Work,
+    Ancestor, Born, Chain, ClientOp, CutLost, FileAt, Hint, JournalEntry, Led, ListedName, Moments, Notice,
+    Origin, Outcome, Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen, Spot, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{
-    Dir, Entry, Forward, Inode, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn, TxnState,
-    Xattrs, names_of,
+    Dir, Entry, Forward, Inode, Link, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn,
+    TxnState, Xattrs, names_of,
 };
 pub use volume::{NodeConfig, VolumeConfig, reserve_bytes};

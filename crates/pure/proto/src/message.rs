@@ -5,7 +5,7 @@ use atoll_core::{
 };
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode};
 
-use crate::row::{Entry, Inode, Place, Static, Xattrs};
+use crate::row::{Entry, Inode, Link, Place, Static, Xattrs};
 
 wire_struct! {
     /// What a client asks of an island. Bytes of a write travel beside it.
@@ -45,12 +45,12 @@ wire_enum! {
         /// goes. `Outcome::Resolved`.
         4 => Resolve { /// The path.
             path: VolumePath },
-        /// Is there a directory of this name, as far as this island's skeleton knows?
+        /// Is there a directory of this name, or a symbolic link to one, as far as this island knows?
         /// `Outcome::Ok` with `Answer::Found`, or `ESTALE`.
         5 => Skeleton { /// The directory above.
             parent: Ino, /// Its name.
             name: Name },
-        /// Attributes of a directory from this island's skeleton or stub.
+        /// Attributes of a directory, or of a symbolic link to one, as far as this island knows.
         6 => SkeletonAttr { /// The directory.
             ino: Ino },
         /// The mount no longer holds these files open.
@@ -98,6 +98,12 @@ wire_enum! {
         /// The listing is over: what is held goes on, and what was kept for it goes.
         20 => EndCut { /// The listing.
             cut: u64 },
+        /// Directories of this island's that were renamed, with ids above this. `Outcome::Hints`.
+        30 => Hints { /// Id.
+            after: Ino },
+        /// Target of a symbolic link, from what this island keeps of links to directories.
+        31 => SkeletonTarget { /// The link.
+            ino: Ino },
     }
 }
 
@@ -156,6 +162,35 @@ wire_struct! {
         pub depth: u32,
         /// This island owns the directory where the walk ended, so what is missing does not exist.
         pub is_final: bool,
+        /// Directories on the way whose keys do not follow from those above: they, or what is above them,
+        /// were renamed since they were made.
+        pub births: Vec<Born>,
+    }
+}
+
+wire_struct! {
+    /// A directory that was made under another path, as whoever knows only paths needs it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Born {
+        /// How many components of the path lead to it.
+        pub depth: u32,
+        /// Its placement key.
+        pub key: Key,
+        /// As in [`crate::Dir`].
+        pub birth_bytes: u16,
+    }
+}
+
+wire_struct! {
+    /// A directory that was renamed, for those who walk paths.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Hint {
+        /// Where it is now.
+        pub path: VolumePath,
+        /// Its placement key.
+        pub key: Key,
+        /// As in [`crate::Dir`].
+        pub birth_bytes: u16,
     }
 }
 
@@ -183,7 +218,8 @@ wire_enum! {
             data: bytes::Bytes },
         /// What was looked up is a file that is homed there, which alone has its attributes.
         10 => Elsewhere { /// The file.
-            ino: Ino, /// Its home.
+            ino: Ino, /// Type of that.
+            kind: Kind, /// Its home.
             home: IslandId },
         /// Nothing was done: the file has moved there.
         11 => Moved { /// Its home.
@@ -229,6 +265,10 @@ wire_enum! {
         /// The listing cannot go on here.
         24 => CutLost { /// Why.
             why: CutLost },
+        /// Renamed directories, in the order of their ids.
+        30 => Hints { /// They.
+            hints: Vec<Hint>, /// More come after this id.
+            next: Option<Ino> },
     }
 }
 
@@ -271,6 +311,8 @@ wire_struct! {
         pub ino: Ino,
         /// Placement key.
         pub key: Key,
+        /// Bytes of the path of which that is the hash; 0 if it is none's.
+        pub birth_bytes: u16,
         /// Where it is.
         pub place: Place,
         /// Static attributes.
@@ -565,5 +607,48 @@ wire_enum! {
             txn: TxnId, /// Of the first byte.
             offset: u64, /// They.
             bytes: bytes::Bytes },
+        /// The sender's symbolic links to directories have changed, or may not all be known to the receiver.
+        30 => Links { /// Digest of them before.
+            before: u64, /// Set, or gone.
+            links: Vec<(Ino, Option<Link>)>, /// Digest of them now.
+            after: u64 },
+        /// Those of the receiver's that the sender has.
+        31 => LinksHeld { /// Their digest.
+            digest: u64 },
+        /// All of the receiver's are wanted, with ids above this.
+        32 => WantLinks { /// Id.
+            after: Ino },
+        /// The sender's with these ids, and no others.
+        33 => AllLinks { /// Above this.
+            after: Ino, /// And up to this.
+            upto: Ino, /// They.
+            links: Vec<(Ino, Link)> },
+        /// Does this path lead to a directory?
+        34 => Leads { /// A symbolic link of the sender's, whose target it is.
+            link: Ino, /// The path.
+            path: VolumePath },
+        /// Where it leads.
+        35 => LeadsTo { /// The receiver's symbolic link.
+            link: Ino, /// As far as the sender knows.
+            led: Led },
+        /// A symbolic link of the receiver's was looked up, of which the sender knows no more.
+        36 => LinkUsed { /// The link.
+            link: Ino, /// Its name.
+            at: Spot },
+    }
+}
+
+wire_enum! {
+    /// Where a path leads.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Led {
+        /// To a directory.
+        1 => Directory,
+        /// Not to one.
+        2 => Nothing,
+        /// The owner of this key knows more.
+        3 => Elsewhere { /// Of the last directory on the way.
+            key: Key, /// The path, without links that it led through.
+            path: VolumePath },
     }
 }

@@ -10,7 +10,7 @@ use atoll_posix::locks::Locks;
 use bytes::Bytes;
 
 use crate::message::JournalEntry;
-use crate::row::{Dir, Entry, Forward, Inode, Remembered, Session, Txn, Xattrs};
+use crate::row::{Dir, Entry, Forward, Inode, Link, Remembered, Session, Txn, Xattrs};
 
 /// One decided operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -176,6 +176,18 @@ wire_enum! {
         24 => Forward { /// Its id.
             ino: Ino, /// The row.
             row: Option<Forward> },
+        /// A directory has got another name or parent: its path does not tell its key any more. Forgotten
+        /// when the directory goes.
+        30 => Renamed { /// The directory.
+            ino: Ino },
+        /// A symbolic link to a directory.
+        31 => Link { /// Its id.
+            ino: Ino, /// The row.
+            row: Option<Box<Link>> },
+        /// An island has said that it has all of this island's.
+        32 => LinksTold { /// Which.
+            island: IslandId, /// Their digest.
+            digest: u64 },
         /// The body may differ from its checksums from here to the next checkpoint.
         15 => Dirty { /// The file.
             ino: Ino },

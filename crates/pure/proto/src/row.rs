@@ -7,7 +7,7 @@ use atoll_core::{
 use atoll_posix::{Attr, Kind};
 use bytes::Bytes;
 
-use crate::message::{Moments, Part};
+use crate::message::{Moments, Part, Spot};
 
 wire_struct! {
     /// A file (anything but a directory), at its home.
@@ -118,6 +118,8 @@ wire_struct! {
     pub struct Dir {
         /// Placement key.
         pub key: Key,
+        /// Bytes of the path of which that is the hash; 0 if it is none's.
+        pub birth_bytes: u16,
         /// Where it is.
         pub place: Place,
         /// Static attributes.
@@ -175,6 +177,22 @@ wire_struct! {
         pub to: IslandId,
         /// Clients of that time that have not said that they know.
         pub sessions: Vec<SessionId>,
+    }
+}
+
+wire_struct! {
+    /// A symbolic link that leads to a directory, as every island keeps it: so that paths lead through it
+    /// while its home, or the owner of its directory, is away. What is true of it only its home knows.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Link {
+        /// Who tells of it.
+        pub home: IslandId,
+        /// What `stat` shows.
+        pub attr: Attr,
+        /// Where it leads.
+        pub target: Bytes,
+        /// Its names, or the first of very many.
+        pub names: Vec<Spot>,
     }
 }
 

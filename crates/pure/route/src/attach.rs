@@ -140,6 +140,10 @@ impl<T> Route<T> {
             for id in std::mem::take(&mut peer.waiting) {
                 self.ask(id, out);
             }
+            if !self.config.mount {
+                // Kernels walk by ids; everybody else has paths.
+                self.own(island, ClientOp::Hints { after: Ino(0) }, out);
+            }
         }
         if self.recalls == 0 && self.peers.get(&island).expect("looked at").recalling {
             // The recall has overtaken the answer.
@@ -232,6 +236,7 @@ impl<T> Route<T> {
     pub fn forget(&mut self, now_ms: u64, inos: &[Ino], out: &mut RouteOut<T>) {
         for ino in inos {
             self.dirs.forget(*ino);
+            self.links.forget(*ino);
             if !self.orphans.is_empty() && self.orphans.remove(ino) {
                 self.release(now_ms, self.homes.of(*ino), *ino, out);
             }

@@ -15,8 +15,8 @@ impl<T> Route<T> {
     /// Whether somebody else can answer for an island that is away, and if so, asks.
     pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
-        if call.pointer.is_some() {
-            // Only a file's home knows it.
+        if call.pointer.is_some_and(|ino| !self.links.contains(ino)) {
+            // Only a file's home knows it; of links to directories others do too.
             return false;
         }
         if let Some(gather) = &mut call.gather {
@@ -32,13 +32,15 @@ impl<T> Route<T> {
             return true;
         }
         let first = match &call.what {
+            _ if call.pointer.is_some() => None,
             What::Op(Op::Lookup { dir, name }) => {
                 self.dirs.key_by_path(&self.h3, *dir, name).map(|key| self.config.table.owner(key))
             }
             What::Op(Op::GetAttr { ino }) if self.dirs.get(*ino).is_some() => {
                 stub_of(&self.dirs, &self.config.table, *ino).map(|(owner, ..)| owner)
             }
-            What::Walk(_) => None,
+            What::Op(Op::GetAttr { ino }) if self.links.contains(*ino) => None,
+            What::Op(Op::Readlink { .. }) | What::Walk(_) => None,
             _ => return false,
         };
         if call.detour.is_none() {
@@ -135,6 +137,9 @@ impl<T> Route<T> {
 /// What an island is asked for a call.
 pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &Table) -> ClientOp {
     if let Some(ino) = call.pointer {
+        if call.detour.is_some() {
+            return ClientOp::SkeletonAttr { ino };
+        }
         return ClientOp::Fs { op: Op::GetAttr { ino } };
     }
     match &call.what {
@@ -149,6 +154,7 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &T
                 }
                 _ => ClientOp::SkeletonAttr { ino: *ino },
             },
+            (Op::Readlink { ino }, Some(_)) => ClientOp::SkeletonTarget { ino: *ino },
             (Op::Rename { dir, new_dir, .. }, _) if dir != new_dir && dirs.get(*new_dir).is_some() => {
                 let key = dirs.get(*new_dir).map_or(Key(0), |known| known.key);
                 ClientOp::Rename { op: (*op).clone(), key }

@@ -8,11 +8,15 @@ mod attach;
 mod detour;
 pub mod dirs;
 pub mod enumerate;
+pub mod hints;
 mod homes;
+mod links;
 mod patience;
 pub mod route;
 pub mod serial;
+mod walk;
 
 pub use dirs::{Dirs, Known};
 pub use enumerate::{Enumerate, ListConfig, Listed, NotListed};
+pub use hints::{HINTS_MAX, Hints};
 pub use route::{Config, Counters, Finished, KEEP_MS, Route, RouteOut, Sent, Told};

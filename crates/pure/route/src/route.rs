@@ -13,7 +13,9 @@ use bytes::Bytes;
 
 use crate::detour::client_op;
 use crate::dirs::Dirs;
+use crate::hints::Hints;
 use crate::homes::Homes;
+use crate::links::{Links, leads_on};
 use crate::serial::Serial;
 
 /// Milliseconds after which an island that was not ready is asked again; each time twice as long.
@@ -200,6 +202,9 @@ pub struct Route<T> {
     pub(crate) h3: H3,
     pub(crate) dirs: Dirs,
     pub(crate) homes: Homes,
+    pub(crate) hints: Hints,
+    /// Symbolic links that were looked up: of those others may know if their home is away.
+    pub(crate) links: Links,
     pub(crate) peers: BTreeMap<IslandId, Peer>,
     pub(crate) calls: IdMap<u64, Call<T>>,
     pub(crate) next_id: u64,
@@ -230,6 +235,8 @@ impl<T> Route<T> {
             h3: H3::new(config.seed),
             dirs: Dirs::default(),
             homes: Homes::default(),
+            hints: Hints::new(config.seed),
+            links: Links::default(),
             peers,
             calls: IdMap::default(),
             next_id: 1,
@@ -257,6 +264,11 @@ impl<T> Route<T> {
     /// The table by which it routes.
     pub const fn table(&self) -> &Table {
         &self.config.table
+    }
+
+    /// Where directories were made that were renamed since, for walks.
+    pub const fn hints(&self) -> &Hints {
+        &self.hints
     }
 
     /// The directories that it knows.
@@ -402,13 +414,6 @@ impl<T> Route<T> {
         })
     }
 
-    /// A path is asked of the owner of its last directory: the only final answer.
-    fn walk_owner(&self, path: &VolumePath) -> IslandId {
-        let above = path.split_last().map_or(&[][..], |(above, _)| above);
-        let key = self.h3.path(above).map_or(Key(0), |hash| hash.key());
-        self.config.table.owner(key)
-    }
-
     /// Sends a call's request, or has it wait until its island can be asked.
     pub(crate) fn ask(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
@@ -501,7 +506,10 @@ impl<T> Route<T> {
                 let call = self.take(id);
                 Self::end(call, Ok(Answer::Data), Some(data), None, out);
             }
-            Outcome::Elsewhere { ino, home } => self.follow(id, ino, home, out),
+            Outcome::Elsewhere { ino, kind, home } => {
+                self.links.note(ino, kind);
+                self.follow(id, ino, home, out);
+            }
             Outcome::Moved { to } => {
                 let file = call.pointer.or(match &call.what {
                     What::Op(op) => op.file(),
@@ -531,6 +539,16 @@ impl<T> Route<T> {
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
             Outcome::Attached { sole, .. } => self.on_attached(now_ms, id, island, sole, out),
+            Outcome::Hints { hints, next } => {
+                let What::Own(ClientOp::Hints { after }) = call.what else {
+                    return self.fail(id, Errno::EIO, out);
+                };
+                self.calls.remove(&id);
+                hints.iter().for_each(|hint| self.hints.learn(hint));
+                if let Some(next) = next.filter(|next| *next > after) {
+                    self.own(island, ClientOp::Hints { after: next }, out);
+                }
+            }
             Outcome::NoSession => self.on_no_session(id, island, out),
             // Asked for by nobody who waits here.
             Outcome::Held { .. }
@@ -573,6 +591,12 @@ impl<T> Route<T> {
         if call.gather.is_some() {
             return self.gather(id, &answer, out);
         }
+        if let Answer::Found { found } = &answer
+            && leads_on(&self.peers, self.homes.of(found.attr.ino), found)
+        {
+            let (ino, home) = (found.attr.ino, self.homes.of(found.attr.ino));
+            return self.follow(id, ino, home, out);
+        }
         let answer = match (call.pointer.take(), answer) {
             (Some(_), Answer::Attr { attr }) if !matches!(call.what, What::Op(Op::SetAttr { .. })) => {
                 Answer::Found { found: Found { attr, attr_current: true } }
@@ -581,7 +605,8 @@ impl<T> Route<T> {
         };
         if let (What::Walk(path), Answer::Found { found }) = (&call.what, &answer) {
             let depth = path.names().len() as u32;
-            let resolved = Resolved { found: found.clone(), key: None, depth, is_final: true };
+            let births = Vec::new();
+            let resolved = Resolved { found: found.clone(), key: None, depth, is_final: true, births };
             let call = self.take(id);
             return Self::end(call, Ok(answer), None, Some(resolved), out);
         }
@@ -593,6 +618,9 @@ impl<T> Route<T> {
         }
         let mut keys = keys.iter().copied();
         if let What::Op(op) = &call.what {
+            if let Answer::Found { found } = &answer {
+                self.links.note(found.attr.ino, found.attr.kind);
+            }
             let mut learn = |ino: Ino, parent: Ino, name: &Name| {
                 if let Some(key) = keys.next() {
                     self.dirs.learn(ino, key, parent, name);
@@ -610,6 +638,7 @@ impl<T> Route<T> {
                     self.homes.learn(found.attr.ino, call.island);
                 }
                 (Op::ReadDir { dir, .. }, Answer::Entries { entries, .. }) => {
+                    entries.iter().for_each(|e| self.links.note(e.ino, e.kind));
                     let dirs = entries.iter().filter(|e: &&DirEntry| e.kind == Kind::Directory);
                     for entry in dirs.filter(|e| e.found.is_some()) {
                         learn(entry.ino, *dir, &entry.name);
@@ -645,13 +674,18 @@ impl<T> Route<T> {
         }
         call.island = self.homes.of(ino);
         call.pointer = Some(ino);
+        call.detour = None;
         call.seq = 0;
         self.ask(id, out);
     }
 
     fn fail(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        if call.pointer.take().is_some() && errno == Errno::ESTALE && call.dangled < DANGLED_MAX {
+        if call.detour.is_none()
+            && call.pointer.take().is_some()
+            && errno == Errno::ESTALE
+            && call.dangled < DANGLED_MAX
+        {
             // It lost its name meanwhile: only the name's owner can say that there is none.
             call.dangled += 1;
             return self.again(id, out);
@@ -672,41 +706,6 @@ impl<T> Route<T> {
         }
         let call = self.take(id);
         Self::end(call, Err(errno), None, None, out);
-    }
-
-    fn walked(&mut self, id: u64, resolved: Resolved, out: &mut RouteOut<T>) {
-        let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        let What::Walk(path) = &call.what else { return };
-        let depth = resolved.depth as usize;
-        if let (Some(key), Some(name)) =
-            (resolved.key, depth.checked_sub(1).and_then(|i| path.names().get(i)))
-        {
-            // Its parent is not told; the name serves for the path of what is below.
-            self.dirs.learn(resolved.found.attr.ino, key, Ino::ROOT, name);
-        }
-        let whole = depth == path.names().len();
-        if whole && (resolved.is_final || resolved.key.is_none() || resolved.found.attr_current) {
-            let call = self.take(id);
-            let answer = Answer::Found { found: resolved.found.clone() };
-            return Self::end(call, Ok(answer), None, Some(resolved), out);
-        }
-        if resolved.is_final && !whole {
-            let errno = if resolved.key.is_some() { Errno::ENOENT } else { Errno::ENOTDIR };
-            let call = self.take(id);
-            return Self::end(call, Err(errno), None, Some(resolved), out);
-        }
-        // The walk went as far as this skeleton: the owner of where it ended knows more.
-        let next = resolved.key.map(|key| self.config.table.owner(key));
-        match next {
-            Some(next) if next != call.island && call.requests < 64 => {
-                call.island = next;
-                self.ask(id, out);
-            }
-            _ => {
-                let call = self.take(id);
-                Self::end(call, Err(Errno::EIO), None, Some(resolved), out);
-            }
-        }
     }
 
     // --------------------------------------------------------------------- time

@@ -279,6 +279,7 @@ mod tests {
         };
         let row = Dir {
             key: atoll_core::Key(0),
+            birth_bytes: 0,
             place: Place { version: PlaceVersion::default(), parent: DIR, name: None },
             fixed: Static { version, mode: 0o755, uid: 0, gid: 0 },
             has_xattrs: false,

@@ -41,6 +41,12 @@ pub enum RowKey {
     Survived(u32),
     /// Mint limit, incarnation and the position that the snapshot stands for.
     Meta,
+    /// A directory that was renamed.
+    Renamed(Ino),
+    /// A symbolic link to a directory, of any island.
+    Link(Ino),
+    /// Which of this island's links an island has said it has.
+    LinksTold(IslandId),
     /// What the view has not laid out yet: an id.
     View(Ino),
     /// What the view has not laid out yet: a name.
@@ -104,6 +110,12 @@ impl RowKey {
                 out.extend_from_slice(&incarnation.to_be_bytes());
             }
             Self::Meta => out.push(b'm'),
+            Self::Link(i) => ino(&mut out, b'y', i),
+            Self::LinksTold(island) => {
+                out.push(b'g');
+                out.extend_from_slice(&island.0.to_be_bytes());
+            }
+            Self::Renamed(i) => ino(&mut out, b'h', i),
             Self::View(i) => ino(&mut out, b'v', i),
             Self::ViewName(dir, name) => {
                 ino(&mut out, b'w', dir);
@@ -154,6 +166,9 @@ impl RowKey {
             b'f' => Self::Forward(Ino(int(rest)?)),
             b'p' => Self::Survived(u32::from_be_bytes(rest.try_into().ok()?)),
             b'm' if rest.is_empty() => Self::Meta,
+            b'y' => Self::Link(Ino(int(rest)?)),
+            b'g' => Self::LinksTold(island(rest)?),
+            b'h' => Self::Renamed(Ino(int(rest)?)),
             b'v' => Self::View(Ino(int(rest)?)),
             b'w' => Self::ViewName(Ino(int(rest.get(..8)?)?), Name::new(rest.get(8..)?).ok()?),
             _ => return None,
@@ -238,6 +253,9 @@ mod tests {
             RowKey::Forward(Ino(4)),
             RowKey::Survived(7),
             RowKey::Meta,
+            RowKey::Renamed(Ino(10)),
+            RowKey::Link(Ino(11)),
+            RowKey::LinksTold(IslandId(6)),
             RowKey::View(Ino(6)),
             RowKey::ViewName(Ino(6), name),
         ] {

@@ -8,7 +8,9 @@ pub mod cache;
 pub mod cuts;
 mod journal;
 pub mod key;
+pub mod links;
 pub mod pending;
+pub mod renamed;
 pub mod state;
 mod sums;
 

@@ -10,13 +10,15 @@ use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
 };
 use atoll_posix::locks::Locks;
-use atoll_proto::{Change, Dir, Entry, Forward, Inode, JournalEntry, Session, Txn, Xattrs};
+use atoll_proto::{Change, Dir, Entry, Forward, Inode, JournalEntry, Link, Session, Txn, Xattrs};
 
 use crate::cache::{Cached, Names};
 use crate::cuts::Cuts;
 use crate::journal::Journal;
 use crate::key::{RowKey, cookie_of};
+use crate::links::Links;
 use crate::pending::{Pending, ToLay};
+use crate::renamed::Renamed;
 
 /// Names that one load of a listing brings.
 pub const NAMES_PER_PAGE: usize = 1024;
@@ -129,6 +131,8 @@ pub struct State {
     forwards_dirty: BTreeSet<Ino>,
     survived: BTreeMap<u32, Stamp>,
     survived_dirty: BTreeSet<u32>,
+    renamed: Renamed,
+    pub(crate) links: Links,
     /// Bodies that may differ from their checksums.
     dirty_bodies: IdSet<Ino>,
     view: Pending,
@@ -171,6 +175,11 @@ impl State {
     /// must wait until that record is committed.
     pub fn seen(&self) -> u64 {
         self.seen.get()
+    }
+
+    /// Something that this record has changed is read.
+    pub(crate) fn see(&self, seq: u64) {
+        self.seen.set(self.seen.get().max(seq));
     }
 
     // ------------------------------------------------------------------ reading
@@ -270,6 +279,11 @@ impl State {
     /// All of those.
     pub fn forwards(&self) -> impl Iterator<Item = (Ino, &Forward)> {
         self.forwards.iter().map(|(ino, forward)| (*ino, forward))
+    }
+
+    /// Directories that were renamed while they were owned here, with ids above this.
+    pub fn renamed_after(&self, after: Ino) -> impl Iterator<Item = Ino> + '_ {
+        self.renamed.after(after)
     }
 
     /// What `island` may not have of this island's journal, in order.
@@ -428,6 +442,9 @@ impl State {
             Change::Dirty { ino } => {
                 self.dirty_bodies.insert(*ino);
             }
+            Change::Link { ino, row } => self.links.set(self.seed, *ino, row.as_deref().cloned(), seq),
+            Change::LinksTold { island, digest } => self.links.tell(*island, *digest),
+            Change::Renamed { ino } => self.renamed.insert(*ino),
         }
     }
 
@@ -440,6 +457,7 @@ impl State {
             }
             Some(_) => {}
             None => {
+                self.renamed.remove(ino);
                 // Ids are never used again: what memory knows of its names is not needed.
                 if self.names.get(&ino).is_some_and(|n| !n.is_dirty()) && !self.names_frozen.contains(&ino) {
                     self.names.remove(&ino);
@@ -506,6 +524,8 @@ impl State {
         for incarnation in std::mem::take(&mut self.survived_dirty) {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
         }
+        self.renamed.freeze(&mut rows);
+        self.links.freeze(&mut rows);
         self.view.freeze(|key, freeze| put(&mut rows, &key, freeze.as_ref()));
         self.meta.seq = self.seq;
         put(&mut rows, &RowKey::Meta, Some(&self.meta));
@@ -640,6 +660,9 @@ impl State {
             RowKey::Survived(incarnation) => {
                 self.survived.insert(*incarnation, Stamp::from_slice(bytes)?);
             }
+            RowKey::Link(ino) => self.links.open(self.seed, *ino, Link::from_slice(bytes)?),
+            RowKey::LinksTold(island) => self.links.open_told(*island, u64::from_slice(bytes)?),
+            RowKey::Renamed(ino) => self.renamed.open(*ino),
             RowKey::Meta => {
                 self.meta = Meta::from_slice(bytes)?;
                 self.seq = self.meta.seq;
@@ -655,7 +678,7 @@ impl State {
     }
 
     /// Tags of the rows that [`State::open_row`] takes.
-    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbprfmvw";
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbprfhygmvw";
 
     // --------------------------------------------------------------------- view
 

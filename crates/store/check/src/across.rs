@@ -17,6 +17,7 @@ pub fn check(volume: &Volume, islands: &[Rows], findings: &mut Vec<Finding>) {
         look.names(rows);
         look.directories(rows);
     }
+    crate::links::across(volume, &look.by_id, look.findings);
 }
 
 /// Names of files that are homed at another island than owns the directory, as one of the two has them.
@@ -186,7 +187,8 @@ impl<'a> Look<'a> {
             // Versions differ while a journal is on its way.
             let fixed = there.fixed.version == dir.fixed.version && there.fixed != dir.fixed;
             let place = there.place.version == dir.place.version && there.place != dir.place;
-            if fixed || place {
+            let born = (there.key, there.birth_bytes) != (dir.key, dir.birth_bytes);
+            if fixed || place || born {
                 let what =
                     format!("it is not as at its owner {}, although at the same version", owner.island);
                 self.found(Rule::SkeletonsAgree, rows.island, *ino, what);

@@ -81,6 +81,10 @@ rules! {
     CopyCurrent "copy-current" "a copy of a directory's place or attributes is as new as what its island has applied of the journal",
     /// A transaction has two sides, and what it marks has its transaction.
     TxnCaused "txn-caused" "a transaction is between its coordinator and another island, and what is marked as part of one has one",
+    /// A link to a directory is what its home tells all of it.
+    LinkThere "link-there" "a symbolic link that a home has told of is there, with its target and its names",
+    /// Links to directories are known to all.
+    LinksAgree "links-agree" "an island that has said that it has another's links to directories has them as that",
     /// The skeletons agree.
     SkeletonsAgree "skeletons-agree" "two islands that have a directory at the same version have it alike",
 }

@@ -10,6 +10,7 @@
 pub mod across;
 mod doubt;
 mod finding;
+mod links;
 mod paths;
 mod rows;
 pub mod within;

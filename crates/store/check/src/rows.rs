@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{Change, Dir, Entry, Inode, Session, Txn, Xattrs};
+use atoll_proto::{Change, Dir, Entry, Inode, Link, Session, Txn, Xattrs};
 use atoll_state::state::Meta;
 use atoll_state::{RowKey, cookie_of, key::SUMS_PER_CHUNK};
 
@@ -41,6 +41,10 @@ pub struct Rows {
     pub sessions: BTreeMap<SessionId, Session>,
     /// How far this island has applied every journal.
     pub clocks: ClockVector,
+    /// Symbolic links to directories, of all islands.
+    pub links: BTreeMap<Ino, Link>,
+    /// Which of this island's each other has said it has, by their digest.
+    pub links_told: BTreeMap<IslandId, u64>,
     /// What the island knows of itself.
     pub meta: Meta,
     /// Rows that could not be read.
@@ -106,6 +110,12 @@ impl Rows {
             RowKey::Session(session) => {
                 self.sessions.insert(session, Session::from_slice(row)?);
             }
+            RowKey::Link(ino) => {
+                self.links.insert(ino, Link::from_slice(row)?);
+            }
+            RowKey::LinksTold(island) => {
+                self.links_told.insert(island, u64::from_slice(row)?);
+            }
             RowKey::Meta => self.meta = Meta::from_slice(row)?,
             RowKey::Clock(island) => drop(self.clocks.raise(island, Stamp::from_slice(row)?)),
             // Journals and the view's backlog: no rule is about them.
@@ -115,6 +125,7 @@ impl Rows {
             | RowKey::Forward(_)
             | RowKey::Survived(_)
             | RowKey::Moved(_)
+            | RowKey::Renamed(_)
             | RowKey::View(_)
             | RowKey::ViewName(..) => {}
         }
@@ -155,6 +166,8 @@ impl Rows {
                     _ => {}
                 }
             }
+            Change::Link { ino, row } => set(&mut self.links, *ino, row.as_deref().cloned()),
+            Change::LinksTold { island, digest } => drop(self.links_told.insert(*island, *digest)),
             Change::Clock { island, stamp } => drop(self.clocks.raise(*island, *stamp)),
             Change::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
             Change::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
@@ -169,6 +182,7 @@ impl Rows {
             | Change::Unreceived { .. }
             | Change::Moved { .. }
             | Change::Forward { .. }
+            | Change::Renamed { .. }
             | Change::Dirty { .. } => {}
         }
     }

@@ -19,6 +19,7 @@ pub fn check(volume: &Volume, rows: &Rows, findings: &mut Vec<Finding>) {
     look.sessions();
     look.transactions();
     look.ids();
+    crate::links::within(rows, look.findings);
 }
 
 struct Look<'a> {

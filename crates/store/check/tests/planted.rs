@@ -9,7 +9,7 @@ use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Caller, Kind, RenameMode};
 use atoll_proto::{Entry, Place, PlaceVersion, Renaming, Spot, TxnState, Work};
 use atoll_state::cookie_of;
-use common::{HERE, SEED, World, file, name, plants};
+use common::{HERE, LINK, SEED, World, broken_links, file, name, plants};
 
 #[test]
 fn a_whole_state_has_nothing_wrong() {
@@ -60,6 +60,8 @@ fn what_is_broken_is_found_by_its_rules_and_no_others() {
         never.retain(|rule| !finds.contains(rule));
     }
     assert!(others.is_empty(), "{}", others.join("\n"));
+    // These need a world of their own.
+    never.retain(|rule| !broken_links().iter().any(|(planted, _)| planted == rule));
     assert_eq!(never, BTreeSet::new(), "nothing is planted for these rules");
 }
 
@@ -223,4 +225,31 @@ fn files_and_directories_are_found_by_their_paths_and_what_leads_nowhere_has_non
     }
     let paths = atoll_check::paths(&world.islands, &wanted);
     assert_eq!(paths.keys().copied().collect::<Vec<_>>(), [Ino::ROOT, in_root]);
+}
+
+#[test]
+fn a_link_that_is_not_as_all_were_told_is_found() {
+    let whole = World::with_link();
+    assert_eq!(check(&whole.volume, &whole.islands), []);
+    for (rule, breaks) in broken_links() {
+        let mut world = World::with_link();
+        breaks(&mut world);
+        assert!(world.rules().contains(&rule), "{rule} was not found, only {:?}", world.rules());
+    }
+    let mut gone = World::with_link();
+    gone.islands[1].inodes.remove(&LINK);
+    assert!(gone.rules().contains(&Rule::LinkThere));
+}
+
+#[test]
+fn a_link_of_which_not_all_have_heard_yet_is_nothing_wrong() {
+    let mut world = World::with_link();
+    world.islands[0].links.clear();
+    world.islands[1].links_told.clear();
+    assert_eq!(check(&world.volume, &world.islands), []);
+    // After an unclean end the home looks at it again.
+    let mut world = World::with_link();
+    world.islands[1].meta.clean = false;
+    world.link(1).names[0].name = name("before");
+    assert_eq!(check(&world.volume, &world.islands), []);
 }

@@ -74,6 +74,7 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
     let owned = seen.map_or_else(Owned::none, |seen| Owned::of(&seen.stat));
     let row = Dir {
         key: dir.key,
+        birth_bytes: if dir.key == node.hash.key() { node.hash.bytes() } else { 0 },
         place: place(plan, at),
         fixed: fixed(plan, at),
         has_xattrs: seen.is_some_and(|seen| !seen.xattrs.0.is_empty()),

@@ -185,7 +185,10 @@ impl Work<'_> {
             lent: true,
         };
         let (has_xattrs, has_acl) = known.map_or((false, false), |row| (row.has_xattrs, row.has_acl));
-        Some(Dir { key, place, fixed, has_xattrs, has_acl, below: 0, homes: 0, owned: Some(owned) })
+        // Nobody else tells the path of which the key is.
+        let birth_bytes = known.map_or(0, |row| row.birth_bytes);
+        let (below, homes, owned) = (0, 0, Some(owned));
+        Some(Dir { key, birth_bytes, place, fixed, has_xattrs, has_acl, below, homes, owned })
     }
 
     // ----------------------------------------------------------------- agreeing

@@ -108,7 +108,8 @@ impl Work<'_> {
             return self.owned(dir).map(|(owner, _)| (dir, owner));
         }
         let Static { uid, gid, .. } = root.fixed;
-        let key = H3::new(self.volume.seed).path([&name])?.key();
+        let hash = H3::new(self.volume.seed).path([&name])?;
+        let (key, birth_bytes) = (hash.key(), hash.bytes());
         let owner = self.table_owner(key)?;
         let limit = self.rows[&owner].meta.mint_limit.max(Ino::FIRST_COUNTER);
         if limit >= COUNTER_MAX {
@@ -129,6 +130,7 @@ impl Work<'_> {
         };
         let row = Dir {
             key,
+            birth_bytes,
             place: Place {
                 version: PlaceVersion { moves: 0, stamp },
                 parent: Ino::ROOT,

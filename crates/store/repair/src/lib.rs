@@ -13,6 +13,7 @@
 mod counts;
 mod dirs;
 mod files;
+mod links;
 mod marks;
 mod names;
 mod native;
@@ -91,6 +92,7 @@ pub fn plan(
         work.files();
         work.counts();
         work.flags();
+        work.links();
         if work.fixes.len() == before {
             break;
         }

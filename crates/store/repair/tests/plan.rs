@@ -296,3 +296,16 @@ fn a_directory_is_made_before_its_name_is_there() {
     assert!(plan.fixes[named].after_all);
     assert!(plan.fixes[..named].iter().any(|fix| fix.what.contains("lost+found is made")));
 }
+
+#[test]
+fn what_is_kept_of_links_is_what_their_homes_tell() {
+    let whole = World::with_link();
+    for (rule, breaks) in common::broken_links() {
+        let mut world = World::with_link();
+        breaks(&mut world);
+        let done = planned(&whole, &world);
+        assert_eq!(rules(&world, &done.rows), BTreeSet::new(), "{}", told(rule.name(), &done));
+        assert!(done.rows[1].inodes.contains_key(&common::LINK), "the link itself stays");
+        assert_eq!(again(&whole, &done).fixes.len(), 0);
+    }
+}

@@ -6,4 +6,6 @@ mod bench;
 mod drafts;
 mod follow;
 mod further;
+mod paths;
 mod storm;
+mod symlinks;

@@ -10,14 +10,14 @@ use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, CutLost, FileAt, ListedName, Notice, Outcome, Peer, PeerMessage, Reply,
-    Request, Resolved, Seen, Vote,
+    Born, ClientOp, Control, ControlReply, CutLost, FileAt, Hint, Led, ListedName, Notice, Outcome, Peer,
+    PeerMessage, Reply, Request, Resolved, Seen, Vote,
 };
 use bytes::Bytes;
 
 use super::records::{
-    ORIGIN, adopt, arrive, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, moments,
-    part, renamed, seal, ticket,
+    ORIGIN, adopt, arrive, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, link,
+    moments, part, renamed, seal, ticket,
 };
 use super::*;
 
@@ -142,6 +142,8 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("entry at", ClientOp::EntryAt { cut: 3, dir: DIR, name: name("n") }),
         ("files at", ClientOp::FilesAt { cut: 3, inos: vec![FILE] }),
         ("end cut", ClientOp::EndCut { cut: 3 }),
+        ("hints", ClientOp::Hints { after: DIR }),
+        ("skeleton target", ClientOp::SkeletonTarget { ino: FILE }),
     ]
 }
 
@@ -157,6 +159,10 @@ fn request(op: ClientOp) -> Request {
     }
 }
 
+fn elsewhere() -> Led {
+    Led::Elsewhere { key: Key(7), path: VolumePath::parse(b"/a").unwrap() }
+}
+
 fn outcomes() -> Vec<(&'static str, Outcome)> {
     let file = FileAt { attr: attr(), target: Some(Bytes::from_static(b"to")) };
     let listed = ListedName {
@@ -167,7 +173,10 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         key: Some(Key(5)),
         file: Some(file.clone()),
     };
-    let resolved = Resolved { found: found(), key: Some(Key(5)), depth: 2, is_final: false };
+    let born = Born { depth: 1, key: Key(4), birth_bytes: 7 };
+    let resolved =
+        Resolved { found: found(), key: Some(Key(5)), depth: 2, is_final: false, births: vec![born] };
+    let hint = Hint { path: VolumePath::parse(b"/a/b").unwrap(), key: Key(5), birth_bytes: 9 };
     vec![
         ("ok", Outcome::Ok { answer: Answer::Done, keys: vec![Key(1), Key(2)] }),
         ("failed", Outcome::Failed { errno: Errno::ENOENT }),
@@ -178,13 +187,14 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("attached", Outcome::Attached { sole: true, incarnation: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
-        ("elsewhere", Outcome::Elsewhere { ino: FILE, home: IslandId(2) }),
+        ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
         ("moved", Outcome::Moved { to: IslandId(2) }),
         ("held", Outcome::Held { quiet: true, incarnation: 4, keeps: vec![(IslandId(1), 3)] }),
         ("cut made", Outcome::CutMade { made: true }),
         ("listed at", Outcome::ListedAt { attr: Some(attr()), names: vec![listed], next: Some(9) }),
         ("files at", Outcome::FilesAt { files: vec![None, Some(file)] }),
         ("cut lost", Outcome::CutLost { why: CutLost::TooMuchChanged }),
+        ("hints", Outcome::Hints { hints: vec![hint], next: Some(DIR) }),
     ]
 }
 
@@ -208,6 +218,15 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ("prepare ticket", Peer::Prepare { txn: TXN, origin: ORIGIN, work: ticket() }),
         ("want chain", Peer::WantChain { dir: DIR, vector: vec![(IslandId(1), STAMP)] }),
         ("happened", Peer::Happened { txn: TXN }),
+        ("links", Peer::Links { before: 5, links: vec![(FILE, Some(link())), (DIR, None)], after: 6 }),
+        ("links held", Peer::LinksHeld { digest: 6 }),
+        ("want links", Peer::WantLinks { after: FILE }),
+        ("all links", Peer::AllLinks { after: DIR, upto: FILE, links: vec![(FILE, link())] }),
+        ("leads", Peer::Leads { link: FILE, path: VolumePath::parse(b"/a/b").unwrap() }),
+        ("leads to a directory", Peer::LeadsTo { link: FILE, led: Led::Directory }),
+        ("leads to nothing", Peer::LeadsTo { link: FILE, led: Led::Nothing }),
+        ("link used", Peer::LinkUsed { link: FILE, at: link().names.remove(0) }),
+        ("leads elsewhere", Peer::LeadsTo { link: FILE, led: elsewhere() }),
         ("chain of", Peer::ChainOf { dir: DIR, chain: Some(chain()) }),
         ("voted same", Peer::Voted { txn: TXN, vote: Vote::Same }),
         ("voted moved", Peer::Voted { txn: TXN, vote: Vote::Moved }),
@@ -370,14 +389,14 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", (1..=12).chain(15..=20), client_ops()),
+        samples("client_op", (1..=12).chain(15..=20).chain(30..=31), client_ops()),
         samples("op", 1..=25, ops()),
         samples("request", [], requests),
-        samples("outcome", (1..=11).chain(20..=24), outcomes()),
+        samples("outcome", (1..=11).chain(20..=24).chain([30]), outcomes()),
         samples("answer", 1..=10, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=3, notices()),
-        samples("peer", 1..=18, peers()),
+        samples("peer", (1..=18).chain(30..=36), peers()),
         samples(
             "peer_message",
             [],

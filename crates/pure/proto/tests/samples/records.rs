@@ -4,7 +4,7 @@ use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
-    BodyChange, Chain, Change, Dir, Entry, Forward, JournalEntry, Moments, Origin, Owned, Part, Place,
+    BodyChange, Chain, Change, Dir, Entry, Forward, JournalEntry, Link, Moments, Origin, Owned, Part, Place,
     Record, Remembered, Renaming, Session, Spot, Stub, Txn, TxnState, Work,
 };
 use bytes::Bytes;
@@ -38,6 +38,7 @@ pub fn owned() -> Owned {
 pub fn dir() -> Dir {
     Dir {
         key: Key(0x0102_0304),
+        birth_bytes: 300,
         place: place(),
         fixed: fixed(),
         has_xattrs: true,
@@ -55,6 +56,12 @@ fn skeleton() -> Dir {
 
 pub fn entry() -> Entry {
     Entry { ino: FILE, kind: Kind::Symlink, home: IslandId(1), stub: None }
+}
+
+pub fn link() -> Link {
+    let names = vec![Spot { dir: DIR, name: name("link") }];
+    let attr = Attr { kind: Kind::Symlink, ..attr() };
+    Link { home: IslandId(1), attr, target: Bytes::from_static(b"../to"), names }
 }
 
 fn stub_entry() -> Entry {
@@ -178,6 +185,10 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
         ("mint limit", Change::MintLimit { limit: 1 << 20 }),
         ("incarnation", Change::Incarnation { incarnation: 3 }),
+        ("link", Change::Link { ino: FILE, row: Some(Box::new(link())) }),
+        ("links told", Change::LinksTold { island: IslandId(2), digest: 77 }),
+        ("no link", Change::Link { ino: FILE, row: None }),
+        ("renamed", Change::Renamed { ino: DIR }),
         ("moved", Change::Moved { island: IslandId(3), stamp: STAMP }),
         ("forward", Change::Forward { ino: FILE, row: Some(forward()) }),
         ("gone", Change::Forward { ino: FILE, row: None }),
@@ -225,7 +236,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", 1..=24, changes()),
+        samples("change", (1..=24).chain(30..=32), changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",
@@ -234,6 +245,7 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("dir", [], vec![("owned", dir()), ("skeleton", skeleton())]),
         samples("entry", [], vec![("file", entry()), ("directory", stub_entry())]),
+        samples("link", [], vec![("link", link())]),
         samples("stub", [], vec![("stub", Stub { ..stub() })]),
         samples("xattrs", [], vec![("two", xattrs()), ("none", Xattrs::default())]),
         samples("locks", [], vec![("both kinds", locks()), ("none", Locks::default())]),

@@ -8,15 +8,39 @@ use atoll_core::{H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, Tx
 use atoll_posix::locks::Locks;
 use atoll_posix::{Attr, Kind, LockKind, LockRange};
 use atoll_proto::{
-    Ancestor, Chain, Change, Dir, Entry, Inode, Moments, Origin, Owned, Part, Place, PlaceVersion, Session,
-    Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
+    Ancestor, Chain, Change, Dir, Entry, Inode, Link, Moments, Origin, Owned, Part, Place, PlaceVersion,
+    Session, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
 };
 use atoll_state::cookie_of;
+use atoll_state::links::digest_of;
 use atoll_state::state::Meta;
 
 pub const SEED: u64 = 7;
 pub const HERE: IslandId = IslandId(0);
 pub const THERE: IslandId = IslandId(1);
+
+/// What [`World::with_link`] adds.
+pub const LINK: Ino = Ino((1 << 48) + 40);
+
+/// What is done to a whole world.
+pub type Break = fn(&mut World);
+
+/// Ways in which it may not be as all were told, and the rule that finds each.
+pub fn broken_links() -> Vec<(Rule, Break)> {
+    vec![
+        // At its home: the name, the target or all of it is gone.
+        (Rule::LinkThere, |w| w.link(1).names[0].name = name("other")),
+        (Rule::LinkThere, |w| w.link(1).target = "elsewhere".into()),
+        // Elsewhere.
+        (Rule::LinksAgree, |w| drop(w.islands[0].links.remove(&LINK))),
+        (Rule::LinksAgree, |w| w.link(0).target = "elsewhere".into()),
+        (Rule::LinksAgree, |w| w.link(0).names.clear()),
+        (Rule::LinksAgree, |w| {
+            let more = w.link(0).clone();
+            w.islands[0].links.insert(Ino(LINK.0 + 1), more);
+        }),
+    ]
+}
 
 pub fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
@@ -30,6 +54,7 @@ pub fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)
     let time = Time::default();
     Dir {
         key,
+        birth_bytes: 0,
         place: Place { version: PlaceVersion::default(), parent, name: called.map(name) },
         fixed: fixed(),
         has_xattrs: false,
@@ -161,6 +186,28 @@ impl World {
         self.islands[1].dirs.get_mut(&self.sub).unwrap().owned.as_mut().unwrap().entries = 1;
     }
 
+    /// With a symbolic link to a directory, which the island that owns `/sub` has told the other of.
+    pub fn with_link() -> Self {
+        let mut world = Self::new();
+        let there = &mut world.islands[1];
+        let mut row = file(LINK, 2);
+        (row.attr.kind, row.target) = (Kind::Symlink, Some("..".into()));
+        let entry = Entry { ino: LINK, kind: Kind::Symlink, home: THERE, stub: None };
+        there.names.get_mut(&world.sub).unwrap().push((cookie_of(SEED, b"link"), name("link"), entry));
+        there.dirs.get_mut(&world.sub).unwrap().owned.as_mut().unwrap().entries += 1;
+        let names = vec![Spot { dir: world.sub, name: name("link") }];
+        let link = Link { home: THERE, attr: row.attr, target: "..".into(), names };
+        there.inodes.insert(LINK, row);
+        let digest = digest_of(SEED, [(LINK, &link)].into_iter());
+        there.links_told.insert(HERE, digest);
+        world.islands.iter_mut().for_each(|rows| drop(rows.links.insert(LINK, link.clone())));
+        world
+    }
+
+    pub fn link(&mut self, island: usize) -> &mut Link {
+        self.islands[island].links.get_mut(&LINK).unwrap()
+    }
+
     pub fn spot(&self, called: &str) -> Spot {
         Spot { dir: self.sub, name: name(called) }
     }
@@ -183,7 +230,7 @@ impl World {
     pub fn chain(&self) -> Chain {
         let row = &self.islands[1].dirs[&self.sub];
         let (key, place, fixed) = (row.key, row.place.clone(), row.fixed);
-        let sub = Ancestor { ino: self.sub, key, place, fixed, xattrs: Xattrs::default() };
+        let sub = Ancestor { ino: self.sub, key, birth_bytes: 0, place, fixed, xattrs: Xattrs::default() };
         Chain { vector: Vec::new(), dirs: vec![sub] }
     }
 }
@@ -194,10 +241,10 @@ pub struct Plant {
     pub what: &'static str,
     /// The rules that find it.
     pub finds: &'static [Rule],
-    pub breaks: fn(&mut World),
+    pub breaks: Break,
 }
 
-const fn plant(what: &'static str, finds: &'static [Rule], breaks: fn(&mut World)) -> Plant {
+const fn plant(what: &'static str, finds: &'static [Rule], breaks: Break) -> Plant {
     Plant { what, finds, breaks }
 }
 
@@ -345,7 +392,7 @@ pub fn plants() -> Vec<Plant> {
             let dir = w.sub_at_home();
             (dir.owned, dir.homes) = (owned, 0);
         }),
-        plant("a key of another island's", &[OwnerByTable, StubAgrees], |w| {
+        plant("a key of another island's", &[OwnerByTable, StubAgrees, SkeletonsAgree], |w| {
             w.islands[1].dirs.get_mut(&w.sub).unwrap().key = Key(0);
         }),
         plant("a file that is gone", &[FileThere, SumsFit], |w| drop(w.islands[0].inodes.remove(&w.in_root))),

@@ -135,6 +135,7 @@ impl Model {
         };
         let row = Dir {
             key: Key(0),
+            birth_bytes: 0,
             place: Place { version: PlaceVersion::default(), parent, name },
             fixed,
             has_xattrs: false,

@@ -1,0 +1,81 @@
+//! What a client that knows only paths is told of directories that were made under others: routing alone.
+//! Never decides what a path leads to.
+
+use atoll_core::{H3, Ino, Name, PathHash, VolumePath};
+use atoll_posix::Errno;
+use atoll_proto::{Born, Dir, Hint, Outcome};
+
+use crate::machine::{Island, Step, Stop};
+
+/// Renamed directories that are told of at once.
+const HINTS_PER_PAGE: usize = 256;
+
+/// Which directories on the way down a path have keys that do not follow from what is above.
+#[derive(Debug)]
+pub(crate) struct Births {
+    /// The hash of the path walked; none if it is longer than a path may be.
+    path: Option<PathHash>,
+    /// What the key of a directory below would follow from.
+    birth: Option<PathHash>,
+    pub(crate) told: Vec<Born>,
+}
+
+impl Default for Births {
+    fn default() -> Self {
+        Self { path: Some(PathHash::ROOT), birth: Some(PathHash::ROOT), told: Vec::new() }
+    }
+}
+
+impl Births {
+    /// The walk goes on to `dir`, the `depth`th component.
+    pub(crate) fn step(&mut self, h3: &H3, depth: u32, name: &Name, dir: &Dir) {
+        let child = |of: Option<PathHash>| of.and_then(|of| h3.child(of, name));
+        self.path = child(self.path);
+        let expected = child(self.birth);
+        let birth = PathHash::of_birth(dir.key, dir.birth_bytes);
+        if birth.is_none() || birth != expected {
+            self.told.push(Born { depth, key: dir.key, birth_bytes: dir.birth_bytes });
+        }
+        // Of a key that is no path's hash nothing follows: below it keys are those of paths.
+        self.birth = birth.or(self.path);
+    }
+}
+
+impl Island {
+    /// Directories that are owned here and were renamed, by which paths lead to other keys than theirs.
+    pub(crate) fn hints(&self, after: Ino) -> Result<Step, Stop> {
+        let mut hints = Vec::new();
+        let mut inos = self.state.renamed_after(after);
+        let mut last = None;
+        for ino in inos.by_ref().take(HINTS_PER_PAGE) {
+            last = Some(ino);
+            match self.hint(ino) {
+                Ok(hint) => hints.extend(hint),
+                // It is about to go.
+                Err(Stop::Fail(_)) => {}
+                Err(stop) => return Err(stop),
+            }
+        }
+        let next = last.filter(|_| inos.next().is_some());
+        Ok(Step::Looked(Outcome::Hints { hints, next }))
+    }
+
+    fn hint(&self, ino: Ino) -> Result<Option<Hint>, Stop> {
+        let chain = self.ancestors(ino)?;
+        let Some((_, dir)) = chain.last().filter(|(_, dir)| dir.owned.is_some()) else { return Ok(None) };
+        let (key, birth_bytes) = (dir.key, dir.birth_bytes);
+        let mut births = Births::default();
+        for (depth, (_, dir)) in (0u32..).zip(&chain) {
+            if let Some(name) = &dir.place.name {
+                births.step(&self.h3, depth, name, dir);
+            }
+        }
+        if births.told.last().is_none_or(|born| born.depth as usize != chain.len() - 1) {
+            // Its old name is its name again.
+            return Ok(None);
+        }
+        let names: Vec<Name> = chain.iter().filter_map(|(_, dir)| dir.place.name.clone()).collect();
+        let path = VolumePath::from_names(names).map_err(|_| Stop::Fail(Errno::ENAMETOOLONG))?;
+        Ok(Some(Hint { path, key, birth_bytes }))
+    }
+}

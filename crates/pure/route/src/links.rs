@@ -1,0 +1,58 @@
+//! Which ids are symbolic links: of those that lead to directories all islands know, so that who walks through
+//! one goes on while its home is away (`DESIGN` 5). Knows no target.
+
+use std::collections::BTreeMap;
+
+use atoll_core::{IdSet, Ino, IslandId};
+use atoll_posix::{Found, Kind};
+
+use crate::route::Peer;
+
+/// Links that are known as such; of one that is not, only its home is asked.
+const LINKS_MAX: usize = 65_536;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Links(IdSet<Ino>);
+
+impl Links {
+    /// Something was looked up.
+    pub(crate) fn note(&mut self, ino: Ino, kind: Kind) {
+        if kind == Kind::Symlink {
+            if self.0.len() >= LINKS_MAX {
+                self.0.clear();
+            }
+            self.0.insert(ino);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, ino: Ino) {
+        self.0.remove(&ino);
+    }
+
+    pub(crate) fn contains(&self, ino: Ino) -> bool {
+        self.0.contains(&ino)
+    }
+}
+
+/// Whether more can be known of a link than another than its `home` has told: that one can be asked.
+pub(crate) fn leads_on(peers: &BTreeMap<IslandId, Peer>, home: IslandId, found: &Found) -> bool {
+    let is_told = !found.attr_current && found.attr.kind != Kind::Directory;
+    is_told && peers.get(&home).is_some_and(|home| home.up)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_links_are_known_than_may_be() {
+        let mut links = Links::default();
+        (0..LINKS_MAX as u64 + 5).for_each(|n| links.note(Ino(n), Kind::Symlink));
+        assert!(links.0.len() <= LINKS_MAX && links.contains(Ino(LINKS_MAX as u64 + 4)));
+        links.note(Ino(1), Kind::Regular);
+        assert!(!links.contains(Ino(1)));
+        links.forget(Ino(LINKS_MAX as u64 + 4));
+        assert!(!links.contains(Ino(LINKS_MAX as u64 + 4)));
+    }
+}
