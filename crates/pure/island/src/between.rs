@@ -37,7 +37,9 @@ impl Island {
                 ClientOp::Link { home, .. } => *home,
                 _ => ino.minted_by(),
             };
-            let home = self.state.forward(ino).map_or(told, |forward| forward.to);
+            // Whoever asks knows better, unless it thinks that it is still here.
+            let gone = self.state.forward(ino).filter(|_| told == self.config.id);
+            let home = gone.map_or(told, |forward| forward.to);
             if home == self.config.id || !self.config.islands.contains(&home) {
                 return Err(Errno::ENOENT.into());
             }

@@ -158,7 +158,10 @@ pub(crate) enum Stop {
     /// Begin again when a lock on the file was given up.
     Locked(Ino),
     /// The file is homed there now.
-    Moved(IslandId),
+    Moved {
+        to: IslandId,
+        moves: u32,
+    },
     /// A listing cannot go on: its cut is gone.
     CutLost(CutLost),
 }
@@ -521,7 +524,7 @@ impl Island {
             Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
             Stop::NotNow => self.answer(&call, 0, Outcome::NotNow),
             Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
-            Stop::Moved(to) => self.answer(&call, 0, Outcome::Moved { to }),
+            Stop::Moved { to, moves } => self.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
             Stop::Gate(ino) => self.gates.wait(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),

@@ -445,7 +445,8 @@ impl Island {
         self.name_goes(&mut decision, at, ino);
         self.drop_file(&mut decision, file);
         let sessions = self.state.session_ids().filter(|session| *session != WITNESS).collect();
-        decision.push(Change::Forward { ino, row: Some(Forward { to: *to, sessions }) });
+        decision
+            .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
         let seq = self.decide(decision);
         self.mover.shipping.remove(&txn);
         self.mover.leaving.insert(ino, txn);
@@ -458,14 +459,14 @@ impl Island {
     pub(crate) fn tell_moved(&mut self) {
         while self.mover.unsynced.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
             let (_, txn, ino) = self.mover.unsynced.pop_front().expect("looked at");
-            if let Some(Forward { to, sessions }) = self.state.forward(ino).cloned() {
+            if let Some(Forward { to, moves, sessions }) = self.state.forward(ino).cloned() {
                 if sessions.is_empty() {
                     let mut decision = Decision::new();
                     decision.push(Change::Forward { ino, row: None });
                     self.decide(decision);
                 }
                 for session in sessions {
-                    self.notify(session, 0, Notice::Moved { ino, to });
+                    self.notify(session, 0, Notice::Moved { ino, to, moves });
                 }
             }
             self.let_waiters_in(txn);
@@ -484,10 +485,10 @@ impl Island {
     }
 
     /// Moves that a client has not heard of.
-    pub(crate) fn unheard_moves(&self, session: SessionId) -> Vec<(Ino, IslandId)> {
+    pub(crate) fn unheard_moves(&self, session: SessionId) -> Vec<(Ino, Forward)> {
         let unsynced = |ino: Ino| self.mover.unsynced.iter().any(|(_, _, of)| *of == ino);
         let of = self.state.forwards().filter(|(_, row)| row.sessions.contains(&session));
-        of.filter(|(ino, _)| !unsynced(*ino)).map(|(ino, row)| (ino, row.to)).collect()
+        of.filter(|(ino, _)| !unsynced(*ino)).map(|(ino, row)| (ino, row.clone())).collect()
     }
 
     /// Whether a file is here, for whoever asks for it by its id.
@@ -499,7 +500,7 @@ impl Island {
             Some(forward) if arriving.is_some() || self.state.inode(ino)?.is_none() => {
                 match self.mover.unsynced.iter().find(|(_, _, of)| *of == ino) {
                     Some((_, txn, _)) => Err(Stop::Txn(*txn)),
-                    None => Err(Stop::Moved(forward.to)),
+                    None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
                 }
             }
             _ if arriving.is_some() => Err(Errno::ESTALE.into()),
@@ -734,7 +735,9 @@ impl Island {
             return;
         }
         self.not_before(file.attr.ctime);
-        decision.file(file.clone(), xattrs.cloned());
+        let mut row = file.clone();
+        row.moves += 1;
+        decision.file(row, xattrs.cloned());
         let entry = self.state.entry(at.dir, &at.name).ok().flatten().cloned();
         let mut entry = entry.expect("its old home agrees to every change of its name");
         entry.home = self.config.id;

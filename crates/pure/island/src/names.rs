@@ -83,6 +83,7 @@ impl Island {
             target: (*kind == Kind::Symlink).then(|| target.clone()),
             has_xattrs: born.acl.is_some(),
             has_acl: born.acl.is_some(),
+            moves: 0,
             orphan_of: Vec::new(),
         });
         if born.acl.is_some() {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
-use atoll_proto::{Change, ClientOp, Notice, Outcome, Session};
+use atoll_proto::{Change, ClientOp, Forward, Notice, Outcome, Session};
 
 use crate::decision::Decision;
 use crate::event::{Effect, LinkId};
@@ -267,8 +267,8 @@ impl Island {
         for ino in held {
             self.when_committed(self.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
         }
-        for (ino, to) in self.unheard_moves(session) {
-            self.out.push(Effect::Notice(link, Notice::Moved { ino, to }));
+        for (ino, Forward { to, moves, .. }) in self.unheard_moves(session) {
+            self.out.push(Effect::Notice(link, Notice::Moved { ino, to, moves }));
         }
     }
 

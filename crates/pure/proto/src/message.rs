@@ -223,7 +223,8 @@ wire_enum! {
             home: IslandId },
         /// Nothing was done: the file has moved there.
         11 => Moved { /// Its home.
-            to: IslandId },
+            to: IslandId, /// How often it had moved then.
+            moves: u32 },
         /// It has no effect.
         2 => Failed { /// Why.
             errno: Errno },
@@ -284,7 +285,8 @@ wire_enum! {
         /// This file has moved; say so when that is known.
         3 => Moved { /// The file.
             ino: Ino, /// Its home.
-            to: IslandId },
+            to: IslandId, /// How often it had moved then.
+            moves: u32 },
     }
 }
 

@@ -21,6 +21,8 @@ wire_struct! {
         pub has_xattrs: bool,
         /// That row holds an access ACL, which permission checks must read.
         pub has_acl: bool,
+        /// How often it has got another home.
+        pub moves: u32,
         /// The mounts that may still have it open although it has no name. Empty while it has one.
         pub orphan_of: Vec<SessionId>,
     }
@@ -175,6 +177,8 @@ wire_struct! {
     pub struct Forward {
         /// Its home since.
         pub to: IslandId,
+        /// How often it had moved then.
+        pub moves: u32,
         /// Clients of that time that have not said that they know.
         pub sessions: Vec<SessionId>,
     }

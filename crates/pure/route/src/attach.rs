@@ -176,8 +176,8 @@ impl<T> Route<T> {
                 self.orphans.insert(ino);
                 out.orphans.push(ino);
             }
-            Notice::Moved { ino, to } => {
-                self.homes.learn(ino, to);
+            Notice::Moved { ino, to, moves } => {
+                self.homes.moved(ino, to, moves);
                 self.release(self.now_ms, island, ino, out);
                 out.moved.push(ino);
             }

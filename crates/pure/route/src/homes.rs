@@ -2,34 +2,78 @@
 
 use atoll_core::{IdMap, Ino, IslandId};
 
+#[derive(Debug, Clone, Copy)]
+struct Home {
+    island: IslandId,
+    /// How often the file had moved by then, as far as that was told: what is told of several moves may come in
+    /// any order.
+    moves: u32,
+}
+
 /// Where files are homed, as far as that does not follow from their ids. As many as the frontend holds.
 #[derive(Debug, Default)]
 pub(crate) struct Homes {
-    moved: IdMap<Ino, IslandId>,
+    known: IdMap<Ino, Home>,
 }
 
 impl Homes {
     /// The island to ask for a file.
     pub(crate) fn of(&self, ino: Ino) -> IslandId {
-        match self.moved.is_empty() {
+        match self.known.is_empty() {
             true => ino.minted_by(),
-            false => self.moved.get(&ino).copied().unwrap_or_else(|| ino.minted_by()),
+            false => self.known.get(&ino).map_or_else(|| ino.minted_by(), |home| home.island),
         }
     }
 
-    /// The home of a file has answered, or was told.
-    pub(crate) fn learn(&mut self, ino: Ino, home: IslandId) {
-        if home != ino.minted_by() {
-            self.moved.insert(ino, home);
-        } else if !self.moved.is_empty() {
-            self.moved.remove(&ino);
+    /// A file has moved to `island`, for the `moves`-th time.
+    pub(crate) fn moved(&mut self, ino: Ino, island: IslandId, moves: u32) {
+        if self.known.get(&ino).is_none_or(|home| home.moves < moves) {
+            self.known.insert(ino, Home { island, moves });
         }
     }
 
-    /// The frontend no longer knows it.
+    /// The home of a file has answered.
+    pub(crate) fn answered(&mut self, ino: Ino, island: IslandId) {
+        match self.known.get_mut(&ino) {
+            Some(home) => home.island = island,
+            None => self.pointed(ino, island),
+        }
+    }
+
+    /// A name has told where its file is: what is known otherwise may be newer.
+    pub(crate) fn pointed(&mut self, ino: Ino, island: IslandId) {
+        if island != ino.minted_by() {
+            self.known.entry(ino).or_insert(Home { island, moves: 0 });
+        }
+    }
+
+    /// The frontend no longer knows it, or it is not where it was thought to be.
     pub(crate) fn forget(&mut self, ino: Ino) {
-        if !self.moved.is_empty() {
-            self.moved.remove(&ino);
+        if !self.known.is_empty() {
+            self.known.remove(&ino);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_an_older_move_later_changes_nothing() {
+        let (ino, mut homes) = (Ino::mint(IslandId(3), 77), Homes::default());
+        assert_eq!(homes.of(ino), IslandId(3));
+        homes.moved(ino, IslandId(2), 2);
+        homes.moved(ino, IslandId(1), 1);
+        assert_eq!(homes.of(ino), IslandId(2));
+        homes.pointed(ino, IslandId(3));
+        assert_eq!(homes.of(ino), IslandId(2));
+        homes.answered(ino, IslandId(3));
+        homes.moved(ino, IslandId(1), 1);
+        assert_eq!(homes.of(ino), IslandId(3));
+        homes.moved(ino, IslandId(1), 3);
+        assert_eq!(homes.of(ino), IslandId(1));
+        homes.forget(ino);
+        assert_eq!(homes.of(ino), IslandId(3));
     }
 }

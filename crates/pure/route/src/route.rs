@@ -510,13 +510,13 @@ impl<T> Route<T> {
                 self.links.note(ino, kind);
                 self.follow(id, ino, home, out);
             }
-            Outcome::Moved { to } => {
+            Outcome::Moved { to, moves } => {
                 let file = call.pointer.or(match &call.what {
                     What::Op(op) => op.file(),
                     _ => None,
                 });
                 if let Some(ino) = file {
-                    self.homes.learn(ino, to);
+                    self.homes.moved(ino, to, moves);
                 }
                 self.again(id, out);
             }
@@ -620,6 +620,11 @@ impl<T> Route<T> {
         if let What::Op(op) = &call.what {
             if let Answer::Found { found } = &answer {
                 self.links.note(found.attr.ino, found.attr.kind);
+                let tells = found.attr_current && found.attr.kind != Kind::Directory && call.detour.is_none();
+                if tells && matches!(op, Op::Lookup { .. } | Op::Create { .. }) {
+                    // Its home has answered.
+                    self.homes.answered(found.attr.ino, call.island);
+                }
             }
             let mut learn = |ino: Ino, parent: Ino, name: &Name| {
                 if let Some(key) = keys.next() {
@@ -629,13 +634,6 @@ impl<T> Route<T> {
             match (op, &answer) {
                 (Op::Lookup { dir, name } | Op::Mkdir { dir, name, .. }, Answer::Found { found }) => {
                     learn(found.attr.ino, *dir, name);
-                    if found.attr.kind != Kind::Directory {
-                        // Its home has answered.
-                        self.homes.learn(found.attr.ino, call.island);
-                    }
-                }
-                (Op::Create { .. }, Answer::Found { found }) if found.attr.kind != Kind::Directory => {
-                    self.homes.learn(found.attr.ino, call.island);
                 }
                 (Op::ReadDir { dir, .. }, Answer::Entries { entries, .. }) => {
                     entries.iter().for_each(|e| self.links.note(e.ino, e.kind));
@@ -670,7 +668,7 @@ impl<T> Route<T> {
     fn follow(&mut self, id: u64, ino: Ino, home: IslandId, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if home != call.island {
-            self.homes.learn(ino, home);
+            self.homes.pointed(ino, home);
         }
         call.island = self.homes.of(ino);
         call.pointer = Some(ino);
@@ -682,11 +680,12 @@ impl<T> Route<T> {
     fn fail(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if call.detour.is_none()
-            && call.pointer.take().is_some()
+            && let Some(ino) = call.pointer.take()
             && errno == Errno::ESTALE
             && call.dangled < DANGLED_MAX
         {
-            // It lost its name meanwhile: only the name's owner can say that there is none.
+            // It lost its name meanwhile, or moved: only the name's owner can say that there is none.
+            self.homes.forget(ino);
             call.dangled += 1;
             return self.again(id, out);
         }

@@ -245,6 +245,7 @@ impl Rows {
             target: node.target.clone(),
             has_xattrs: !node.xattrs.0.is_empty(),
             has_acl: has(&node.xattrs, ACCESS_XATTR),
+            moves: 0,
             orphan_of: Vec::new(),
         };
         self.put(&RowKey::Inode(file.ino), &row)?;

@@ -181,7 +181,8 @@ impl Work<'_> {
                 continue;
             }
             let Stray { attr, target, sums, .. } = stray;
-            let row = Inode { attr, target, has_xattrs: false, has_acl: false, orphan_of: Vec::new() };
+            let row =
+                Inode { attr, target, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() };
             let mut changes = Vec::new();
             if !rows.sums_end.contains_key(&ino) {
                 let sums = sums.into_iter();

@@ -188,7 +188,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
-        ("moved", Outcome::Moved { to: IslandId(2) }),
+        ("moved", Outcome::Moved { to: IslandId(2), moves: 3 }),
         ("held", Outcome::Held { quiet: true, incarnation: 4, keeps: vec![(IslandId(1), 3)] }),
         ("cut made", Outcome::CutMade { made: true }),
         ("listed at", Outcome::ListedAt { attr: Some(attr()), names: vec![listed], next: Some(9) }),
@@ -262,7 +262,7 @@ fn peers() -> Vec<(&'static str, Peer)> {
 }
 
 fn notices() -> Vec<(&'static str, Notice)> {
-    let moved = Notice::Moved { ino: FILE, to: IslandId(2) };
+    let moved = Notice::Moved { ino: FILE, to: IslandId(2), moves: 3 };
     vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE }), ("moved", moved)]
 }
 

@@ -86,7 +86,7 @@ pub const fn attr() -> Attr {
 }
 
 pub fn inode() -> Inode {
-    Inode { attr: attr(), target: None, has_xattrs: true, has_acl: false, orphan_of: vec![SESSION] }
+    Inode { attr: attr(), target: None, has_xattrs: true, has_acl: false, moves: 0, orphan_of: vec![SESSION] }
 }
 
 pub const fn stub() -> Stub {

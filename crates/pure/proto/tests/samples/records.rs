@@ -80,7 +80,7 @@ pub fn session() -> Session {
 }
 
 fn forward() -> Forward {
-    Forward { to: IslandId(2), sessions: vec![SESSION] }
+    Forward { to: IslandId(2), moves: 3, sessions: vec![SESSION] }
 }
 
 fn txn() -> Txn {

@@ -92,7 +92,7 @@ pub fn file(ino: Ino, size: u64) -> Inode {
         ctime: time,
         btime: time,
     };
-    Inode { attr, target: None, has_xattrs: false, has_acl: false, orphan_of: Vec::new() }
+    Inode { attr, target: None, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() }
 }
 
 /// Two islands: the root is owned by one, `/sub` by the other, with a file in each; that of the root has

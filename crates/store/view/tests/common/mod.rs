@@ -222,7 +222,7 @@ impl Model {
             ctime: now,
             btime: now,
         };
-        let row = Inode { attr, target, has_xattrs: false, has_acl: false, orphan_of: Vec::new() };
+        let row = Inode { attr, target, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() };
         self.inodes.insert(ino, row);
         self.inos.insert(ino);
         self.set_entry(dir, name, Some(Entry { ino, kind, home: HERE, stub: None }));
