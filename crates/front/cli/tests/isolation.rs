@@ -276,3 +276,38 @@ fn a_path_leads_through_a_link_whose_node_is_killed() {
         assert_eq!(there.unwrap_err().raw_os_error(), Some(libc::ENOENT), "{name}");
     }
 }
+
+#[test]
+fn a_file_that_has_followed_its_name_is_there_without_the_node_that_it_was_made_on() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "soft=1");
+    let dirs = cluster.dirs(&mount);
+    let root = cluster.owner(&mount.0);
+    let lost = (0..4).find(|node| *node != root).unwrap();
+    let other = (0..4).rfind(|node| *node != root && *node != lost).unwrap();
+    let bytes: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+    let (old, new) = (dirs[lost].join("large"), dirs[other].join("here"));
+    std::fs::write(&old, &bytes).unwrap();
+    let mut open = open(old.clone());
+    std::fs::rename(&old, &new).unwrap();
+    let is_pointer = || -> bool {
+        let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&new), "--json"])).unwrap();
+        told["pointer"].as_bool().unwrap()
+    };
+    eventually("the file follows its name", || !is_pointer());
+
+    cluster.kill(lost);
+    assert_eq!(std::fs::read(&new).unwrap(), bytes);
+    // Opened before it moved.
+    let mut again = Vec::new();
+    open.read_to_end(&mut again).unwrap();
+    assert!(again == bytes, "the open file has {} bytes", again.len());
+    open.rewind().unwrap();
+    std::fs::remove_file(&new).unwrap();
+    assert_eq!(open.read(&mut [0; 100]).unwrap(), 100, "it is open still");
+    cluster.start(lost);
+    eventually("the node is back", || list(&dirs[lost]).is_ok_and(|names| names == ["file"]));
+}

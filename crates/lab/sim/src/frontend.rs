@@ -10,6 +10,9 @@ use crate::cause::Failure;
 use crate::client::Done;
 use crate::world::World;
 
+/// How often a name is looked up while links may be cut.
+const PATIENT_TRIES: u32 = 10;
+
 /// The directories that an operation names as such.
 fn dirs_of(op: &Op) -> Vec<Ino> {
     match op {
@@ -166,8 +169,11 @@ impl World {
         let faults = self.faults;
         let began_calm = self.is_calm();
         let op = Op::Lookup { dir, name: name.clone() };
-        // What cannot be answered while something is away is asked again.
-        for _ in 0..1000 {
+        // What cannot be answered while something is away is asked again, and in the end nothing is.
+        for tries in 0..1000 {
+            if tries == PATIENT_TRIES {
+                self.heal();
+            }
             match self.run(client, &Caller::ROOT, op.clone(), Bytes::new())? {
                 Ok((Answer::Found { found }, _)) if found.attr.ino == ino => return Ok(()),
                 // Of a name whose owner is away a skeleton may tell what it was before.

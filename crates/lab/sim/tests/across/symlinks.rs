@@ -6,7 +6,7 @@ use atoll_disk::sim::Fault;
 use atoll_model::Rng;
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_sim::crash_points::{Point, Script, count, one, scripts, world};
-use atoll_sim::{Party, invariants};
+use atoll_sim::{Config, Party, invariants};
 use bytes::Bytes;
 
 use crate::bench::{Bench, H, R, S, T, name, power};
@@ -316,4 +316,32 @@ fn an_island_that_dies_at_any_effect_of_a_change_of_a_link_leaves_all_islands_al
         }
     }
     assert!(points > 50, "{points}");
+}
+
+#[test]
+fn a_link_that_has_followed_its_name_is_told_of_by_its_new_home() {
+    for seed in 0..6 {
+        let mut config = Config::new(seed, 4);
+        (config.clients, config.delay_us_max, config.moves) = (2, 300, true);
+        let mut bench = Bench::with(config);
+        let called = bench.names[T].clone();
+        let ino = link_to(&mut bench, S, "link", T);
+        bench.settle();
+        bench.ok(bench.rename((S, "link"), (H, "other")));
+        bench.wait(TOLD_US);
+        assert_eq!(bench.world.homes(ino), [H]);
+        // Who uses it has it told of.
+        let dir = bench.dirs[H];
+        assert_eq!(looked_up(&mut bench, 0, dir, "other"), Some((ino, true)));
+        bench.wait(20_000_000);
+        assert_eq!(looked_up(&mut bench, 0, dir, "other"), Some((ino, true)));
+        bench.settle();
+        down(&mut bench, H);
+        assert_eq!(looked_up(&mut bench, 1, dir, "other"), Some((ino, false)));
+        assert_eq!(target(&mut bench, 1, ino), Some(format!("../{called}")));
+        bench.back(H);
+        bench.settle();
+        bench.ok(bench.unlink(H, "other"));
+        bench.settle();
+    }
 }
