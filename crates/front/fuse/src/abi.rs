@@ -108,6 +108,7 @@ pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Unasked messages to the kernel.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
+    pub(crate) const INVAL_ENTRY: i32 = 3;
     pub(crate) const INC_EPOCH: i32 = 8;
 }
 

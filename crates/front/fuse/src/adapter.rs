@@ -12,14 +12,17 @@ use crate::dying::{Dying, interrupted, watch};
 use crate::gate::Gate;
 use crate::held::{Held, Holder};
 use crate::listing::Listing;
+use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
+use crate::places::{Place, Places};
 use crate::request::{Header, LockIn, Request, SetAttrIn};
 use crate::session::{Config, Flush, Keep, Locks, Readers};
-use atoll_core::{Ino, Time};
+use crate::settle::{self, Moved, Settling};
+use atoll_core::{Ino, Name, Time};
 use atoll_posix::{
-    Allocation, Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime, Whence,
-    XattrMode, mode,
+    Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
+    Whence, XattrMode, mode,
 };
 use atoll_vfs::{Caching, Files};
 use bytes::Bytes;
@@ -41,6 +44,9 @@ pub(crate) struct Core {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) device: Arc<Device>,
     pub(crate) nodes: Arc<Nodes>,
+    pub(crate) places: Places,
+    pub(crate) settling: Settling,
+    pub(crate) entrance: Entrance,
     pub(crate) gate: Arc<Gate>,
     pub(crate) agreed: Arc<OnceLock<Agreed>>,
     pub(crate) pending: Pending,
@@ -53,14 +59,25 @@ pub(crate) struct Core {
 }
 
 /// How an outcome becomes an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Shape {
     /// Nothing but success.
     Unit,
     /// A name's answer.
     Entry,
+    /// The same for a directory of this name.
+    Made {
+        name: Name,
+    },
     /// The same for LOOKUP, where the absence of a name may be kept.
-    Looked,
+    Looked {
+        name: Name,
+    },
+    Renamed {
+        from: Place,
+        to: Place,
+        exchange: bool,
+    },
     /// A name's answer and an open file's. `exclusive`: the caller asked for O_EXCL.
     Created {
         flags: u32,
@@ -107,9 +124,28 @@ impl Core {
         self.device.fail(header.unique, why);
     }
 
+    /// Tells the kernel of a name's id, which is counted already.
+    fn found(&self, header: &Header, found: &Found, keep_secs: u64) {
+        let mut out = Out::with_capacity(abi::ENTRY_OUT);
+        out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
+        if !self.ok(header, &out.0) {
+            untold(self, &[found.attr.ino]);
+        }
+    }
+
+    /// The kernel forgets an id so many times. True if it does not know it any more.
+    fn lower(&self, ino: Ino, count: u64) -> bool {
+        let gone = self.nodes.lower(ino, count);
+        // Told of it again meanwhile, it has a place.
+        if gone && !self.nodes.knows(ino) {
+            self.places.forgotten(ino);
+        }
+        gone
+    }
+
     /// The kernel forgets an id.
     fn forget(&self, gone: &mut Vec<Ino>, ino: u64, count: u64) {
-        if self.nodes.lower(Ino(ino), count) {
+        if self.lower(Ino(ino), count) {
             gone.push(Ino(ino));
         }
     }
@@ -144,6 +180,14 @@ pub(crate) fn serve(core: &Arc<Core>, header: Header, request: Result<Request<'_
     match translate(core, &header, request, payload) {
         Ok(Some((op, data, shape))) => {
             let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+            if let Shape::Looked { name } = &shape
+                && core.settling.is_busy()
+            {
+                let place = Place { dir: Ino(header.node), name: name.clone() };
+                let mine = Arc::clone(core);
+                let later = Box::new(move || submit(&mine, header, caller, op, data, shape));
+                return settle::hold(core, header.pid, &place, later);
+            }
             submit(core, header, caller, op, data, shape);
         }
         Ok(None) => {}
@@ -172,7 +216,10 @@ fn translate(
         Request::Open { .. } | Request::Flush { .. } if core.config.locks == Locks::Local => {
             Err(Errno::ENOSYS)
         }
-        Request::Lookup { name } => job(Op::Lookup { dir, name }, Shape::Looked),
+        Request::Lookup { name } => {
+            let shape = Shape::Looked { name: name.clone() };
+            job(Op::Lookup { dir, name }, shape)
+        }
         Request::Forget { count } => {
             let mut gone = Vec::new();
             core.forget(&mut gone, header.node, count);
@@ -212,7 +259,8 @@ fn translate(
             job(Op::Create { dir, name, kind, mode, umask, rdev, exclusive: true, target }, Shape::Entry)
         }
         Request::Mkdir { mode, umask, name } => {
-            job(Op::Mkdir { dir, name, mode: mode & mode::ALL, umask }, Shape::Entry)
+            let shape = Shape::Made { name: name.clone() };
+            job(Op::Mkdir { dir, name, mode: mode & mode::ALL, umask }, shape)
         }
         Request::Unlink { name } => job(Op::Unlink { dir, name }, Shape::Unit),
         Request::Rmdir { name } => job(Op::Rmdir { dir, name }, Shape::Unit),
@@ -223,7 +271,13 @@ fn translate(
                 2 => RenameMode::Exchange,
                 _ => return Err(Errno::EINVAL),
             };
-            job(Op::Rename { dir, name, new_dir: Ino(new_dir), new_name, mode }, Shape::Unit)
+            let new_dir = Ino(new_dir);
+            let shape = Shape::Renamed {
+                from: Place { dir, name: name.clone() },
+                to: Place { dir: new_dir, name: new_name.clone() },
+                exchange: mode == RenameMode::Exchange,
+            };
+            job(Op::Rename { dir, name, new_dir, new_name, mode }, shape)
         }
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
         // A truncation comes by itself, behind the kernel's own checks.
@@ -482,6 +536,8 @@ fn submit(core: &Arc<Core>, header: Header, caller: Caller, op: Op, data: Bytes,
     {
         // A process closes its files when it ends, and nothing interrupts that.
         watch(core, waiting);
+    } else if core.settling.is_busy() {
+        settle::started(core, header.pid, header.unique);
     }
 }
 
@@ -498,13 +554,13 @@ fn supplementary_groups(header: &Header) -> Vec<u32> {
 }
 
 /// Answers a request with the outcome of its operation.
-fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Errno>, bytes: &[u8]) {
+fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answer, Errno>, bytes: &[u8]) {
     // Held until the answer is written: a recall waits for answers that may be kept.
     let _answering = core.gate.answer();
     let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
-    let answer = match (outcome, shape) {
+    let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
-        (Err(Errno::ENOENT), Shape::Looked) if keep_secs > 0 => {
+        (Err(Errno::ENOENT), Shape::Looked { .. }) if keep_secs > 0 => {
             let mut out = Out::with_capacity(abi::ENTRY_OUT);
             core.ok(header, &out.absent(keep_secs).0);
             return;
@@ -519,16 +575,30 @@ fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Er
     let mut out = Out::with_capacity(160);
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
-        (Shape::Entry | Shape::Looked | Shape::Created { .. }, Answer::Found { found }) => {
+        (Shape::Looked { name }, Answer::Found { found }) if found.attr.kind == Kind::Directory => {
+            looked(core, header, &found, Place { dir: Ino(header.node), name }, keep_secs);
+        }
+        (Shape::Entry | Shape::Looked { .. }, Answer::Found { found }) => {
+            core.nodes.raise(found.attr.ino);
+            core.found(header, &found, keep_secs);
+        }
+        (Shape::Made { name }, Answer::Found { found }) => {
+            core.nodes.raise(found.attr.ino);
+            let _ = core.places.learn(found.attr.ino, Ino(header.node), &name);
+            core.found(header, &found, keep_secs);
+        }
+        (Shape::Created { flags, .. }, Answer::Found { found }) => {
             let ino = found.attr.ino;
             out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
-            if let Shape::Created { flags, .. } = shape {
-                out.open_out(core.handles.fetch_add(1, Relaxed), core.open_flags(flags));
-            }
+            out.open_out(core.handles.fetch_add(1, Relaxed), core.open_flags(flags));
             core.nodes.raise(ino);
             if !core.ok(header, &out.0) {
                 untold(core, &[ino]);
             }
+        }
+        (Shape::Renamed { from, to, exchange }, _) => {
+            core.places.renamed(&from, &to, exchange);
+            core.ok(header, &[]);
         }
         (Shape::Attr, Answer::Attr { attr }) => _ = core.ok(header, &out.attr_out(&attr, keep_secs).0),
         (Shape::Statx, Answer::Attr { attr }) => _ = core.ok(header, &out.statx_out(&attr, keep_secs).0),
@@ -563,7 +633,7 @@ fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Er
         }
         (Shape::Offset, Answer::Offset { offset }) => _ = core.ok(header, &out.u64(offset).0),
         (Shape::Listing(listing), Answer::Entries { entries, eof }) => {
-            match listing.pack(&entries, eof, keep_secs, &core.nodes) {
+            match listing.pack(&entries, eof, keep_secs, (&core.nodes, &core.places)) {
                 Ok((out, learned)) => {
                     if !core.ok(header, &out.0) {
                         untold(core, &learned);
@@ -577,9 +647,33 @@ fn finish(core: &Core, header: &Header, shape: Shape, outcome: Result<Answer, Er
     }
 }
 
+/// Answers a lookup that found a directory, when the kernel can put it to this place.
+fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keep_secs: u64) {
+    let ino = found.attr.ino;
+    // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
+    core.nodes.raise(ino);
+    let Some(old) = core.places.learn(ino, place.dir, &place.name) else {
+        return core.found(header, found, keep_secs);
+    };
+    if core.lower(ino, 1) {
+        // Forgotten just now: so it is nowhere.
+        core.nodes.raise(ino);
+        let _ = core.places.learn(ino, place.dir, &place.name);
+        return core.found(header, found, keep_secs);
+    }
+    let (mine, header, found, new) = (Arc::clone(core), *header, found.clone(), place.clone());
+    let answer = move || {
+        mine.nodes.raise(ino);
+        let _ = mine.places.learn(ino, place.dir, &place.name);
+        // Nothing that may be kept: a recall does not wait for an answer that is put off.
+        mine.found(&header, &found, 0);
+    };
+    settle::answer(core, header.pid, Moved { ino, old, new }, Box::new(answer));
+}
+
 /// The kernel did not take the answer that told it of these ids.
 fn untold(core: &Core, inos: &[Ino]) {
-    let gone: Vec<Ino> = inos.iter().copied().filter(|&ino| core.nodes.lower(ino, 1)).collect();
+    let gone: Vec<Ino> = inos.iter().copied().filter(|&ino| core.lower(ino, 1)).collect();
     if !gone.is_empty() {
         core.files.forget(&gone);
     }

@@ -16,9 +16,11 @@ mod listing;
 mod mount;
 mod nodes;
 mod pending;
+mod places;
 mod recall;
 mod request;
 mod session;
+mod settle;
 mod sweep;
 
 pub use counters::Count;
@@ -70,7 +72,7 @@ impl Mounted {
         files: Arc<dyn Files>,
         config: Config,
     ) -> Result<Self, MountError> {
-        let session = Session::start(fd, files, config).map_err(|why| {
+        let session = Session::start(fd, files, config, mount.entrance()).map_err(|why| {
             mount.unmount();
             MountError::Os { what: "start threads", why }
         })?;

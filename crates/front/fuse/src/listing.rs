@@ -3,6 +3,7 @@
 
 use crate::abi::{DIRENT, ENTRY_OUT, Out, UNKNOWN_INO, padded};
 use crate::nodes::Nodes;
+use crate::places::Places;
 use atoll_core::Ino;
 use atoll_posix::{DirEntry, Errno, Kind};
 
@@ -36,7 +37,7 @@ impl Listing {
         entries: &[DirEntry],
         eof: bool,
         keep_secs: u64,
-        nodes: &Nodes,
+        (nodes, places): (&Nodes, &Places),
     ) -> Result<(Out, Vec<Ino>), Errno> {
         // To the kernel no bytes are the end of the directory. Less than all must not look so.
         if entries.is_empty() && !eof {
@@ -66,6 +67,10 @@ impl Listing {
             match &entry.found {
                 Some(found) if self.plus => {
                     nodes.raise(found.attr.ino);
+                    if found.attr.kind == Kind::Directory {
+                        // One that is elsewhere the kernel moves, or leaves there and says nothing.
+                        let _ = places.learn(found.attr.ino, self.dir, &entry.name);
+                    }
                     learned.push(found.attr.ino);
                     out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
                 }
@@ -122,7 +127,7 @@ mod tests {
         let entries = [entry(20), entry(21), entry(22)];
         let one = ENTRY_OUT + padded(DIRENT + 6);
         let listing = Listing { dir: Ino(9), offset: 2, size: 2 * one + 10, plus: true };
-        let (out, learned) = listing.pack(&entries, true, 0, &nodes).unwrap();
+        let (out, learned) = listing.pack(&entries, true, 0, (&nodes, &Places::default())).unwrap();
         assert_eq!((out.0.len(), learned), (2 * one, vec![Ino(20), Ino(21)]));
         assert!(nodes.knows(Ino(21)) && !nodes.knows(Ino(22)));
     }
@@ -132,7 +137,7 @@ mod tests {
         let nodes = Nodes::default();
         let len = |offset| {
             let listing = Listing { dir: Ino(9), offset, size: 4096, plus: false };
-            listing.pack(&[entry(20)], true, 0, &nodes).unwrap().0.0.len()
+            listing.pack(&[entry(20)], true, 0, (&nodes, &Places::default())).unwrap().0.0.len()
         };
         assert_eq!([len(0), len(1), len(2)], [32 * 3, 32 * 2, 32]);
         assert_eq!(nodes.count(), 0, "a listing without attributes tells no ids");
@@ -144,9 +149,12 @@ mod tests {
     fn incomplete_never_looks_like_the_end() {
         let nodes = Nodes::default();
         let listing = Listing { dir: Ino(9), offset: 5, size: 4096, plus: false };
-        assert_eq!(listing.pack(&[], false, 0, &nodes).err(), Some(Errno::EIO));
-        assert!(listing.pack(&[], true, 0, &nodes).unwrap().0.0.is_empty());
+        assert_eq!(listing.pack(&[], false, 0, (&nodes, &Places::default())).err(), Some(Errno::EIO));
+        assert!(listing.pack(&[], true, 0, (&nodes, &Places::default())).unwrap().0.0.is_empty());
         let small = Listing { size: 24, ..listing };
-        assert_eq!(small.pack(&[entry(20)], true, 0, &nodes).err(), Some(Errno::EINVAL));
+        assert_eq!(
+            small.pack(&[entry(20)], true, 0, (&nodes, &Places::default())).err(),
+            Some(Errno::EINVAL)
+        );
     }
 }

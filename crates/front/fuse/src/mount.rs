@@ -1,7 +1,7 @@
 //! Makes and removes mounts: with mount(2) as root, otherwise through `fusermount3`. Never reads a
 //! request.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno as Os;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -306,7 +306,35 @@ fn detach(path: &Path, helper: bool) -> bool {
     rustix::mount::unmount(path, flags | UnmountFlags::FORCE).is_ok()
 }
 
+/// The way into a mount from outside, as any process takes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Entrance {
+    path: PathBuf,
+    device: Option<(u32, u32)>,
+}
+
+impl Entrance {
+    /// Looks a path up, and opens nothing. The kernel puts each directory to where it is found. Asks the
+    /// daemon, so not to be called by a thread that answers requests. Nothing stays in use by it.
+    pub(crate) fn look_up(&self, below: &Path) -> Result<(), Os> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let root = rustix::fs::open(&self.path, flags | OFlags::DIRECTORY, Mode::empty())?;
+        let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let found = rustix::fs::statx(&root, "", asked, StatxFlags::empty())?;
+        if self.device != Some((found.stx_dev_major, found.stx_dev_minor)) {
+            return Err(Os::XDEV); // Another one is mounted over it.
+        }
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        rustix::fs::openat2(&root, below, flags, Mode::empty(), inside).map(|_| ())
+    }
+}
+
 impl Mount {
+    /// How others come in.
+    pub(crate) fn entrance(&self) -> Entrance {
+        Entrance { path: self.path.clone(), device: self.device }
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path

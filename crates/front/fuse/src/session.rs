@@ -11,10 +11,13 @@ use crate::device::{Device, Inbox};
 use crate::dying::Dying;
 use crate::gate::Gate;
 use crate::held::Held;
+use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
+use crate::places::Places;
 use crate::recall::Recall;
 use crate::request::parse;
+use crate::settle::Settling;
 use atoll_core::Ino;
 use atoll_vfs::{Files, handover};
 use bytes::Bytes;
@@ -353,7 +356,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Starts to serve, and returns when the kernel has been told how.
-    pub(crate) fn start(fd: OwnedFd, files: Arc<dyn Files>, config: Config) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        fd: OwnedFd,
+        files: Arc<dyn Files>,
+        config: Config,
+        entrance: Entrance,
+    ) -> std::io::Result<Self> {
         let (device, nodes, gate) =
             (Arc::new(Device::new(fd)), Arc::new(Nodes::default()), Arc::new(Gate::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
@@ -362,6 +370,9 @@ impl Session {
             files,
             device,
             nodes,
+            places: Places::default(),
+            settling: Settling::default(),
+            entrance,
             gate,
             agreed,
             pending: Pending::default(),

@@ -75,9 +75,6 @@ enum Command {
         /// So many nodes over TCP
         #[arg(long, default_value_t = 4)]
         nodes: usize,
-        /// Do not look at the names before: the kernel then refuses some moves with ESTALE
-        #[arg(long)]
-        blind: bool,
         /// Kill nodes in turn, and start them again
         #[arg(long)]
         kill: bool,
@@ -189,11 +186,11 @@ fn run(command: Command) -> Result<()> {
             }
             volume.stop()?;
         }
-        Command::Race { rounds, seed, nodes, blind, kill } => {
+        Command::Race { rounds, seed, nodes, kill } => {
             let place = Place::new("race")?;
             let mut cluster =
                 Cluster::start(place.path(), &Shape { nodes, mounts: 2, options: options(kill) })?;
-            let what = race::Race { rounds, seed, kills: u64::from(kill), read_every: 20, look: !blind };
+            let what = race::Race { rounds, seed, kills: u64::from(kill), read_every: 20 };
             let report = race::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
             print!("{report}");
             cluster.stop()?;

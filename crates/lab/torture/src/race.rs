@@ -1,6 +1,9 @@
 //! Two mounts race `mv a b/d/e` against `mv b a/c/e`. One must win, whoever it is, and the tree must be what
 //! that move makes of it: the same names with the same inodes, nothing lost, nothing twice, no circle.
 //!
+//! Nobody looks at the names first: the kernel of each mount has directories where the other took them from
+//! until it moves them.
+//!
 //! With kills, nodes die by `kill -9` in turn meanwhile. Then a move may end with EIO, done or not done; the tree
 //! is still that of the start, or of one of the moves.
 
@@ -38,10 +41,6 @@ pub struct Race {
     pub kills: u64,
     /// Every so many rounds the bytes of the files are read, too.
     pub read_every: u32,
-    /// Look at both names before each move. A kernel that still has a directory where another mount took it
-    /// from cannot put it to its new place while it holds the lock of a rename, and says ESTALE
-    /// (`docs/OPERATIONS.md`, limits). Found before, it can.
-    pub look: bool,
 }
 
 /// What was seen.
@@ -189,9 +188,6 @@ impl Track<'_> {
 
     fn rename(&self, mount: usize, from: &str, to: &str) -> std::io::Result<()> {
         let (from, to) = (self.mounts[mount].join(from), self.mounts[mount].join(to));
-        for path in [&from, &to].iter().filter(|_| self.what.look) {
-            let _ = std::fs::symlink_metadata(path);
-        }
         std::fs::rename(from, to)
     }
 

@@ -17,12 +17,35 @@ fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_l
         let place = Place::new("race").unwrap();
         let options = if kills > 0 { "hard" } else { "rw" };
         let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
-        let what = Race { rounds, seed: 7, kills, read_every: 5, look: true };
+        let what = Race { rounds, seed: 7, kills, read_every: 5 };
         let report = race::run(&what, &mut cluster, &mut |line| eprintln!("{line}")).unwrap();
         assert!(report.ends.values().sum::<u32>() >= rounds && report.kills >= kills, "{report}");
         assert!(report.ends.len() >= 2, "always the same one won: {report}");
         cluster.stop().unwrap();
     }
+}
+
+#[test]
+fn a_directory_that_another_mount_has_moved_can_be_moved_on_at_once() {
+    if !ready("moved", &[]) {
+        return;
+    }
+    let place = Place::new("moved").unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "rw" }).unwrap();
+    let [one, two]: [_; 2] = cluster.mounts().try_into().unwrap();
+    std::fs::create_dir_all(one.join("b/d")).unwrap();
+    std::fs::create_dir(one.join("a")).unwrap();
+    for round in 0..30 {
+        // Its kernel has it at the new place, also while somebody works there.
+        std::fs::rename(one.join("a"), one.join("b/d/e")).unwrap();
+        let used = (round % 2 == 0).then(|| std::fs::File::open(one.join("b/d/e")).unwrap());
+        std::fs::rename(two.join("b/d/e"), two.join("a")).unwrap();
+        let again = std::fs::rename(one.join("a"), one.join("b/d/e"));
+        again.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        drop(used);
+        std::fs::rename(two.join("b/d/e"), two.join("a")).unwrap();
+    }
+    cluster.stop().unwrap();
 }
 
 #[test]

@@ -57,8 +57,11 @@ pub struct Memory {
     pub guarded_group: AtomicU32,
     /// How long each read takes.
     pub read_delay_ms: AtomicU64,
-    /// Reads and writes of these are not answered while they are here.
+    /// Reads and writes of these, and what makes directories in them, are not answered while they are here.
     pub held: Mutex<Vec<Ino>>,
+    /// Lookups in this directory are not answered until they are cancelled, but for so many.
+    pub stuck: Mutex<Option<(Ino, u32)>>,
+    looking: Mutex<Vec<(Ticket, Done)>>,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
 }
@@ -87,6 +90,8 @@ impl Default for Memory {
             caching: Mutex::new(Caching::UntilRecalled),
             watcher: OnceLock::new(),
             forgotten: Mutex::default(),
+            stuck: Mutex::default(),
+            looking: Mutex::default(),
             cancelled: 0.into(),
             guarded_group: 0.into(),
             read_delay_ms: 0.into(),
@@ -384,11 +389,22 @@ impl Files for Memory {
             atoll_vfs::handover::slow();
             std::thread::sleep(Duration::from_millis(self.read_delay_ms.load(SeqCst)));
         }
-        if let Op::Read { ino, .. } | Op::Write { ino, .. } = &op {
+        if let Op::Read { ino, .. } | Op::Write { ino, .. } | Op::Mkdir { dir: ino, .. } = &op {
             while self.held.lock().unwrap().contains(ino) {
                 atoll_vfs::handover::slow();
                 std::thread::sleep(Duration::from_millis(1));
             }
+        }
+        if let Op::Lookup { dir, .. } = &op
+            && let Some((_, free)) = self.stuck.lock().unwrap().as_mut().filter(|(stuck, _)| stuck == dir)
+        {
+            if *free == 0 {
+                let mut looking = self.looking.lock().unwrap();
+                let ticket = Ticket((1 << 32) + looking.len() as u64);
+                looking.push((ticket, done));
+                return ticket;
+            }
+            *free -= 1;
         }
         let mut state = self.state.lock().unwrap();
         if let (Op::Mkdir { dir, .. }, guarded @ 1..) = (&op, self.guarded_group.load(SeqCst)) {
@@ -429,6 +445,10 @@ impl Files for Memory {
 
     fn cancel(&self, ticket: Ticket) {
         self.cancelled.fetch_add(1, SeqCst);
+        let looking = self.looking.lock().unwrap().extract_if(.., |(t, _)| *t == ticket).next();
+        if let Some((_, done)) = looking {
+            return done(Err(Errno::EINTR), &[]);
+        }
         let waiter = {
             let mut state = self.state.lock().unwrap();
             let at = state.waiters.iter().position(|w| w.ticket == ticket);

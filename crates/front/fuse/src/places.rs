@@ -1,0 +1,233 @@
+//! Where the kernel has each directory that it knows: the parent and name by which it was told of it.
+//! Never asks a volume, and never decides what to do about a directory that is elsewhere.
+//!
+//! It may be wrong for a moment, since answers overtake each other on their way to the kernel: who
+//! relies on it does nothing that is wrong then. Bounded by the directories that the kernel knows.
+
+use atoll_core::{Ino, Name};
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+const SHARDS: usize = 16;
+/// Longest path that is put together, in bytes: the kernel takes no longer one.
+const PATH_BYTES_MAX: usize = 4095;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) dir: Ino,
+    pub(crate) name: Name,
+}
+
+/// The places of all directories that the kernel knows, but for the root.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// By directory: all that an ordinary lookup needs.
+    by_id: [Mutex<HashMap<Ino, Place>>; SHARDS],
+    /// The directory that was last said to be there. No lock of this is held with one of the other.
+    by_place: [Mutex<HashMap<Place, Ino>>; SHARDS],
+}
+
+fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
+    shard.lock().expect("no holder of this lock panics")
+}
+
+impl Places {
+    fn of_id(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Place>> {
+        lock(&self.by_id[(ino.0 % SHARDS as u64) as usize])
+    }
+
+    fn of_place(&self, place: &Place) -> MutexGuard<'_, HashMap<Place, Ino>> {
+        let mut hasher = DefaultHasher::new();
+        place.hash(&mut hasher);
+        lock(&self.by_place[(hasher.finish() % SHARDS as u64) as usize])
+    }
+
+    /// The kernel is told of a directory at a place. If it has it at another one that is returned, and
+    /// nothing changes: only the kernel moves it.
+    pub(crate) fn learn(&self, ino: Ino, dir: Ino, name: &Name) -> Option<Place> {
+        if ino == Ino::ROOT {
+            return None;
+        }
+        let place = Place { dir, name: name.clone() };
+        match self.of_id(ino).entry(ino) {
+            Entry::Occupied(had) if *had.get() == place => return None,
+            Entry::Occupied(had) => return Some(had.get().clone()),
+            Entry::Vacant(free) => _ = free.insert(place.clone()),
+        }
+        self.of_place(&place).insert(place, ino);
+        None
+    }
+
+    /// The kernel has moved a directory, if it had it at `old` before.
+    pub(crate) fn settled(&self, ino: Ino, old: &Place, new: &Place) {
+        match self.of_id(ino).get_mut(&ino) {
+            Some(place) if place == old => *place = new.clone(),
+            _ => return,
+        }
+        self.vacate(ino, old);
+        self.of_place(new).insert(new.clone(), ino);
+    }
+
+    /// A rename through this mount: the kernel does the same when it hears of its success.
+    pub(crate) fn renamed(&self, from: &Place, to: &Place, exchange: bool) {
+        let [moved, other] = [from, to].map(|place| self.at(place));
+        if let Some(moved) = moved {
+            self.settled(moved, from, to);
+        }
+        if let Some(other) = other.filter(|_| exchange) {
+            self.settled(other, to, from);
+            // Each has taken the other's place away.
+            moved.into_iter().for_each(|moved| _ = self.of_place(to).insert(to.clone(), moved));
+        }
+    }
+
+    /// The kernel does not know it any more.
+    pub(crate) fn forgotten(&self, ino: Ino) {
+        let had = self.of_id(ino).remove(&ino);
+        if let Some(place) = had {
+            self.vacate(ino, &place);
+        }
+    }
+
+    fn vacate(&self, ino: Ino, place: &Place) {
+        let mut shard = self.of_place(place);
+        if shard.get(place) == Some(&ino) {
+            shard.remove(place);
+        }
+    }
+
+    /// The directory that the kernel has there.
+    pub(crate) fn at(&self, place: &Place) -> Option<Ino> {
+        self.of_place(place).get(place).copied()
+    }
+
+    /// The way to a place from the root, as the kernel has it. None if it does not have all of it.
+    pub(crate) fn path(&self, place: &Place) -> Option<PathBuf> {
+        let (mut names, mut bytes, mut next) = (Vec::new(), 0, place.clone());
+        loop {
+            bytes += next.name.as_bytes().len() + 1;
+            // A circle, seen while it changes, ends here too.
+            if bytes > PATH_BYTES_MAX {
+                return None;
+            }
+            let dir = next.dir;
+            names.push(next.name);
+            if dir == Ino::ROOT {
+                return Some(names.iter().rev().map(|name| OsStr::from_bytes(name.as_bytes())).collect());
+            }
+            next = self.of_id(dir).get(&dir).cloned()?;
+        }
+    }
+
+    /// How many places are kept, by directory and by place.
+    #[cfg(test)]
+    fn counts(&self) -> [usize; 2] {
+        let by_id = self.by_id.iter().map(|shard| lock(shard).len()).sum();
+        [by_id, self.by_place.iter().map(|shard| lock(shard).len()).sum()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: Ino = Ino(10);
+    const B: Ino = Ino(11);
+
+    fn place(dir: Ino, text: &str) -> Place {
+        Place { dir, name: Name::new(text.as_bytes()).unwrap() }
+    }
+
+    fn learn(places: &Places, ino: Ino, at: &Place) -> Option<Place> {
+        places.learn(ino, at.dir, &at.name)
+    }
+
+    #[test]
+    fn a_directory_found_elsewhere_stays_where_the_kernel_has_it_until_that_has_moved_it() {
+        let (places, old, new) = (Places::default(), place(Ino::ROOT, "a"), place(B, "e"));
+        assert_eq!(learn(&places, A, &old), None);
+        assert_eq!(learn(&places, A, &old), None);
+        assert_eq!(learn(&places, A, &new), Some(old.clone()));
+        assert_eq!(learn(&places, A, &new), Some(old.clone()), "it was only told of it");
+        places.settled(A, &old, &new);
+        assert_eq!((learn(&places, A, &new), places.at(&new), places.at(&old)), (None, Some(A), None));
+        places.settled(A, &old, &old);
+        assert_eq!(places.at(&new), Some(A), "what has moved on since is left alone");
+    }
+
+    #[test]
+    fn a_place_belongs_to_who_came_there_last() {
+        let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
+        learn(&places, A, &here);
+        learn(&places, B, &here);
+        assert_eq!(places.at(&here), Some(B));
+        places.settled(A, &here, &there);
+        assert_eq!((places.at(&here), places.at(&there)), (Some(B), Some(A)));
+        places.forgotten(A);
+        places.forgotten(B);
+        assert_eq!(places.counts(), [0, 0]);
+    }
+
+    #[test]
+    fn renames_move_replace_and_exchange() {
+        let (places, a, b) = (Places::default(), place(Ino::ROOT, "a"), place(Ino(5), "b"));
+        learn(&places, A, &a);
+        learn(&places, B, &b);
+        places.renamed(&a, &b, true);
+        assert_eq!((places.at(&a), places.at(&b)), (Some(B), Some(A)));
+        assert_eq!((learn(&places, A, &b), learn(&places, B, &a)), (None, None));
+        places.renamed(&a, &b, false);
+        assert_eq!((places.at(&a), places.at(&b)), (None, Some(B)));
+        places.renamed(&place(A, "file"), &a, false);
+        assert_eq!(places.at(&a), None, "files have no place here");
+        places.forgotten(A);
+        assert_eq!(places.counts(), [1, 1]);
+    }
+
+    #[test]
+    fn a_path_goes_up_to_the_root_or_is_none() {
+        let places = Places::default();
+        learn(&places, A, &place(Ino::ROOT, "a"));
+        learn(&places, B, &place(A, "b"));
+        assert_eq!(places.path(&place(B, "c")), Some("a/b/c".into()));
+        assert_eq!(places.path(&place(Ino::ROOT, "c")), Some("c".into()));
+        assert_eq!(places.path(&place(Ino(99), "c")), None);
+        places.settled(A, &place(Ino::ROOT, "a"), &place(B, "a"));
+        assert_eq!(places.path(&place(B, "c")), None, "a circle has no end");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_left_of_what_was_forgotten(
+            steps in proptest::collection::vec((0u8..4, 0u64..6, 0u64..6), 0..200)
+        ) {
+            let places = Places::default();
+            let at = |n: u64| place(Ino(100 + n % 2), &format!("{}", n / 2));
+            for (what, one, two) in steps {
+                let ino = Ino(10 + one);
+                match what {
+                    0 => _ = learn(&places, ino, &at(two)),
+                    1 => {
+                        if let Some(old) = learn(&places, ino, &at(two)) {
+                            places.settled(ino, &old, &at(two));
+                            prop_assert_eq!(learn(&places, ino, &at(two)), None);
+                        }
+                    }
+                    2 => places.renamed(&at(one), &at(two), one % 2 == 0),
+                    _ => places.forgotten(ino),
+                }
+            }
+            let [by_id, by_place] = places.counts();
+            prop_assert!(by_place <= by_id, "{} places of {} directories", by_place, by_id);
+            (0..6).for_each(|n| places.forgotten(Ino(10 + n)));
+            prop_assert_eq!(places.counts(), [0, 0]);
+        }
+    }
+}
