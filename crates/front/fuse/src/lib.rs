@@ -13,6 +13,7 @@ mod dying;
 mod gate;
 mod held;
 mod listing;
+mod look;
 mod mount;
 mod nodes;
 mod pending;

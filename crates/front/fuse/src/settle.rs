@@ -17,6 +17,7 @@
 
 use crate::abi::{Out, notify};
 use crate::adapter::Core;
+use crate::look::Looker;
 use crate::places::Place;
 use atoll_core::Ino;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -35,8 +36,8 @@ const HOLD_MAX: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_millis(10);
 /// How long the kernel takes, at most, to tell that it has forgotten what it has dropped, if nobody uses it.
 const FORGET_MAX: Duration = Duration::from_millis(1);
-/// How long who looks a directory up waits for one answer. The volume may have none for as long as a node
-/// is away, and a daemon that waits for itself cannot be killed.
+/// How long who looks a directory up waits for one answer: the volume may have none for as long as a node is
+/// away.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -273,7 +274,7 @@ fn run_what_is_due(core: &Core) {
 /// Begins to look after a directory.
 fn begin(core: &Arc<Core>, state: &mut State, pid: u32, moved: Moved) -> bool {
     let (mine, what) = (Arc::clone(core), moved.clone());
-    if state.jobs.len() >= JOBS_MAX || !spawn("fuse-look", move || settle(&mine, &what)) {
+    if state.jobs.len() >= JOBS_MAX || !spawn("fuse-moved", move || settle(&mine, &what)) {
         return false;
     }
     let (begun, askers) = (Instant::now(), vec![pid]);
@@ -284,14 +285,16 @@ fn begin(core: &Arc<Core>, state: &mut State, pid: u32, moved: Moved) -> bool {
 
 /// Has the kernel put a directory to its new place, or drop it from the old one.
 fn settle(core: &Core, moved: &Moved) {
-    let me = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-    if let Some(job) = core.settling.lock().job(moved.ino) {
-        job.looker = me;
+    let looker = Looker::new(core.entrance.clone());
+    if let (Some(looker), Some(job)) = (&looker, core.settling.lock().job(moved.ino)) {
+        job.looker = looker.thread();
     }
     let until = Instant::now() + HOLD_MAX;
     let is_there = loop {
         let path = core.places.path(&moved.new);
-        if path.is_some_and(|path| core.entrance.look_up(&path).is_ok()) {
+        if let (Some(looker), Some(path)) = (&looker, path)
+            && looker.finds(path)
+        {
             break true;
         }
         let begun = match core.settling.lock().job(moved.ino) {

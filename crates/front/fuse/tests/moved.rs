@@ -8,7 +8,7 @@ use atoll_fuse::Config;
 use atoll_posix::{Answer, Caller, Op, RenameMode};
 use atoll_vfs::{Caching, call};
 use bytes::Bytes;
-use common::{Memory, World, can_mount, eventually};
+use common::{Memory, Place, World, can_mount, eventually};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -209,19 +209,63 @@ fn nobody_waits_long_for_a_parent_that_somebody_else_keeps_locked() {
     assert!((0..MANY).all(found), "it is free, and all goes on");
 }
 
+/// A directory that was moved is found, and then who looks there too is not answered: as if a node went away.
+fn moved_and_stuck(world: &World) {
+    fs::create_dir_all(world.at("q/x")).unwrap();
+    fs::create_dir(world.at("p")).unwrap();
+    move_behind(&world.files, "q/x", "p/x", RenameMode::Replace);
+    let (p, _) = split(&world.files, "p/x");
+    *world.files.stuck.lock().unwrap() = Some((p, 1));
+    fs::symlink_metadata(world.at("p/x")).unwrap();
+}
+
 #[test]
 fn the_daemon_does_not_wait_long_for_itself() {
     if !can_mount() {
         return;
     }
     let world = shared("itself");
-    fs::create_dir_all(world.at("q/x")).unwrap();
-    fs::create_dir(world.at("p")).unwrap();
-    move_behind(&world.files, "q/x", "p/x", RenameMode::Replace);
-    // Whoever asks is answered, and then nobody is: as if a node went away.
-    *world.files.stuck.lock().unwrap() = Some((split(&world.files, "p/x").0, 1));
-    fs::symlink_metadata(world.at("p/x")).unwrap();
+    moved_and_stuck(&world);
     eventually(|| world.files.cancelled.load(SeqCst) > 0);
     *world.files.stuck.lock().unwrap() = None;
     fs::symlink_metadata(world.at("p/x")).unwrap();
+}
+
+/// Run by the test below in a process of its own, which is killed.
+#[test]
+#[ignore = "half of another test"]
+fn a_daemon_that_asks_itself() {
+    let Ok(ready) = std::env::var("ATOLL_FUSE_READY") else { return };
+    let world = shared("asking");
+    moved_and_stuck(&world);
+    eventually(|| !world.files.looking.lock().unwrap().is_empty());
+    fs::write(ready, world.place.0.to_str().unwrap()).unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn a_daemon_that_asks_itself_can_be_killed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new("asked");
+    let ready = place.0.join("ready");
+    let mut daemon = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "a_daemon_that_asks_itself"])
+        .env("ATOLL_FUSE_READY", &ready)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let point = || fs::read_to_string(&ready).unwrap_or_default();
+    eventually(|| !point().is_empty());
+    daemon.kill().unwrap();
+    let ended = (0..300).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        daemon.try_wait().unwrap().is_some()
+    });
+    let flags = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
+    rustix::mount::unmount(point().as_str(), flags).unwrap();
+    fs::remove_dir(point()).unwrap();
+    fs::remove_file(&ready).unwrap();
+    assert!(ended, "it waits for itself");
 }

@@ -61,7 +61,7 @@ pub struct Memory {
     pub held: Mutex<Vec<Ino>>,
     /// Lookups in this directory are not answered until they are cancelled, but for so many.
     pub stuck: Mutex<Option<(Ino, u32)>>,
-    looking: Mutex<Vec<(Ticket, Done)>>,
+    pub looking: Mutex<Vec<(Ticket, Done)>>,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
 }
