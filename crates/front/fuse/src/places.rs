@@ -24,11 +24,20 @@ pub(crate) struct Place {
     pub(crate) name: Name,
 }
 
+/// Where the kernel has a directory.
+#[derive(Debug)]
+struct Had {
+    place: Place,
+    /// Another one has come there since: the kernel has dropped this one, or keeps it out of sight while it is
+    /// used.
+    displaced: bool,
+}
+
 /// The places of all directories that the kernel knows, but for the root.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// By directory: all that an ordinary lookup needs.
-    by_id: [Mutex<HashMap<Ino, Place>>; SHARDS],
+    by_id: [Mutex<HashMap<Ino, Had>>; SHARDS],
     /// The directory that was last said to be there. No lock of this is held with one of the other.
     by_place: [Mutex<HashMap<Place, Ino>>; SHARDS],
 }
@@ -38,7 +47,7 @@ fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Places {
-    fn of_id(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Place>> {
+    fn of_id(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Had>> {
         lock(&self.by_id[(ino.0 % SHARDS as u64) as usize])
     }
 
@@ -56,22 +65,36 @@ impl Places {
         }
         let place = Place { dir, name: name.clone() };
         match self.of_id(ino).entry(ino) {
-            Entry::Occupied(had) if *had.get() == place => return None,
-            Entry::Occupied(had) => return Some(had.get().clone()),
-            Entry::Vacant(free) => _ = free.insert(place.clone()),
+            Entry::Occupied(mut had) => match had.get_mut() {
+                had if had.place != place => return Some(had.place.clone()),
+                had if !had.displaced => return None,
+                had => had.displaced = false,
+            },
+            Entry::Vacant(free) => _ = free.insert(Had { place: place.clone(), displaced: false }),
         }
-        self.of_place(&place).insert(place, ino);
+        self.take(ino, place);
         None
     }
 
     /// The kernel has moved a directory, if it had it at `old` before.
     pub(crate) fn settled(&self, ino: Ino, old: &Place, new: &Place) {
         match self.of_id(ino).get_mut(&ino) {
-            Some(place) if place == old => *place = new.clone(),
+            Some(had) if had.place == *old => *had = Had { place: new.clone(), displaced: false },
             _ => return,
         }
         self.vacate(ino, old);
-        self.of_place(new).insert(new.clone(), ino);
+        self.take(ino, new.clone());
+    }
+
+    /// A directory comes to a place.
+    fn take(&self, ino: Ino, place: Place) {
+        let before = self.of_place(&place).insert(place.clone(), ino);
+        if let Some(other) = before.filter(|other| *other != ino)
+            && let Some(had) = self.of_id(other).get_mut(&other)
+            && had.place == place
+        {
+            had.displaced = true;
+        }
     }
 
     /// A rename through this mount: the kernel does the same when it hears of its success.
@@ -82,16 +105,14 @@ impl Places {
         }
         if let Some(other) = other.filter(|_| exchange) {
             self.settled(other, to, from);
-            // Each has taken the other's place away.
-            moved.into_iter().for_each(|moved| _ = self.of_place(to).insert(to.clone(), moved));
         }
     }
 
     /// The kernel does not know it any more.
     pub(crate) fn forgotten(&self, ino: Ino) {
         let had = self.of_id(ino).remove(&ino);
-        if let Some(place) = had {
-            self.vacate(ino, &place);
+        if let Some(had) = had {
+            self.vacate(ino, &had.place);
         }
     }
 
@@ -121,7 +142,7 @@ impl Places {
             if dir == Ino::ROOT {
                 return Some(names.iter().rev().map(|name| OsStr::from_bytes(name.as_bytes())).collect());
             }
-            next = self.of_id(dir).get(&dir).cloned()?;
+            next = self.of_id(dir).get(&dir)?.place.clone();
         }
     }
 
@@ -173,6 +194,16 @@ mod tests {
         places.forgotten(A);
         places.forgotten(B);
         assert_eq!(places.counts(), [0, 0]);
+    }
+
+    #[test]
+    fn who_comes_back_to_a_place_that_another_has_left_has_it_again() {
+        let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
+        learn(&places, A, &here);
+        learn(&places, B, &here);
+        places.settled(B, &here, &there);
+        assert_eq!(places.at(&here), None, "nobody knows that it is there");
+        assert_eq!((learn(&places, A, &here), places.at(&here)), (None, Some(A)));
     }
 
     #[test]
