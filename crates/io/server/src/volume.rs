@@ -36,6 +36,9 @@ const CROWDED_LOOK: Duration = Duration::from_millis(1);
 const MOVING: Moving = Moving { rests_ms: 200, bytes_per_s: 64 << 20 };
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
+/// How long stopping waits for files that are on their way, and how often it looks.
+const MOVES_WAIT: Duration = Duration::from_millis(500);
+const MOVES_LOOK: Duration = Duration::from_millis(2);
 
 /// How a node runs its part of a volume.
 #[derive(Debug, Clone)]
@@ -257,6 +260,7 @@ impl<D: Disk> Volume<D> {
     /// Has the plain trees follow the logs. True if one is far behind.
     fn lay(&self) -> bool {
         let mut far_behind = false;
+        self.end_moves();
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.round() {
                 Ok(report) => {
@@ -434,6 +438,21 @@ impl<D: Disk> Volume<D> {
             result = result.and(engine.stop());
         }
         result
+    }
+
+    /// Files that are on their way arrive, or stay, before the plain trees are drained: what waits for another
+    /// node goes on when both are back.
+    fn end_moves(&self) {
+        for engine in self.engines.values() {
+            engine.enter(Event::Stopping);
+        }
+        let until = Instant::now() + MOVES_WAIT;
+        let moves =
+            |engine: &Arc<Engine<D>>| !engine.is_halted() && !engine.with_island(|i| i.moves_nothing());
+        while self.engines.values().any(moves) && Instant::now() < until {
+            self.engines.values().for_each(|engine| engine.housekeep());
+            std::thread::sleep(MOVES_LOOK);
+        }
     }
 }
 

@@ -92,6 +92,8 @@ pub enum Event {
     },
     /// Make a checkpoint now.
     CheckpointWanted,
+    /// The island will be stopped in order: nothing begins that nobody has asked for.
+    Stopping,
 }
 
 /// What a body operation found.

@@ -149,6 +149,11 @@ impl Holds {
         if self.arriving.is_empty() { None } else { self.arriving.get(&ino).copied() }
     }
 
+    /// No file comes here.
+    pub(crate) fn brings_nothing(&self) -> bool {
+        self.arriving.is_empty()
+    }
+
     /// What moves a directory that is owned here.
     pub(crate) fn holds_dir(&self, ino: Ino) -> Option<TxnId> {
         if self.dirs.is_empty() { None } else { self.dirs.get(&ino).copied() }

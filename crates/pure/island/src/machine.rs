@@ -367,6 +367,7 @@ impl Island {
                 self.tick();
             }
             Event::CheckpointWanted => self.begin_checkpoint(),
+            Event::Stopping => self.stop_moving(),
         }
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.

@@ -339,6 +339,18 @@ impl Island {
         }
     }
 
+    /// No file moves from here any more.
+    pub(crate) fn stop_moving(&mut self) {
+        self.config.moving = None;
+        self.ship_nothing();
+    }
+
+    /// No file is on its way, from here or to here.
+    pub fn moves_nothing(&self) -> bool {
+        let Mover { shipping, pulling, unsynced, .. } = &self.mover;
+        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.holds.brings_nothing()
+    }
+
     /// The file is as it was when its move began.
     fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
         let ino = shipping.file.attr.ino;
