@@ -205,6 +205,7 @@ impl World {
             root_gid: 0,
             rows_max: usize::MAX / 8,
             reserve_bytes: 0,
+            outbox_max: atoll_island::OUTBOX_MAX,
             moving: None,
         };
         let island = |id| Rc::new(Island::new(config(id), State::new(SEED), false, now));

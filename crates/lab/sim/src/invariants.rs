@@ -101,6 +101,11 @@ impl Check<'_> {
             let late: Vec<_> = rows.delivered.iter().filter_map(waits).collect();
             self.say(island, format!("journal entry {stamp:?} waits for islands {late:?}"));
         }
+        for (of, upto) in &rows.skipped {
+            if rows.delivered.get(of).is_none_or(|delivered| delivered < upto) {
+                self.say(island, format!("island {of} has not caught up with its journal to {upto:?}"));
+            }
+        }
         for (of, stamp) in rows.inbox.keys() {
             self.say(island, format!("entry {stamp:?} of island {of}'s journal is never safe there"));
         }

@@ -37,6 +37,7 @@ impl World {
                 root_gid: 0,
                 rows_max: self.config.rows_max,
                 reserve_bytes: 0,
+                outbox_max: self.config.outbox_max,
                 moving: self.config.moves.then_some(MOVING),
             },
             log: atoll_log::Config {

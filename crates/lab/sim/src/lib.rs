@@ -5,6 +5,7 @@
 //! here, all from one seed, so that a run can be repeated. Every run is judged by the reference model
 //! of a POSIX tree and by the invariants of the islands' rows.
 
+mod absences;
 pub mod cause;
 mod client;
 pub mod concurrent;

@@ -36,6 +36,8 @@ pub struct Rows {
     pub outbox: BTreeMap<Stamp, JournalEntry>,
     /// How far each island has this island's journal, synced.
     pub delivered: BTreeMap<IslandId, Stamp>,
+    /// How far this island's journal is not kept for others.
+    pub skipped: BTreeMap<IslandId, Stamp>,
     /// Entries of others' journals that those may lose yet.
     pub inbox: BTreeMap<(IslandId, Stamp), JournalEntry>,
     /// How far journals were applied.
@@ -76,6 +78,7 @@ impl Rows {
             RowKey::Forward(ino) => drop(self.forwards.insert(ino, row(value)?)),
             RowKey::Outbox(stamp) => drop(self.outbox.insert(stamp, row(value)?)),
             RowKey::Delivered(island) => drop(self.delivered.insert(island, row(value)?)),
+            RowKey::Skipped(island) => drop(self.skipped.insert(island, row(value)?)),
             RowKey::Clock(island) => drop(self.clocks.insert(island, row(value)?)),
             RowKey::Inbox(island, stamp) => drop(self.inbox.insert((island, stamp), row(value)?)),
             RowKey::Link(ino) => drop(self.links.insert(ino, row(value)?)),

@@ -114,6 +114,18 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::storm::run(run, Faults::Yes),
     },
     Scenario {
+        name: "absences",
+        what: "directories change while islands are away for long, and compare when they return",
+        steps: 250,
+        body: |run| crate::absences::run(run, false),
+    },
+    Scenario {
+        name: "absences_power",
+        what: "the same, and islands lose their power",
+        steps: 250,
+        body: |run| crate::absences::run(run, true),
+    },
+    Scenario {
         name: "crash_points",
         what: "one operation between islands, each island dying at each effect of it",
         steps: 40,

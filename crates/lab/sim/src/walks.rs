@@ -15,12 +15,7 @@ impl World {
         path: &VolumePath,
     ) -> Result<(Result<Ino, Errno>, u64), Failure> {
         let before = self.clients[client].route.counters().requests;
-        let token = self.clients[client].token();
-        let now_ms = self.now_us() / 1000;
-        self.note(format_args!("client {client}: walk {token} {path}"));
-        self.with_client(client, &[], |route, out| {
-            route.walk(now_ms, caller, path.clone(), token, out);
-        });
+        let token = self.begin_walk(client, caller, path);
         let until = self.now_us() + PATIENCE_US;
         let done = loop {
             if let Some(done) = self.poll(client, token) {
@@ -38,6 +33,17 @@ impl World {
             Err(errno) => Err(errno),
         };
         Ok((found, requests))
+    }
+
+    /// Has a client begin to walk a path; [`World::poll`] says when that ends.
+    pub fn begin_walk(&mut self, client: usize, caller: &Caller, path: &VolumePath) -> u64 {
+        let token = self.clients[client].token();
+        let now_ms = self.now_us() / 1000;
+        self.note(format_args!("client {client}: walk {token} {path}"));
+        self.with_client(client, &[], |route, out| {
+            route.walk(now_ms, caller, path.clone(), token, out);
+        });
+        token
     }
 
     /// Hints that a client has.

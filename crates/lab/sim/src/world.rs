@@ -54,6 +54,8 @@ pub struct Config {
     pub lays: bool,
     /// How long a client takes to drop what it keeps, in microseconds; 0: no time.
     pub recall_us: u64,
+    /// Entries of its journal that an island keeps for one that is away.
+    pub outbox_max: usize,
     /// Files follow their names to other islands, soon.
     pub moves: bool,
 }
@@ -62,9 +64,20 @@ impl Config {
     /// A world of `islands` with one client.
     pub const fn new(seed: u64, islands: u16) -> Self {
         let lays = seed.is_multiple_of(LAYS_EACH);
-        let (delay_us_max, rows_max, recall_us) = (2_000, 64, 0);
+        let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
         let moves = false;
-        Self { seed, islands, clients: 1, mounts: false, delay_us_max, rows_max, lays, recall_us, moves }
+        Self {
+            seed,
+            islands,
+            clients: 1,
+            mounts: false,
+            delay_us_max,
+            rows_max,
+            lays,
+            recall_us,
+            outbox_max,
+            moves,
+        }
     }
 }
 

@@ -75,3 +75,8 @@ fn a_listing_under_load_shows_nothing_without_what_came_before_it() {
 fn a_listing_shows_an_operation_between_islands_whole_or_not_wherever_the_power_fails() {
     seeds("listing_points", 1, 6);
 }
+
+#[test]
+fn whoever_was_away_past_the_bound_of_an_outbox_has_what_the_others_have() {
+    seeds("absences", 1, 40);
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 
+use crate::decision::Decision;
 use crate::journal::Sight;
 use crate::machine::{Island, Stop};
 
@@ -27,11 +28,22 @@ impl Island {
         entries.into_values().cloned().collect()
     }
 
-    /// What laying them over a chain reads must be in memory.
+    /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
+    pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
+        self.lay_chain(decision, chain);
+        for entry in self.own_entries() {
+            if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
+                self.apply_entry(decision, &entry);
+            }
+        }
+    }
+
+    /// What [`Island::lay_chain_over`] reads of its own entries must be in memory.
     pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Stop> {
         for entry in self.own_entries() {
-            let (JournalEntry::Place { ino, place, .. } | JournalEntry::Fixed { ino, place, .. }) = &entry;
-            if chain.dirs.iter().any(|dir| dir.ino == *ino) {
+            if let Some((ino, place)) = entry.about()
+                && chain.dirs.iter().any(|dir| dir.ino == ino)
+            {
                 self.need_name(place)?;
             }
         }
@@ -49,5 +61,103 @@ impl Island {
     pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
         self.journal.chains.insert(dir, chain.cloned());
         self.ask_stalled();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, Now};
+    use crate::machine::Config;
+    use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
+    use atoll_posix::{Attr, Kind};
+    use atoll_proto::{
+        Ancestor, Change, Inode, Moments, Origin, Part, Place, PlaceVersion, Spot, Static, Work, Xattrs,
+    };
+    use atoll_state::{Load, Loaded, State};
+
+    const DIR: Ino = Ino(77);
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
+    }
+
+    fn attr(ino: Ino) -> Attr {
+        let (kind, time) = (Kind::Regular, Time::default());
+        let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
+        let (atime, mtime, ctime, btime) = (time, time, time, time);
+        Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime }
+    }
+
+    /// A directory in the root, by the name that it had or has.
+    fn at(called: &str, stamp: Stamp) -> Place {
+        let version = PlaceVersion { moves: 0, stamp };
+        Place { version, parent: Ino::ROOT, name: Some(name(called)) }
+    }
+
+    #[test]
+    fn a_redo_takes_a_chain_that_lacks_only_its_own_journal_and_lays_that_over_it() {
+        let me = IslandId(0);
+        let config = Config {
+            id: me,
+            seed: 1,
+            table: Table::new(2),
+            islands: vec![me, IslandId(1)],
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+            rows_max: 100,
+            reserve_bytes: 0,
+            outbox_max: crate::OUTBOX_MAX,
+            moving: None,
+        };
+        let mut island = Island::new(config, State::new(1), true, Now::default());
+        let file = Ino::mint(me, 20);
+        let stamp = island.stamp();
+        let (from, time) = (Spot { dir: Ino::ROOT, name: name("before") }, Time::default());
+        let (place, chain) = (at("after", stamp), Chain::default());
+        let renamed = JournalEntry::Place { ino: DIR, place, from, replaced: None, chain, time };
+        let row = Inode {
+            attr: attr(file),
+            target: None,
+            has_xattrs: false,
+            has_acl: false,
+            orphan_of: vec![],
+            moves: 0,
+        };
+        island.correct(vec![
+            Change::Inode { ino: file, row: Some(Box::new(row)) },
+            Change::Clock { island: me, stamp },
+            Change::Posted { stamp, entry: renamed },
+        ]);
+        // The directory's owner has not heard of its new name.
+        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
+        let root = island.chain(Ino::ROOT).expect("in memory").remove(0);
+        let (key, place, xattrs) = (Key(1), at("before", Stamp(0)), Xattrs::default());
+        let dirs = vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs }];
+        let chain = Chain { vector: Vec::new(), dirs };
+        let work = Work::Count { ino: file, at: Spot { dir: DIR, name: name("f") }, time, chain };
+        let part = Part { origin: Origin { session: SessionId(1), seq: 1 }, work };
+        let txn = TxnId { coordinator: IslandId(1), stamp: Stamp(5) };
+        let moments = Moments { prepared: Stamp(1), committed: Stamp(6) };
+        let done = loop {
+            match island.redo_part(Stamp(1), IslandId(1), txn, moments, &part) {
+                Err(Stop::Load(loads)) => {
+                    for load in loads {
+                        let loaded = match load {
+                            Load::Row(_) => Loaded::Row(None),
+                            Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
+                            Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
+                        };
+                        island.state.load(load, loaded).expect("well formed");
+                    }
+                }
+                done => break done,
+            }
+        };
+        assert!(matches!(done, Ok(true)), "it waits for itself: {done:?}");
+        let laid = island.in_memory(DIR).expect("it has a name of a file in it");
+        assert_eq!(laid.place, at("after", stamp));
+        island.handle(Now::default(), Event::Tick { bytes_available: 1 << 40 }, &mut Vec::new());
     }
 }

@@ -60,6 +60,7 @@ impl Island {
                 Parked::Peer(_) if damaged => {}
                 Parked::Nobody => {}
                 Parked::Lost => self.redo_lost(),
+                Parked::Compare => self.compare(),
                 Parked::Commit(txn) => self.commit(txn),
                 Parked::Peer(message) => self.peer(message),
                 Parked::Body(ticket, _) if damaged => self.body_done(ticket, Err(BodyFault(Errno::EIO))),

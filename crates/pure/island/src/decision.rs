@@ -117,6 +117,7 @@ mod tests {
             root_gid: 0,
             rows_max: 100,
             reserve_bytes: 0,
+            outbox_max: crate::OUTBOX_MAX,
             moving: None,
         };
         let now = Now { wall: Time::default(), ms: 0 };

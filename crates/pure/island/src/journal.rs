@@ -6,16 +6,18 @@
 use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, VecDeque};
 
-use atoll_core::{Ino, IslandId, Name, Stamp, Time};
+use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{
-    Ancestor, Chain, Change, Dir, Entry, JournalEntry, Outcome, Owned, Peer, PeerMessage, Place, Static,
-    Work, Xattrs,
+    Ancestor, Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Owned, Peer, PeerMessage, Place,
+    Static, Work, Xattrs,
 };
 
+use crate::compare::Comparing;
 use crate::decision::Decision;
 use crate::event::Effect;
 use crate::machine::{Call, Island, PATIENCE_MS, Parked, Stop};
+use crate::outbox::is_pair;
 
 /// Requests and messages that may wait for this island to catch up.
 const BEHIND_MAX: usize = 4096;
@@ -28,11 +30,11 @@ const STALLED_MS: u64 = 200;
 pub(crate) struct Journal {
     reachable: IdSet<IslandId>,
     /// How far each island has said that it has applied this island's journal.
-    applied: BTreeMap<IslandId, Stamp>,
-    waiting: Vec<Waiting>,
+    pub(crate) applied: BTreeMap<IslandId, Stamp>,
+    pub(crate) waiting: Vec<Waiting>,
     behind: Vec<Parked>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
-    to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
+    pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
     /// The last stamp that this island has put into the journal.
     pub(crate) last: Stamp,
     /// Entries of this island's journal that are not synced, with their records' positions.
@@ -42,14 +44,24 @@ pub(crate) struct Journal {
     /// How far the others have said that theirs are.
     kept_by: BTreeMap<IslandId, Stamp>,
     /// Entries that nobody may know before the record at this position is synced; what follows waits too.
-    gates: VecDeque<(u64, Stamp)>,
+    pub(crate) gates: VecDeque<(u64, Stamp)>,
     /// The last stamp that was sent.
-    sent: Stamp,
+    pub(crate) sent: Stamp,
     /// Ancestors of directories, as their owners have told them now, for entries that wait for them.
     pub(crate) chains: IdMap<Ino, Option<Chain>>,
     /// Coordinators whose next entries wait for something.
     stalled: IdSet<IslandId>,
     stalled_ms: u64,
+    /// What was missed of journals is made up for.
+    pub(crate) comparing: Option<Box<Comparing>>,
+    /// Places are taken of which some belong together.
+    pub(crate) prunes_nothing: bool,
+    /// The first half of what is posted, with what it follows.
+    half: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
+    /// Counts comparisons.
+    pub(crate) round: u64,
+    /// Moves that are known to have happened, and wait for the journal.
+    pub(crate) happened: IdSet<TxnId>,
 }
 
 /// Whether an entry of a journal can be applied.
@@ -77,9 +89,9 @@ pub(crate) enum Sight {
 
 /// A request whose answer waits until all reachable islands have applied its entry.
 #[derive(Debug, Clone)]
-struct Waiting {
-    stamp: Stamp,
-    missing: IdSet<IslandId>,
+pub(crate) struct Waiting {
+    pub(crate) stamp: Stamp,
+    pub(crate) missing: IdSet<IslandId>,
     seq: u64,
     call: Call,
     outcome: Outcome,
@@ -94,6 +106,7 @@ impl Journal {
             && self.to_keep.is_empty()
             && self.gates.is_empty()
             && self.stalled.is_empty()
+            && self.comparing.is_none()
     }
 }
 
@@ -144,52 +157,39 @@ impl Island {
             self.journal.gates.push_back((need, stamp));
         }
         if !self.journal.gates.is_empty() {
+            // It goes with all that waits.
+            self.journal.half = None;
             return;
         }
         self.journal.sent = stamp;
+        let (after, mut entries) = self.journal.half.take().unwrap_or((after, Vec::new()));
+        entries.push((stamp, entry.clone()));
         for island in self.others() {
-            let entries = vec![(stamp, entry.clone())];
-            self.send(need, island, Peer::Journal { after, entries });
+            self.send(need, island, Peer::Journal { after, entries: entries.clone() });
         }
     }
 
-    /// Sends what waited for the log to be synced.
-    pub(crate) fn send_posted(&mut self) {
-        let mut open = false;
-        while self.journal.gates.front().is_some_and(|(seq, _)| *seq <= self.synced) {
-            self.journal.gates.pop_front();
-            open = true;
+    /// Puts an entry into the journal whose other half follows in the same decision: two directories change
+    /// places, and whoever applied one half only would have two directories by one name.
+    pub(crate) fn post_half(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry) {
+        let after = std::mem::replace(&mut self.journal.last, stamp);
+        let me = self.config.id;
+        decision.push(Change::Clock { island: me, stamp });
+        if self.config.islands.len() > 1 {
+            decision.push(Change::Posted { stamp, entry: entry.clone() });
+            let need = self.state.seq() + 1;
+            self.journal.to_keep.push_back((need, stamp));
+            self.journal.half = Some((after, vec![(stamp, entry.clone())]));
         }
-        if !open {
-            return;
-        }
-        let after = self.journal.sent;
-        for island in self.others() {
-            let entries = self.posted(island, after);
-            if let Some((last, _)) = entries.last() {
-                self.journal.sent = self.journal.sent.max(*last);
-                self.send(self.state.seq(), island, Peer::Journal { after, entries });
-            }
-        }
-    }
-
-    /// Something of this island's journal waits for the log to be synced.
-    pub(crate) fn journal_waits(&self) -> bool {
-        !self.journal.gates.is_empty()
-    }
-
-    /// What an island may not have of this island's journal behind `after`, and may know.
-    fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
-        let gate = self.journal.gates.front().map(|(_, stamp)| *stamp);
-        let may = |stamp: Stamp| stamp > after && gate.is_none_or(|gate| stamp < gate);
-        self.state.outbox(to).filter(|(s, _)| may(*s)).map(|(s, e)| (s, e.clone())).collect()
     }
 
     /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
     pub(crate) fn await_applied(&mut self, call: Call, stamp: Stamp, outcome: Outcome) {
         let seq = self.state.seq();
         let behind = |island: &IslandId| self.journal.applied.get(island).is_none_or(|s| *s < stamp);
-        let missing: IdSet<_> = self.others().filter(|i| self.is_reachable(*i)).filter(behind).collect();
+        // Who compares is away still: it serves nothing that depends on this before it has.
+        let is_here = |island: &IslandId| self.is_reachable(*island) && !self.has_skipped(*island);
+        let missing: IdSet<_> = self.others().filter(is_here).filter(behind).collect();
         if missing.is_empty() {
             return self.answer(&call, seq, outcome);
         }
@@ -203,7 +203,7 @@ impl Island {
         self.answer_applied();
     }
 
-    fn answer_applied(&mut self) {
+    pub(crate) fn answer_applied(&mut self) {
         let mut at = 0;
         while let Some(waiting) = self.journal.waiting.get(at) {
             if waiting.missing.is_empty() {
@@ -213,37 +213,6 @@ impl Island {
             } else {
                 at += 1;
             }
-        }
-    }
-
-    pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
-        let known = self.journal.applied.entry(from).or_default();
-        *known = upto.max(*known);
-        for waiting in &mut self.journal.waiting {
-            if waiting.stamp <= upto {
-                waiting.missing.remove(&from);
-            }
-        }
-        self.answer_applied();
-        if synced && upto > self.state.delivered(from) {
-            let mut decision = Decision::new();
-            decision.push(Change::Delivered { island: from, upto });
-            let slowest = self.others().map(|i| if i == from { upto } else { self.state.delivered(i) }).min();
-            if let Some(all) =
-                slowest.filter(|all| self.state.first_posted().is_some_and(|first| first <= *all))
-            {
-                decision.push(Change::Unposted { upto: all });
-            }
-            self.decide(decision);
-        }
-    }
-
-    /// Sends an island everything that it may not have. Before the first entry of the outbox lies
-    /// only what it has applied and synced.
-    pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
-        let entries = self.posted(to, after);
-        if !entries.is_empty() {
-            self.send(self.state.seq(), to, Peer::Journal { after: Stamp::default(), entries });
         }
     }
 
@@ -266,8 +235,9 @@ impl Island {
             self.journal.kept = stamp.max(self.journal.kept);
         }
         let upto = self.journal.kept;
-        if upto > before {
-            for island in self.others().filter(|i| self.is_reachable(*i)).collect::<Vec<_>>() {
+        let newly = self.newly_kept();
+        for island in self.others().filter(|i| self.is_reachable(*i)).collect::<Vec<_>>() {
+            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
                 self.send(0, island, Peer::Kept { upto });
             }
         }
@@ -285,14 +255,6 @@ impl Island {
         }
     }
 
-    /// Sends an island what was applied of its journal and it may have lost.
-    pub(crate) fn return_journal(&mut self, to: IslandId) {
-        let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
-        if !entries.is_empty() {
-            self.send(self.state.seq(), to, Peer::Returned { entries });
-        }
-    }
-
     // ----------------------------------------------------------------- applying
 
     pub(crate) fn on_journal(
@@ -302,6 +264,10 @@ impl Island {
         entries: &[(Stamp, JournalEntry)],
     ) -> Result<(), Stop> {
         let seen = self.state.clocks().get(from);
+        if self.compares_for(from) {
+            // What was missed comes first; then it is asked for.
+            return Ok(());
+        }
         if seen < after {
             self.send(0, from, Peer::Resend { after: seen });
             return Ok(());
@@ -314,29 +280,44 @@ impl Island {
             self.send(0, from, Peer::Applied { upto: seen, synced: false });
             return Ok(());
         }
-        // What needs a new chain of ancestors comes by itself: what follows may be about those.
+        // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
+        // change places come together: whoever has one half only has two directories by one name.
         let mut rest = &fresh[..];
         while !rest.is_empty() {
             let alone = rest.iter().position(|(_, entry)| self.lays_chain(entry)).unwrap_or(rest.len());
-            let (now, later) = rest.split_at(alone.max(1));
+            let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
+            let (now, later) = match rest {
+                [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
+                _ => rest.split_at((alone - usize::from(starts_pair)).max(1)),
+            };
             for (_, entry) in now {
                 self.need_entry(entry)?;
             }
-            let Ready::Yes { chain } = self.readiness(from, &now[0].1)? else {
-                self.journal.stalled.insert(from);
-                return Ok(());
-            };
-            if let Some(chain) = &chain {
-                self.need_chain(chain)?;
+            let first = if alone <= 1 { now } else { &now[..1] };
+            let mut chains = Vec::new();
+            for (_, entry) in first {
+                let Ready::Yes { chain } = self.readiness(from, entry)? else {
+                    self.journal.stalled.insert(from);
+                    if rest.len() < fresh.len() {
+                        self.caught_up();
+                    }
+                    return Ok(());
+                };
+                if let Some(chain) = &chain {
+                    self.need_chain(chain)?;
+                }
+                chains.extend(chain);
             }
-            for (at, (_, entry)) in now.iter().enumerate().skip(1) {
+            for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
                 if self.readiness(from, entry)? == Ready::No {
                     self.journal.stalled.insert(from);
-                    self.apply_entries(from, &now[..at], chain.as_ref());
+                    self.apply_entries(from, &now[..at], &chains);
+                    // Others wait for no more than these.
+                    self.caught_up();
                     return Ok(());
                 }
             }
-            self.apply_entries(from, now, chain.as_ref());
+            self.apply_entries(from, now, &chains);
             rest = later;
         }
         self.journal.stalled.remove(&from);
@@ -345,24 +326,28 @@ impl Island {
     }
 
     /// Applies entries of a journal that are ready; what they read is in memory.
-    fn apply_entries(&mut self, from: IslandId, entries: &[&(Stamp, JournalEntry)], chain: Option<&Chain>) {
+    fn apply_entries(&mut self, from: IslandId, entries: &[&(Stamp, JournalEntry)], chains: &[Chain]) {
         let Some((last, _)) = entries.last() else { return };
         let mut decision = Decision::new();
-        if let Some(chain) = chain {
-            self.lay_chain(&mut decision, chain);
-            for entry in self.own_entries() {
-                let (JournalEntry::Place { ino, .. } | JournalEntry::Fixed { ino, .. }) = &entry;
-                if chain.dirs.iter().any(|dir| dir.ino == *ino) {
-                    self.apply_entry(&mut decision, &entry);
-                }
-            }
+        for chain in chains {
+            self.lay_chain_over(&mut decision, chain);
         }
+        let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
+        let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
+            JournalEntry::Place { ino, .. } => self.dir_now(&decision, *ino).map(|dir| dir.place.parent),
+            _ => None,
+        };
+        let left: Vec<Ino> = if pair { entries.iter().filter_map(left).collect() } else { Vec::new() };
+        // What one of them leaves is what the other goes to.
+        self.journal.prunes_nothing = pair;
         for (stamp, entry) in entries {
             self.apply_entry(&mut decision, entry);
             if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
                 decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
             }
         }
+        self.journal.prunes_nothing = false;
+        left.into_iter().for_each(|dir| self.prune(&mut decision, dir));
         decision.push(Change::Clock { island: from, stamp: *last });
         let seq = self.decide(decision);
         self.journal.to_confirm.insert(from, (seq, *last));
@@ -419,8 +404,7 @@ impl Island {
             // Nobody can tell a newer one.
             return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
         }
-        let vector = self.state.clocks().iter().collect();
-        self.send(self.state.seq(), owner, Peer::WantChain { dir: place.parent, vector });
+        self.send(self.state.seq(), owner, Peer::WantChain { dir: place.parent });
         Ok(Ready::No)
     }
 
@@ -438,7 +422,7 @@ impl Island {
     }
 
     /// A stub whose name is another one by now is looked for among all.
-    fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
         let Some(name) = &place.name else { return Ok(()) };
         if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
             || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
@@ -466,6 +450,7 @@ impl Island {
                 self.need_name(place)?;
                 self.need_child(place, *ino)?;
             }
+            JournalEntry::Onward => {}
         }
         Ok(())
     }
@@ -477,7 +462,7 @@ impl Island {
         Ok(())
     }
 
-    fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
+    pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         match entry {
             JournalEntry::Place { ino, place, time, .. } => {
                 let newer = self.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
@@ -498,6 +483,7 @@ impl Island {
                 }
                 self.apply_to_stub(decision, *ino, place, fixed);
             }
+            JournalEntry::Onward => {}
         }
     }
 
@@ -575,6 +561,7 @@ impl Island {
             set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
         }
         decision.dir(new.ino, row);
+        self.compare_also(new.ino);
         self.skeleton_name(decision, &new.place, new.ino, true);
         let parent = new.place.parent;
         let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
@@ -623,7 +610,7 @@ impl Island {
     /// Takes a directory out of the skeleton if nothing needs it any more.
     pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
         let row = self.dir_now(decision, dir);
-        if row.is_some_and(|row| is_needless(dir, &row)) {
+        if !self.journal.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
             self.remove_dir(decision, dir);
         }
     }
@@ -683,13 +670,23 @@ impl Island {
 
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
     pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
-        let missing: Vec<IslandId> = call
-            .request
-            .vector
-            .iter()
-            .filter(|(i, s)| *i != self.config.id && self.state.clocks().get(*i) < *s)
-            .map(|(i, _)| *i)
-            .collect();
+        let clocks = self.state.clocks();
+        let unseen = |(i, s): (IslandId, Stamp)| (i != self.config.id && clocks.get(i) < s).then_some(i);
+        let seen = self.sessions.seen_by(call.session());
+        let by_path = matches!(
+            call.request.op,
+            ClientOp::Resolve { .. }
+                | ClientOp::Skeleton { .. }
+                | ClientOp::SkeletonAttr { .. }
+                | ClientOp::SkeletonTarget { .. }
+        );
+        if by_path && self.journal.comparing.is_some() {
+            // What it knows of paths may be as old as its absence.
+            self.fall_behind(&[], Parked::Call(call));
+            return None;
+        }
+        let missing: Vec<IslandId> =
+            seen.into_iter().flat_map(atoll_core::ClockVector::iter).filter_map(unseen).collect();
         if missing.is_empty() {
             return Some(call);
         }
@@ -709,7 +706,7 @@ impl Island {
         }
     }
 
-    fn caught_up(&mut self) {
+    pub(crate) fn caught_up(&mut self) {
         for parked in std::mem::take(&mut self.journal.behind) {
             match parked {
                 Parked::Call(call) => {
@@ -719,7 +716,7 @@ impl Island {
                 }
                 Parked::Peer(message) => self.peer(message),
                 Parked::Again(call) => self.arrive(call),
-                Parked::Nobody | Parked::Body(..) | Parked::Lost | Parked::Commit(_) => {}
+                Parked::Nobody | Parked::Body(..) | Parked::Lost | Parked::Commit(_) | Parked::Compare => {}
             }
         }
     }
@@ -742,9 +739,12 @@ impl Island {
     }
 
     pub(crate) fn tick_journal(&mut self) {
+        self.bound_outbox();
         if self.now.ms >= self.journal.stalled_ms + STALLED_MS {
             self.journal.stalled_ms = self.now.ms;
             self.ask_stalled();
+            self.ask_stubs();
+            self.ask_again();
         }
         let late = self.now.ms.saturating_sub(PATIENCE_MS);
         // An island that does not answer is alerted: it gets the journal before it serves again.
@@ -767,7 +767,7 @@ impl Island {
 }
 
 /// Nothing below it, and no name in it, is this island's.
-fn is_needless(ino: Ino, dir: &Dir) -> bool {
+pub(crate) fn is_needless(ino: Ino, dir: &Dir) -> bool {
     dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
 }
 

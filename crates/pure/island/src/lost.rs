@@ -12,7 +12,6 @@ use atoll_proto::{
 
 use crate::decision::Decision;
 use crate::dirs::{new_owned, staged_dir};
-use crate::journal::Sight;
 use crate::machine::{Island, Parked, Phase, Stop};
 
 /// A record of this island that is gone.
@@ -59,7 +58,20 @@ impl Island {
             for journal in std::mem::take(&mut self.recovery.journals) {
                 self.peer(journal);
             }
-            self.come_out();
+            self.go_onward();
+            if self.journal.comparing.is_none() {
+                self.serve();
+            }
+        }
+    }
+
+    /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
+    /// this.
+    fn go_onward(&mut self) {
+        if std::mem::take(&mut self.recovery.goes_onward) {
+            let mut decision = Decision::new();
+            self.post_again(&mut decision, &JournalEntry::Onward);
+            self.decide(decision);
         }
     }
 
@@ -71,7 +83,11 @@ impl Island {
                     self.recovery.unfinished.remove(txn);
                 } else {
                     // It is told again.
-                    self.recovery.unfinished.insert(*txn);
+                    let brings = match &part.work {
+                        Work::Count { at, .. } | Work::Renamed { to: at, .. } => Some(at.clone()),
+                        _ => None,
+                    };
+                    self.recovery.unfinished.insert(*txn, (stamp, brings));
                 }
                 Ok(())
             }
@@ -81,6 +97,7 @@ impl Island {
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
                 self.redo_fixed(stamp, *ino, place, fixed, xattrs.as_ref())
             }
+            Lost::Entry(JournalEntry::Onward) => self.pass(stamp),
         }
     }
 
@@ -133,7 +150,7 @@ impl Island {
 
     /// This island's own part of another's transaction, unless it was carried out already. False if it has
     /// to wait.
-    fn redo_part(
+    pub(crate) fn redo_part(
         &mut self,
         stamp: Stamp,
         from: IslandId,
@@ -145,7 +162,7 @@ impl Island {
             return Ok(true);
         }
         let mut part = part.clone();
-        if !self.may_redo(&mut part.work)? {
+        if !self.may_redo(stamp, &mut part.work)? {
             return Ok(false);
         }
         let mut decision = Decision::new();
@@ -180,8 +197,9 @@ impl Island {
             Work::Count { ino, chain, .. } | Work::Renamed { ino, chain, .. } => {
                 self.need_home(&part.work)?;
                 self.need_chain(chain)?;
+                self.need_own_over(chain)?;
                 if self.state.inode(*ino)?.is_some() {
-                    self.lay_chain(&mut decision, chain);
+                    self.lay_chain_over(&mut decision, chain);
                 }
                 self.do_home(&mut decision, &part.work);
             }
@@ -211,9 +229,9 @@ impl Island {
     /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back
     /// any more; a chain of ancestors that is not older than what this island has seen; nothing that is in
     /// its way and will end.
-    fn may_redo(&mut self, work: &mut Work) -> Result<bool, Stop> {
+    fn may_redo(&mut self, stamp: Stamp, work: &mut Work) -> Result<bool, Stop> {
         let knows = self.knows(work)? || self.is_taken(work)?;
-        if !knows && self.may_miss_something() {
+        if !knows && (self.has_witnesses() || self.comes_before(stamp, work)) {
             return Ok(false);
         }
         match work {
@@ -238,6 +256,12 @@ impl Island {
         Ok(true)
     }
 
+    /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
+    fn comes_before(&self, stamp: Stamp, work: &Work) -> bool {
+        let (Work::Drop { at, .. } | Work::Renamed { from: at, .. }) = work else { return false };
+        self.recovery.unfinished.values().any(|(when, brings)| *when < stamp && brings.as_ref() == Some(at))
+    }
+
     /// Whether the name that a work takes away has another file by now: what came to it later has come back
     /// before.
     fn is_taken(&self, work: &Work) -> Result<bool, Stop> {
@@ -256,13 +280,12 @@ impl Island {
         if let Some(Some(told)) = self.told_chain(dir) {
             *chain = told;
         }
-        if self.sight(chain)? == Sight::Same {
+        if self.is_new_enough(chain)? {
             return Ok(true);
         }
         if let Some(last) = chain.dirs.last() {
             let owner = self.config.table.owner(last.key);
-            let vector = self.state.clocks().iter().collect();
-            self.send(self.state.seq(), owner, Peer::WantChain { dir, vector });
+            self.send(self.state.seq(), owner, Peer::WantChain { dir });
         }
         Ok(false)
     }
@@ -303,7 +326,7 @@ impl Island {
                 }
                 match &now.stub {
                     Some(_) => {
-                        self.state.dir(now.ino)?;
+                        self.need_to_move(now.ino, to.dir)?;
                         let time = renaming.time;
                         self.place_beside(decision, &now, to, beside, time);
                     }
@@ -313,17 +336,62 @@ impl Island {
             }
         }
         self.apply_renaming(decision, &renaming, None);
+        if renaming.file.stub.is_some() {
+            // What its owner has told of it meanwhile met no stub here.
+            self.recovery.stubs.insert(renaming.file.ino, renaming.to.clone());
+        }
         if chain.is_some() {
             self.unpin(decision, &renaming.from);
         }
         Ok(())
     }
 
+    /// Asks the owners of directories that were brought back into this island's directories what they are like.
+    pub(crate) fn ask_stubs(&mut self) {
+        let stubs: Vec<(Ino, Spot)> =
+            self.recovery.stubs.iter().map(|(ino, at)| (*ino, at.clone())).collect();
+        for (dir, at) in stubs {
+            let stub = match self.state.entry(at.dir, &at.name) {
+                Ok(Some(entry)) if entry.ino == dir => entry.stub.as_ref().map(|stub| stub.key),
+                Ok(_) => None,
+                Err(miss) => {
+                    self.load(vec![miss.0], Parked::Nobody);
+                    continue;
+                }
+            };
+            match stub.map(|key| self.config.table.owner(key)) {
+                Some(owner) if owner != self.config.id => {
+                    self.send(self.state.seq(), owner, Peer::WantChain { dir });
+                }
+                // It has gone on, which is told with what it is like.
+                _ => drop(self.recovery.stubs.remove(&dir)),
+            }
+        }
+    }
+
+    /// Takes what the owner of such a directory has told; false if it is none.
+    pub(crate) fn take_stub(&mut self, dir: Ino, chain: Option<&Chain>) -> Result<bool, Stop> {
+        let Some(at) = self.recovery.stubs.get(&dir).cloned() else { return Ok(false) };
+        if let Some(told) = chain.and_then(|chain| chain.dirs.last()) {
+            self.state.dir(at.dir)?;
+            self.state.entry(at.dir, &at.name)?;
+            let place = Place { version: told.place.version, parent: at.dir, name: Some(at.name) };
+            self.need_child(&place, dir)?;
+            let mut decision = Decision::new();
+            self.apply_to_stub(&mut decision, dir, &place, &told.fixed);
+            if !decision.record.changes.is_empty() {
+                self.decide(decision);
+            }
+        }
+        self.recovery.stubs.remove(&dir);
+        Ok(true)
+    }
+
     /// What [`Island::add_ancestor`] and [`Island::name_ancestor`] read must be in memory.
     fn need_ancestor(&self, above: &Ancestor) -> Result<(), Stop> {
         self.state.dir(above.ino)?;
         if let Some(name) = &above.place.name {
-            self.state.dir(above.place.parent)?;
+            self.need_to_move(above.ino, above.place.parent)?;
             self.state.entry(above.place.parent, name)?;
             self.state.entry(above.place.parent, &name_beside(name, above.ino))?;
         }
@@ -381,6 +449,16 @@ impl Island {
         self.post(decision, stamp, &moved, false);
     }
 
+    /// What [`Island::take_place`] reads must be in memory.
+    fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Stop> {
+        for dir in [ino, to] {
+            if self.state.dir(dir)?.is_some() {
+                self.need_skeleton(dir)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The rows of a directory that is at `place` now, at the owner of the one above.
     fn take_place(&mut self, decision: &mut Decision, entry: &Entry, place: &Place, now: Time) {
         let mut entry = entry.clone();
@@ -390,13 +468,24 @@ impl Island {
         let ino = entry.ino;
         let name = place.name.as_ref().expect("the root has no other place");
         decision.entry(place.parent, name, Some(entry));
-        if let Some(mut row) = self.dir_now(decision, ino) {
-            row.place = place.clone();
-            if let Some(owned) = &mut row.owned {
-                owned.ctime = now;
-            }
-            decision.dir(ino, row);
+        // Its own row may be where it was before a move whose journal has not come again: what it is counted in
+        // follows. What would be below itself on the way is told by that journal.
+        let newer = self.dir_now(decision, ino).is_some_and(|row| row.place.version < place.version);
+        if newer && !self.is_above(decision, ino, place.parent) {
+            self.take_skeleton_place(decision, ino, place, now);
         }
+    }
+
+    /// Whether a directory is above another, or what is above that is not known.
+    fn is_above(&self, decision: &Decision, ino: Ino, below: Ino) -> bool {
+        let mut at = below;
+        while at != Ino::ROOT {
+            match self.dir_now(decision, at) {
+                Some(row) if at != ino => at = row.place.parent,
+                _ => return true,
+            }
+        }
+        false
     }
 
     /// A name as a decision under construction leaves it.
@@ -420,7 +509,7 @@ impl Island {
         time: Time,
     ) -> Result<(), Stop> {
         let (dir, to) = (place.parent, place.name.clone().expect("the root has no other place"));
-        self.state.dir(ino)?;
+        self.need_to_move(ino, dir)?;
         let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
         let (old, there) = (self.state.entry(dir, from)?.cloned(), self.state.entry(dir, &to)?.cloned());
         let owned = self.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();

@@ -63,6 +63,8 @@ pub struct Config {
     pub rows_max: usize,
     /// Bytes that must stay free on the disk, so that deletes and checkpoints still work.
     pub reserve_bytes: u64,
+    /// Entries of its journal that an island keeps for one that is away.
+    pub outbox_max: usize,
     /// When files follow their names to other islands; none if they stay where they are.
     pub moving: Option<Moving>,
 }
@@ -193,7 +195,7 @@ pub(crate) enum Parked {
     /// Something that looks again by itself.
     Nobody,
     Call(Call),
-    /// A repetition whose first result is to be told: it must not be carried out.
+    /// A repetition: it is told the first result.
     Again(Call),
     Peer(atoll_proto::PeerMessage),
     /// A request whose body operation is done.
@@ -202,6 +204,8 @@ pub(crate) enum Parked {
     Lost,
     /// All have prepared.
     Commit(TxnId),
+    /// A comparison of this island's.
+    Compare,
 }
 
 /// An island. See the crate.
@@ -271,8 +275,7 @@ pub struct Island {
 }
 
 impl Island {
-    /// An island with a state recovered from its disk. `clean`: it was stopped in order, so that
-    /// nothing of its log can have been lost.
+    /// An island with a state recovered from its disk. `clean`: stopped in order, so nothing of its log is lost.
     pub fn new(config: Config, state: State, clean: bool, now: Now) -> Self {
         let h3 = H3::new(config.seed);
         let meta = *state.meta();

@@ -100,7 +100,11 @@ impl Island {
             let (ino, caller) = (moving.entry.ino, caller.clone());
             let owner = self.owner_of_stub(moving.stub);
             if owner != me {
-                works.push((owner, Work::Hold { ino, caller }));
+                let key = match chain.dirs.last().filter(|last| last.ino == moving.to.dir) {
+                    Some(last) => last.key,
+                    None => self.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
+                };
+                works.push((owner, Work::Hold { ino, caller, to: moving.to.clone(), key }));
             }
         }
         let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
@@ -195,7 +199,7 @@ impl Island {
     /// Prepares a directory's own owner, or the root's.
     pub(crate) fn prepare_move(&self, work: &Work) -> Result<Result<Seen, Vote>, Stop> {
         match work {
-            Work::Hold { ino, caller } => {
+            Work::Hold { ino, caller, .. } => {
                 self.may_move(caller, *ino)?;
                 Ok(Ok(Seen::Dir { fixed: self.owned(*ino)?.fixed }))
             }
@@ -250,6 +254,7 @@ impl Island {
         let mut early = early.iter().copied();
         let replaced = replaced_dir(renaming).map(|(there, _)| there.ino);
         let mut last = None;
+        let both = moving(renaming).len() > 1;
         for moving in moving(renaming) {
             let stamp = early.next().unwrap_or_else(|| self.stamp());
             decision.stamp(stamp);
@@ -273,7 +278,11 @@ impl Island {
             let (ino, from, time) = (moving.entry.ino, moving.from.clone(), renaming.time);
             let replaced = replaced.filter(|_| moving.to == &renaming.to);
             let entry = JournalEntry::Place { ino, place, from, replaced, chain, time };
-            self.post(decision, stamp, &entry, gated);
+            if renaming.swaps() && moving.to == &renaming.to && both && !gated {
+                self.post_half(decision, stamp, &entry);
+            } else {
+                self.post(decision, stamp, &entry, gated);
+            }
             last = Some(stamp);
         }
         // Last: what comes in its place needs the skeleton above it.
@@ -299,6 +308,7 @@ impl Island {
         time: Time,
     ) {
         let Some(mut row) = self.dir_now(decision, ino) else { return };
+        self.compare_also(ino);
         let old = std::mem::replace(&mut row.place, place.clone());
         if let Some(owned) = &mut row.owned {
             owned.ctime = owned.ctime.max(time);

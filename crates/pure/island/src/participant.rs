@@ -176,10 +176,12 @@ impl Island {
                     && self.state.clocks().get(from) <= moments.committed
                 {
                     // The new place comes by the journal: what follows here is about that one.
+                    self.journal.happened.insert(txn);
                     self.fall_behind(&[from], Parked::Peer(message.clone()));
                     return Ok(());
                 }
                 self.finish_work(&mut decision, from, &work, moments)?;
+                self.journal.happened.remove(&txn);
                 let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
                 decision.txn(txn, next);
                 self.decide(decision);
@@ -209,7 +211,7 @@ impl Island {
 }
 
 /// Whether a work is part of a rename that moves directories to another parent.
-fn moves_dirs(work: &Work) -> bool {
+pub(crate) fn moves_dirs(work: &Work) -> bool {
     match work {
         Work::Hold { .. } => true,
         Work::Lend { renaming, .. } => !crate::moves::moving(renaming).is_empty(),

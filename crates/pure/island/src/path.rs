@@ -131,7 +131,7 @@ impl Island {
         self.ancestors(ino)?.into_iter().map(|(ino, dir)| self.ancestor(ino, dir)).collect()
     }
 
-    fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
+    pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
         let xattrs = if dir.has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
         Ok(Ancestor {
             ino,

@@ -9,6 +9,7 @@ use atoll_proto::{
     Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState,
 };
 
+use crate::compare::COMPARE_MS;
 use crate::decision::Decision;
 use crate::lost::Lost;
 use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
@@ -20,20 +21,37 @@ pub(crate) struct Recovery {
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
     since_ms: u64,
+    /// The end before was unclean, and the clock has not been moved on since.
+    pub(crate) goes_onward: bool,
     /// Islands that may know of something that this one has lost in an unclean end.
     witnesses: IdSet<IslandId>,
+    /// Those, and those that have told but whose news is not synced: until that is they bring it back again.
+    unkept: BTreeMap<IslandId, Told>,
     /// What others have brought back of this island's lost records, by its own clock.
     pub(crate) lost: BTreeMap<Stamp, Lost>,
     /// Parts of others' transactions that were done again. Who has told one may have done so twice, and the
     /// second time may arrive when nothing else is left of it.
     pub(crate) redone: IdSet<TxnId>,
     /// Parts of others' transactions that are still to be done again: they wait for something, and are told
-    /// again.
-    pub(crate) unfinished: IdSet<TxnId>,
+    /// again. When each was prepared first, and the name that it brings.
+    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, Option<Spot>)>,
     /// The last lending of each name that was done again: when it was, and what it replaced.
     pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
+    /// Directories of others whose names were lent here and done again: what they are like may have changed.
+    pub(crate) stubs: BTreeMap<Ino, Spot>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
+}
+
+/// How far an island is with telling what it knows of this one's lost records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// It has not told all.
+    No,
+    /// It has; that may wait to be done again.
+    Yes,
+    /// It is done again by the record at this position.
+    Done(u64),
 }
 
 impl Island {
@@ -45,6 +63,7 @@ impl Island {
             let incarnation = self.state.meta().incarnation + 1;
             decision.push(Change::Incarnation { incarnation });
             if !first && self.config.islands.len() > 1 {
+                self.recovery.goes_onward = true;
                 let (results, held) = (Vec::new(), Vec::new());
                 let row = Session { mount: false, local: false, results, acked: 0, held };
                 decision.session(WITNESS, Some(self.state.session(WITNESS).cloned().unwrap_or(row)));
@@ -57,11 +76,14 @@ impl Island {
             self.decide(decision);
             self.want_sync();
         }
+        // What is posted first in this life follows what the last one has posted: some may not have that yet.
+        self.journal.last = self.state.clocks().get(self.config.id);
         self.reserve_ids();
         self.recovery.since_ms = self.now.ms;
         self.recovery.waiting = self.others().collect();
         if self.state.session(WITNESS).is_some() {
             self.recovery.witnesses = self.others().collect();
+            self.recovery.unkept = self.others().map(|island| (island, Told::No)).collect();
         }
         for txn in self.state.txn_ids().collect::<Vec<_>>() {
             let Some((state, work)) = self.state.txn(txn).map(|row| (row.state, row.part.work.clone()))
@@ -121,6 +143,7 @@ impl Island {
         if !up {
             self.forget_told(island);
             self.abort_with(island);
+            self.compare_without(island);
             self.mover.lost_link(island);
             self.heard(island);
             return;
@@ -140,7 +163,9 @@ impl Island {
         self.resend(island, Stamp::default());
         self.return_journal(island);
         self.compare_links(island);
-        self.send(self.state.seq(), island, Peer::Kept { upto: self.journal.kept });
+        if self.may_tell_kept(island) {
+            self.send(self.state.seq(), island, Peer::Kept { upto: self.journal.kept });
+        }
         // Behind all that waits for the log to be synced.
         self.send_behind_synced(island, Peer::HelloDone);
     }
@@ -172,6 +197,9 @@ impl Island {
             Peer::HelloDone => {
                 self.heard(from);
                 self.recovery.witnesses.remove(&from);
+                if let Some(told) = self.recovery.unkept.get_mut(&from).filter(|told| **told == Told::No) {
+                    *told = Told::Yes;
+                }
                 Ok(())
             }
             // It would build on what may be missing yet.
@@ -215,9 +243,24 @@ impl Island {
                 self.on_happened(from, *txn);
                 Ok(())
             }
-            Peer::WantChain { dir, .. } => self.on_want_chain(message, *dir),
+            Peer::Skipped { upto } => {
+                self.on_skipped(from, *upto);
+                Ok(())
+            }
+            Peer::Compare { .. } if self.is_waiting() => {
+                self.recovery.journals.push(message.clone());
+                Ok(())
+            }
+            Peer::Compare { round, missed, asks } => self.on_compare(from, *round, missed, asks),
+            Peer::Compared { round, told } => {
+                self.on_compared(from, *round, told);
+                Ok(())
+            }
+            Peer::WantChain { dir } => self.on_want_chain(message, *dir),
             Peer::ChainOf { dir, chain } => {
-                self.on_chain_of(*dir, chain.as_ref());
+                if !self.take_stub(*dir, chain.as_ref())? {
+                    self.on_chain_of(*dir, chain.as_ref());
+                }
                 Ok(())
             }
             Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),
@@ -270,8 +313,35 @@ impl Island {
     }
 
     /// After an unclean end some island has not told yet what it knows of this one.
-    pub(crate) fn may_miss_something(&self) -> bool {
+    pub(crate) fn has_witnesses(&self) -> bool {
         !self.recovery.witnesses.is_empty()
+    }
+
+    /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it
+    /// knows of what was lost, or that is not synced here, a later entry that is kept says nothing of that.
+    pub(crate) fn may_tell_kept(&self, island: IslandId) -> bool {
+        !self.recovery.unkept.contains_key(&island)
+    }
+
+    /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
+    pub(crate) fn newly_kept(&mut self) -> Vec<IslandId> {
+        let (seq, synced, is_done) = (self.state.seq(), self.synced, self.recovery.lost.is_empty());
+        for told in self.recovery.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
+            *told = Told::Done(seq);
+        }
+        if self.recovery.unkept.values().any(|told| matches!(told, Told::Done(seq) if *seq > synced)) {
+            self.want_sync();
+        }
+        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if *seq <= synced);
+        let kept = self.recovery.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
+        let kept: Vec<IslandId> = kept.collect();
+        self.recovery.unkept.retain(|island, _| !kept.contains(island));
+        kept
+    }
+
+    /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
+    pub(crate) fn may_miss_something(&self) -> bool {
+        self.has_witnesses() || !self.recovery.unfinished.is_empty()
     }
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.
@@ -285,6 +355,13 @@ impl Island {
             self.recovery.waiting.clear();
             self.redo_lost();
         }
+        if self.phase == Phase::Hidden && self.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS {
+            // It serves what does not depend on what it has missed.
+            self.serve();
+        }
         self.ask_no_witness();
+        if !self.recovery.unkept.is_empty() {
+            self.tell_kept();
+        }
     }
 }

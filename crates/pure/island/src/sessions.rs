@@ -57,15 +57,18 @@ struct Alive {
     until_ms: u64,
     /// It was told that it is the only mount.
     sole: bool,
-    /// What it was told of the clocks, and of which version.
+    /// What it was told of the clocks on its link, and of which version.
     told: IdMap<IslandId, Stamp>,
     told_version: u64,
+    /// What it has told that it has seen of the journals.
+    seen: ClockVector,
 }
 
 impl Alive {
     /// A session that has been told nothing, but perhaps that it is the only mount.
     fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
-        Self { link, lease_until_ms, until_ms, sole, told: IdMap::default(), told_version: 0 }
+        let (told, told_version, seen) = (IdMap::default(), 0, ClockVector::default());
+        Self { link, lease_until_ms, until_ms, sole, told, told_version, seen }
     }
 }
 
@@ -85,6 +88,11 @@ impl Sessions {
         let news: Vec<_> = clocks.iter().filter(|(i, s)| told.get(i).is_none_or(|t| t < s)).collect();
         told.extend(news.iter().copied());
         news
+    }
+
+    /// What a client has told that it has seen of the journals: a request tells only what is news.
+    pub(crate) fn seen_by(&self, session: SessionId) -> Option<&ClockVector> {
+        self.alive.get(&session).map(|alive| &alive.seen)
     }
 
     /// A link is gone. `ended`: by its other side, and not because nothing came any more.
@@ -115,6 +123,8 @@ impl Island {
             alive.until_ms = now + SESSION_MS;
             let is_new = alive.link.replace(call.link) != Some(call.link);
             if is_new {
+                // What was on its way on the old link may be lost: it is told all once more.
+                (alive.told, alive.told_version) = (IdMap::default(), 0);
                 self.tell_orphans_again(session, call.link);
             }
         } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
@@ -125,6 +135,11 @@ impl Island {
         } else {
             self.answer(&call, 0, Outcome::NoSession);
             return None;
+        }
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            for (island, stamp) in &call.request.vector {
+                alive.seen.raise(*island, *stamp);
+            }
         }
         match call.request.op {
             ClientOp::Attach { mount } => self.attach(call, mount),

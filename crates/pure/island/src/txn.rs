@@ -22,6 +22,7 @@ use crate::journal::Sight;
 use crate::lost::Lost;
 use crate::machine::{Call, Island, Later, PATIENCE_MS, Parked, Step, Stop};
 use crate::moves::moving;
+use crate::participant::moves_dirs;
 use crate::path::ok;
 
 /// Milliseconds until an outcome that was not confirmed is told again.
@@ -283,6 +284,13 @@ impl Island {
                         return Ok(());
                     }
                 }
+                let at = &renaming.from;
+                if renaming.file.stub.is_some() && self.state.entry(at.dir, &at.name)? != Some(&renaming.file)
+                {
+                    // Its attributes have changed since, and the lender has the old ones.
+                    self.abort(first, None);
+                    return Ok(());
+                }
                 let works = match self.lent(message.from, &caller, &renaming, *by, &chain) {
                     Ok(works) => works,
                     Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
@@ -467,6 +475,11 @@ impl Island {
     /// Tells a partner of an outcome that is recorded here when it is synced.
     pub(crate) fn confirm(&mut self, partner: IslandId, txn: TxnId, committed: Stamp) {
         let seq = self.state.seq();
+        let moves = |row: &Txn| moves_dirs(&row.part.work) && self.state.clocks().get(partner) <= committed;
+        if txn.coordinator == partner && self.state.txn(txn).is_some_and(moves) {
+            // Whoever has missed the place needs the row until it has made up for that. It is told again.
+            return;
+        }
         self.txns.unconfirmed.push((seq, partner, txn, committed));
         if seq <= self.synced {
             self.stable();

@@ -34,6 +34,7 @@ impl World {
             root_gid: 0,
             rows_max: 1000,
             reserve_bytes: 0,
+            outbox_max: atoll_island::OUTBOX_MAX,
             moving: None,
         };
         let island = Island::new(config, State::new(1), false, Now::default());

@@ -34,6 +34,7 @@ impl World {
             root_gid: 0,
             rows_max: 0,
             reserve_bytes: 0,
+            outbox_max: atoll_island::OUTBOX_MAX,
             moving: None,
         };
         let now = Now { wall: Time::default(), ms: 0 };

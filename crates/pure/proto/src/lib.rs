@@ -11,8 +11,9 @@ pub mod volume;
 
 pub use control::{Control, ControlReply};
 pub use message::{
-    Ancestor, Born, Chain, ClientOp, CutLost, FileAt, Hint, JournalEntry, Led, ListedName, Moments, Notice,
-    Origin, Outcome, Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen, Spot, Vote, Work,
+    Ancestor, Ask, Born, Chain, ClientOp, CutLost, FileAt, Hint, JournalEntry, Known, Led, ListedName,
+    Moments, Notice, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen,
+    Spot, Told, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{

@@ -5,7 +5,7 @@ use atoll_core::{
 };
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode};
 
-use crate::row::{Entry, Inode, Link, Place, Static, Xattrs};
+use crate::row::{Entry, Inode, Link, Place, PlaceVersion, Static, Xattrs};
 
 wire_struct! {
     /// What a client asks of an island. Bytes of a write travel beside it.
@@ -371,7 +371,9 @@ wire_enum! {
         /// rename to another parent: the directory's static attributes stay until it is done.
         7 => Hold { /// The directory.
             ino: Ino, /// Who asks: whoever may not write it may not move it.
-            caller: Caller },
+            caller: Caller, /// Where it goes.
+            to: Spot, /// The placement key of that directory.
+            key: Key },
         /// The same, at the root's owner: leave, as long as nothing else is under way that could put a
         /// directory below itself.
         8 => Ticket { /// Directories that move.
@@ -535,6 +537,70 @@ wire_enum! {
             place: Place, /// Attributes.
             fixed: Static, /// Extended attributes, if they have changed.
             xattrs: Option<Xattrs> },
+        /// Nothing, but the clock goes on: past what a power cut has taken, which somebody may have seen.
+        3 => Onward,
+    }
+}
+
+impl JournalEntry {
+    /// The directory that it is about, and where that is.
+    pub const fn about(&self) -> Option<(Ino, &Place)> {
+        match self {
+            Self::Place { ino, place, .. } | Self::Fixed { ino, place, .. } => Some((*ino, place)),
+            Self::Onward => None,
+        }
+    }
+}
+
+wire_struct! {
+    /// A directory of the sender's skeleton, or of which it has the stub, as the sender knows it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Ask {
+        /// It.
+        pub ino: Ino,
+        /// Asked of the owner of this directory, which judges its names; none: asked of its own owner.
+        pub parent: Option<Ino>,
+        /// Its name there.
+        pub name: Option<Name>,
+        /// If it has another name: looked for only behind this cookie.
+        pub after: u64,
+        /// The version of its place.
+        pub place: PlaceVersion,
+        /// The version of its static attributes.
+        pub fixed: Stamp,
+        /// The directories above its place are wanted.
+        pub wants_chain: bool,
+    }
+}
+
+wire_enum! {
+    /// What an island knows of a directory that it was asked for.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Known {
+        /// The same.
+        1 => Same,
+        /// Something else.
+        2 => Is { /// It.
+            dir: Ancestor, /// The directories above, from the root down, if they are wanted.
+            chain: Vec<Ancestor> },
+        /// It is not there.
+        3 => Gone,
+        /// It is not among the names up to this cookie.
+        4 => Further { /// Cookie.
+            after: u64 },
+    }
+}
+
+wire_struct! {
+    /// An answer to an `Ask`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Told {
+        /// The directory.
+        pub ino: Ino,
+        /// Where it was looked for.
+        pub parent: Option<Ino>,
+        /// What is known of it.
+        pub known: Known,
     }
 }
 
@@ -588,10 +654,10 @@ wire_enum! {
         /// The sender's journal up to this stamp survives a power cut at the sender.
         13 => Kept { /// Stamp.
             upto: Stamp },
-        /// The ancestors of a directory of the receiver's are wanted, by who has seen this much.
+        /// The ancestors of a directory of the receiver's are wanted. Whether what it tells is new enough, the
+        /// sender judges: the vector comes with it.
         14 => WantChain { /// The directory.
-            dir: Ino, /// What the sender has seen.
-            vector: Vec<(IslandId, Stamp)> },
+            dir: Ino },
         /// They; none if the receiver does not own the directory.
         15 => ChainOf { /// The directory.
             dir: Ino, /// Its ancestors, and itself.
@@ -637,6 +703,19 @@ wire_enum! {
         36 => LinkUsed { /// The link.
             link: Ino, /// Its name.
             at: Spot },
+        /// The sender's journal up to this stamp is not kept for the receiver any more: it has to compare what
+        /// it has with what others know.
+        40 => Skipped { /// Stamp.
+            upto: Stamp },
+        /// Is this still so? Asked by who has missed a part of journals.
+        41 => Compare { /// Counts the comparisons of the sender.
+            round: u64, /// The coordinators of those journals.
+            missed: Vec<IslandId>, /// What the sender has.
+            asks: Vec<Ask> },
+        /// What differs, and what does not. What is about to be decided is left out.
+        42 => Compared { /// As asked.
+            round: u64, /// Answers.
+            told: Vec<Told> },
     }
 }
 

@@ -188,6 +188,11 @@ wire_enum! {
         32 => LinksTold { /// Which.
             island: IslandId, /// Their digest.
             digest: u64 },
+        /// This island's journal up to a stamp is not kept for an island that is away: that compares when it
+        /// returns.
+        40 => Skipped { /// Which.
+            island: IslandId, /// Stamp.
+            upto: Stamp },
         /// The body may differ from its checksums from here to the next checkpoint.
         15 => Dirty { /// The file.
             ino: Ino },

@@ -29,6 +29,8 @@ pub enum RowKey {
     Outbox(Stamp),
     /// How far an island has applied and synced this island's journal.
     Delivered(IslandId),
+    /// How far this island's journal is not kept for an island.
+    Skipped(IslandId),
     /// How far an island's journal was applied.
     Clock(IslandId),
     /// An entry of another island's journal, which that island may lose yet.
@@ -89,6 +91,10 @@ impl RowKey {
             }
             Self::Delivered(island) => {
                 out.push(b'q');
+                out.extend_from_slice(&island.0.to_be_bytes());
+            }
+            Self::Skipped(island) => {
+                out.push(b'j');
                 out.extend_from_slice(&island.0.to_be_bytes());
             }
             Self::Clock(island) => {
@@ -160,6 +166,7 @@ impl RowKey {
             b'c' => Self::Session(SessionId(int(rest)?)),
             b'o' => Self::Outbox(Stamp(int(rest)?)),
             b'q' => Self::Delivered(island(rest)?),
+            b'j' => Self::Skipped(island(rest)?),
             b'k' => Self::Clock(island(rest)?),
             b'b' => Self::Inbox(island(rest.get(..2)?)?, Stamp(int(rest.get(2..)?)?)),
             b'r' => Self::Moved(island(rest)?),
@@ -248,6 +255,7 @@ mod tests {
             RowKey::Session(SessionId(9)),
             RowKey::Outbox(Stamp(8)),
             RowKey::Delivered(IslandId(3)),
+            RowKey::Skipped(IslandId(3)),
             RowKey::Clock(IslandId(4)),
             RowKey::Inbox(IslandId(5), Stamp(6)),
             RowKey::Forward(Ino(4)),

@@ -122,6 +122,8 @@ pub struct State {
     outbox: Journal,
     delivered: BTreeMap<IslandId, Stamp>,
     delivered_dirty: BTreeSet<IslandId>,
+    skipped: BTreeMap<IslandId, Stamp>,
+    skipped_dirty: BTreeSet<IslandId>,
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
     inboxes: BTreeMap<IslandId, Journal>,
@@ -288,7 +290,12 @@ impl State {
 
     /// What `island` may not have of this island's journal, in order.
     pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
-        self.outbox.after(self.delivered(island))
+        self.outbox.after(self.delivered(island).max(self.skipped(island)))
+    }
+
+    /// This island's journal is not kept for `island` up to here.
+    pub fn skipped(&self, island: IslandId) -> Stamp {
+        self.skipped.get(&island).copied().unwrap_or_default()
     }
 
     /// The first entry that is kept of this island's journal.
@@ -399,6 +406,11 @@ impl State {
                 *known = (*known).max(*upto);
                 self.delivered_dirty.insert(*island);
             }
+            Change::Skipped { island, upto } => {
+                let known = self.skipped.entry(*island).or_default();
+                *known = (*known).max(*upto);
+                self.skipped_dirty.insert(*island);
+            }
             Change::Unposted { upto } => {
                 self.outbox.drop_upto(*upto);
             }
@@ -508,6 +520,9 @@ impl State {
         self.outbox.freeze(|stamp, entry| put(&mut rows, &RowKey::Outbox(stamp), entry));
         for island in std::mem::take(&mut self.delivered_dirty) {
             put(&mut rows, &RowKey::Delivered(island), self.delivered.get(&island));
+        }
+        for island in std::mem::take(&mut self.skipped_dirty) {
+            put(&mut rows, &RowKey::Skipped(island), self.skipped.get(&island));
         }
         for island in std::mem::take(&mut self.clocks_dirty) {
             put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
@@ -645,6 +660,9 @@ impl State {
             RowKey::Delivered(island) => {
                 self.delivered.insert(*island, Stamp::from_slice(bytes)?);
             }
+            RowKey::Skipped(island) => {
+                self.skipped.insert(*island, Stamp::from_slice(bytes)?);
+            }
             RowKey::Clock(island) => {
                 self.clocks.raise(*island, Stamp::from_slice(bytes)?);
             }
@@ -678,7 +696,7 @@ impl State {
     }
 
     /// Tags of the rows that [`State::open_row`] takes.
-    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqkbprfhygmvw";
+    pub const ALWAYS_IN_MEMORY: &'static [u8] = b"tcoqjkbprfhygmvw";
 
     // --------------------------------------------------------------------- view
 

@@ -47,7 +47,7 @@ impl About {
                 self.inos.insert(*ino);
                 self.spot(at);
             }
-            Work::Hold { ino, caller: _ } => {
+            Work::Hold { ino, .. } => {
                 self.inos.insert(*ino);
             }
             Work::Arrive { at, file, xattrs: _, mounts: _ } => {

@@ -121,6 +121,7 @@ impl Rows {
             // Journals and the view's backlog: no rule is about them.
             RowKey::Outbox(_)
             | RowKey::Delivered(_)
+            | RowKey::Skipped(_)
             | RowKey::Inbox(..)
             | RowKey::Forward(_)
             | RowKey::Survived(_)
@@ -177,6 +178,7 @@ impl Rows {
             | Change::TakenBack { .. }
             | Change::Posted { .. }
             | Change::Delivered { .. }
+            | Change::Skipped { .. }
             | Change::Unposted { .. }
             | Change::Received { .. }
             | Change::Unreceived { .. }

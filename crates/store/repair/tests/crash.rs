@@ -83,6 +83,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
             rows_max: 1000,
             reserve_bytes: 0,
             moving: None,
+            outbox_max: atoll_island::OUTBOX_MAX,
         },
         log: LOG,
         snapshot_cache_bytes: 1 << 20,

@@ -9,3 +9,4 @@ mod further;
 mod paths;
 mod storm;
 mod symlinks;
+mod vectors;

@@ -10,8 +10,8 @@ use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{
-    Born, ClientOp, Control, ControlReply, CutLost, FileAt, Hint, Led, ListedName, Notice, Outcome, Peer,
-    PeerMessage, Reply, Request, Resolved, Seen, Vote,
+    Ask, Born, ClientOp, Control, ControlReply, CutLost, FileAt, Hint, Known, Led, ListedName, Notice,
+    Outcome, Peer, PeerMessage, PlaceVersion, Reply, Request, Resolved, Seen, Told, Vote,
 };
 use bytes::Bytes;
 
@@ -216,7 +216,7 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ),
         ("prepare hold", Peer::Prepare { txn: TXN, origin: ORIGIN, work: hold() }),
         ("prepare ticket", Peer::Prepare { txn: TXN, origin: ORIGIN, work: ticket() }),
-        ("want chain", Peer::WantChain { dir: DIR, vector: vec![(IslandId(1), STAMP)] }),
+        ("want chain", Peer::WantChain { dir: DIR }),
         ("happened", Peer::Happened { txn: TXN }),
         ("links", Peer::Links { before: 5, links: vec![(FILE, Some(link())), (DIR, None)], after: 6 }),
         ("links held", Peer::LinksHeld { digest: 6 }),
@@ -256,9 +256,24 @@ fn peers() -> Vec<(&'static str, Peer)> {
         ("carried", Peer::Carried { txn: TXN, moments: moments(), part: Box::new(part(adopt())) }),
         ("returned", Peer::Returned { entries: vec![(STAMP, journal())] }),
         ("kept", Peer::Kept { upto: STAMP }),
+        ("skipped", Peer::Skipped { upto: STAMP }),
+        ("compare", Peer::Compare { round: 3, missed: vec![IslandId(2)], asks: vec![ask()] }),
+        ("compared", Peer::Compared { round: 3, told: told() }),
         ("pull", Peer::Pull { txn: TXN, offset: 4096 }),
         ("chunk", Peer::Chunk { txn: TXN, offset: 4096, bytes: Bytes::from_static(b"bytes") }),
     ]
+}
+
+fn ask() -> Ask {
+    let (parent, name) = (Some(Ino::ROOT), Some(name("n")));
+    Ask { ino: DIR, parent, name, after: 9, place: PlaceVersion::default(), fixed: STAMP, wants_chain: true }
+}
+
+fn told() -> Vec<Told> {
+    let ancestors = chain().dirs;
+    let is = Known::Is { dir: ancestors[0].clone(), chain: ancestors };
+    let all = [Known::Same, is, Known::Gone, Known::Further { after: 9 }];
+    all.into_iter().map(|known| Told { ino: DIR, parent: None, known }).collect()
 }
 
 fn notices() -> Vec<(&'static str, Notice)> {
@@ -396,7 +411,7 @@ pub fn all() -> Vec<Samples> {
         samples("answer", 1..=10, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=3, notices()),
-        samples("peer", (1..=18).chain(30..=36), peers()),
+        samples("peer", (1..=18).chain(30..=36).chain(40..=42), peers()),
         samples(
             "peer_message",
             [],

@@ -144,7 +144,9 @@ pub fn renamed() -> Work {
 }
 
 pub fn hold() -> Work {
-    Work::Hold { ino: DIR, caller: Caller { uid: 1000, gid: 100, groups: None } }
+    let (caller, to, key) =
+        (Caller { uid: 1000, gid: 100, groups: None }, spot("there"), atoll_core::Key(77));
+    Work::Hold { ino: DIR, caller, to, key }
 }
 
 pub fn ticket() -> Work {
@@ -185,6 +187,7 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
         ("mint limit", Change::MintLimit { limit: 1 << 20 }),
         ("incarnation", Change::Incarnation { incarnation: 3 }),
+        ("skipped", Change::Skipped { island: IslandId(2), upto: STAMP }),
         ("link", Change::Link { ino: FILE, row: Some(Box::new(link())) }),
         ("links told", Change::LinksTold { island: IslandId(2), digest: 77 }),
         ("no link", Change::Link { ino: FILE, row: None }),
@@ -236,7 +239,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", (1..=24).chain(30..=32), changes()),
+        samples("change", (1..=24).chain(30..=32).chain([40]), changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",
@@ -261,8 +264,13 @@ pub fn all() -> Vec<Samples> {
         samples("session", [], vec![("mount", session())]),
         samples(
             "journal",
-            1..=2,
-            vec![("place", journal()), ("fixed", journal_fixed(true)), ("no xattrs", journal_fixed(false))],
+            1..=3,
+            vec![
+                ("place", journal()),
+                ("fixed", journal_fixed(true)),
+                ("no xattrs", journal_fixed(false)),
+                ("onward", JournalEntry::Onward),
+            ],
         ),
         samples("sums", [], vec![("chunk", vec![1u32, 0, 0xffff_ffff])]),
         samples("clock", [], vec![("stamp", STAMP)]),

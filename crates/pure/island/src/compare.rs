@@ -1,0 +1,661 @@
+//! Making up for journals that were not kept for this island: every directory of its skeleton, and every stub,
+//! is compared with what the owner of its parent, which judges its name, and its own owner know now. Then the
+//! journals go on from where they were when this was told (design 005).
+//!
+//! What is asked was so after the last entry that was missed, so nothing of those entries is newer. Nothing
+//! changes before all is known: then places are taken from the root down, so that no directory is ever below
+//! itself on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time};
+use atoll_posix::Kind;
+use atoll_proto::{
+    Ancestor, Ask, Change, Known, Peer, Place, PlaceVersion, Stub, Told, TxnState, Work, Xattrs,
+};
+
+use crate::decision::Decision;
+use crate::journal::{is_needless, set_xattrs};
+use crate::machine::{Config, Island, Parked, Phase, Stop};
+use crate::moves::moving;
+
+/// Milliseconds that a starting island compares before it serves what does not depend on it.
+pub(crate) const COMPARE_MS: u64 = 10_000;
+/// Milliseconds after which what was not answered is asked again.
+const AGAIN_MS: u64 = 200;
+/// Directories that are asked for at a time.
+const OPEN_MAX: usize = 256;
+/// Questions in one message.
+const ASKS_PER_MESSAGE: usize = 64;
+/// Directories that change in one record.
+const CHANGES_PER_RECORD: usize = 64;
+/// Directories above one another at most; more go in a circle.
+const DEPTH_MAX: usize = 4096;
+
+/// A comparison under way: walking -> waiting for answers -> taking what was found -> over.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Comparing {
+    /// The coordinators whose journals were missed, and up to where.
+    upto: BTreeMap<IslandId, Stamp>,
+    round: u64,
+    /// Directories whose names are still to be walked, behind these cookies.
+    walk: Vec<(Ino, u64)>,
+    /// Directories to be compared that the walk may not meet.
+    also: BTreeSet<Ino>,
+    /// Directories that are being asked for.
+    open: BTreeMap<Ino, Item>,
+    /// Those that were met above others, or are left by them: what nothing is below in the end goes again.
+    met: BTreeSet<Ino>,
+    /// What is other than it is here.
+    found: BTreeMap<Ino, Found>,
+    /// Changes are being made.
+    takes: bool,
+}
+
+/// A directory that is asked for.
+#[derive(Debug, Clone)]
+struct Item {
+    dir: Ancestor,
+    question: Question,
+    /// After its place, its owner is asked for its static attributes.
+    wants_fixed: bool,
+    /// Where it is, and what it is like, is other than here.
+    differs: bool,
+    /// It is no directory of the skeleton here, but a stub.
+    is_stub: bool,
+    asked_ms: Option<u64>,
+}
+
+/// What is asked next about a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    /// The owner of its parent: is it there? Looked for behind the cookie.
+    There { owner: IslandId, after: u64 },
+    /// Its own owner: where is it?
+    Where,
+    /// Its own owner: its static attributes.
+    Fixed,
+}
+
+/// Where a directory has gone by a move that this island takes part in, which has happened, and whose place it
+/// has not heard.
+#[derive(Debug, Clone)]
+struct Promised {
+    prepared: Stamp,
+    place: Place,
+    owner: IslandId,
+}
+
+#[derive(Debug, Clone)]
+struct Found {
+    dir: Ancestor,
+    is_stub: bool,
+}
+
+impl Island {
+    /// A coordinator has not kept a part of its journal for this island.
+    pub(crate) fn on_skipped(&mut self, from: IslandId, upto: Stamp) {
+        let seen = self.state.clocks().get(from);
+        if seen >= upto {
+            self.journal.to_confirm.insert(from, (self.state.seq(), seen));
+            self.send(0, from, Peer::Applied { upto: seen, synced: false });
+            return;
+        }
+        let mut missed = self.journal.comparing.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
+        // It may be told again: what goes on goes on.
+        if missed.insert(from, upto) != Some(upto) {
+            self.begin_comparing(missed);
+        }
+    }
+
+    fn begin_comparing(&mut self, upto: BTreeMap<IslandId, Stamp>) {
+        self.journal.round += 1;
+        let (round, walk) = (self.journal.round, vec![(Ino::ROOT, 0)]);
+        self.journal.comparing = Some(Box::new(Comparing { upto, round, walk, ..Comparing::default() }));
+        self.compare();
+    }
+
+    /// Whether something of this journal was missed and is not made up for.
+    pub(crate) fn compares_for(&self, island: IslandId) -> bool {
+        self.journal.comparing.as_ref().is_some_and(|comparing| comparing.upto.contains_key(&island))
+    }
+
+    /// An island is away: what it did not keep, it tells of when it returns.
+    pub(crate) fn compare_without(&mut self, island: IslandId) {
+        let Some(comparing) = &mut self.journal.comparing else { return };
+        if comparing.upto.remove(&island).is_none() || comparing.takes {
+            return;
+        }
+        let rest = std::mem::take(&mut comparing.upto);
+        if !rest.is_empty() {
+            return self.begin_comparing(rest);
+        }
+        self.journal.comparing = None;
+        self.caught_up();
+        self.serve();
+    }
+
+    /// A directory has come to the skeleton, or has another place there: it is compared, whether or not the walk
+    /// meets its name, which another may have taken before this one is known to have left it.
+    pub(crate) fn compare_also(&mut self, ino: Ino) {
+        if let Some(comparing) = self.journal.comparing.as_mut().filter(|comparing| !comparing.takes) {
+            comparing.also.insert(ino);
+        }
+    }
+
+    /// A starting island lets requests in.
+    pub(crate) fn serve(&mut self) {
+        if self.phase == Phase::Hidden && !self.is_waiting() {
+            self.come_out();
+        }
+    }
+
+    /// Goes on as far as possible.
+    pub(crate) fn compare(&mut self) {
+        let Some(mut comparing) = self.journal.comparing.take() else { return };
+        self.state.look_away();
+        let done = self.compare_on(&mut comparing);
+        self.journal.comparing = Some(comparing);
+        match done {
+            Err(Stop::Load(loads)) => self.load(loads, Parked::Compare),
+            Ok(true) => self.compared(),
+            Ok(false) | Err(_) => {}
+        }
+    }
+
+    /// True when everything that was found is taken.
+    fn compare_on(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
+        if comparing.takes {
+            return self.take_found(comparing);
+        }
+        while comparing.open.len() < OPEN_MAX
+            && let Some((dir, after)) = comparing.walk.last().copied()
+        {
+            let next = self.walk_names(comparing, dir, after)?;
+            comparing.walk.retain(|at| *at != (dir, after));
+            comparing.walk.extend(next);
+        }
+        while let Some(ino) = comparing.also.first().copied() {
+            if let Some(row) = self.state.dir(ino)?.filter(|_| ino != Ino::ROOT) {
+                let above = self.state.dir(row.place.parent)?.map_or(Key(0), |above| above.key);
+                let question = Question::There { owner: self.config.table.owner(above), after: 0 };
+                let (dir, wants_fixed) = (self.ancestor(ino, row)?, comparing.missed(&self.config, row.key));
+                let (differs, is_stub, asked_ms) = (false, false, None);
+                comparing.open.insert(ino, Item { dir, question, wants_fixed, differs, is_stub, asked_ms });
+                comparing.walk.push((ino, 0));
+            }
+            comparing.also.remove(&ino);
+        }
+        self.ask_open(comparing)?;
+        if !comparing.open.is_empty() || !comparing.walk.is_empty() {
+            return Ok(false);
+        }
+        if !self.is_tree(comparing)? {
+            // What was told of two directories was so at different moments.
+            let upto = std::mem::take(&mut comparing.upto);
+            self.journal.round += 1;
+            let (round, walk) = (self.journal.round, vec![(Ino::ROOT, 0)]);
+            *comparing = Comparing { upto, round, walk, ..Comparing::default() };
+            return Ok(false);
+        }
+        comparing.takes = true;
+        self.take_found(comparing)
+    }
+
+    // ------------------------------------------------------------------ walking
+
+    /// Looks through names of a directory behind a cookie; what is to be walked next.
+    fn walk_names(&self, comparing: &mut Comparing, dir: Ino, after: u64) -> Result<Vec<(Ino, u64)>, Stop> {
+        let Some(row) = self.state.dir(dir)? else { return Ok(Vec::new()) };
+        let mut items = Vec::new();
+        let mut next = Vec::new();
+        if dir == Ino::ROOT && after == 0 {
+            items.push((self.ancestor(dir, row)?, Question::Fixed, false));
+            items.extend(self.lent_dirs().map(|dir| (dir, Question::Fixed, true)));
+        }
+        let (rows, whole) = self.state.entries_after(dir, after)?;
+        let mut last = after;
+        for (cookie, name, entry) in rows {
+            last = cookie;
+            if entry.kind != Kind::Directory {
+                continue;
+            }
+            match (self.state.dir(entry.ino)?, &entry.stub) {
+                (Some(child), _) => {
+                    if is_needless(entry.ino, child) {
+                        // Left by a comparison that came to no end.
+                        comparing.met.insert(entry.ino);
+                    }
+                    next.push((entry.ino, 0));
+                    // A name that is this island's own, and that nobody else is about to change, is as it is.
+                    let settled = row.owned.is_some()
+                        && self.holds.holder(dir, name).is_none()
+                        && self.promised(entry.ino).is_none();
+                    let there = Question::There { owner: self.config.table.owner(row.key), after: 0 };
+                    let question = if settled { Question::Fixed } else { there };
+                    items.push((self.ancestor(entry.ino, child)?, question, false));
+                }
+                (None, Some(stub)) => {
+                    items.push((stub_of(entry.ino, stub, dir, name), Question::Fixed, true));
+                }
+                (None, None) => {}
+            }
+        }
+        if !whole {
+            next.push((dir, last.max(self.state.known_to(dir).saturating_sub(1))));
+        }
+        for (dir, question, is_stub) in items {
+            let wants_fixed = comparing.missed(&self.config, dir.key);
+            if question != Question::Fixed || wants_fixed {
+                comparing.found.remove(&dir.ino);
+                let item = Item { question, wants_fixed, differs: false, is_stub, asked_ms: None, dir };
+                comparing.open.insert(item.dir.ino, item);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Directories that are on their way to names that are lent for them: their stubs come with them.
+    fn lent_dirs(&self) -> impl Iterator<Item = Ancestor> {
+        self.holds.lent().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
+            Work::Lend { renaming, .. } => {
+                let (file, to) = (&renaming.file, &renaming.to);
+                Some(stub_of(file.ino, file.stub.as_deref()?, to.dir, &to.name))
+            }
+            _ => None,
+        })
+    }
+
+    fn promised(&self, ino: Ino) -> Option<Promised> {
+        let me = self.config.id;
+        let mut best: Option<Promised> = None;
+        for txn in self.state.txn_ids().filter(|txn| txn.coordinator != me) {
+            let Some(row) = self.state.txn(txn) else { continue };
+            let is_news = match row.state {
+                TxnState::Prepared => self.journal.happened.contains(&txn),
+                TxnState::Committed => self.state.clocks().get(txn.coordinator) <= row.moments.committed,
+            };
+            if !is_news {
+                continue;
+            }
+            let (moves, to, owner) = match &row.part.work {
+                Work::Hold { ino: held, to, key, .. } if *held == ino => {
+                    let moves = self.in_memory(ino).map_or(0, |dir| dir.place.version.moves);
+                    (moves, to.clone(), self.config.table.owner(*key))
+                }
+                Work::Lend { renaming, .. } => {
+                    let moving = moving(renaming);
+                    let Some(moving) = moving.iter().find(|moving| moving.entry.ino == ino) else { continue };
+                    let owner = if moving.to == &renaming.to { me } else { txn.coordinator };
+                    (moving.stub.place.moves, moving.to.clone(), owner)
+                }
+                _ => continue,
+            };
+            let version = PlaceVersion { moves: moves + 1, stamp: Stamp::default() };
+            let place = Place { version, parent: to.dir, name: Some(to.name) };
+            let prepared = row.moments.prepared;
+            if best.as_ref().is_none_or(|best| best.prepared < prepared) {
+                best = Some(Promised { prepared, place, owner });
+            }
+        }
+        best
+    }
+
+    // ------------------------------------------------------------------- asking
+
+    /// Asks what was not asked, or was not answered for a while.
+    fn ask_open(&mut self, comparing: &mut Comparing) -> Result<(), Stop> {
+        let (me, now) = (self.config.id, self.now.ms);
+        let missed: Vec<IslandId> = comparing.upto.keys().copied().collect();
+        let mut gone = Vec::new();
+        for (ino, item) in &comparing.open {
+            // It has been removed since, by a transaction.
+            if !item.is_stub && !comparing.met.contains(ino) && self.state.dir(*ino)?.is_none() {
+                gone.push(*ino);
+            }
+        }
+        gone.iter().for_each(|ino| drop(comparing.open.remove(ino)));
+        loop {
+            let mut asks: BTreeMap<IslandId, Vec<Ask>> = BTreeMap::new();
+            for item in comparing.open.values() {
+                if item.asked_ms.is_none_or(|asked| now >= asked + AGAIN_MS) {
+                    let (to, ask) = self.ask_for(item)?;
+                    if to == me || self.is_reachable(to) {
+                        asks.entry(to).or_default().push(ask);
+                    }
+                }
+            }
+            let own = asks.remove(&me).unwrap_or_default();
+            let own_told: Vec<(Ino, Option<Told>)> = own
+                .iter()
+                .map(|ask| Ok((ask.ino, self.own_told(ask, &missed)?)))
+                .collect::<Result<_, Stop>>()?;
+            let all = asks.values().flatten().map(|ask| ask.ino).chain(own_told.iter().map(|(ino, _)| *ino));
+            for ino in all {
+                comparing.open.get_mut(&ino).expect("just listed").asked_ms = Some(now);
+            }
+            for (to, asks) in asks {
+                for part in asks.chunks(ASKS_PER_MESSAGE) {
+                    let (round, missed, asks) = (comparing.round, missed.clone(), part.to_vec());
+                    self.send(0, to, Peer::Compare { round, missed, asks });
+                }
+            }
+            if own_told.is_empty() {
+                return Ok(());
+            }
+            for told in own_told.into_iter().filter_map(|(_, told)| told) {
+                self.take_told(comparing, told)?;
+            }
+        }
+    }
+
+    /// What this island itself is asked for.
+    fn own_told(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Stop> {
+        let known = match self.promised(ask.ino).filter(|hint| ask.parent == Some(hint.place.parent)) {
+            // Its name is lent for what has happened: there it will be.
+            Some(hint) => {
+                let row = self.state.dir(ask.ino)?.ok_or(Stop::NotNow)?;
+                let dir = Ancestor { place: hint.place, ..self.ancestor(ask.ino, row)? };
+                Some(Known::Is { dir, chain: Vec::new() })
+            }
+            None => self.known(ask, missed)?,
+        };
+        Ok(known.map(|known| Told { ino: ask.ino, parent: ask.parent, known }))
+    }
+
+    fn ask_for(&self, item: &Item) -> Result<(IslandId, Ask), Stop> {
+        let Ancestor { ino, key, place, fixed, .. } = &item.dir;
+        let (parent, name) = (Some(place.parent), place.name.clone());
+        let (ino, fixed, version) = (*ino, fixed.version, place.version);
+        let mut ask = Ask { ino, parent, name, after: 0, place: version, fixed, wants_chain: false };
+        let Question::There { owner, after } = item.question else {
+            (ask.parent, ask.name, ask.wants_chain) = (None, None, item.question == Question::Where);
+            return Ok((self.config.table.owner(*key), ask));
+        };
+        let mut to = owner;
+        match self.promised(ino).filter(|hint| hint.place.version.moves > version.moves) {
+            Some(hint) => {
+                (to, ask.parent, ask.name) = (hint.owner, Some(hint.place.parent), hint.place.name);
+            }
+            None => ask.after = after,
+        }
+        let parent = ask.parent.expect("just set");
+        ask.wants_chain = to != self.config.id && self.state.dir(parent)?.is_none();
+        Ok((to, ask))
+    }
+
+    pub(crate) fn on_compared(&mut self, _from: IslandId, round: u64, told: &[Told]) {
+        let Some(mut comparing) = self.journal.comparing.take() else { return };
+        let mut loads = Vec::new();
+        if comparing.round == round && !comparing.takes {
+            for told in told {
+                self.state.look_away();
+                if let Err(Stop::Load(more)) = self.take_told(&mut comparing, told.clone()) {
+                    // It is asked again.
+                    loads.extend(more);
+                }
+            }
+        }
+        self.journal.comparing = Some(comparing);
+        if loads.is_empty() { self.compare() } else { self.load(loads, Parked::Compare) }
+    }
+
+    fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Stop> {
+        let Some(item) = comparing.open.get(&told.ino) else { return Ok(()) };
+        let mut item = item.clone();
+        let asked = self.ask_for(&item)?;
+        if asked.1.parent != told.parent {
+            return Ok(());
+        }
+        let mut above = Vec::new();
+        let mut done = false;
+        match (item.question, told.known) {
+            (Question::There { .. }, Known::Same) => done = !item.next(),
+            (Question::There { .. }, Known::Is { dir, chain }) => {
+                if dir.place.version > item.dir.place.version {
+                    item.dir.place = dir.place;
+                    item.differs = true;
+                }
+                above = chain;
+                done = !item.next();
+            }
+            (Question::There { owner, .. }, Known::Further { after }) => {
+                item.question = Question::There { owner, after };
+                item.asked_ms = None;
+            }
+            (Question::There { .. }, Known::Gone) => {
+                // Its own owner knows where it has gone; if that is this island, whoever has moved it tells.
+                if self.config.table.owner(item.dir.key) != self.config.id {
+                    (item.question, item.asked_ms) = (Question::Where, None);
+                } else if asked.0 == self.config.id {
+                    // It is replaced by what is about to take its name: it goes with that.
+                    comparing.open.remove(&told.ino);
+                    return Ok(());
+                } else if let Question::There { after, .. } = &mut item.question {
+                    *after = 0;
+                }
+            }
+            (Question::Where, Known::Is { dir, chain }) => {
+                let Some(owner) = chain.last().map(|last| self.config.table.owner(last.key)) else {
+                    return Ok(());
+                };
+                // Told again, if its owner has not heard of it yet.
+                let heard = dir.place.parent != item.dir.place.parent;
+                item.question = Question::There { owner, after: 0 };
+                if heard {
+                    item.asked_ms = None;
+                }
+                if dir.place.version >= item.dir.place.version {
+                    item.differs |= dir.place != item.dir.place;
+                    item.dir.place = dir.place;
+                }
+                above = chain;
+            }
+            (Question::Fixed, Known::Is { dir, .. }) => {
+                if dir.fixed.version > item.dir.fixed.version {
+                    (item.dir.fixed, item.dir.xattrs) = (dir.fixed, dir.xattrs);
+                    item.differs = true;
+                }
+                done = true;
+            }
+            (Question::Fixed, Known::Same) => done = true,
+            // It is gone, and what is below it here goes by what is told otherwise.
+            (Question::Where | Question::Fixed, _) => {
+                comparing.open.remove(&told.ino);
+                return Ok(());
+            }
+        }
+        for new in above {
+            if self.state.dir(new.ino)?.is_none() && comparing.met.insert(new.ino) {
+                // Nothing is known of it here: whatever is told is news, and is compared like all else.
+                let at = new.place.parent;
+                let key = match self.state.dir(at)? {
+                    Some(dir) => Some(dir.key),
+                    None => comparing.key_of(at),
+                };
+                let root = self.config.table.owner(Key(0));
+                let owner = key.map_or(root, |key| self.config.table.owner(key));
+                let question = Question::There { owner, after: 0 };
+                let item = Item {
+                    question,
+                    wants_fixed: true,
+                    differs: true,
+                    is_stub: false,
+                    asked_ms: None,
+                    dir: new,
+                };
+                comparing.open.insert(item.dir.ino, item);
+            }
+        }
+        if done {
+            comparing.open.remove(&told.ino);
+            if item.differs {
+                comparing.found.insert(told.ino, Found { dir: item.dir, is_stub: item.is_stub });
+            }
+        } else {
+            comparing.open.insert(told.ino, item);
+        }
+        Ok(())
+    }
+
+    /// What was not answered is asked again.
+    pub(crate) fn ask_again(&mut self) {
+        if self.journal.comparing.is_some() {
+            self.compare();
+        }
+    }
+
+    // ------------------------------------------------------------------- taking
+
+    /// The directories above one, as they will be, and whether there is an end to them.
+    fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
+        let mut at = ino;
+        for depth in 0..DEPTH_MAX {
+            if at == Ino::ROOT {
+                return Ok(Some(depth));
+            }
+            at = match comparing.found.get(&at).filter(|found| !found.is_stub) {
+                Some(found) => found.dir.place.parent,
+                None => match self.state.dir(at)? {
+                    Some(dir) => dir.place.parent,
+                    None => return Ok(None),
+                },
+            };
+        }
+        Ok(None)
+    }
+
+    fn is_tree(&self, comparing: &Comparing) -> Result<bool, Stop> {
+        for (ino, found) in &comparing.found {
+            if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes what was found, from the root down; true when all is taken.
+    fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
+        while !comparing.found.is_empty() {
+            let mut order = Vec::new();
+            for (ino, found) in &comparing.found {
+                let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
+                order.push((depth.unwrap_or(usize::MAX), *ino));
+            }
+            order.sort_unstable();
+            order.truncate(CHANGES_PER_RECORD);
+            for (_, ino) in &order {
+                self.need_found(&comparing.found[ino])?;
+            }
+            let mut decision = Decision::new();
+            // What is left by one may be what another goes to: nothing is pruned before all are there.
+            self.journal.prunes_nothing = true;
+            for (_, ino) in &order {
+                let found = comparing.found.remove(ino).expect("just listed");
+                comparing.met.extend(self.in_memory(*ino).map(|dir| dir.place.parent));
+                // What was known here, and is no more, was pruned meanwhile.
+                if comparing.met.contains(ino) || found.is_stub || self.dir_now(&decision, *ino).is_some() {
+                    self.take_one(&mut decision, &found);
+                }
+            }
+            self.journal.prunes_nothing = false;
+            self.decide(decision);
+        }
+        // What was above others, and is above nothing here.
+        let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
+        while let Some(ino) = met.pop() {
+            if self.state.dir(ino)?.is_some() {
+                self.need_skeleton(ino)?;
+                let mut decision = Decision::new();
+                self.prune(&mut decision, ino);
+                self.decide(decision);
+            }
+            comparing.met.remove(&ino);
+        }
+        Ok(true)
+    }
+
+    fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
+        self.state.dir(dir.place.parent)?;
+        self.need_name(&dir.place)?;
+        if let Some(row) = self.state.dir(dir.ino)? {
+            self.need_name(&row.place)?;
+            self.need_skeleton(dir.ino)?;
+        }
+        Ok(())
+    }
+
+    fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
+        if *is_stub {
+            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        }
+        if dir.ino != Ino::ROOT && self.dir_now(decision, dir.place.parent).is_none() {
+            // It was pruned meanwhile, with what was above it.
+            return;
+        }
+        let Some(mut row) = self.dir_now(decision, dir.ino) else {
+            self.add_skeleton(decision, dir, None);
+            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        };
+        if row.fixed.version < dir.fixed.version {
+            row.fixed = dir.fixed;
+            set_xattrs(decision, dir.ino, &mut row, dir.xattrs.clone());
+            decision.dir(dir.ino, row.clone());
+        }
+        let old = row.place.clone();
+        if old.version < dir.place.version {
+            self.take_skeleton_place(decision, dir.ino, &dir.place, Time::default());
+        }
+        self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        if old.parent != dir.place.parent {
+            self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
+        }
+    }
+
+    /// All is as it was when the coordinators told: their journals go on from there.
+    fn compared(&mut self) {
+        let Some(comparing) = self.journal.comparing.take() else { return };
+        let mut decision = Decision::new();
+        for (island, stamp) in &comparing.upto {
+            decision.push(Change::Clock { island: *island, stamp: *stamp });
+        }
+        let seq = self.decide(decision);
+        for (island, stamp) in comparing.upto {
+            self.journal.to_confirm.insert(island, (seq, stamp));
+            self.send(0, island, Peer::Applied { upto: stamp, synced: false });
+            self.send(0, island, Peer::Resend { after: stamp });
+        }
+        self.caught_up();
+        self.serve();
+    }
+}
+
+impl Item {
+    /// Its place is known; false if nothing more is asked.
+    const fn next(&mut self) -> bool {
+        (self.question, self.asked_ms) = (Question::Fixed, None);
+        self.wants_fixed
+    }
+}
+
+impl Comparing {
+    /// Whether changes of the attributes of directories with this key may have been missed.
+    fn missed(&self, config: &Config, key: Key) -> bool {
+        let owner = config.table.owner(key);
+        owner != config.id && self.upto.contains_key(&owner)
+    }
+
+    /// The placement key of a directory that was met.
+    fn key_of(&self, dir: Ino) -> Option<Key> {
+        let open = self.open.get(&dir).map(|item| item.dir.key);
+        open.or_else(|| self.found.get(&dir).map(|found| found.dir.key))
+    }
+}
+
+/// A child directory as its parent's owner knows it.
+fn stub_of(ino: Ino, stub: &Stub, parent: Ino, name: &Name) -> Ancestor {
+    let place = Place { version: stub.place, parent, name: Some(name.clone()) };
+    let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
+    // What its path was is not looked at in a stub.
+    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs }
+}

@@ -1,0 +1,163 @@
+//! Answers to an island that compares: what this one knows of a directory whose parent it owns, or which it
+//! owns itself. Leaves out what is about to be decided, and tells nothing that a power cut can take.
+
+use atoll_core::{Encode, Ino, IslandId, Name, Stamp, TxnId};
+use atoll_proto::{
+    Ancestor, Ask, Entry, Known, Peer, Place, PlaceVersion, Stub, Told, TxnState, Work, Xattrs,
+};
+
+use crate::machine::{Island, Stop};
+
+/// Bytes of answers in one message, about.
+const TOLD_BYTES: usize = 256 << 10;
+
+impl Island {
+    pub(crate) fn on_compare(
+        &mut self,
+        from: IslandId,
+        round: u64,
+        missed: &[IslandId],
+        asks: &[Ask],
+    ) -> Result<(), Stop> {
+        let (mut messages, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for ask in asks {
+            let known = match self.known(ask, missed) {
+                Ok(Some(known)) => known,
+                Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
+                // It is asked again.
+                Ok(None) | Err(_) => continue,
+            };
+            let one = Told { ino: ask.ino, parent: ask.parent, known };
+            bytes += one.to_vec().len();
+            told.push(one);
+            if bytes > TOLD_BYTES {
+                bytes = 0;
+                messages.push(std::mem::take(&mut told));
+            }
+        }
+        messages.push(told);
+        for told in messages.into_iter().filter(|told| !told.is_empty()) {
+            self.send_synced(self.state.seq(), from, Peer::Compared { round, told });
+        }
+        Ok(())
+    }
+
+    /// What this island knows of a directory; none while that is about to change.
+    pub(crate) fn known(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+        match ask.parent {
+            Some(_) => self.known_as_parent(ask, missed),
+            None => self.known_as_owner(ask, missed),
+        }
+    }
+
+    /// Whether a participant waits for the outcome of this with one who can tell it, or whose journal has it.
+    fn is_open(&self, txn: Option<TxnId>, missed: &[IslandId]) -> bool {
+        txn.is_some_and(|txn| {
+            let by = txn.coordinator;
+            by != self.config.id && (missed.contains(&by) || self.is_reachable(by))
+        })
+    }
+
+    fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+        let parent = ask.parent.expect("asked as the parent's owner");
+        if self.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
+            return Ok(Some(Known::Gone));
+        }
+        if let Some(name) = &ask.name
+            && let Some(entry) = self.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
+        {
+            return self.known_by_name(ask, name, entry, missed);
+        }
+        // It may be on its way here.
+        for txn in self.holds.lent() {
+            let Some(row) = self.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
+                continue;
+            };
+            if let Work::Lend { renaming, .. } = &row.part.work
+                && renaming.file.ino == ask.ino
+                && renaming.to.dir == parent
+            {
+                if self.journal.happened.contains(&txn)
+                    && let Some(stub) = &renaming.file.stub
+                {
+                    let version = PlaceVersion { moves: stub.place.moves + 1, stamp: Stamp::default() };
+                    let place = Place { version, parent, name: Some(renaming.to.name.clone()) };
+                    return Ok(Some(Known::Is {
+                        dir: as_parent(ask.ino, stub, place),
+                        chain: self.above(ask)?,
+                    }));
+                }
+                if self.is_open(Some(txn), missed) {
+                    return Ok(None);
+                }
+            }
+        }
+        if let Some(Place { parent: at, name: Some(name), .. }) =
+            self.state.dir(ask.ino)?.map(|dir| dir.place.clone())
+            && at == parent
+            && let Some(entry) = self.state.entry(parent, &name)?.filter(|entry| entry.ino == ask.ino)
+        {
+            return self.known_by_name(ask, &name, entry, missed);
+        }
+        let (mut rows, whole) = self.state.entries_after(parent, ask.after)?;
+        if let Some((_, name, entry)) = rows.find(|(_, _, entry)| entry.ino == ask.ino) {
+            return self.known_by_name(ask, name, entry, missed);
+        }
+        let after = self.state.known_to(parent).saturating_sub(1);
+        Ok(Some(if whole { Known::Gone } else { Known::Further { after } }))
+    }
+
+    fn known_by_name(
+        &self,
+        ask: &Ask,
+        name: &Name,
+        entry: &Entry,
+        missed: &[IslandId],
+    ) -> Result<Option<Known>, Stop> {
+        let parent = ask.parent.expect("asked as the parent's owner");
+        let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
+        let holder = self.holds.holder(parent, name);
+        if holder.is_some_and(|txn| self.journal.happened.contains(&txn)) {
+            // What takes its place, or its name, has happened.
+            return Ok(Some(Known::Gone));
+        }
+        if self.is_open(holder, missed) {
+            return Ok(None);
+        }
+        if stub.place == ask.place && ask.name.as_ref() == Some(name) && !ask.wants_chain {
+            return Ok(Some(Known::Same));
+        }
+        let place = Place { version: stub.place, parent, name: Some(name.clone()) };
+        Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.above(ask)? }))
+    }
+
+    /// The directories above the place of what is asked for, if they are wanted.
+    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Stop> {
+        match ask.parent.filter(|_| ask.wants_chain) {
+            Some(parent) => self.chain(parent),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+        let Some(row) = self.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
+            return Ok(Some(Known::Gone));
+        };
+        if ask.wants_chain && self.is_open(self.holds.holds_dir(ask.ino), missed) {
+            return Ok(None);
+        }
+        if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {
+            return Ok(Some(Known::Same));
+        }
+        let mut above = self.chain(ask.ino)?;
+        let dir = above.pop().expect("a chain ends with what it is of");
+        Ok(Some(Known::Is { dir, chain: if ask.wants_chain { above } else { Vec::new() } }))
+    }
+}
+
+/// A child directory as its parent's owner knows it.
+fn as_parent(ino: Ino, stub: &Stub, place: Place) -> Ancestor {
+    let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
+    // What its path was is not looked at in a stub.
+    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs }
+}

@@ -1,0 +1,152 @@
+//! The outbox: entries of this island's journal that others may not have. Kept for an island that is away up to a
+//! bound; past that it is told to compare when it returns (`DESIGN` 5).
+//!
+//! Invariant: behind what an island has confirmed, or was told to compare for, no entry is missing.
+
+use atoll_core::{IslandId, Stamp};
+use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
+
+use crate::decision::Decision;
+use crate::machine::Island;
+
+/// Entries of its journal that an island keeps for one that is away.
+pub const OUTBOX_MAX: usize = 4096;
+/// Entries in one message.
+const ENTRIES_PER_MESSAGE: usize = 64;
+
+impl Island {
+    /// Sends what waited for the log to be synced.
+    pub(crate) fn send_posted(&mut self) {
+        let mut open = false;
+        while self.journal.gates.front().is_some_and(|(seq, _)| *seq <= self.synced) {
+            self.journal.gates.pop_front();
+            open = true;
+        }
+        if !open {
+            return;
+        }
+        let after = self.journal.sent;
+        for island in self.others() {
+            let entries = self.posted(island, after);
+            if let Some((last, _)) = entries.last() {
+                self.journal.sent = self.journal.sent.max(*last);
+                self.send(self.state.seq(), island, Peer::Journal { after, entries });
+            }
+        }
+    }
+
+    /// Something of this island's journal waits for the log to be synced.
+    pub(crate) fn journal_waits(&self) -> bool {
+        !self.journal.gates.is_empty()
+    }
+
+    /// What an island may not have of this island's journal behind `after`, and may know.
+    fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
+        let gate = self.journal.gates.front().map(|(_, stamp)| *stamp);
+        let may = |stamp: Stamp| stamp > after && gate.is_none_or(|gate| stamp < gate);
+        self.state.outbox(to).filter(|(s, _)| may(*s)).map(|(s, e)| (s, e.clone())).collect()
+    }
+
+    pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
+        let known = self.journal.applied.entry(from).or_default();
+        *known = upto.max(*known);
+        for waiting in &mut self.journal.waiting {
+            if waiting.stamp <= upto {
+                waiting.missing.remove(&from);
+            }
+        }
+        self.answer_applied();
+        if synced && upto > self.state.delivered(from) {
+            let mut decision = Decision::new();
+            decision.push(Change::Delivered { island: from, upto });
+            let slowest = self.others().map(|i| if i == from { upto } else { self.needs_from(i) }).min();
+            if let Some(all) =
+                slowest.filter(|all| self.state.first_posted().is_some_and(|first| first <= *all))
+            {
+                decision.push(Change::Unposted { upto: all });
+            }
+            self.decide(decision);
+        }
+    }
+
+    /// Sends an island everything that it may not have. Before the first entry of the outbox lies only what it
+    /// has applied and synced, or has to compare for.
+    pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
+        let skipped = self.state.skipped(to);
+        if self.has_skipped(to) && after < skipped {
+            self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
+        }
+        let mut after_this = if self.has_skipped(to) { skipped } else { Stamp::default() };
+        let entries = self.posted(to, after);
+        let mut rest = &entries[..];
+        while !rest.is_empty() {
+            let (part, more) = rest.split_at(whole_part(rest));
+            self.send(self.state.seq(), to, Peer::Journal { after: after_this, entries: part.to_vec() });
+            after_this = part.last().map_or(after_this, |(stamp, _)| *stamp);
+            rest = more;
+        }
+    }
+
+    /// Sends an island what was applied of its journal and it may have lost.
+    pub(crate) fn return_journal(&mut self, to: IslandId) {
+        let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
+        for part in entries.chunks(ENTRIES_PER_MESSAGE) {
+            self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
+        }
+    }
+
+    /// An island has missed a part of this island's journal, and has not made up for it yet.
+    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
+        self.state.delivered(island) < self.state.skipped(island)
+    }
+
+    /// Up to here nothing is kept for an island.
+    fn needs_from(&self, island: IslandId) -> Stamp {
+        self.state.delivered(island).max(self.state.skipped(island))
+    }
+
+    /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
+    pub(crate) fn bound_outbox(&mut self) {
+        let (kept, max) = (self.journal.kept, self.config.outbox_max);
+        let is_full = |island: &IslandId| {
+            !self.is_reachable(*island)
+                && self.needs_from(*island) < kept
+                && self.state.outbox(*island).nth(max).is_some()
+        };
+        let full: Vec<IslandId> = self.others().filter(is_full).collect();
+        if full.is_empty() {
+            return;
+        }
+        let mut decision = Decision::new();
+        for island in &full {
+            decision.push(Change::Skipped { island: *island, upto: kept });
+        }
+        let needed = |island| if full.contains(&island) { kept } else { self.needs_from(island) };
+        if let Some(upto) = self.others().map(needed).min() {
+            decision.push(Change::Unposted { upto });
+        }
+        self.decide(decision);
+    }
+}
+
+/// How many of these go in one message: two directories that change places go together.
+fn whole_part(entries: &[(Stamp, JournalEntry)]) -> usize {
+    let mut end = entries.len().min(ENTRIES_PER_MESSAGE);
+    if end < entries.len() && is_pair(&entries[end - 1].1, &entries[end].1) {
+        end += 1;
+    }
+    end
+}
+
+/// Whether two directories change places by these.
+pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
+    let goes_to =
+        |place: &Place, from: &Spot| place.parent == from.dir && place.name.as_ref() == Some(&from.name);
+    match (one, other) {
+        (
+            JournalEntry::Place { place, from, .. },
+            JournalEntry::Place { place: other_place, from: other_from, .. },
+        ) => goes_to(place, other_from) && goes_to(other_place, from),
+        _ => false,
+    }
+}
