@@ -17,8 +17,6 @@ const DIRS: usize = 16;
 const FILES: usize = 256;
 /// Bytes of one read or write.
 const BLOCK_BYTES: usize = 8 * 1024;
-/// Operations of one slice of the mix: short, so that all percentages meet the same machine.
-const SLICE: u32 = 2_000;
 /// Percentages of renames that are added to the mix.
 const PERCENT: [f64; 7] = [0.0, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
 
@@ -30,13 +28,16 @@ pub type Apart<'a> = &'a dyn Fn(&Path, &Path) -> io::Result<bool>;
 pub struct Effort {
     /// How often each single operation is done.
     pub times: u32,
-    /// Slices of the mix for each percentage.
-    pub slices: u32,
+    /// Blocks of the mix for each percentage.
+    pub blocks: u32,
+    /// How long one is measured. It runs as long before that, until what it leaves to be done in the background
+    /// is done as it comes, and what the one before has left is done.
+    pub block: Duration,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { times: 2_000, slices: 15 }
+        Self { times: 2_000, blocks: 7, block: Duration::from_secs(1) }
     }
 }
 
@@ -46,7 +47,7 @@ pub struct Report {
     /// Operation, and its median latency.
     pub latencies: Vec<(&'static str, Duration)>,
     /// Percentage of renames between two directories, median operations a second, and the median of what that
-    /// is of the same slice without such renames.
+    /// is of the blocks without such renames before and after it.
     pub mix: Vec<(f64, f64, f64)>,
 }
 
@@ -104,7 +105,7 @@ fn measure(base: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report> 
     let pair = Pair { here: dirs[a].clone(), there: dirs[b].clone() };
     let latencies = latencies(&pair, effort.times)?;
     let mut mix = Mix::new(dirs, others)?;
-    Ok(Report { latencies, mix: mix.measure(effort.slices)? })
+    Ok(Report { latencies, mix: mix.measure(effort)? })
 }
 
 fn median<T: PartialOrd + Copy>(values: &mut [T]) -> T {
@@ -285,27 +286,36 @@ impl Mix {
         }
     }
 
-    /// Operations a second, of a slice in which so many percent are renames.
-    fn slice(&mut self, percent: f64) -> io::Result<f64> {
-        let begun = Instant::now();
-        for _ in 0..SLICE {
-            if self.random.part() * 100.0 < percent { self.rename()? } else { self.step()? }
+    /// Operations a second while so many percent are renames, after a while.
+    fn block(&mut self, percent: f64, block: Duration) -> io::Result<f64> {
+        let (mut done, mut begun) = (0u32, Instant::now());
+        let mut warm = false;
+        loop {
+            if self.random.part() * 100.0 < percent {
+                self.rename()?
+            } else {
+                self.step()?
+            }
+            done += 1;
+            let passed = begun.elapsed();
+            if !warm && passed >= block {
+                (warm, done, begun) = (true, 0, Instant::now());
+            } else if warm && passed >= block {
+                return Ok(f64::from(done) / passed.as_secs_f64());
+            }
         }
-        Ok(f64::from(SLICE) / begun.elapsed().as_secs_f64())
     }
 
-    fn measure(&mut self, slices: u32) -> io::Result<Vec<(f64, f64, f64)>> {
+    fn measure(&mut self, Effort { blocks, block, .. }: Effort) -> io::Result<Vec<(f64, f64, f64)>> {
         let mut rates: Vec<(Vec<f64>, Vec<f64>)> = PERCENT.iter().map(|_| Default::default()).collect();
-        // What is slow the first time is not counted.
-        self.slice(PERCENT[PERCENT.len() - 1])?;
-        for _ in 0..slices {
+        let mut before = self.block(0.0, block)?;
+        for _ in 0..blocks {
             for (percent, (rates, parts)) in PERCENT.iter().zip(&mut rates) {
-                // Each beside one without, before and after it.
-                let before = self.slice(0.0)?;
-                let rate = self.slice(*percent)?;
-                let after = self.slice(0.0)?;
+                let rate = self.block(*percent, block)?;
+                let after = self.block(0.0, block)?;
                 rates.push(rate);
                 parts.push(2.0 * rate / (before + after));
+                before = after;
             }
         }
         let medians = rates.iter_mut().map(|(rates, parts)| (median(rates), median(parts)));
@@ -352,7 +362,7 @@ mod tests {
     fn every_line_of_both_is_measured_and_nothing_is_left_behind() {
         let dir = std::env::temp_dir().join(format!("atoll-borrow-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
-        let effort = Effort { times: 3, slices: 1 };
+        let effort = Effort { times: 3, blocks: 1, block: Duration::from_millis(20) };
         let report = borrow(&dir, effort, &|a, b| Ok(a != b)).unwrap();
         assert_eq!(report.latencies.len(), 6);
         assert_eq!(report.mix.len(), PERCENT.len());

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--islands 4] [--seed 0] [--json]
-       atoll-papers borrow DIR [--times 2000] [--slices 15] [--any] [--json]
+       atoll-papers borrow DIR [--times 2000] [--blocks 7] [--any] [--json]
 
 imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
 islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
@@ -60,8 +60,8 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
             (Some(name @ "--times"), Command::Borrow { effort, .. }) => {
                 effort.times = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
             }
-            (Some(name @ "--slices"), Command::Borrow { effort, .. }) => {
-                effort.slices = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
+            (Some(name @ "--blocks"), Command::Borrow { effort, .. }) => {
+                effort.blocks = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
             }
             (Some("--any"), Command::Borrow { any, .. }) => *any = true,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
@@ -123,8 +123,11 @@ mod tests {
         let got = parsed("imbalance --json --islands 3 /x --buckets 64 --seed 9").unwrap();
         assert_eq!(got.command, Command::Imbalance(Options { buckets: 64, islands: 3, seed: 9 }));
         assert_eq!((got.root, got.json), (PathBuf::from("/x"), true));
-        let got = parsed("borrow /x --any --times 5 --slices 0").unwrap();
-        assert_eq!(got.command, Command::Borrow { effort: Effort { times: 5, slices: 1 }, any: true });
+        let got = parsed("borrow /x --any --times 5 --blocks 0").unwrap();
+        assert_eq!(
+            got.command,
+            Command::Borrow { effort: Effort { times: 5, blocks: 1, ..Effort::default() }, any: true }
+        );
     }
 
     #[test]
