@@ -263,7 +263,6 @@ impl<D: Disk> Volume<D> {
     /// Has the plain trees follow the logs. True if one is far behind.
     fn lay(&self) -> bool {
         let mut far_behind = false;
-        self.end_moves();
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.round() {
                 Ok(report) => {
@@ -422,6 +421,7 @@ impl<D: Disk> Volume<D> {
 
     /// Stops in order. The caller has ended all links.
     pub fn stop(&self) -> Result<(), Halted> {
+        self.end_moves();
         self.stopping.store(true, Ordering::Release);
         for node in self.nodes.lock().expect("no panic while it is held").drain(..) {
             node.stop();
