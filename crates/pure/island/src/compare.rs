@@ -80,10 +80,10 @@ enum Question {
 /// Where a directory has gone by a move that this island takes part in, which has happened, and whose place it
 /// has not heard.
 #[derive(Debug, Clone)]
-struct Promised {
+pub(crate) struct Promised {
     prepared: Stamp,
-    place: Place,
-    owner: IslandId,
+    pub(crate) place: Place,
+    pub(crate) owner: IslandId,
 }
 
 #[derive(Debug, Clone)]
@@ -266,7 +266,7 @@ impl Island {
         })
     }
 
-    fn promised(&self, ino: Ino) -> Option<Promised> {
+    pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
         let me = self.config.id;
         let mut best: Option<Promised> = None;
         for txn in self.state.txn_ids().filter(|txn| txn.coordinator != me) {
@@ -411,6 +411,8 @@ impl Island {
         let mut done = false;
         match (item.question, told.known) {
             (Question::There { .. }, Known::Same) => done = !item.next(),
+            // Said of where a directory is, by its owner.
+            (Question::There { .. }, Known::Goes { .. }) => return Ok(()),
             (Question::There { .. }, Known::Is { dir, chain }) => {
                 if dir.place.version > item.dir.place.version {
                     item.dir.place = dir.place;
@@ -450,6 +452,13 @@ impl Island {
                     item.dir.place = dir.place;
                 }
                 above = chain;
+            }
+            (Question::Where, Known::Goes { place, owner }) => {
+                (item.question, item.asked_ms) = (Question::There { owner, after: 0 }, None);
+                if place.version > item.dir.place.version {
+                    item.dir.place = place;
+                    item.differs = true;
+                }
             }
             (Question::Fixed, Known::Is { dir, .. }) => {
                 if dir.fixed.version > item.dir.fixed.version {

@@ -143,7 +143,14 @@ impl Island {
         let Some(row) = self.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
             return Ok(Some(Known::Gone));
         };
-        if ask.wants_chain && self.is_open(self.holds.holds_dir(ask.ino), missed) {
+        let holder = self.holds.holds_dir(ask.ino).filter(|_| ask.wants_chain);
+        if holder.is_some_and(|txn| self.journal.happened.contains(&txn))
+            && let Some(promised) = self.promised(ask.ino)
+        {
+            // Two islands that compare for the same journal, which this waits for, must not wait for each other.
+            return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
+        }
+        if self.is_open(holder, missed) {
             return Ok(None);
         }
         if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {

@@ -588,6 +588,10 @@ wire_enum! {
         /// It is not among the names up to this cookie.
         4 => Further { /// Cookie.
             after: u64 },
+        /// A move of it has happened that waits for its coordinator's journal.
+        5 => Goes { /// Where to.
+            place: Place, /// The owner of the directory above.
+            owner: IslandId },
     }
 }
 

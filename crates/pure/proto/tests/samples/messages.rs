@@ -271,8 +271,9 @@ fn ask() -> Ask {
 
 fn told() -> Vec<Told> {
     let ancestors = chain().dirs;
-    let is = Known::Is { dir: ancestors[0].clone(), chain: ancestors };
-    let all = [Known::Same, is, Known::Gone, Known::Further { after: 9 }];
+    let is = Known::Is { dir: ancestors[0].clone(), chain: ancestors.clone() };
+    let goes = Known::Goes { place: ancestors[0].place.clone(), owner: IslandId(2) };
+    let all = [Known::Same, is, Known::Gone, Known::Further { after: 9 }, goes];
     all.into_iter().map(|known| Told { ino: DIR, parent: None, known }).collect()
 }
 
