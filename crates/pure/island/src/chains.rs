@@ -15,7 +15,33 @@ impl Island {
     pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
         let theirs = |island| chain.vector.iter().find(|(i, _)| *i == island).map(|(_, s)| *s);
         let older = |(i, s): (IslandId, Stamp)| i != self.config.id && theirs(i).unwrap_or_default() < s;
-        Ok(self.sight(chain)? == Sight::Same || !self.state.clocks().iter().any(older))
+        if self.sight(chain)? == Sight::Same {
+            return Ok(true);
+        }
+        Ok(!self.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
+    }
+
+    /// Whether what a chain lacks of this island's own journal can be laid over it: it is still kept, and leads to
+    /// directories that are known. Otherwise whoever told it applies that journal first, which depends on nothing
+    /// later.
+    fn can_lay_over(&self, chain: &Chain) -> Result<bool, Stop> {
+        let me = self.config.id;
+        let theirs =
+            chain.vector.iter().find(|(i, _)| *i == me).map_or(Stamp::default(), |(_, stamp)| *stamp);
+        if self.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone) {
+            return Ok(false);
+        }
+        let in_chain = |ino: Ino| chain.dirs.iter().any(|dir| dir.ino == ino);
+        for entry in self.own_entries() {
+            if let JournalEntry::Place { ino, place, .. } = &entry
+                && chain.dirs.iter().any(|dir| dir.ino == *ino && dir.place.version < place.version)
+                && !in_chain(place.parent)
+                && self.state.dir(place.parent)?.is_none()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Entries of this island's own journal that some island has not applied: those that the owner of a

@@ -101,7 +101,7 @@ impl Island {
     }
 
     /// Up to here nothing is kept for an island.
-    fn needs_from(&self, island: IslandId) -> Stamp {
+    pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
         self.state.delivered(island).max(self.state.skipped(island))
     }
 
