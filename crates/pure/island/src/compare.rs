@@ -353,11 +353,7 @@ impl Island {
     fn own_told(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Stop> {
         let known = match self.promised(ask.ino).filter(|hint| ask.parent == Some(hint.place.parent)) {
             // Its name is lent for what has happened: there it will be.
-            Some(hint) => {
-                let row = self.state.dir(ask.ino)?.ok_or(Stop::NotNow)?;
-                let dir = Ancestor { place: hint.place, ..self.ancestor(ask.ino, row)? };
-                Some(Known::Is { dir, chain: Vec::new() })
-            }
+            Some(Promised { place, owner, .. }) => Some(Known::Goes { place, owner }),
             None => self.known(ask, missed)?,
         };
         Ok(known.map(|known| Told { ino: ask.ino, parent: ask.parent, known }))
@@ -411,8 +407,14 @@ impl Island {
         let mut done = false;
         match (item.question, told.known) {
             (Question::There { .. }, Known::Same) => done = !item.next(),
-            // Said of where a directory is, by its owner.
-            (Question::There { .. }, Known::Goes { .. }) => return Ok(()),
+            // Said by this island itself.
+            (Question::There { .. }, Known::Goes { place, .. }) => {
+                if place.version > item.dir.place.version {
+                    item.dir.place = place;
+                    item.differs = true;
+                }
+                done = !item.next();
+            }
             (Question::There { .. }, Known::Is { dir, chain }) => {
                 if dir.place.version > item.dir.place.version {
                     item.dir.place = dir.place;
