@@ -307,6 +307,7 @@ impl Island {
         if now.as_ref().is_some_and(|now| now.ino == renaming.file.ino) {
             return Ok(());
         }
+        self.freshen_stub(&mut renaming.file)?;
         self.need_renaming(&renaming)?;
         let comes = renaming.there.as_ref().is_some_and(|there| there.home == self.config.id);
         let chain = chain.filter(|_| comes && renaming.swaps());

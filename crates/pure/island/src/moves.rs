@@ -342,6 +342,17 @@ impl Island {
         self.holds.hold_ticket(first, moved);
     }
 
+    /// The stub of a directory that is owned here is as the directory is now.
+    pub(crate) fn freshen_stub(&self, entry: &mut Entry) -> Result<(), Stop> {
+        if let Some(stub) = &mut entry.stub
+            && let Some(row) = self.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
+            && stub.fixed.version < row.fixed.version
+        {
+            stub.fixed = row.fixed;
+        }
+        Ok(())
+    }
+
     /// The attributes that a directory's owner told are those that its stub has.
     pub(crate) fn stub_is_current(renaming: &Renaming, ino: Option<Ino>, version: Stamp) -> bool {
         moving(renaming).iter().all(|m| Some(m.entry.ino) != ino || m.stub.fixed.version >= version)

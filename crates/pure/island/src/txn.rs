@@ -273,6 +273,10 @@ impl Island {
                 let chain = chain.clone().unwrap_or_default();
                 let caller = begun.call.as_ref().map(|call| call.caller().clone());
                 let caller = caller.expect("kept when it was begun");
+                if let Some(there) = &mut renaming.there {
+                    // Its lender may not have heard yet what this island has told of its own directory.
+                    self.freshen_stub(there)?;
+                }
                 match self.sight(&chain)? {
                     Sight::Same => {}
                     Sight::Newer { missing } => {
