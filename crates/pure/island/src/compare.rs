@@ -110,9 +110,26 @@ impl Island {
 
     fn begin_comparing(&mut self, upto: BTreeMap<IslandId, Stamp>) {
         self.journal.round += 1;
-        let (round, walk) = (self.journal.round, vec![(Ino::ROOT, 0)]);
-        self.journal.comparing = Some(Box::new(Comparing { upto, round, walk, ..Comparing::default() }));
+        let (round, walk, also) = (self.journal.round, vec![(Ino::ROOT, 0)], self.moved_by_txns());
+        self.journal.comparing =
+            Some(Box::new(Comparing { upto, round, walk, also, ..Comparing::default() }));
         self.compare();
+    }
+
+    /// Directories that transactions have moved, or are about to: their names may have gone with the outcome, so
+    /// that the walk does not meet them, while their places wait for the journal.
+    fn moved_by_txns(&self) -> BTreeSet<Ino> {
+        let mut moved = BTreeSet::new();
+        for row in self.state.txn_ids().filter_map(|txn| self.state.txn(txn)) {
+            match &row.part.work {
+                Work::Hold { ino, .. } => drop(moved.insert(*ino)),
+                Work::Lend { renaming, .. } => {
+                    moved.extend(moving(renaming).iter().map(|moving| moving.entry.ino))
+                }
+                _ => {}
+            }
+        }
+        moved
     }
 
     /// Whether something of this journal was missed and is not made up for.
@@ -194,8 +211,8 @@ impl Island {
             // What was told of two directories was so at different moments.
             let upto = std::mem::take(&mut comparing.upto);
             self.journal.round += 1;
-            let (round, walk) = (self.journal.round, vec![(Ino::ROOT, 0)]);
-            *comparing = Comparing { upto, round, walk, ..Comparing::default() };
+            let (round, walk, also) = (self.journal.round, vec![(Ino::ROOT, 0)], self.moved_by_txns());
+            *comparing = Comparing { upto, round, walk, also, ..Comparing::default() };
             return Ok(false);
         }
         comparing.takes = true;
