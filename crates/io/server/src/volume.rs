@@ -485,17 +485,13 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
     Setup {
         volume: config.id,
         island: Config {
-            id: island,
-            seed: config.seed,
-            table: config.table.clone(),
-            islands: config.islands(),
-            root_mode: 0o755,
+            rows_max: (options.rows_max / here).max(ROWS_MIN),
             root_uid: options.owner.0,
             root_gid: options.owner.1,
-            rows_max: (options.rows_max / here).max(ROWS_MIN),
             reserve_bytes: atoll_proto::reserve_bytes(space),
             outbox_max: OUTBOX_MAX,
             moving: Some(MOVING),
+            ..Config::new(island, config.seed, config.table.clone(), config.islands())
         },
         log: options.log,
         snapshot_cache_bytes: options.snapshot_cache_bytes,

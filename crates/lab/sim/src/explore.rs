@@ -18,7 +18,7 @@ use atoll_posix::{Answer, Caller, Errno, Op, RenameMode};
 use atoll_proto::{
     Chain, ClientOp, JournalEntry, Outcome, Peer, PeerMessage, Renaming, Request, Seen, Vote, Work,
 };
-use atoll_state::{Load, Loaded, State};
+use atoll_state::State;
 
 use crate::cause::Failure;
 
@@ -196,17 +196,8 @@ impl World {
     fn new(table: &Table) -> Self {
         let now = Now { wall: Time::default(), ms: 0 };
         let config = |id| Config {
-            id: IslandId(id),
-            seed: SEED,
-            table: table.clone(),
-            islands: (0..ISLANDS as u16).map(IslandId).collect(),
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
             rows_max: usize::MAX / 8,
-            reserve_bytes: 0,
-            outbox_max: atoll_island::OUTBOX_MAX,
-            moving: None,
+            ..Config::new(IslandId(id), SEED, table.clone(), (0..ISLANDS as u16).map(IslandId).collect())
         };
         let island = |id| Rc::new(Island::new(config(id), State::new(SEED), false, now));
         Self {
@@ -253,11 +244,7 @@ impl World {
                         self.queues[at * ISLANDS + index(to)].push_back((digest, Rc::new(message)));
                     }
                     Effect::Load { load, generation } => {
-                        let loaded = match load {
-                            Load::Row(_) => Loaded::Row(None),
-                            Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
-                            Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
-                        };
+                        let loaded = load.nothing();
                         events.push_back(Event::Loaded { load, generation, loaded });
                     }
                     Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),

@@ -28,17 +28,15 @@ impl World {
         let setup = Setup {
             volume: VolumeId(1),
             island: atoll_island::Config {
-                id: IslandId(island as u16),
-                seed: self.config.seed,
-                table: self.table.clone(),
-                islands: (0..self.config.islands).map(IslandId).collect(),
-                root_mode: 0o755,
-                root_uid: 0,
-                root_gid: 0,
                 rows_max: self.config.rows_max,
-                reserve_bytes: 0,
                 outbox_max: self.config.outbox_max,
                 moving: self.config.moves.then_some(MOVING),
+                ..atoll_island::Config::new(
+                    IslandId(island as u16),
+                    self.config.seed,
+                    self.table.clone(),
+                    (0..self.config.islands).map(IslandId).collect(),
+                )
             },
             log: atoll_log::Config {
                 segment_bytes: 1 << 20,

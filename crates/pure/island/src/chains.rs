@@ -13,8 +13,7 @@ impl Island {
     /// Whether a chain has all that this island has seen, but for its own journal, which is laid over it: two
     /// islands must not wait for each other's.
     pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
-        let theirs = |island| chain.vector.iter().find(|(i, _)| *i == island).map(|(_, s)| *s);
-        let older = |(i, s): (IslandId, Stamp)| i != self.config.id && theirs(i).unwrap_or_default() < s;
+        let older = |(i, s): (IslandId, Stamp)| i != self.config.id && seen_in(&chain.vector, i) < s;
         if self.sight(chain)? == Sight::Same {
             return Ok(true);
         }
@@ -25,9 +24,7 @@ impl Island {
     /// directories that are known. Otherwise whoever told it applies that journal first, which depends on nothing
     /// later.
     fn can_lay_over(&self, chain: &Chain) -> Result<bool, Stop> {
-        let me = self.config.id;
-        let theirs =
-            chain.vector.iter().find(|(i, _)| *i == me).map_or(Stamp::default(), |(_, stamp)| *stamp);
+        let theirs = seen_in(&chain.vector, self.config.id);
         if self.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone) {
             return Ok(false);
         }
@@ -90,6 +87,12 @@ impl Island {
     }
 }
 
+/// What a sender had seen of an island's journal.
+pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
+    let known = vector.iter().find(|(of, _)| *of == island);
+    known.map_or(Stamp::default(), |(_, stamp)| *stamp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +103,7 @@ mod tests {
     use atoll_proto::{
         Ancestor, Change, Inode, Moments, Origin, Part, Place, PlaceVersion, Spot, Static, Work, Xattrs,
     };
-    use atoll_state::{Load, Loaded, State};
+    use atoll_state::State;
 
     const DIR: Ino = Ino(77);
 
@@ -124,19 +127,7 @@ mod tests {
     #[test]
     fn a_redo_takes_a_chain_that_lacks_only_its_own_journal_and_lays_that_over_it() {
         let me = IslandId(0);
-        let config = Config {
-            id: me,
-            seed: 1,
-            table: Table::new(2),
-            islands: vec![me, IslandId(1)],
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 100,
-            reserve_bytes: 0,
-            outbox_max: crate::OUTBOX_MAX,
-            moving: None,
-        };
+        let config = Config::new(me, 1, Table::new(2), vec![me, IslandId(1)]);
         let mut island = Island::new(config, State::new(1), true, Now::default());
         let file = Ino::mint(me, 20);
         let stamp = island.stamp();
@@ -170,11 +161,7 @@ mod tests {
             match island.redo_part(Stamp(1), IslandId(1), txn, moments, &part) {
                 Err(Stop::Load(loads)) => {
                     for load in loads {
-                        let loaded = match load {
-                            Load::Row(_) => Loaded::Row(None),
-                            Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
-                            Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
-                        };
+                        let loaded = load.nothing();
                         island.state.load(load, loaded).expect("well formed");
                     }
                 }

@@ -8,14 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time};
+use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{
-    Ancestor, Ask, Change, Known, Peer, Place, PlaceVersion, Stub, Told, TxnState, Work, Xattrs,
-};
+use atoll_proto::{Ancestor, Ask, Change, Known, Peer, Place, PlaceVersion, Told, TxnState, Work};
 
+use crate::compared::as_parent;
 use crate::decision::Decision;
-use crate::journal::{is_needless, set_xattrs};
+use crate::journal::is_needless;
 use crate::machine::{Config, Island, Parked, Phase, Stop};
 use crate::moves::moving;
 
@@ -109,11 +108,15 @@ impl Island {
     }
 
     fn begin_comparing(&mut self, upto: BTreeMap<IslandId, Stamp>) {
+        self.journal.comparing = Some(Box::new(self.afresh(upto)));
+        self.compare();
+    }
+
+    /// A round that begins at the root.
+    fn afresh(&mut self, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
         self.journal.round += 1;
         let (round, walk, also) = (self.journal.round, vec![(Ino::ROOT, 0)], self.moved_by_txns());
-        self.journal.comparing =
-            Some(Box::new(Comparing { upto, round, walk, also, ..Comparing::default() }));
-        self.compare();
+        Comparing { upto, round, walk, also, ..Comparing::default() }
     }
 
     /// Directories that transactions have moved, or are about to: their names may have gone with the outcome, so
@@ -209,10 +212,7 @@ impl Island {
         }
         if !self.is_tree(comparing)? {
             // What was told of two directories was so at different moments.
-            let upto = std::mem::take(&mut comparing.upto);
-            self.journal.round += 1;
-            let (round, walk, also) = (self.journal.round, vec![(Ino::ROOT, 0)], self.moved_by_txns());
-            *comparing = Comparing { upto, round, walk, also, ..Comparing::default() };
+            *comparing = self.afresh(std::mem::take(&mut comparing.upto));
             return Ok(false);
         }
         comparing.takes = true;
@@ -253,7 +253,8 @@ impl Island {
                     items.push((self.ancestor(entry.ino, child)?, question, false));
                 }
                 (None, Some(stub)) => {
-                    items.push((stub_of(entry.ino, stub, dir, name), Question::Fixed, true));
+                    let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
+                    items.push((as_parent(entry.ino, stub, place), Question::Fixed, true));
                 }
                 (None, None) => {}
             }
@@ -277,7 +278,9 @@ impl Island {
         self.holds.lent().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
             Work::Lend { renaming, .. } => {
                 let (file, to) = (&renaming.file, &renaming.to);
-                Some(stub_of(file.ino, file.stub.as_deref()?, to.dir, &to.name))
+                let stub = file.stub.as_deref()?;
+                let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+                Some(as_parent(file.ino, stub, place))
             }
             _ => None,
         })
@@ -621,21 +624,10 @@ impl Island {
             // It was pruned meanwhile, with what was above it.
             return;
         }
-        let Some(mut row) = self.dir_now(decision, dir.ino) else {
-            self.add_skeleton(decision, dir, None);
-            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
-        };
-        if row.fixed.version < dir.fixed.version {
-            row.fixed = dir.fixed;
-            set_xattrs(decision, dir.ino, &mut row, dir.xattrs.clone());
-            decision.dir(dir.ino, row.clone());
-        }
-        let old = row.place.clone();
-        if old.version < dir.place.version {
-            self.take_skeleton_place(decision, dir.ino, &dir.place, Time::default());
-        }
+        let old = self.dir_now(decision, dir.ino).map(|row| row.place);
+        self.add_skeleton(decision, dir, None);
         self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
-        if old.parent != dir.place.parent {
+        if let Some(old) = old.filter(|old| old.parent != dir.place.parent) {
             self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
         }
     }
@@ -678,12 +670,4 @@ impl Comparing {
         let open = self.open.get(&dir).map(|item| item.dir.key);
         open.or_else(|| self.found.get(&dir).map(|found| found.dir.key))
     }
-}
-
-/// A child directory as its parent's owner knows it.
-fn stub_of(ino: Ino, stub: &Stub, parent: Ino, name: &Name) -> Ancestor {
-    let place = Place { version: stub.place, parent, name: Some(name.clone()) };
-    let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
-    // What its path was is not looked at in a stub.
-    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs }
 }

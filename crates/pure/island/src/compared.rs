@@ -156,14 +156,14 @@ impl Island {
         if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {
             return Ok(Some(Known::Same));
         }
-        let mut above = self.chain(ask.ino)?;
-        let dir = above.pop().expect("a chain ends with what it is of");
-        Ok(Some(Known::Is { dir, chain: if ask.wants_chain { above } else { Vec::new() } }))
+        let mut chain = if ask.wants_chain { self.chain(ask.ino)? } else { Vec::new() };
+        chain.pop();
+        Ok(Some(Known::Is { dir: self.ancestor(ask.ino, row)?, chain }))
     }
 }
 
 /// A child directory as its parent's owner knows it.
-fn as_parent(ino: Ino, stub: &Stub, place: Place) -> Ancestor {
+pub(crate) fn as_parent(ino: Ino, stub: &Stub, place: Place) -> Ancestor {
     let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
     // What its path was is not looked at in a stub.
     Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs }

@@ -285,10 +285,7 @@ impl Island {
         attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
         let attr = *attr;
         self.file_changed(decision, row);
-        if let Some((block, sum)) = new.tail {
-            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
-        }
-        decision.push(Change::Sums { ino, first: new.first, sums: new.sums.clone() });
+        decision.sums(ino, new.clone());
         self.touched.insert(ino);
         Some(attr)
     }

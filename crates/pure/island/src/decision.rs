@@ -1,5 +1,6 @@
 //! A decision under construction: the rows that it changes, from which its record is made.
 
+use atoll_core::sum::BlockSums;
 use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Txn, Xattrs};
@@ -56,6 +57,14 @@ impl Decision {
         self.push(Change::Xattrs { ino, row });
     }
 
+    /// Checksums of blocks that were written.
+    pub(crate) fn sums(&mut self, ino: Ino, new: BlockSums) {
+        if let Some((block, sum)) = new.tail {
+            self.push(Change::Sums { ino, first: block, sums: vec![sum] });
+        }
+        self.push(Change::Sums { ino, first: new.first, sums: new.sums });
+    }
+
     pub(crate) fn locks(&mut self, ino: Ino, locks: Locks) {
         let row = if locks.is_empty() { None } else { Some(locks) };
         self.push(Change::Locks { ino, row });
@@ -107,19 +116,7 @@ mod tests {
 
     #[test]
     fn a_decision_that_changes_nothing_is_no_record() {
-        let config = Config {
-            id: IslandId(0),
-            seed: 1,
-            table: Table::new(1),
-            islands: vec![IslandId(0)],
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 100,
-            reserve_bytes: 0,
-            outbox_max: crate::OUTBOX_MAX,
-            moving: None,
-        };
+        let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let now = Now { wall: Time::default(), ms: 0 };
         let mut island = Island::new(config, State::new(1), false, now);
         let mut out = Vec::new();

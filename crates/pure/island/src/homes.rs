@@ -206,15 +206,10 @@ impl Island {
 
     /// Carries out, or takes back, what a home had prepared. What it reads is in memory.
     pub(crate) fn finish_home(&mut self, decision: &mut Decision, work: &Work, commit: bool) {
-        let pinned = match work {
-            Work::Count { at, .. } => Some(at),
-            Work::Renamed { to, .. } => Some(to),
-            _ => None,
-        };
         if commit {
             self.do_home(decision, work);
         }
-        if let Some(at) = pinned {
+        if let Some(at) = work.brings() {
             self.unpin(decision, at);
         }
     }

@@ -13,6 +13,7 @@ use atoll_proto::{
     Static, Work, Xattrs,
 };
 
+use crate::chains::seen_in;
 use crate::compare::Comparing;
 use crate::decision::Decision;
 use crate::event::Effect;
@@ -663,8 +664,7 @@ impl Island {
         if !missing.is_empty() {
             return Sight::Newer { missing };
         }
-        let theirs = |island| vector.iter().find(|(i, _)| *i == island).map(|(_, s)| *s);
-        let older = clocks.iter().any(|(i, s)| theirs(i).unwrap_or_default() < s);
+        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
         if older { Sight::Older } else { Sight::Same }
     }
 

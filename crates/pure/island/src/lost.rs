@@ -83,11 +83,7 @@ impl Island {
                     self.recovery.unfinished.remove(txn);
                 } else {
                     // It is told again.
-                    let brings = match &part.work {
-                        Work::Count { at, .. } | Work::Renamed { to: at, .. } => Some(at.clone()),
-                        _ => None,
-                    };
-                    self.recovery.unfinished.insert(*txn, (stamp, brings));
+                    self.recovery.unfinished.insert(*txn, (stamp, part.work.brings().cloned()));
                 }
                 Ok(())
             }

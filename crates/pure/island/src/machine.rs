@@ -69,6 +69,26 @@ pub struct Config {
     pub moving: Option<Moving>,
 }
 
+impl Config {
+    /// An island that keeps a thousand rows, leaves a full disk to others and moves no files; the root is
+    /// user 0's.
+    pub const fn new(id: IslandId, seed: u64, table: Table, islands: Vec<IslandId>) -> Self {
+        Self {
+            id,
+            seed,
+            table,
+            islands,
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+            rows_max: 1000,
+            reserve_bytes: 0,
+            outbox_max: crate::OUTBOX_MAX,
+            moving: None,
+        }
+    }
+}
+
 /// What an island lets in (Archipelago 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {

@@ -5,8 +5,8 @@
 //! home lets go only of what it has read, unchanged, and of what survives a power cut where it goes; nobody
 //! hears of the new home before the old one cannot take it back any more.
 
-use atoll_core::map::IdMap;
-use std::collections::{BTreeMap, VecDeque};
+use atoll_core::map::{IdMap, IdSet};
+use std::collections::{BTreeSet, VecDeque};
 
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
@@ -103,7 +103,7 @@ enum Search {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mover {
     waiting: IdMap<Ino, Waiting>,
-    due: BTreeMap<(u64, Ino), ()>,
+    due: BTreeSet<(u64, Ino)>,
     /// Some were not noted, because too many waited.
     missed: bool,
     search: Search,
@@ -117,7 +117,7 @@ pub(crate) struct Mover {
     /// Those who wait for bytes until more may be sent.
     slowed: VecDeque<PeerMessage>,
     /// Files that have gone, and of which the new home has not said that it has them for good.
-    leaving: IdMap<Ino, TxnId>,
+    leaving: IdSet<Ino>,
     /// Files that have gone, by records that are not synced yet.
     unsynced: VecDeque<(u64, TxnId, Ino)>,
 }
@@ -134,6 +134,11 @@ impl Mover {
     /// Bytes of it are still to come, so that its vote is not given.
     pub(crate) fn is_pulling(&self, txn: TxnId) -> bool {
         self.pulling.contains_key(&txn)
+    }
+
+    /// The move with which a file has gone, as long as that can be lost in a power cut.
+    fn unsynced(&self, ino: Ino) -> Option<TxnId> {
+        self.unsynced.iter().find(|(_, _, of)| *of == ino).map(|(_, txn, _)| *txn)
     }
 
     /// A link is gone: what was on its way over it begins again.
@@ -160,7 +165,7 @@ impl Island {
             self.mover.missed = true;
             return;
         }
-        self.mover.due.insert((waiting.due_ms, ino), ());
+        self.mover.due.insert((waiting.due_ms, ino));
         self.mover.waiting.insert(ino, waiting);
     }
 
@@ -266,13 +271,13 @@ impl Island {
         }
         while self.mover.shipping.len() < SHIPPING_MAX
             && self.mover.allowance >= 0
-            && let Some((&(due_ms, ino), ())) = self.mover.due.first_key_value()
+            && let Some(&(due_ms, ino)) = self.mover.due.first()
             && due_ms <= now
         {
             let waiting = self.mover.waiting.remove(&ino).expect("whoever is due waits");
             self.mover.due.remove(&(due_ms, ino));
             self.state.look_away();
-            match self.to_ship(ino, &waiting.at, waiting.tries) {
+            match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
                 Ok(Some(shipping)) => self.ship(shipping),
                 Ok(None) => {}
                 Err(Stop::Load(loads)) => {
@@ -285,7 +290,7 @@ impl Island {
     }
 
     /// What is sent of a file, if it can move now. None if it need not move at all.
-    fn to_ship(&self, ino: Ino, at: &Spot, tries: u32) -> Result<Option<Shipping>, Stop> {
+    fn to_ship(&self, moving: Moving, ino: Ino, at: &Spot, tries: u32) -> Result<Option<Shipping>, Stop> {
         let later = Err(Stop::NotNow);
         let (Some(row), Some(dir)) = (self.homed(ino)?, self.state.dir(at.dir)?) else { return Ok(None) };
         let named = self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
@@ -296,25 +301,24 @@ impl Island {
             return if tries < TRIES_MAX { later } else { Ok(None) };
         }
         let to = self.config.table.owner(dir.key);
-        let rest_ms = |moving: Moving| moving.rest_ms(row.attr.size);
-        let rests = |moving: Moving| row.attr.ctime.plus_millis(rest_ms(moving)) <= self.now.wall;
-        let rests = self.config.moving.is_some_and(rests);
-        let mounts = self.mounts();
-        let held = self.state.locks(ino)?.is_some_and(|locks| !locks.is_empty());
-        if !rests || held || self.is_in_use(ino) || !self.is_reachable(to) {
+        let rests = row.attr.ctime.plus_millis(moving.rest_ms(row.attr.size)) <= self.now.wall;
+        if !rests || self.is_in_use(ino)? || !self.is_reachable(to) {
             return later;
         }
         let xattrs = if row.has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
-        let (at, file) = (at.clone(), Box::new(row.clone()));
+        let (at, file, mounts) = (at.clone(), Box::new(row.clone()), self.mounts());
         Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: self.now.ms, tries }))
     }
 
-    /// Somebody reads or changes the file, or has prepared to, or after a power cut its names are not sure.
-    fn is_in_use(&self, ino: Ino) -> bool {
-        self.gates.is_used(ino)
+    /// Somebody has locked the file, reads or changes it, or has prepared to; or after a power cut its names are
+    /// not sure.
+    fn is_in_use(&self, ino: Ino) -> Result<bool, Stop> {
+        let locked = self.state.locks(ino)?.is_some_and(|locks| !locks.is_empty());
+        Ok(locked
+            || self.gates.is_used(ino)
             || self.file_is_free(ino).is_err()
             || self.state.session(WITNESS).is_some()
-            || self.lock_waiting.contains_key(&ino)
+            || self.lock_waiting.contains_key(&ino))
     }
 
     fn ship(&mut self, shipping: Shipping) {
@@ -439,17 +443,14 @@ impl Island {
         let Shipping { to, at, file, .. } = &shipping;
         let ino = file.attr.ino;
         self.need_spot(at)?;
-        let locked = self.state.locks(ino)?.is_some_and(|locks| !locks.is_empty());
-        let mounts = self.mounts();
-        let strange = mounts.iter().any(|mount| !shipping.mounts.contains(mount));
+        let strange = self.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
         let named = self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
         let is_elsewhere = self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
         if !self.is_as_shipped(&shipping)?
-            || locked
             || strange
             || !named
             || !is_elsewhere
-            || self.is_in_use(ino)
+            || self.is_in_use(ino)?
             || self.is_held()
         {
             return Err(Stop::NotNow);
@@ -461,9 +462,8 @@ impl Island {
             .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
         let seq = self.decide(decision);
         self.mover.shipping.remove(&txn);
-        self.mover.leaving.insert(ino, txn);
+        self.mover.leaving.insert(ino);
         self.mover.unsynced.push_back((seq, txn, ino));
-        self.want_sync();
         Ok(())
     }
 
@@ -498,9 +498,10 @@ impl Island {
 
     /// Moves that a client has not heard of.
     pub(crate) fn unheard_moves(&self, session: SessionId) -> Vec<(Ino, Forward)> {
-        let unsynced = |ino: Ino| self.mover.unsynced.iter().any(|(_, _, of)| *of == ino);
         let of = self.state.forwards().filter(|(_, row)| row.sessions.contains(&session));
-        of.filter(|(ino, _)| !unsynced(*ino)).map(|(ino, row)| (ino, row.clone())).collect()
+        of.filter(|(ino, _)| self.mover.unsynced(*ino).is_none())
+            .map(|(ino, row)| (ino, row.clone()))
+            .collect()
     }
 
     /// Whether a file is here, for whoever asks for it by its id.
@@ -510,8 +511,8 @@ impl Island {
         let arriving = self.holds.arriving(ino);
         match self.state.forward(ino) {
             Some(forward) if arriving.is_some() || self.state.inode(ino)?.is_none() => {
-                match self.mover.unsynced.iter().find(|(_, _, of)| *of == ino) {
-                    Some((_, txn, _)) => Err(Stop::Txn(*txn)),
+                match self.mover.unsynced(ino) {
+                    Some(txn) => Err(Stop::Txn(txn)),
                     None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
                 }
             }
@@ -538,13 +539,13 @@ impl Island {
 
     /// It has gone for good, and all clients of that time have been told, or will be.
     pub(crate) fn has_gone(&self, ino: Ino) -> bool {
-        let unsynced = self.mover.unsynced.iter().any(|(_, _, of)| *of == ino);
-        !unsynced && (self.mover.leaving.contains_key(&ino) || self.state.forward(ino).is_some())
+        self.mover.unsynced(ino).is_none()
+            && (self.mover.leaving.contains(&ino) || self.state.forward(ino).is_some())
     }
 
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
     pub(crate) fn is_moving(&self, ino: Ino) -> bool {
-        self.holds.arriving(ino).is_some() || self.mover.leaving.contains_key(&ino)
+        self.holds.arriving(ino).is_some() || self.mover.leaving.contains(&ino)
     }
 
     /// After a start: what had gone, and may not be there for good.
@@ -552,7 +553,7 @@ impl Island {
         if let Work::Arrive { file, .. } = work
             && txn.coordinator == self.config.id
         {
-            self.mover.leaving.insert(file.attr.ino, txn);
+            self.mover.leaving.insert(file.attr.ino);
         }
     }
 
@@ -592,7 +593,7 @@ impl Island {
         let is_settled = row.owned.as_ref().is_some_and(|owned| owned.adopted.is_none());
         let named =
             self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino && entry.home == from);
-        let whole = if kind == Kind::Regular { file.target.is_none() } else { true };
+        let whole = kind != Kind::Regular || file.target.is_none();
         if !named || !is_settled || kind == Kind::Directory || file.attr.nlink != 1 || !whole {
             return Ok(Err(Vote::No { errno: Errno::ESTALE }));
         }
@@ -676,35 +677,27 @@ impl Island {
         if self.in_body.values().any(writing) || len > CARRY_BYTES_MAX as u64 {
             return Ok(());
         }
-        let Some(mut row) = self.state.inode(ino)?.cloned() else { return Ok(()) };
-        let before = row.attr.size;
         let end = offset.saturating_add(len);
-        let new = if len == 0 {
-            None
-        } else {
-            let old = self.old_sums(ino, offset, len, before)?;
-            let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
-            Some(new)
-        };
-        let now = self.now.ms;
-        let pulling = self.mover.pulling.get_mut(&txn).expect("looked at");
         if end > size || (end < size && !end.is_multiple_of(BLOCK_BYTES)) {
             // Its sender does not send what was asked for: the transaction ends by its silence.
             return Ok(());
         }
-        (pulling.next, pulling.heard_ms) = (end, now);
-        let Some(new) = new else {
+        if len == 0 {
+            // A hole, up to there.
+            self.pulled(txn, end);
             self.pull(txn);
             return Ok(());
-        };
+        }
+        let Some(mut row) = self.state.inode(ino)?.cloned() else { return Ok(()) };
+        let before = row.attr.size;
+        let old = self.old_sums(ino, offset, len, before)?;
+        let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
+        self.pulled(txn, end);
         let attr = body_attr(&row.attr);
         row.attr.size = end;
         let mut decision = Decision::new();
         decision.inode(row);
-        if let Some((block, sum)) = new.tail {
-            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
-        }
-        decision.push(Change::Sums { ino, first: new.first, sums: new.sums });
+        decision.sums(ino, new);
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         self.touched.insert(ino);
         let seq = self.decide(decision);
@@ -714,6 +707,12 @@ impl Island {
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
         self.when_committed(seq, Effect::Body(ticket, op));
         Ok(())
+    }
+
+    /// Up to there the bytes of a file that comes are here.
+    fn pulled(&mut self, txn: TxnId, upto: u64) {
+        let pulling = self.mover.pulling.get_mut(&txn).expect("looked at by the caller");
+        (pulling.next, pulling.heard_ms) = (upto, self.now.ms);
     }
 
     /// Bytes of a file that comes are in place.

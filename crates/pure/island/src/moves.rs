@@ -11,6 +11,7 @@ use atoll_proto::{
     Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Renaming, Seen, Spot, Stub, Vote, Work,
 };
 
+use crate::chains::seen_in;
 use crate::decision::Decision;
 use crate::machine::{Island, Stop};
 use crate::path::owned_by;
@@ -176,12 +177,8 @@ impl Island {
     /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
     /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
     fn may_grant(&self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
-        let at = |chain: &Chain, island| {
-            let known = chain.vector.iter().find(|(i, _)| *i == island);
-            known.map(|(_, stamp)| *stamp).unwrap_or_default()
-        };
         for (island, stamp) in self.state.moved().iter() {
-            if seen.iter().any(|chain| at(chain, island) <= stamp) {
+            if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
                 return Err(Vote::Behind);
             }
         }

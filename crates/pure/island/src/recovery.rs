@@ -203,7 +203,7 @@ impl Island {
                 Ok(())
             }
             // It would build on what may be missing yet.
-            Peer::Prepare { .. } if self.is_waiting() => {
+            Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. } if self.is_waiting() => {
                 self.recovery.journals.push(message.clone());
                 Ok(())
             }
@@ -216,10 +216,6 @@ impl Island {
             }
             Peer::Ask { txn } => {
                 self.on_ask(from, *txn);
-                Ok(())
-            }
-            Peer::Journal { .. } if self.is_waiting() => {
-                self.recovery.journals.push(message.clone());
                 Ok(())
             }
             Peer::Journal { after, entries } => self.on_journal(from, *after, entries),
@@ -245,10 +241,6 @@ impl Island {
             }
             Peer::Skipped { upto } => {
                 self.on_skipped(from, *upto);
-                Ok(())
-            }
-            Peer::Compare { .. } if self.is_waiting() => {
-                self.recovery.journals.push(message.clone());
                 Ok(())
             }
             Peer::Compare { round, missed, asks } => self.on_compare(from, *round, missed, asks),

@@ -18,7 +18,10 @@ impl Island {
 
     /// Asks for a sync of everything decided so far.
     pub(crate) fn want_sync(&mut self) {
-        let seq = self.state.seq();
+        self.want_sync_of(self.state.seq());
+    }
+
+    fn want_sync_of(&mut self, seq: u64) {
         if self.sync_wanted < seq {
             self.sync_wanted = seq;
             self.when_committed(seq, Effect::Sync);
@@ -30,10 +33,7 @@ impl Island {
             return self.finish_sync(call);
         }
         self.sync_waiting.push((seq, call));
-        if self.sync_wanted < seq {
-            self.sync_wanted = seq;
-            self.when_committed(seq, Effect::Sync);
-        }
+        self.want_sync_of(seq);
     }
 
     fn finish_sync(&mut self, call: Call) {

@@ -653,12 +653,7 @@ impl Island {
             dir.fixed = row.fixed;
         }
         // So are the ancestors of a name: as they are known now.
-        let at = match &part.work {
-            Work::Count { at, .. } => Some(at.dir),
-            Work::Renamed { to, .. } => Some(to.dir),
-            _ => None,
-        };
-        if let Some(now) = at.and_then(|dir| self.chain_to(dir).ok())
+        if let Some(now) = part.work.brings().and_then(|at| self.chain_to(at.dir).ok())
             && let Work::Count { chain, .. } | Work::Renamed { chain, .. } = &mut part.work
         {
             *chain = now;

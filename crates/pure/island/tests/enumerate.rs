@@ -4,7 +4,7 @@ use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
 use atoll_island::{BodyFault, Config, Effect, Event, Island, LinkId, Now, Ticket};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use atoll_proto::{ClientOp, CutLost, ListedName, Outcome, Request};
-use atoll_state::{Load, Loaded, State};
+use atoll_state::State;
 use bytes::Bytes;
 
 /// Milliseconds for which an island is held at most, and in which it is not held again.
@@ -24,19 +24,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = Config {
-            id: IslandId(0),
-            seed: 1,
-            table: Table::new(1),
-            islands: vec![IslandId(0)],
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 1000,
-            reserve_bytes: 0,
-            outbox_max: atoll_island::OUTBOX_MAX,
-            moving: None,
-        };
+        let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let island = Island::new(config, State::new(1), false, Now::default());
         let mut world = Self { island, ms: 0, next: 0, replies: Vec::new(), bodies: Vec::new() };
         world.pass(1_000);
@@ -56,11 +44,7 @@ impl World {
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
                 Effect::Load { load, generation } => {
-                    let loaded = match load {
-                        Load::Row(_) => Loaded::Row(None),
-                        Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
-                        Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
-                    };
+                    let loaded = load.nothing();
                     self.event(Event::Loaded { load, generation, loaded });
                 }
                 // All rows stay in memory.

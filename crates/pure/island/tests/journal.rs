@@ -7,7 +7,7 @@ use atoll_proto::{
     Chain, Change, ClientOp, Dir, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request,
     Spot, Static,
 };
-use atoll_state::{Load, Loaded, State};
+use atoll_state::State;
 use bytes::Bytes;
 
 const ME: IslandId = IslandId(0);
@@ -33,19 +33,7 @@ fn fixed(stamp: u64, mode: u32) -> Static {
 
 impl World {
     fn new() -> Self {
-        let config = Config {
-            id: ME,
-            seed: 1,
-            table: Table::new(3),
-            islands: vec![ME, OTHER, THIRD],
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 1000,
-            reserve_bytes: 0,
-            outbox_max: atoll_island::OUTBOX_MAX,
-            moving: None,
-        };
+        let config = Config::new(ME, 1, Table::new(3), vec![ME, OTHER, THIRD]);
         let island = Island::new(config, State::new(1), true, Now::default());
         let mut world = Self { island, replies: Vec::new(), sent: Vec::new(), next: 0 };
         for island in [OTHER, THIRD] {
@@ -79,11 +67,7 @@ impl World {
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
                 Effect::Load { load, generation } => {
-                    let loaded = match load {
-                        Load::Row(_) => Loaded::Row(None),
-                        Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
-                        Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
-                    };
+                    let loaded = load.nothing();
                     self.event(Event::Loaded { load, generation, loaded });
                 }
                 Effect::Send(to, message) => self.sent.push((to, message.peer)),

@@ -24,19 +24,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = Config {
-            id: IslandId(0),
-            seed: 1,
-            table: Table::new(1),
-            islands: vec![IslandId(0)],
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 0,
-            reserve_bytes: 0,
-            outbox_max: atoll_island::OUTBOX_MAX,
-            moving: None,
-        };
+        let config = Config { rows_max: 0, ..Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]) };
         let now = Now { wall: Time::default(), ms: 0 };
         let island = Island::new(config, State::new(1), false, now);
         let (snapshot, bodies, replies) = (BTreeMap::new(), Vec::new(), Vec::new());

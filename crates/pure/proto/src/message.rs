@@ -389,6 +389,16 @@ wire_enum! {
     }
 }
 
+impl Work {
+    /// The name elsewhere that a file gets by it.
+    pub const fn brings(&self) -> Option<&Spot> {
+        match self {
+            Self::Count { at, .. } | Self::Renamed { to: at, .. } => Some(at),
+            _ => None,
+        }
+    }
+}
+
 wire_struct! {
     /// A name in a directory.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

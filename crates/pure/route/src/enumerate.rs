@@ -199,11 +199,6 @@ impl Enumerate {
         self.ended.take()
     }
 
-    /// Names that were read so far.
-    pub const fn names_read(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) {
         if let Phase::Pausing { until_ms } = self.phase

@@ -12,7 +12,8 @@ use std::ops::Bound;
 use atoll_core::{Ino, Name, SessionId};
 use atoll_proto::{Change, CutLost, Dir, Entry, Inode};
 
-use crate::state::{Load, Miss, State};
+use crate::load::Load;
+use crate::state::{Miss, State};
 
 /// Cuts that are kept at a time.
 pub const CUTS_MAX: usize = 4;
@@ -241,7 +242,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Loaded;
+    use crate::load::Loaded;
     use atoll_core::{IslandId, Stamp};
     use atoll_posix::Kind;
     use atoll_proto::{Owned, Place, PlaceVersion, Static};

@@ -17,6 +17,7 @@ use crate::cuts::Cuts;
 use crate::journal::Journal;
 use crate::key::{RowKey, cookie_of};
 use crate::links::Links;
+use crate::load::{Load, Loaded};
 use crate::pending::{Pending, ToLay};
 use crate::renamed::Renamed;
 
@@ -29,47 +30,6 @@ const LOADS_MIN: usize = 4 * NAMES_PER_PAGE;
 /// Something that is not in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Miss(pub Load);
-
-/// What to read from the snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Load {
-    /// One row.
-    Row(RowKey),
-    /// Up to [`NAMES_PER_PAGE`] names of a directory from this cookie on.
-    Names {
-        /// The directory.
-        dir: Ino,
-        /// Smallest cookie.
-        from: u64,
-    },
-    /// Up to [`NAMES_PER_PAGE`] directories of the skeleton, from this id on: to look through them, not to
-    /// keep them.
-    Dirs {
-        /// Smallest id.
-        from: Ino,
-    },
-}
-
-/// What the snapshot has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Loaded {
-    /// The row's bytes, if it exists.
-    Row(Option<Vec<u8>>),
-    /// Names with cookies and rows' bytes; all there are below `to` (`u64::MAX`: to the end).
-    Names {
-        /// They.
-        names: Vec<(u64, Name, Vec<u8>)>,
-        /// First cookie that is not covered.
-        to: u64,
-    },
-    /// Directories, as the last checkpoint left them.
-    Dirs {
-        /// They, by their ids.
-        dirs: Vec<(Ino, Vec<u8>)>,
-        /// There are more.
-        more: bool,
-    },
-}
 
 /// Unclean ends that are remembered: nobody brings back what was lost so many lives ago.
 const SURVIVED_MAX: usize = 256;

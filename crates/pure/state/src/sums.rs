@@ -5,7 +5,8 @@ use atoll_core::Ino;
 use atoll_proto::Change;
 
 use crate::key::{RowKey, SUMS_PER_CHUNK};
-use crate::state::{Load, Miss, State};
+use crate::load::Load;
+use crate::state::{Miss, State};
 
 impl State {
     /// Block checksums of a file from block `first`, `count` of them; absent ones are 0.

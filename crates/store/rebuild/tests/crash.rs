@@ -3,40 +3,22 @@
 mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use atoll_check::{Rows, Volume as Checked, check, paths};
-use atoll_core::{IslandId, Key, NodeId, Table, VolumeId};
+use atoll_core::{IslandId, Key};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use atoll_log::{Identity, Log, Position};
-use atoll_proto::{NodeConfig, VolumeConfig};
 use atoll_rebuild::{Options, Summary, rebuild};
 use atoll_snapshot::Snapshot;
-use folder::Folder;
+use folder::{ISLANDS, config, folder};
 
-const ISLANDS: u16 = 2;
 const LOG: atoll_log::Config = atoll_log::Config {
     segment_bytes: 64 << 10,
     record_bytes_max: 4 << 10,
     buffer_bytes_max: 64 << 10,
     boot: 0,
 };
-
-fn config() -> VolumeConfig {
-    let islands = (0..ISLANDS).map(IslandId).collect();
-    VolumeConfig {
-        id: VolumeId(5),
-        name: "v".to_owned(),
-        seed: 9,
-        table: Table::new(ISLANDS),
-        nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
-    }
-}
-
-fn folder(disk: &SimDisk, island: u16) -> Arc<Folder> {
-    Arc::new(Folder { disk: disk.clone(), name: island.to_string().into_bytes() })
-}
 
 fn run(disk: &SimDisk) -> Result<Summary, atoll_rebuild::RebuildError> {
     let islands = (0..ISLANDS).map(|i| (IslandId(i), folder(disk, i))).collect();

@@ -9,19 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_check::{Rows, Volume, check, paths};
-use atoll_core::{Decode, Encode, Ino, IslandId, Key, NodeId, Table, Time, VolumeId};
+use atoll_core::{Decode, Encode, Ino, IslandId, Key, Time};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::{Clock, Engine, Laying, Net, Setup};
 use atoll_island::{LinkId, Now};
 use atoll_posix::Kind;
-use atoll_proto::{Dir, Entry, Inode, NodeConfig, Notice, PeerMessage, Reply, VolumeConfig};
+use atoll_proto::{Dir, Entry, Inode, Notice, PeerMessage, Reply};
 use atoll_repair::{Options, perform, plain_again, plan, read_rows, strays};
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
-use folder::Folder;
+use folder::{Folder, ISLANDS, config, folder};
 
-const ISLANDS: u16 = 2;
 const LOG: atoll_log::Config = atoll_log::Config {
     segment_bytes: 64 << 10,
     record_bytes_max: 16 << 10,
@@ -29,23 +28,8 @@ const LOG: atoll_log::Config = atoll_log::Config {
     boot: 0,
 };
 
-fn config() -> VolumeConfig {
-    let islands = (0..ISLANDS).map(IslandId).collect();
-    VolumeConfig {
-        id: VolumeId(5),
-        name: "v".to_owned(),
-        seed: 9,
-        table: Table::new(ISLANDS),
-        nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
-    }
-}
-
 fn volume() -> Volume {
     Volume { table: config().table, seed: config().seed }
-}
-
-fn folder(disk: &SimDisk, island: u16) -> Arc<Folder> {
-    Arc::new(Folder { disk: disk.clone(), name: island.to_string().into_bytes() })
 }
 
 /// An island at rest talks to nobody, and time stands still.
@@ -72,19 +56,12 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
     let config = config();
     let setup = Setup {
         volume: config.id,
-        island: atoll_island::Config {
-            id: IslandId(island),
-            seed: config.seed,
-            table: config.table.clone(),
-            islands: config.islands(),
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 1000,
-            reserve_bytes: 0,
-            moving: None,
-            outbox_max: atoll_island::OUTBOX_MAX,
-        },
+        island: atoll_island::Config::new(
+            IslandId(island),
+            config.seed,
+            config.table.clone(),
+            config.islands(),
+        ),
         log: LOG,
         snapshot_cache_bytes: 1 << 20,
         root: true,

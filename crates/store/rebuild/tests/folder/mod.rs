@@ -1,9 +1,31 @@
-//! A folder of a simulated disk, so that several islands share one that dies at once.
+//! A volume on folders of one simulated disk, so that its islands die at once.
 
 use std::io;
+use std::sync::Arc;
 
+use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::sim::{SimDisk, SimFile};
 use atoll_disk::{Disk, FileKind, OpenHow, Space, Stat};
+use atoll_proto::{NodeConfig, VolumeConfig};
+
+pub(crate) const ISLANDS: u16 = 2;
+
+/// A volume whose islands are all on one node.
+pub(crate) fn config() -> VolumeConfig {
+    let islands = (0..ISLANDS).map(IslandId).collect();
+    VolumeConfig {
+        id: VolumeId(5),
+        name: "v".to_owned(),
+        seed: 9,
+        table: Table::new(ISLANDS),
+        nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
+    }
+}
+
+/// Where an island is.
+pub(crate) fn folder(disk: &SimDisk, island: u16) -> Arc<Folder> {
+    Arc::new(Folder { disk: disk.clone(), name: island.to_string().into_bytes() })
+}
 
 /// A folder of a simulated disk, as a disk.
 pub(crate) struct Folder {

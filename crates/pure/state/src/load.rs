@@ -1,0 +1,57 @@
+//! What is read from a snapshot, and what it has. Reads nothing itself.
+
+use atoll_core::{Ino, Name};
+
+use crate::key::RowKey;
+
+/// What to read from the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// One row.
+    Row(RowKey),
+    /// Up to [`NAMES_PER_PAGE`](crate::state::NAMES_PER_PAGE) names of a directory from this cookie on.
+    Names {
+        /// The directory.
+        dir: Ino,
+        /// Smallest cookie.
+        from: u64,
+    },
+    /// Up to [`NAMES_PER_PAGE`](crate::state::NAMES_PER_PAGE) directories of the skeleton, from this id on: to look through them, not to
+    /// keep them.
+    Dirs {
+        /// Smallest id.
+        from: Ino,
+    },
+}
+
+/// What the snapshot has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// The row's bytes, if it exists.
+    Row(Option<Vec<u8>>),
+    /// Names with cookies and rows' bytes; all there are below `to` (`u64::MAX`: to the end).
+    Names {
+        /// They.
+        names: Vec<(u64, Name, Vec<u8>)>,
+        /// First cookie that is not covered.
+        to: u64,
+    },
+    /// Directories, as the last checkpoint left them.
+    Dirs {
+        /// They, by their ids.
+        dirs: Vec<(Ino, Vec<u8>)>,
+        /// There are more.
+        more: bool,
+    },
+}
+
+impl Load {
+    /// What a snapshot without rows has.
+    pub const fn nothing(&self) -> Loaded {
+        match self {
+            Self::Row(_) => Loaded::Row(None),
+            Self::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
+            Self::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
+        }
+    }
+}
