@@ -19,7 +19,7 @@ use crate::places::{Place, Places};
 use crate::request::{Header, LockIn, Request, SetAttrIn};
 use crate::session::{Config, Flush, Keep, Locks, Readers};
 use crate::settle::{self, Moved, Settling};
-use atoll_core::{Ino, Name, Time};
+use atoll_core::{Ino, Time};
 use atoll_posix::{
     Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
     Whence, XattrMode, mode,
@@ -65,14 +65,10 @@ enum Shape {
     Unit,
     /// A name's answer.
     Entry,
-    /// The same for a directory of this name.
-    Made {
-        name: Name,
-    },
+    /// The same for a directory at this place.
+    Made(Place),
     /// The same for LOOKUP, where the absence of a name may be kept.
-    Looked {
-        name: Name,
-    },
+    Looked(Place),
     Renamed {
         from: Place,
         to: Place,
@@ -133,6 +129,13 @@ impl Core {
         }
     }
 
+    /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
+    fn found_dir(&self, header: &Header, found: &Found, place: &Place, keep_secs: u64) {
+        self.nodes.raise(found.attr.ino);
+        let _ = self.places.learn(found.attr.ino, place);
+        self.found(header, found, keep_secs);
+    }
+
     /// The kernel forgets an id so many times. True if it does not know it any more.
     fn lower(&self, ino: Ino, count: u64) -> bool {
         let gone = self.nodes.lower(ino, count);
@@ -180,11 +183,10 @@ pub(crate) fn serve(core: &Arc<Core>, header: Header, request: Result<Request<'_
     match translate(core, &header, request, payload) {
         Ok(Some((op, data, shape))) => {
             let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
-            if let Shape::Looked { name } = &shape
+            if let Shape::Looked(place) = &shape
                 && core.settling.is_busy()
             {
-                let place = Place { dir: Ino(header.node), name: name.clone() };
-                let mine = Arc::clone(core);
+                let (mine, place) = (Arc::clone(core), place.clone());
                 let later = Box::new(move || submit(&mine, header, caller, op, data, shape));
                 return settle::hold(core, header.pid, &place, later);
             }
@@ -217,7 +219,7 @@ fn translate(
             Err(Errno::ENOSYS)
         }
         Request::Lookup { name } => {
-            let shape = Shape::Looked { name: name.clone() };
+            let shape = Shape::Looked(Place { dir, name: name.clone() });
             job(Op::Lookup { dir, name }, shape)
         }
         Request::Forget { count } => {
@@ -259,7 +261,7 @@ fn translate(
             job(Op::Create { dir, name, kind, mode, umask, rdev, exclusive: true, target }, Shape::Entry)
         }
         Request::Mkdir { mode, umask, name } => {
-            let shape = Shape::Made { name: name.clone() };
+            let shape = Shape::Made(Place { dir, name: name.clone() });
             job(Op::Mkdir { dir, name, mode: mode & mode::ALL, umask }, shape)
         }
         Request::Unlink { name } => job(Op::Unlink { dir, name }, Shape::Unit),
@@ -560,7 +562,7 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
     let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
-        (Err(Errno::ENOENT), Shape::Looked { .. }) if keep_secs > 0 => {
+        (Err(Errno::ENOENT), Shape::Looked(_)) if keep_secs > 0 => {
             let mut out = Out::with_capacity(abi::ENTRY_OUT);
             core.ok(header, &out.absent(keep_secs).0);
             return;
@@ -575,18 +577,14 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
     let mut out = Out::with_capacity(160);
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
-        (Shape::Looked { name }, Answer::Found { found }) if found.attr.kind == Kind::Directory => {
-            looked(core, header, &found, Place { dir: Ino(header.node), name }, keep_secs);
+        (Shape::Looked(place), Answer::Found { found }) if found.attr.kind == Kind::Directory => {
+            looked(core, header, &found, place, keep_secs);
         }
-        (Shape::Entry | Shape::Looked { .. }, Answer::Found { found }) => {
+        (Shape::Entry | Shape::Looked(_), Answer::Found { found }) => {
             core.nodes.raise(found.attr.ino);
             core.found(header, &found, keep_secs);
         }
-        (Shape::Made { name }, Answer::Found { found }) => {
-            core.nodes.raise(found.attr.ino);
-            let _ = core.places.learn(found.attr.ino, Ino(header.node), &name);
-            core.found(header, &found, keep_secs);
-        }
+        (Shape::Made(place), Answer::Found { found }) => core.found_dir(header, &found, &place, keep_secs),
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
             let ino = found.attr.ino;
             out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
@@ -652,22 +650,16 @@ fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keep_s
     let ino = found.attr.ino;
     // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
     core.nodes.raise(ino);
-    let Some(old) = core.places.learn(ino, place.dir, &place.name) else {
+    let Some(old) = core.places.learn(ino, &place) else {
         return core.found(header, found, keep_secs);
     };
     if core.lower(ino, 1) {
         // Forgotten just now: so it is nowhere.
-        core.nodes.raise(ino);
-        let _ = core.places.learn(ino, place.dir, &place.name);
-        return core.found(header, found, keep_secs);
+        return core.found_dir(header, found, &place, keep_secs);
     }
     let (mine, header, found, new) = (Arc::clone(core), *header, found.clone(), place.clone());
-    let answer = move || {
-        mine.nodes.raise(ino);
-        let _ = mine.places.learn(ino, place.dir, &place.name);
-        // Nothing that may be kept: a recall does not wait for an answer that is put off.
-        mine.found(&header, &found, 0);
-    };
+    // Nothing that may be kept: a recall does not wait for an answer that is put off.
+    let answer = move || mine.found_dir(&header, &found, &place, 0);
     settle::answer(core, header.pid, Moved { ino, old, new }, Box::new(answer));
 }
 

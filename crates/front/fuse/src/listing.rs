@@ -3,7 +3,7 @@
 
 use crate::abi::{DIRENT, ENTRY_OUT, Out, UNKNOWN_INO, padded};
 use crate::nodes::Nodes;
-use crate::places::Places;
+use crate::places::{Place, Places};
 use atoll_core::Ino;
 use atoll_posix::{DirEntry, Errno, Kind};
 
@@ -69,7 +69,8 @@ impl Listing {
                     nodes.raise(found.attr.ino);
                     if found.attr.kind == Kind::Directory {
                         // One that is elsewhere the kernel moves, or leaves there and says nothing.
-                        let _ = places.learn(found.attr.ino, self.dir, &entry.name);
+                        let place = Place { dir: self.dir, name: entry.name.clone() };
+                        let _ = places.learn(found.attr.ino, &place);
                     }
                     learned.push(found.attr.ino);
                     out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });

@@ -59,20 +59,19 @@ impl Places {
 
     /// The kernel is told of a directory at a place. If it has it at another one that is returned, and
     /// nothing changes: only the kernel moves it.
-    pub(crate) fn learn(&self, ino: Ino, dir: Ino, name: &Name) -> Option<Place> {
+    pub(crate) fn learn(&self, ino: Ino, place: &Place) -> Option<Place> {
         if ino == Ino::ROOT {
             return None;
         }
-        let place = Place { dir, name: name.clone() };
         match self.of_id(ino).entry(ino) {
             Entry::Occupied(mut had) => match had.get_mut() {
-                had if had.place != place => return Some(had.place.clone()),
+                had if had.place != *place => return Some(had.place.clone()),
                 had if !had.displaced => return None,
                 had => had.displaced = false,
             },
             Entry::Vacant(free) => _ = free.insert(Had { place: place.clone(), displaced: false }),
         }
-        self.take(ino, place);
+        self.take(ino, place.clone());
         None
     }
 
@@ -166,19 +165,15 @@ mod tests {
         Place { dir, name: Name::new(text.as_bytes()).unwrap() }
     }
 
-    fn learn(places: &Places, ino: Ino, at: &Place) -> Option<Place> {
-        places.learn(ino, at.dir, &at.name)
-    }
-
     #[test]
     fn a_directory_found_elsewhere_stays_where_the_kernel_has_it_until_that_has_moved_it() {
         let (places, old, new) = (Places::default(), place(Ino::ROOT, "a"), place(B, "e"));
-        assert_eq!(learn(&places, A, &old), None);
-        assert_eq!(learn(&places, A, &old), None);
-        assert_eq!(learn(&places, A, &new), Some(old.clone()));
-        assert_eq!(learn(&places, A, &new), Some(old.clone()), "it was only told of it");
+        assert_eq!(places.learn(A, &old), None);
+        assert_eq!(places.learn(A, &old), None);
+        assert_eq!(places.learn(A, &new), Some(old.clone()));
+        assert_eq!(places.learn(A, &new), Some(old.clone()), "it was only told of it");
         places.settled(A, &old, &new);
-        assert_eq!((learn(&places, A, &new), places.at(&new), places.at(&old)), (None, Some(A), None));
+        assert_eq!((places.learn(A, &new), places.at(&new), places.at(&old)), (None, Some(A), None));
         places.settled(A, &old, &old);
         assert_eq!(places.at(&new), Some(A), "what has moved on since is left alone");
     }
@@ -186,8 +181,8 @@ mod tests {
     #[test]
     fn a_place_belongs_to_who_came_there_last() {
         let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
-        learn(&places, A, &here);
-        learn(&places, B, &here);
+        places.learn(A, &here);
+        places.learn(B, &here);
         assert_eq!(places.at(&here), Some(B));
         places.settled(A, &here, &there);
         assert_eq!((places.at(&here), places.at(&there)), (Some(B), Some(A)));
@@ -199,21 +194,21 @@ mod tests {
     #[test]
     fn who_comes_back_to_a_place_that_another_has_left_has_it_again() {
         let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
-        learn(&places, A, &here);
-        learn(&places, B, &here);
+        places.learn(A, &here);
+        places.learn(B, &here);
         places.settled(B, &here, &there);
         assert_eq!(places.at(&here), None, "nobody knows that it is there");
-        assert_eq!((learn(&places, A, &here), places.at(&here)), (None, Some(A)));
+        assert_eq!((places.learn(A, &here), places.at(&here)), (None, Some(A)));
     }
 
     #[test]
     fn renames_move_replace_and_exchange() {
         let (places, a, b) = (Places::default(), place(Ino::ROOT, "a"), place(Ino(5), "b"));
-        learn(&places, A, &a);
-        learn(&places, B, &b);
+        places.learn(A, &a);
+        places.learn(B, &b);
         places.renamed(&a, &b, true);
         assert_eq!((places.at(&a), places.at(&b)), (Some(B), Some(A)));
-        assert_eq!((learn(&places, A, &b), learn(&places, B, &a)), (None, None));
+        assert_eq!((places.learn(A, &b), places.learn(B, &a)), (None, None));
         places.renamed(&a, &b, false);
         assert_eq!((places.at(&a), places.at(&b)), (None, Some(B)));
         places.renamed(&place(A, "file"), &a, false);
@@ -225,8 +220,8 @@ mod tests {
     #[test]
     fn a_path_goes_up_to_the_root_or_is_none() {
         let places = Places::default();
-        learn(&places, A, &place(Ino::ROOT, "a"));
-        learn(&places, B, &place(A, "b"));
+        places.learn(A, &place(Ino::ROOT, "a"));
+        places.learn(B, &place(A, "b"));
         assert_eq!(places.path(&place(B, "c")), Some("a/b/c".into()));
         assert_eq!(places.path(&place(Ino::ROOT, "c")), Some("c".into()));
         assert_eq!(places.path(&place(Ino(99), "c")), None);
@@ -244,11 +239,11 @@ mod tests {
             for (what, one, two) in steps {
                 let ino = Ino(10 + one);
                 match what {
-                    0 => _ = learn(&places, ino, &at(two)),
+                    0 => _ = places.learn(ino, &at(two)),
                     1 => {
-                        if let Some(old) = learn(&places, ino, &at(two)) {
+                        if let Some(old) = places.learn(ino, &at(two)) {
                             places.settled(ino, &old, &at(two));
-                            prop_assert_eq!(learn(&places, ino, &at(two)), None);
+                            prop_assert_eq!(places.learn(ino, &at(two)), None);
                         }
                     }
                     2 => places.renamed(&at(one), &at(two), one % 2 == 0),
