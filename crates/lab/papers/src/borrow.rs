@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId};
+use atoll_model::Rng;
 
 /// Directories in which the files of the mix lie.
 const DIRS: usize = 16;
@@ -94,9 +95,10 @@ fn measure(base: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report> 
     }
     let mut others = vec![Vec::new(); DIRS];
     for a in 0..DIRS {
-        for b in 0..DIRS {
-            if a != b && apart(&dirs[a], &dirs[b])? {
+        for b in 0..a {
+            if apart(&dirs[a], &dirs[b])? {
                 others[a].push(b);
+                others[b].push(a);
             }
         }
     }
@@ -149,27 +151,6 @@ fn latencies(pair: &Pair, times: u32) -> io::Result<Vec<(&'static str, Duration)
     Ok(WHAT.into_iter().zip(all.iter_mut().map(|times| median(times))).collect())
 }
 
-/// A small generator of numbers; the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn part(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 /// An operation of the mix.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
@@ -184,17 +165,17 @@ enum Kind {
     WriteFile,
 }
 
-/// Archipelago, Table 6, mix 2; symbolic links to directories, 0.12 %, are left out.
-const WEIGHTS: [(Kind, f64); 9] = [
-    (Kind::CreateDir, 0.05),
-    (Kind::CreateFile, 3.57),
-    (Kind::DeleteFile, 2.44),
-    (Kind::ReadDir, 15.65),
-    (Kind::ReadFile, 15.28),
-    (Kind::RemoveDir, 0.02),
-    (Kind::SetDirAttr, 0.07),
-    (Kind::SetFileAttr, 29.28),
-    (Kind::WriteFile, 33.52),
+/// Archipelago, Table 6, mix 2, in hundredths of a percent; symbolic links to directories (12) are left out.
+const WEIGHTS: [(Kind, u32); 9] = [
+    (Kind::CreateDir, 5),
+    (Kind::CreateFile, 357),
+    (Kind::DeleteFile, 244),
+    (Kind::ReadDir, 1565),
+    (Kind::ReadFile, 1528),
+    (Kind::RemoveDir, 2),
+    (Kind::SetDirAttr, 7),
+    (Kind::SetFileAttr, 2928),
+    (Kind::WriteFile, 3352),
 ];
 
 struct Mix {
@@ -204,15 +185,16 @@ struct Mix {
     files: Vec<(usize, u64)>,
     below: Vec<PathBuf>,
     next: u64,
-    random: Random,
+    rng: Rng,
     buffer: Vec<u8>,
 }
 
 impl Mix {
     fn new(dirs: Vec<PathBuf>, others: Vec<Vec<usize>>) -> io::Result<Self> {
         let (files, below) = (Vec::new(), Vec::new());
-        let (random, buffer) = (Random(1), vec![7; BLOCK_BYTES]);
-        let mut mix = Self { dirs, others, files, below, next: 0, random, buffer };
+        // The same in every run.
+        let (rng, buffer) = (Rng::new(1), vec![7; BLOCK_BYTES]);
+        let mut mix = Self { dirs, others, files, below, next: 0, rng, buffer };
         for _ in 0..FILES {
             mix.create()?;
         }
@@ -224,7 +206,7 @@ impl Mix {
     }
 
     fn create(&mut self) -> io::Result<()> {
-        let file = (self.random.below(self.dirs.len()), self.next);
+        let file = (self.rng.index(self.dirs.len()), self.next);
         self.next += 1;
         let mut open = File::create_new(self.path(file))?;
         self.files.push(file);
@@ -233,27 +215,21 @@ impl Mix {
 
     /// A file, to another island's directory.
     fn rename(&mut self) -> io::Result<()> {
-        let at = self.random.below(self.files.len());
+        let at = self.rng.index(self.files.len());
         let (dir, name) = self.files[at];
         let others = &self.others[dir];
-        let to = others[self.random.below(others.len())];
+        let to = others[self.rng.index(others.len())];
         fs::rename(self.path((dir, name)), self.path((to, name)))?;
         self.files[at] = (to, name);
         Ok(())
     }
 
     fn step(&mut self) -> io::Result<()> {
-        let whole: f64 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
-        let mut at = self.random.part() * whole;
-        let drawn = WEIGHTS.iter().find(|(_, weight)| {
-            at -= weight;
-            at < 0.0
-        });
-        let kind = drawn.map_or(Kind::WriteFile, |(kind, _)| *kind);
-        let dir = self.random.below(self.dirs.len());
-        let nth = self.random.below(self.files.len());
+        let (kind, _) = WEIGHTS[self.rng.weighted(&WEIGHTS.map(|(_, weight)| weight))];
+        let dir = self.rng.index(self.dirs.len());
+        let nth = self.rng.index(self.files.len());
         let file = self.path(self.files[nth]);
-        let odd = self.random.below(2) as u32;
+        let odd = self.rng.below(2) as u32;
         match kind {
             Kind::CreateDir => {
                 let path = self.dirs[dir].join(format!("x{}", self.next));
@@ -279,7 +255,7 @@ impl Mix {
             }
             Kind::SetFileAttr => fs::set_permissions(file, Permissions::from_mode(0o640 | (odd * 4))),
             Kind::WriteFile => {
-                let block = self.random.below(8) as u64;
+                let block = self.rng.below(8);
                 let open = File::options().write(true).open(file)?;
                 open.write_all_at(&self.buffer, block * BLOCK_BYTES as u64)
             }
@@ -291,7 +267,7 @@ impl Mix {
         let (mut done, mut begun) = (0u32, Instant::now());
         let mut warm = false;
         loop {
-            if self.random.part() * 100.0 < percent {
+            if self.rng.bits() as f64 / u64::MAX as f64 * 100.0 < percent {
                 self.rename()?
             } else {
                 self.step()?
