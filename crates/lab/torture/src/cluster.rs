@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use atoll_model::Rng;
+use rustix::io::Errno;
 
-use crate::daemon::{Daemon, Launch, atoll, binary, detach, is_fuse};
+use crate::daemon::{Daemon, Launch, Mount, atoll, binary};
 use crate::process::{LIFE_MAX, PATIENCE, Process};
 
 /// The volume's name.
@@ -30,21 +31,14 @@ pub struct Shape {
     pub nodes: usize,
     /// Mounts.
     pub mounts: usize,
+    /// Nodes will be killed, and the mounts wait for them.
+    pub kill: bool,
+}
+
+impl Shape {
     /// Options of the mounts, as after `-o`.
-    pub options: &'static str,
-}
-
-/// A mount in the foreground of its own process.
-#[derive(Debug)]
-struct Mount {
-    point: PathBuf,
-    process: Process,
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = self.process.kill9();
-        detach(&self.point);
+    fn options(&self) -> &'static str {
+        if self.kill { "hard" } else { "rw" }
     }
 }
 
@@ -70,7 +64,7 @@ impl Cluster {
         }
         atoll(&["volume", "create", VOLUME, "--nodes", &cluster.addresses.join(",")])?;
         for _ in 0..shape.mounts {
-            cluster.mount(shape.options)?;
+            cluster.mount(shape.options())?;
         }
         Ok(cluster)
     }
@@ -85,8 +79,7 @@ impl Cluster {
         command.args(["--foreground", "-o", options]);
         let process = Process::spawn(&mut command, self.top.join(format!("mnt-{number}.log")), LIFE_MAX)?;
         let mut mount = Mount { point, process };
-        let point = mount.point.clone();
-        mount.process.wait_until("mounted", PATIENCE, |_| is_fuse(&point)).context("a mount")?;
+        mount.wait_mounted(PATIENCE).context("a mount")?;
         self.mounts.push(mount);
         Ok(())
     }
@@ -99,8 +92,8 @@ impl Cluster {
         let log =
             (0..).map(|life| self.top.join(format!("node-{node}.{life}.log"))).find(|log| !log.exists());
         let mut process = Process::spawn(&mut command, log.context("no name for a log")?, LIFE_MAX)?;
-        let told = |said: &str| said.lines().any(|line| line.starts_with("volumes"));
-        process.wait_until("it listens", PATIENCE, told).with_context(|| format!("node {node}"))?;
+        let listens = |process: &Process| process.said().lines().any(|line| line.starts_with("volumes"));
+        process.wait_until("it listens", PATIENCE, listens).with_context(|| format!("node {node}"))?;
         self.nodes[node] = Some(process);
         Ok(())
     }
@@ -199,8 +192,7 @@ impl Cluster {
     /// Stops everything in order. The data must be clean then.
     pub fn stop(mut self) -> Result<()> {
         for mount in &mut self.mounts {
-            mount.process.stop().context("a mount")?;
-            ensure!(!is_fuse(&mount.point), "a mount has ended, but is still there");
+            mount.stop().context("a mount")?;
         }
         for node in self.nodes.iter_mut().flatten() {
             node.stop().context("a node")?;
@@ -211,6 +203,11 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// An error that says that a node does not answer.
+pub(crate) fn is_away(why: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(why), Some(Errno::IO | Errno::TIMEDOUT))
 }
 
 /// A port that nobody listens on, another each time.
@@ -242,6 +239,7 @@ impl Volume {
         if shape.nodes > 1 {
             return Ok(Self::Many(Cluster::start(top, shape)?));
         }
+        ensure!(!shape.kill, "nodes are killed in turn: ask for several nodes");
         ensure!(shape.nodes == 1 && shape.mounts == 1, "one node has one mount: ask for several nodes");
         Ok(Self::One(Box::new(Launch::new(top).start()?)))
     }
@@ -260,5 +258,21 @@ impl Volume {
             Self::One(daemon) => daemon.stop(),
             Self::Many(cluster) => cluster.stop(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Place;
+
+    #[test]
+    fn one_node_that_is_to_be_killed_is_refused_before_anything_is_started() {
+        let place = Place::new("refused").unwrap();
+        let why = Volume::start(place.path(), &Shape { nodes: 1, mounts: 1, kill: true }).unwrap_err();
+        assert!(why.to_string().contains("several nodes"), "{why}");
+        let mut names: Vec<_> = place.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["data", "mnt"], "a log of a process is there");
     }
 }

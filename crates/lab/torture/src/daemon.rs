@@ -1,4 +1,5 @@
-//! Starts, kills and stops `atoll up`. Whatever becomes of a test, its process and its mount go.
+//! Starts, kills and stops `atoll up`, and whatever else has a mount of its own. Whatever becomes of a test, the
+//! process and its mount go.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -86,7 +87,7 @@ impl Launch {
     pub fn spawn(&self) -> Result<Daemon> {
         let log = self.mount.with_extension("log");
         let process = Process::spawn(&mut self.command(), log, self.life_max)?;
-        Ok(Daemon { launch: self.clone(), process })
+        Ok(Daemon { launch: self.clone(), mount: Mount { point: self.mount.clone(), process } })
     }
 
     /// Starts it and waits until its volume is mounted.
@@ -99,8 +100,36 @@ impl Launch {
     /// Starts what must fail: how it ended, and what it said.
     pub fn start_in_vain(&self) -> Result<(ExitStatus, String)> {
         let mut daemon = self.spawn()?;
-        let status = daemon.process.wait_ended(PATIENCE)?;
+        let status = daemon.mount.process.wait_ended(PATIENCE)?;
         Ok((status, daemon.said()))
+    }
+}
+
+/// A process in the foreground that mounts a volume. Killed and unmounted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    pub(crate) point: PathBuf,
+    pub(crate) process: Process,
+}
+
+impl Mount {
+    /// Waits until the volume is mounted.
+    pub(crate) fn wait_mounted(&mut self, patience: Duration) -> Result<()> {
+        self.process.wait_until("mounted", patience, |_| is_fuse(&self.point))
+    }
+
+    /// Stops it in order.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.process.stop()?;
+        ensure!(!is_fuse(&self.point), "it has stopped, but the mount is still there");
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = self.process.kill9();
+        detach(&self.point);
     }
 }
 
@@ -108,13 +137,13 @@ impl Launch {
 #[derive(Debug)]
 pub struct Daemon {
     launch: Launch,
-    process: Process,
+    mount: Mount,
 }
 
 impl Daemon {
     /// Where its volume is mounted.
     pub fn mount(&self) -> &Path {
-        &self.launch.mount
+        &self.mount.point
     }
 
     /// How it was started.
@@ -124,7 +153,7 @@ impl Daemon {
 
     /// What it has said so far.
     pub fn said(&self) -> String {
-        self.process.said()
+        self.mount.process.said()
     }
 
     /// Whether its volume is there, and alive.
@@ -134,25 +163,22 @@ impl Daemon {
 
     /// Waits until its volume is mounted.
     pub fn wait_mounted(&mut self, patience: Duration) -> Result<()> {
-        let mount = &self.launch.mount;
-        self.process.wait_until("mounted", patience, |_| is_fuse(mount)).context("the daemon")
+        self.mount.wait_mounted(patience).context("the daemon")
     }
 
     /// `kill -9`: true unless it had ended by itself before. The dead mount stays.
     pub fn kill9(&mut self) -> Result<bool> {
-        self.process.kill9()
+        self.mount.process.kill9()
     }
 
     /// Stops it in order.
     pub fn stop(mut self) -> Result<()> {
-        self.process.stop().context("the daemon")?;
-        ensure!(!is_fuse(self.mount()), "it has stopped, but the mount is still there");
-        Ok(())
+        self.mount.stop().context("the daemon")
     }
 
     /// Bytes of memory that it has in use (`VmRSS`).
     pub fn memory_bytes(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.mount.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib << 10)
@@ -160,14 +186,7 @@ impl Daemon {
 
     /// Threads that it has.
     pub fn threads(&self) -> Result<usize> {
-        Ok(std::fs::read_dir(format!("/proc/{}/task", self.process.id()))?.count())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.kill9();
-        detach(&self.launch.mount);
+        Ok(std::fs::read_dir(format!("/proc/{}/task", self.mount.process.id()))?.count())
     }
 }
 

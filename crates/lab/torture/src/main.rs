@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::daemon::Launch;
 use atoll_torture::kill9::{self, Kill9};
@@ -47,7 +47,7 @@ enum Command {
         short: bool,
         #[command(flatten)]
         over: Over,
-        /// Kill nodes in turn, and start them again; programs must not notice
+        /// Kill nodes in turn, of several, and start them again; programs must not notice
         #[arg(long)]
         kill: bool,
     },
@@ -111,7 +111,7 @@ struct Over {
 
 impl Over {
     fn shape(&self, kill: bool) -> Shape {
-        Shape { nodes: self.nodes, mounts: self.mounts, options: options(kill) }
+        Shape { nodes: self.nodes, mounts: self.mounts, kill }
     }
 }
 
@@ -161,7 +161,6 @@ fn run(command: Command) -> Result<()> {
                     let ((), kills) = cluster.while_killing(1, |_| run())?;
                     println!("{kills} kills");
                 }
-                _ if kill => bail!("--kill needs several nodes"),
                 _ => run()?,
             }
             volume.stop()?;
@@ -188,8 +187,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Race { rounds, seed, nodes, kill } => {
             let place = Place::new("race")?;
-            let mut cluster =
-                Cluster::start(place.path(), &Shape { nodes, mounts: 2, options: options(kill) })?;
+            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts: 2, kill })?;
             let what = race::Race { rounds, seed, kills: u64::from(kill), read_every: 20 };
             let report = race::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
             print!("{report}");
@@ -197,7 +195,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Reader { rounds, seed, kill, fsync_every, over: Many { nodes, mounts } } => {
             let place = Place::new("reader")?;
-            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, options: options(kill) })?;
+            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, kill })?;
             let what = reader::Reader { rounds, seed, kills: u64::from(kill), fsync_every };
             let report = reader::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
             print!("{report}");
@@ -206,9 +204,4 @@ fn run(command: Command) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whoever kills nodes waits for them.
-fn options(kill: bool) -> &'static str {
-    if kill { "hard" } else { "rw" }
 }

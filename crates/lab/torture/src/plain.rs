@@ -9,9 +9,6 @@ use anyhow::{Context, Result, ensure};
 use crate::place::run;
 use crate::tree::{Detail, Tree, differences, list};
 
-/// Differences that are shown.
-const DIFFERENCES: usize = 20;
-
 /// The tree as the mount shows it.
 pub fn mounted(mount: &Path) -> Result<Tree> {
     list(mount, Detail { bytes: false, atime: true }).context("the mount cannot be listed")
@@ -48,5 +45,5 @@ pub fn compare(shown: &Tree, data: &Path, first: bool) -> Result<Vec<String>> {
     if !first {
         shown.values_mut().for_each(|item| item.atime = None);
     }
-    Ok(differences(&shown, &found?, DIFFERENCES))
+    Ok(differences(&shown, &found?))
 }

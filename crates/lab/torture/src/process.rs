@@ -59,11 +59,16 @@ impl Process {
         Ok(status)
     }
 
-    /// Waits until `holds` does, which is told what the program has said.
-    pub fn wait_until(&mut self, what: &str, patience: Duration, holds: impl Fn(&str) -> bool) -> Result<()> {
+    /// Waits until `holds` does, which is asked again and again.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        holds: impl Fn(&Self) -> bool,
+    ) -> Result<()> {
         let until = Instant::now() + patience;
         loop {
-            if holds(&self.said()) {
+            if holds(self) {
                 return Ok(());
             }
             if let Some(status) = self.ended()? {

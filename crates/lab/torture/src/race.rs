@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use atoll_model::Rng;
 use rustix::io::Errno;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, is_away};
 use crate::process::PATIENCE;
 
 /// What each of the two moves, and to where.
@@ -69,7 +69,7 @@ pub enum End {
 
 impl End {
     fn is_away(self) -> bool {
-        matches!(self, Self::Refused(errno) if is_away_io(&std::io::Error::from_raw_os_error(errno)))
+        matches!(self, Self::Refused(errno) if is_away(&std::io::Error::from_raw_os_error(errno)))
     }
 }
 
@@ -154,7 +154,7 @@ impl Track<'_> {
         let until = Instant::now() + PATIENCE;
         loop {
             match names(&self.mounts[mount]) {
-                Err(why) if self.what.kills > 0 && is_away(&why) && Instant::now() < until => {}
+                Err(why) if self.what.kills > 0 && has_away(&why) && Instant::now() < until => {}
                 other => return other.with_context(|| format!("mount {mount} cannot be listed")),
             }
         }
@@ -239,7 +239,7 @@ impl Track<'_> {
         loop {
             match self.rename(back, to, from) {
                 Ok(()) => break,
-                Err(why) if self.what.kills > 0 && is_away_io(&why) => {
+                Err(why) if self.what.kills > 0 && is_away(&why) => {
                     if self.shown(back)? == self.first {
                         break;
                     }
@@ -308,13 +308,9 @@ fn is_honest(errno: i32) -> bool {
     [Errno::NOENT, Errno::INVAL].iter().any(|honest| honest.raw_os_error() == errno)
 }
 
-/// A node does not answer.
-fn is_away_io(why: &std::io::Error) -> bool {
-    [Errno::IO, Errno::TIMEDOUT].iter().any(|away| Some(away.raw_os_error()) == why.raw_os_error())
-}
-
-fn is_away(why: &anyhow::Error) -> bool {
-    why.chain().filter_map(|why| why.downcast_ref::<std::io::Error>()).any(is_away_io)
+/// It comes of a node that does not answer.
+fn has_away(why: &anyhow::Error) -> bool {
+    why.chain().filter_map(|why| why.downcast_ref()).any(is_away)
 }
 
 #[cfg(test)]

@@ -16,9 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use atoll_model::Rng;
 use atoll_model::rng::mix;
-use rustix::io::Errno;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, is_away};
 
 /// Names that are replaced, each in a directory of another node.
 const TARGETS: usize = 2;
@@ -124,9 +123,8 @@ impl Shared {
 
     /// An error is wrong, unless it is honest while nodes are killed.
     fn error(&self, step: &str, why: &std::io::Error, kill: bool, more: &str) {
-        let errno = why.raw_os_error().map(Errno::from_raw_os_error);
         let what = format!("{step}: {why}");
-        if kill && matches!(errno, Some(Errno::IO | Errno::TIMEDOUT)) {
+        if kill && is_away(why) {
             let mut report = self.report.lock().expect("nobody panics with it");
             *report.honest.entry(what).or_default() += 1;
         } else {

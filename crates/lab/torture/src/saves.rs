@@ -170,11 +170,10 @@ type Way = (&'static str, bool, fn(&Path, &Path, &[u8]) -> std::io::Result<()>);
 
 const WAYS: &[Way] = &[
     // vim with backupcopy=no: the old one becomes the backup, which goes in the end.
-    ("backup by rename", true, |dir, name, bytes| {
+    ("backup by rename", true, |_, name, bytes| {
         let backup = with(name, "~");
         fs::rename(name, &backup)?;
         write_synced(name, bytes)?;
-        let _ = dir;
         fs::remove_file(backup)
     }),
     // vim with a backupdir: the same into another directory.
@@ -265,12 +264,13 @@ fn look_on(name: &Path, absent: bool, stop: &AtomicBool) -> Result<usize> {
     while !stop.load(Ordering::SeqCst) {
         let bytes = match fs::read(name) {
             Err(why) if absent && why.kind() == ErrorKind::NotFound => continue,
+            // Where the name is written in place, it is short for a moment.
+            Ok(_) if absent => continue,
             other => other.context("the name is looked for")?,
         };
-        // Where the name is written in place, it is short for a moment.
-        let lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
-        let Some(first) = lines.first().filter(|_| !absent) else { continue };
-        let round: usize = std::str::from_utf8(first)?.trim_start_matches("round ").trim().parse()?;
+        let first = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
+        let round = std::str::from_utf8(first)?.trim_start_matches("round ").parse();
+        let round: usize = round.with_context(|| format!("{} bytes that are of no round", bytes.len()))?;
         ensure!(bytes == text(round), "{} bytes that are of no round, first {round}", bytes.len());
         ensure!(round >= last, "round {round} after {last}");
         (looks, last) = (looks + 1, round);

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -18,9 +17,6 @@ use crate::tree::{Content, Detail, Tree, differences, list};
 
 /// Bytes of regular files by path.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
-
-/// Differences that are shown.
-const DIFFERENCES: usize = 20;
 
 /// The regular files below `top` are these, through both mounts.
 pub(crate) fn expect_files(bench: Bench<'_>, below: &str, expected: &Files) -> Result<()> {
@@ -255,7 +251,7 @@ fn compile(debug: &Path, unit: usize, build: usize) -> Result<()> {
     drop(lock);
     let fingerprint = debug.join(".fingerprint").join(format!("crate-{unit}"));
     fs::create_dir_all(&fingerprint)?;
-    fs::File::create(fingerprint.join("hash"))?.write_all(format!("{unit} {build}").as_bytes())?;
+    fs::write(fingerprint.join("hash"), format!("{unit} {build}"))?;
     Ok(())
 }
 
@@ -328,7 +324,7 @@ fn snapshot_is(bench: Bench<'_>, at: usize, tree: &Tree) -> Result<()> {
     };
     for top in [bench.inside, bench.other] {
         let found = seen(&top.join(format!("snap.{at}")))?;
-        let wrong = differences(&without_count(tree.clone()), &without_count(found), DIFFERENCES);
+        let wrong = differences(&without_count(tree.clone()), &without_count(found));
         ensure!(wrong.is_empty(), "snapshot {at} is not as its source was:\n{}", wrong.join("\n"));
     }
     Ok(())
@@ -402,8 +398,8 @@ pub fn worktrees(bench: Bench<'_>) -> Result<()> {
         fs::write(place.join("dir-1/below/new"), format!("of tree {at}\n"))?;
         git_in(&place, &["add", "."])?;
         git_in(&place, &["commit", "--quiet", "-m", "moved"])?;
-        git(&["worktree", "move", &text(&place), &text(&elsewhere.join(format!("moved-{at}")))])?;
         let moved = elsewhere.join(format!("moved-{at}"));
+        git(&["worktree", "move", &text(&place), &text(&moved)])?;
         fs::write(moved.join("dir-1/below/new"), format!("of tree {at}, moved\n"))?;
         git_in(&moved, &["stash", "--quiet"])?;
         git_in(&moved, &["stash", "pop", "--quiet"])?;

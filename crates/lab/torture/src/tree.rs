@@ -8,6 +8,8 @@ use std::path::Path;
 
 use rustix::fs::{FileType, OFlags};
 
+/// Differences that are shown.
+const DIFFERENCES_MAX: usize = 20;
 /// Bytes of the longest value of an extended attribute.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
@@ -169,8 +171,8 @@ fn xattrs(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(found)
 }
 
-/// What differs, a line each; at most `max` of them.
-pub fn differences(left: &Tree, right: &Tree, max: usize) -> Vec<String> {
+/// What differs, a line each; of many the first.
+pub fn differences(left: &Tree, right: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for (path, ours) in left {
         let name = short(path);
@@ -183,8 +185,8 @@ pub fn differences(left: &Tree, right: &Tree, max: usize) -> Vec<String> {
     for (path, theirs) in right.iter().filter(|(path, _)| !left.contains_key(*path)) {
         found.push(format!("{}: only right: {theirs:?}", short(path)));
     }
-    let more = found.len().saturating_sub(max);
-    found.truncate(max);
+    let more = found.len().saturating_sub(DIFFERENCES_MAX);
+    found.truncate(DIFFERENCES_MAX);
     if more > 0 {
         found.push(format!("and {more} more"));
     }

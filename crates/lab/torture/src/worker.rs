@@ -22,8 +22,6 @@ const WRITE_BYTES_MAX: u64 = 150_000;
 const FILE_BYTES_MAX: u64 = 600_000;
 /// Operations that a failure shows.
 const SHOWN: usize = 30;
-/// Differences that a failure shows.
-const DIFFERENCES: usize = 12;
 /// Deepest directory.
 const DEPTH_MAX: usize = 4;
 
@@ -146,10 +144,10 @@ impl Worker {
             }
         }
         let mut wrong = vec!["expected (left) and there (right) differ:".to_owned()];
-        wrong.extend(differences(&before, &seen, DIFFERENCES));
+        wrong.extend(differences(&before, &seen));
         if let Some(op) = &self.in_flight {
             wrong.push(format!("in flight: {op:?}; with it:"));
-            wrong.extend(differences(&after.tree(&seen), &seen, DIFFERENCES));
+            wrong.extend(differences(&after.tree(&seen), &seen));
         }
         wrong.push(self.history());
         Ok(wrong)

@@ -15,8 +15,8 @@ fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_l
     }
     for (kills, rounds) in [(0, 40), (2, 20)] {
         let place = Place::new("race").unwrap();
-        let options = if kills > 0 { "hard" } else { "rw" };
-        let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
+        let shape = Shape { nodes: 4, mounts: 2, kill: kills > 0 };
+        let mut cluster = Cluster::start(place.path(), &shape).unwrap();
         let what = Race { rounds, seed: 7, kills, read_every: 5 };
         let report = race::run(&what, &mut cluster, &mut |line| eprintln!("{line}")).unwrap();
         assert!(report.ends.values().sum::<u32>() >= rounds && report.kills >= kills, "{report}");
@@ -31,7 +31,7 @@ fn a_directory_that_another_mount_has_moved_can_be_moved_on_at_once() {
         return;
     }
     let place = Place::new("moved").unwrap();
-    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "rw" }).unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, kill: false }).unwrap();
     let [one, two]: [_; 2] = cluster.mounts().try_into().unwrap();
     std::fs::create_dir_all(one.join("b/d")).unwrap();
     std::fs::create_dir(one.join("a")).unwrap();
@@ -55,8 +55,8 @@ fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
     }
     for (kills, rounds) in [(0, 250), (2, 50)] {
         let place = Place::new("reader").unwrap();
-        let options = if kills > 0 { "hard" } else { "rw" };
-        let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options }).unwrap();
+        let shape = Shape { nodes: 4, mounts: 2, kill: kills > 0 };
+        let mut cluster = Cluster::start(place.path(), &shape).unwrap();
         let what = Reader { rounds, seed: 7, kills, fsync_every: 4 };
         let report = reader::run(&what, &mut cluster, &mut |line| eprintln!("{line}")).unwrap();
         assert!(report.wrong.is_empty(), "{report}");
@@ -72,7 +72,7 @@ fn pjdfstest_finds_only_what_is_expected_on_four_nodes() {
         return;
     }
     let place = Place::new("pjdfstest4").unwrap();
-    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, options: "rw" }).unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, kill: false }).unwrap();
     let report = pjdfstest::run(&cluster.mounts()[0], place.path(), None).unwrap();
     assert!(report.is_expected(), "{report}");
     cluster.stop().unwrap();
@@ -84,7 +84,7 @@ fn tools_that_work_across_directories_do_so_on_four_nodes() {
         return;
     }
     let place = Place::new("tools4").unwrap();
-    let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, options: "rw" }).unwrap();
+    let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, kill: false }).unwrap();
     let run = |cluster: &Cluster, names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         let scale = programs::Scale::Short;
@@ -102,7 +102,7 @@ fn tools_notice_nothing_of_nodes_that_die_and_come_back() {
         return;
     }
     let place = Place::new("tools-kill").unwrap();
-    let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, options: "hard" }).unwrap();
+    let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, kill: true }).unwrap();
     let mounts = cluster.mounts();
     let names = ["packages", "incremental", "maildir"].map(str::to_owned);
     let run = |kills: &dyn Fn() -> u64| {
