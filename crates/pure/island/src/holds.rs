@@ -7,10 +7,12 @@
 use atoll_core::map::{IdMap, IdSet};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use atoll_core::{Ino, IslandId, Name, TxnId};
 use atoll_posix::{Attr, Errno};
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
+use atoll_state::cookie_of;
 
 use crate::homes::Claim;
 use crate::machine::{Island, Stop};
@@ -182,6 +184,23 @@ impl Holds {
     }
 }
 
+/// The rows of a directory, in the order of listings, with those that are shown instead and in between.
+pub(crate) fn as_shown<'a>(
+    rows: impl Iterator<Item = (u64, &'a Name, &'a Entry)>,
+    shown: &'a [(u64, &'a Name, Entry)],
+) -> impl Iterator<Item = (u64, &'a Name, &'a Entry)> {
+    let (mut rows, mut shown) = (rows.peekable(), shown.iter().peekable());
+    std::iter::from_fn(move || {
+        let next = rows.peek().map(|(cookie, name, _)| (*cookie, *name));
+        let Some((cookie, name, entry)) = shown.next_if(|at| next.is_none_or(|next| (at.0, at.1) <= next))
+        else {
+            return rows.next();
+        };
+        rows.next_if(|row| (row.0, row.1) == (*cookie, *name));
+        Some((*cookie, *name, entry))
+    })
+}
+
 impl Island {
     /// Notes what was prepared for another island, by the record `seq`.
     pub(crate) fn hold(&mut self, txn: TxnId, work: &Work, seq: u64) {
@@ -254,6 +273,20 @@ impl Island {
             return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
         }
         Ok(self.named(dir, name)?.map(Cow::Borrowed))
+    }
+
+    /// Names of a directory as they are shown by what has happened to them, and is not safe, by their cookies.
+    pub(crate) fn shown_names(&self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &Name, Entry)> {
+        let mut shown = Vec::new();
+        for txn in self.holds.shown_in_dir(dir) {
+            let Some(Work::Lend { renaming, .. }) = self.shown_work(txn) else { continue };
+            let cookie = cookie_of(self.config.seed, renaming.to.name.as_bytes());
+            if cookies.contains(&cookie) {
+                shown.push((cookie, &renaming.to.name, arrived(&renaming.file, renaming)));
+            }
+        }
+        shown.sort_unstable_by_key(|(cookie, name, _)| (*cookie, *name));
+        shown
     }
 
     /// What a name of a directory that is owned here names. None only if it surely names nothing.
@@ -356,5 +389,28 @@ impl Island {
     /// Nothing that moves this directory is under way: its static attributes may change.
     pub(crate) fn stays(&self, ino: Ino) -> Result<(), Stop> {
         self.holds.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_posix::Kind;
+
+    #[test]
+    fn what_is_shown_takes_the_place_of_rows_and_stands_between_them() {
+        let name = |text: &str| Name::new(text.as_bytes()).expect("a name");
+        let entry = |ino| Entry { ino: Ino(ino), kind: Kind::Regular, home: IslandId(0), stub: None };
+        let names = ["a", "b", "c", "d"].map(name);
+        let [a, b, c, d] = &names;
+        let (one, three, also) = (entry(1), entry(3), entry(4));
+        // Two names may share a cookie.
+        let rows = [(10, a, &one), (30, c, &three), (30, d, &also)];
+        let shown = [(20, b, entry(12)), (30, c, entry(13)), (40, a, entry(14))];
+        let all: Vec<_> =
+            as_shown(rows.into_iter(), &shown).map(|(at, _, entry)| (at, entry.ino.0)).collect();
+        assert_eq!(all, [(10, 1), (20, 12), (30, 13), (30, 4), (40, 14)]);
+        assert!(as_shown(rows.into_iter(), &[]).eq(rows));
+        assert_eq!(as_shown(std::iter::empty(), &shown).count(), 3);
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::data::blocks;
 use crate::decision::Decision;
+use crate::holds::as_shown;
 use crate::machine::{Call, Island, Step, Stop};
 use crate::path::{ok, owned_by};
 
@@ -176,9 +177,12 @@ impl Island {
 
     pub(crate) fn read_dir(&self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Stop> {
         self.owned(dir)?;
-        self.names_are_safe(dir)?;
+        self.names_are_settled(dir)?;
         self.is_whole(dir)?;
         let (rows, mut eof) = self.state.entries_after(dir, after)?;
+        let known_to = if eof { u64::MAX } else { self.state.known_to(dir) };
+        let shown = self.shown_names(dir, after.saturating_add(1)..known_to);
+        let rows = as_shown(rows, &shown);
         let mut entries: Vec<DirEntry> = Vec::new();
         let mut keys = Vec::new();
         let mut missing = Vec::new();
