@@ -189,6 +189,11 @@ struct Mix {
     buffer: Vec<u8>,
 }
 
+/// An error, and of what.
+fn of(what: fmt::Arguments<'_>, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
 impl Mix {
     fn new(dirs: Vec<PathBuf>, others: Vec<Vec<usize>>) -> io::Result<Self> {
         let (files, below) = (Vec::new(), Vec::new());
@@ -219,7 +224,8 @@ impl Mix {
         let (dir, name) = self.files[at];
         let others = &self.others[dir];
         let to = others[self.rng.index(others.len())];
-        fs::rename(self.path((dir, name)), self.path((to, name)))?;
+        let (from, into) = (self.path((dir, name)), self.path((to, name)));
+        fs::rename(&from, &into).map_err(|e| of(format_args!("rename {from:?} to {into:?}"), e))?;
         self.files[at] = (to, name);
         Ok(())
     }
@@ -230,36 +236,38 @@ impl Mix {
         let nth = self.rng.index(self.files.len());
         let file = self.path(self.files[nth]);
         let odd = self.rng.below(2) as u32;
-        match kind {
+        let done = match kind {
             Kind::CreateDir => {
                 let path = self.dirs[dir].join(format!("x{}", self.next));
                 self.next += 1;
-                fs::create_dir(&path)?;
-                self.below.push(path);
-                Ok(())
+                fs::create_dir(&path).map(|()| self.below.push(path))
             }
             Kind::RemoveDir => self.below.pop().map_or(Ok(()), fs::remove_dir),
             Kind::CreateFile => self.create(),
             Kind::DeleteFile if self.files.len() > FILES / 2 => {
                 self.files.swap_remove(nth);
-                fs::remove_file(file)
+                fs::remove_file(&file)
             }
             Kind::DeleteFile => self.create(),
-            Kind::ReadDir => fs::read_dir(&self.dirs[dir])?.try_for_each(|entry| entry.map(drop)),
-            Kind::ReadFile => {
-                let read = File::open(file)?.read(&mut self.buffer)?;
-                if read == BLOCK_BYTES { Ok(()) } else { Err(io::Error::other("a file is too short")) }
+            Kind::ReadDir => {
+                fs::read_dir(&self.dirs[dir]).and_then(|mut all| all.try_for_each(|entry| entry.map(drop)))
             }
+            Kind::ReadFile => match File::open(&file).and_then(|mut open| open.read(&mut self.buffer)) {
+                Ok(BLOCK_BYTES) => Ok(()),
+                Ok(_) => Err(io::Error::other("it is too short")),
+                Err(error) => Err(error),
+            },
             Kind::SetDirAttr => {
                 fs::set_permissions(&self.dirs[dir], Permissions::from_mode(0o750 | (odd * 5)))
             }
-            Kind::SetFileAttr => fs::set_permissions(file, Permissions::from_mode(0o640 | (odd * 4))),
+            Kind::SetFileAttr => fs::set_permissions(&file, Permissions::from_mode(0o640 | (odd * 4))),
             Kind::WriteFile => {
                 let block = self.rng.below(8);
-                let open = File::options().write(true).open(file)?;
-                open.write_all_at(&self.buffer, block * BLOCK_BYTES as u64)
+                let open = File::options().write(true).open(&file);
+                open.and_then(|open| open.write_all_at(&self.buffer, block * BLOCK_BYTES as u64))
             }
-        }
+        };
+        done.map_err(|e| of(format_args!("{kind:?} {:?} or {file:?}", self.dirs[dir]), e))
     }
 
     /// Operations a second while so many percent are renames, after a while.

@@ -3,6 +3,7 @@
 
 mod again;
 mod bench;
+mod dirs;
 mod drafts;
 mod follow;
 mod further;

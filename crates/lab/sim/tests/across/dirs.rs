@@ -1,0 +1,257 @@
+//! Sequences of directories that move, and of new ones below and in place of them.
+
+use atoll_core::{H3, Ino, Key, Name, Table, VolumePath};
+use atoll_disk::sim::Fault;
+use atoll_posix::{Answer, Caller, Errno, Op, RenameMode, SetAttr};
+
+use crate::bench::{Bench, H, S, T, name, power};
+
+const ISLANDS: u16 = 3;
+
+/// A directory: what it is in and its name.
+type At = (Ino, Name);
+
+impl Bench {
+    /// A name below this path whose directory an island will own.
+    fn owned_by(&self, seed: u64, above: &[Name], owner: usize) -> Name {
+        let (table, h3) = (Table::new(ISLANDS), H3::new(seed));
+        let key = |n: &Name| h3.path(above.iter().chain([n])).unwrap().key();
+        let mut names = (0..).map(|i| name(&format!("below{i}")));
+        names.find(|n| usize::from(table.owner(key(n)).0) == owner).unwrap()
+    }
+
+    /// Makes a directory below this path, on an island.
+    fn below_path(&mut self, seed: u64, path: &[Name], dir: Ino, owner: usize) -> (At, Ino) {
+        let n = self.owned_by(seed, path, owner);
+        let ino = self.mkdir(dir, &n, 0o755);
+        ((dir, n), ino)
+    }
+
+    /// The same in the directory that `above` has owned from the beginning.
+    fn below(&mut self, seed: u64, above: usize, owner: usize) -> (At, Ino) {
+        self.below_path(seed, &[self.names[above].clone()], self.dirs[above], owner)
+    }
+
+    fn mkdir(&mut self, dir: Ino, n: &Name, mode: u32) -> Ino {
+        let done = self.run(0, Op::Mkdir { dir, name: n.clone(), mode, umask: 0 });
+        let Ok((Answer::Found { found }, _)) = done else { panic!("{n}: {done:?}") };
+        found.attr.ino
+    }
+
+    /// The directory that an island owns from the beginning.
+    fn first(&self, island: usize) -> At {
+        (Ino::ROOT, self.names[island].clone())
+    }
+
+    /// What a name leads to; none if it is surely not there.
+    fn named(&mut self, at: &At) -> Option<Ino> {
+        match self.run(0, Op::Lookup { dir: at.0, name: at.1.clone() }) {
+            Ok((Answer::Found { found }, _)) => Some(found.attr.ino),
+            Err(Errno::ENOENT) => None,
+            other => panic!("{at:?}: {other:?}"),
+        }
+    }
+
+    fn knows(&mut self, client: usize, at: &At) {
+        self.run(client, Op::Lookup { dir: at.0, name: at.1.clone() }).unwrap();
+    }
+
+    fn mode(&mut self, ino: Ino) -> u32 {
+        match self.run(0, Op::GetAttr { ino }) {
+            Ok((Answer::Attr { attr }, _)) => attr.mode,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn moved(from: &At, to: &At) -> Op {
+    let mode = RenameMode::Replace;
+    Op::Rename { dir: from.0, name: from.1.clone(), new_dir: to.0, new_name: to.1.clone(), mode }
+}
+
+fn chmod(ino: Ino, mode: u32) -> Op {
+    Op::SetAttr { ino, set: SetAttr { mode: Some(mode), ..SetAttr::default() } }
+}
+
+#[test]
+fn of_two_directories_that_move_into_each_other_one_does_whatever_is_lost() {
+    // [6]
+    for seed in 0..40 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        let (a, b) = (bench.dirs[S], bench.dirs[T]);
+        let (into_b, into_a) = ((b, name("a")), (a, name("b")));
+        let (old_a, old_b) = (bench.first(S), bench.first(T));
+        bench.rest();
+        let first = bench.call(0, moved(&old_a, &into_b));
+        let second = bench.call(1, moved(&old_b, &into_a));
+        bench.wait(seed * 37);
+        let victim = (seed % 3) as usize;
+        bench.lose(victim, seed);
+        if seed % 2 == 0 {
+            bench.restart((victim + 1) % 3, power(seed));
+        }
+        bench.back(victim);
+        let done = [bench.answer(0, first), bench.answer(1, second)].map(|done| done.is_ok());
+        bench.settle();
+        let there = [&old_a, &old_b, &into_b, &into_a].map(|at| bench.named(at).is_some());
+        // Where both are in each other neither can be reached: one of them is where it was.
+        assert!(done != [true, true] && (there[0] || there[1]), "{seed}: {done:?} {there:?}");
+        assert_eq!(there.iter().filter(|there| **there).count(), 2, "{seed}: {done:?} {there:?}");
+    }
+}
+
+#[test]
+fn a_directory_whose_moves_were_lost_moves_again_and_changes() {
+    // [7]
+    for seed in 0..40 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        let (first, ino) = bench.below(seed, S, H);
+        let mut places = vec![first];
+        places.extend([(T, "m0"), (H, "m1"), (S, "m2")].map(|(island, n)| (bench.dirs[island], name(n))));
+        bench.rest();
+        for step in places.windows(2) {
+            bench.ok(moved(&step[0], &step[1]));
+        }
+        bench.wait(seed * 90);
+        let victim = (seed % 3) as usize;
+        bench.lose(victim, seed);
+        bench.restart((victim + 1) % 3, power(seed));
+        bench.back(victim);
+        bench.settle();
+        let found: Vec<&At> = places.iter().filter(|at| bench.named(at) == Some(ino)).collect();
+        assert_eq!(found.len(), 1, "{seed}: {found:?}");
+        bench.ok(moved(found[0], &(bench.dirs[T], name("again"))));
+        bench.ok(chmod(ino, 0o711));
+        bench.settle();
+        assert_eq!(bench.mode(ino), 0o711);
+    }
+}
+
+#[test]
+fn a_directory_goes_below_one_that_an_island_with_its_skeleton_does_not_know() {
+    // [8]
+    for seed in 0..40 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        // H has `moves` in its skeleton, because it owns something in it, and nobody but S has `new`.
+        let (from, moves) = bench.below(seed, S, T);
+        let path = [bench.names[S].clone(), from.1.clone()];
+        let (_, low) = bench.below_path(seed, &path, moves, H);
+        bench.rest();
+        bench.knows(1, &from);
+        let new = bench.mkdir(bench.dirs[S], &name("new"), 0o755);
+        bench.ok(chmod(new, 0o700));
+        let renamed = bench.call(0, moved(&from, &(new, name("n"))));
+        bench.wait(seed * 20);
+        let changed = bench.call(1, chmod(moves, 0o750));
+        if seed % 2 == 0 {
+            bench.restart(H, if seed % 4 == 0 { power(seed) } else { Fault::ProcessDeath });
+        }
+        bench.answer(0, renamed).unwrap();
+        bench.answer(1, changed).unwrap();
+        bench.settle();
+        assert_eq!((bench.named(&from), bench.named(&(new, name("n")))), (None, Some(moves)));
+        assert_eq!((bench.mode(moves), bench.mode(new)), (0o750, 0o700));
+        bench.ok(Op::GetAttr { ino: low });
+    }
+}
+
+#[test]
+fn a_directory_is_changed_while_it_moves() {
+    // [10]
+    for at in 0..40 {
+        let mut bench = Bench::new(at, ISLANDS);
+        let (from, ino) = bench.below(at, S, H);
+        bench.knows(1, &from);
+        bench.rest();
+        let to = (bench.dirs[T], name("to"));
+        let renamed = bench.call(0, moved(&from, &to));
+        bench.wait(at * 25);
+        let changed = bench.call(1, chmod(ino, 0o711));
+        bench.answer(0, renamed).unwrap();
+        bench.answer(1, changed).unwrap();
+        if at % 3 == 0 {
+            bench.restart((at % 9 / 3) as usize, Fault::ProcessDeath);
+        }
+        // The stub in the new place is compared with the directory.
+        bench.settle();
+        assert_eq!((bench.named(&from), bench.named(&to), bench.mode(ino)), (None, Some(ino), 0o711));
+    }
+}
+
+#[test]
+fn a_rename_whose_island_dies_stops_no_others() {
+    // [15]
+    for at in 0..40 {
+        let mut bench = Bench::new(at, ISLANDS);
+        let root = usize::from(Table::new(ISLANDS).owner(Key(0)).0);
+        let (dead, other) = ((root + 1) % 3, (root + 2) % 3);
+        let (stuck, _) = bench.below(at, dead, other);
+        let (goes, ino) = bench.below(at, other, other);
+        bench.rest();
+        bench.call(0, moved(&stuck, &(bench.dirs[other], name("s"))));
+        bench.wait(at * 15);
+        bench.world.stay_away(dead, Fault::ProcessDeath);
+        // Neither the ticket of the one in doubt nor what it waits for concerns this one.
+        let to = (bench.dirs[root], name("g"));
+        let renamed = bench.call(1, moved(&goes, &to));
+        bench.answer(1, renamed).unwrap_or_else(|e| panic!("{at}: {e:?}"));
+        bench.back(dead);
+        bench.settle();
+        assert_eq!(bench.named(&to), Some(ino));
+    }
+}
+
+#[test]
+fn a_directory_is_made_below_one_that_is_renamed_by_an_island_that_had_not_heard_of_either() {
+    for at in 0..40 {
+        let mut bench = Bench::new(at, ISLANDS);
+        let (from, above) = bench.below(at, S, S);
+        bench.rest();
+        let path = [bench.names[S].clone(), from.1.clone()];
+        let low = bench.owned_by(at, &path, H);
+        let renamed = bench.call(1, moved(&from, &(bench.dirs[T], name("to"))));
+        bench.wait(at * 15);
+        let mkdir = Op::Mkdir { dir: above, name: low.clone(), mode: 0o755, umask: 0 };
+        let made = bench.call(0, mkdir);
+        if at % 3 == 0 {
+            bench.restart(H, Fault::ProcessDeath);
+        }
+        bench.answer(1, renamed).unwrap();
+        let Ok((Answer::Found { found }, _)) = bench.answer(0, made) else { panic!("{at}: not made") };
+        // Every island has the same above it, or the rows do not hold together.
+        bench.settle();
+        assert_eq!(bench.named(&(above, low)), Some(found.attr.ino));
+    }
+}
+
+#[test]
+fn who_may_not_enter_the_new_directory_does_not_enter_by_what_is_known_of_the_old_one() {
+    let user = Caller { uid: 1000, gid: 1000, groups: Some(Vec::new()) };
+    for seed in 0..40 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        let above = [bench.names[S].clone()];
+        // H has a skeleton of /S/d, which everybody may enter.
+        let d = (bench.dirs[S], bench.owned_by(seed, &above, T));
+        let old = bench.mkdir(d.0, &d.1, 0o777);
+        let path = [above[0].clone(), d.1.clone()];
+        let (low, _) = bench.below_path(seed, &path, old, H);
+        bench.rest();
+        let walked = VolumePath::from_names([&path[..], &[low.1.clone()]].concat()).unwrap();
+        assert!(bench.world.walk(1, &user, &walked).unwrap().0.is_ok());
+        bench.ok(Op::Rmdir { dir: old, name: low.1.clone() });
+        if seed % 2 == 0 {
+            bench.world.stay_away(H, Fault::ProcessDeath);
+            bench.wait(30_000);
+            bench.world.come_back(H);
+        }
+        bench.ok(Op::Rmdir { dir: d.0, name: d.1.clone() });
+        let new = bench.mkdir(d.0, &d.1, 0o700);
+        assert_ne!(old, new);
+        bench.mkdir(new, &low.1, 0o777);
+        // The client that made it has walked there already.
+        assert!(bench.world.walk(0, &Caller::ROOT, &walked).unwrap().0.is_ok());
+        assert_eq!(bench.world.walk(0, &user, &walked).unwrap().0, Err(Errno::EACCES), "{seed}");
+        bench.settle();
+        assert_eq!(bench.world.walk(1, &user, &walked).unwrap().0, Err(Errno::EACCES), "{seed}");
+    }
+}
