@@ -4,8 +4,10 @@ mod common;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use common::{Daemon, Mounted, Scratch, can_mount, eventually, good, is_mounted, text};
 
@@ -325,4 +327,42 @@ fn an_attribute_that_the_native_disk_does_not_take_stops_no_other_plain_file() {
     assert_eq!(std::fs::read(plain.join("other")).unwrap(), b"other");
     let mode = std::os::unix::fs::PermissionsExt::mode(&plain.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o711);
+}
+
+#[test]
+fn whoever_was_let_in_below_a_closed_directory_works_there() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (scratch, door) = (Scratch::new(), tempfile::tempdir().unwrap());
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 4);
+    let inner = mnt.join("closed/inner");
+    std::fs::create_dir_all(&inner).unwrap();
+    let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    set(&inner, 0o777);
+    set(&mnt.join("closed"), 0o700);
+    set(door.path(), 0o755);
+    rustix::mount::mount_bind(&inner, door.path()).unwrap();
+    // Eight directories are on more than one island, and nobody could walk to them from the root.
+    let script = "set -e; for i in 1 2 3 4 5 6 7 8; do mkdir d$i; echo $i > d$i/f; ln d$i/f l$i; done
+        for i in 1 2 3 4 5 6 7; do mv d$i/f d$((i + 1))/g; done; mv d1 d2/in; cat d?/g l8; chmod 700 d3
+        rm -r d2 d3/g; rmdir d3; ls; ! ls $1";
+    let nobody = Command::new("sh")
+        .args(["-c", script, "sh", text(&inner)])
+        .current_dir(door.path())
+        .uid(65_534)
+        .gid(65_534)
+        .output();
+    rustix::mount::unmount(door.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    let nobody = nobody.unwrap();
+    let said = String::from_utf8_lossy(&nobody.stdout);
+    assert!(nobody.status.success(), "{said}{}", String::from_utf8_lossy(&nobody.stderr));
+    let left = ["d4", "d5", "d6", "d7", "d8", "l1", "l2", "l3", "l4", "l5", "l6", "l7", "l8"];
+    assert!(
+        said.split_whitespace().eq(["1", "2", "3", "4", "5", "6", "7", "8"].into_iter().chain(left)),
+        "{said}"
+    );
+    daemon.stop();
+    assert!(good(["check", "--data", text(&data), "--read"]).contains("nothing wrong"));
 }
