@@ -177,7 +177,7 @@ impl<T> Route<T> {
                 out.orphans.push(ino);
             }
             Notice::Moved { ino, to, moves } => {
-                self.homes.moved(ino, to, moves);
+                self.homes.moved(ino, to, moves, self.next_id);
                 self.release(self.now_ms, island, ino, out);
                 out.moved.push(ino);
             }

@@ -8,6 +8,8 @@ struct Home {
     /// How often the file had moved by then, as far as that was told: what is told of several moves may come in
     /// any order.
     moves: u32,
+    /// The first call that was made after that was told: answers to others may have come later than that.
+    since: u64,
 }
 
 /// Where files are homed, as far as that does not follow from their ids. As many as the frontend holds.
@@ -25,17 +27,19 @@ impl Homes {
         }
     }
 
-    /// A file has moved to `island`, for the `moves`-th time.
-    pub(crate) fn moved(&mut self, ino: Ino, island: IslandId, moves: u32) {
-        if self.known.get(&ino).is_none_or(|home| home.moves < moves) {
-            self.known.insert(ino, Home { island, moves });
+    /// A file has moved to `island`, for the `moves`-th time. The next call will have the number `next`.
+    pub(crate) fn moved(&mut self, ino: Ino, island: IslandId, moves: u32, next: u64) {
+        // Told again of the same move: by an island that was taken for its home, and is not.
+        if self.known.get(&ino).is_none_or(|home| home.moves <= moves) {
+            self.known.insert(ino, Home { island, moves, since: next });
         }
     }
 
-    /// The home of a file has answered.
-    pub(crate) fn answered(&mut self, ino: Ino, island: IslandId) {
+    /// The home of a file has answered a call.
+    pub(crate) fn answered(&mut self, ino: Ino, island: IslandId, call: u64) {
         match self.known.get_mut(&ino) {
-            Some(home) => home.island = island,
+            Some(home) if home.since <= call => home.island = island,
+            Some(_) => {}
             None => self.pointed(ino, island),
         }
     }
@@ -43,7 +47,7 @@ impl Homes {
     /// A name has told where its file is: what is known otherwise may be newer.
     pub(crate) fn pointed(&mut self, ino: Ino, island: IslandId) {
         if island != ino.minted_by() {
-            self.known.entry(ino).or_insert(Home { island, moves: 0 });
+            self.known.entry(ino).or_insert(Home { island, moves: 0, since: 0 });
         }
     }
 
@@ -63,17 +67,29 @@ mod tests {
     fn what_is_told_of_an_older_move_later_changes_nothing() {
         let (ino, mut homes) = (Ino::mint(IslandId(3), 77), Homes::default());
         assert_eq!(homes.of(ino), IslandId(3));
-        homes.moved(ino, IslandId(2), 2);
-        homes.moved(ino, IslandId(1), 1);
+        homes.moved(ino, IslandId(2), 2, 5);
+        homes.moved(ino, IslandId(1), 1, 6);
         assert_eq!(homes.of(ino), IslandId(2));
         homes.pointed(ino, IslandId(3));
         assert_eq!(homes.of(ino), IslandId(2));
-        homes.answered(ino, IslandId(3));
-        homes.moved(ino, IslandId(1), 1);
+        homes.answered(ino, IslandId(3), 5);
+        homes.moved(ino, IslandId(1), 1, 7);
         assert_eq!(homes.of(ino), IslandId(3));
-        homes.moved(ino, IslandId(1), 3);
+        homes.moved(ino, IslandId(1), 3, 8);
         assert_eq!(homes.of(ino), IslandId(1));
         homes.forget(ino);
         assert_eq!(homes.of(ino), IslandId(3));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_move_that_comes_after_the_news_of_it_changes_nothing() {
+        let (ino, mut homes) = (Ino::mint(IslandId(3), 77), Homes::default());
+        homes.moved(ino, IslandId(1), 1, 5);
+        homes.answered(ino, IslandId(3), 4);
+        assert_eq!(homes.of(ino), IslandId(1));
+        // Whoever is not its home says so.
+        homes.answered(ino, IslandId(3), 5);
+        homes.moved(ino, IslandId(1), 1, 6);
+        assert_eq!(homes.of(ino), IslandId(1));
     }
 }

@@ -516,7 +516,7 @@ impl<T> Route<T> {
                     _ => None,
                 });
                 if let Some(ino) = file {
-                    self.homes.moved(ino, to, moves);
+                    self.homes.moved(ino, to, moves, self.next_id);
                 }
                 self.again(id, out);
             }
@@ -623,7 +623,7 @@ impl<T> Route<T> {
                 let tells = found.attr_current && found.attr.kind != Kind::Directory && call.detour.is_none();
                 if tells && matches!(op, Op::Lookup { .. } | Op::Create { .. }) {
                     // Its home has answered.
-                    self.homes.answered(found.attr.ino, call.island);
+                    self.homes.answered(found.attr.ino, call.island, id);
                 }
             }
             let mut learn = |ino: Ino, parent: Ino, name: &Name| {

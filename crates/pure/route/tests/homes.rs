@@ -1,0 +1,89 @@
+//! Where calls for files go that have moved, with islands played by the test: what they tell may come in
+//! another order than they told it.
+
+use atoll_core::{Ino, IslandId, Key, Name, SessionId, Table, Time};
+use atoll_posix::{Answer, Attr, Caller, Found, Kind, Op};
+use atoll_proto::{ClientOp, Notice, Outcome, Reply};
+use atoll_route::{Config, Route, RouteOut, Sent};
+use bytes::Bytes;
+
+struct Client {
+    route: Route<u32>,
+    out: RouteOut<u32>,
+}
+
+impl Client {
+    fn new(table: Table) -> Self {
+        let islands = vec![IslandId(0), IslandId(1)];
+        let (session, mount, patience_ms) = (SessionId(7), true, None);
+        let config = Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms };
+        let mut client = Self { route: Route::new(config), out: RouteOut::default() };
+        for island in islands {
+            client.route.reachable(island, true, &mut client.out);
+        }
+        for sent in std::mem::take(&mut client.out.send) {
+            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
+                client.reply(&sent, Outcome::Attached { sole: false, incarnation: 1 });
+            }
+        }
+        client.out = RouteOut::default();
+        client
+    }
+
+    fn reply(&mut self, sent: &Sent, outcome: Outcome) {
+        let reply = Reply { vector: Vec::new(), outcome };
+        self.route.on_reply(0, sent.island, sent.id, reply, &mut self.out);
+    }
+
+    fn call(&mut self, op: Op) -> Sent {
+        self.route.call(0, &Caller::ROOT, op, Bytes::new(), 1, &mut self.out);
+        self.out.send.pop().expect("it is sent")
+    }
+}
+
+fn attr(ino: Ino) -> Attr {
+    let (kind, time) = (Kind::Regular, Time::default());
+    let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
+    let (atime, mtime, ctime, btime) = (time, time, time, time);
+    Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime }
+}
+
+#[test]
+fn a_lookup_that_was_answered_before_the_file_moved_does_not_lead_back_when_it_is_heard_after() {
+    let table = Table::new(2);
+    let here = table.owner(Key(0));
+    let there = IslandId(1 - here.0);
+    let ino = Ino::mint(there, 77);
+    let mut client = Client::new(table);
+    let lookup = || Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() };
+    let found = || {
+        let found = Found { attr: attr(ino), attr_current: true };
+        Outcome::Ok { answer: Answer::Found { found }, keys: Vec::new() }
+    };
+    // It was made there, and has followed its name.
+    let first = client.call(lookup());
+    client.reply(&first, found());
+    assert_eq!(client.call(Op::GetAttr { ino }).island, here);
+    let second = client.call(lookup());
+    client.route.on_notice(here, Notice::Moved { ino, to: there, moves: 2 }, &mut client.out);
+    client.reply(&second, found());
+    assert_eq!(client.call(Op::GetAttr { ino }).island, there);
+}
+
+#[test]
+fn an_island_that_says_where_a_file_has_gone_is_not_asked_again() {
+    let table = Table::new(2);
+    let here = table.owner(Key(0));
+    let there = IslandId(1 - here.0);
+    let ino = Ino::mint(there, 77);
+    let mut client = Client::new(table);
+    client.route.on_notice(here, Notice::Moved { ino, to: there, moves: 2 }, &mut client.out);
+    let lookup = client.call(Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() });
+    let found = Found { attr: attr(ino), attr_current: true };
+    client.reply(&lookup, Outcome::Ok { answer: Answer::Found { found }, keys: Vec::new() });
+    let asked = client.call(Op::GetAttr { ino });
+    assert_eq!(asked.island, here);
+    client.reply(&asked, Outcome::Moved { to: there, moves: 2 });
+    let again = client.out.send.pop().expect("it is asked again");
+    assert_eq!((again.island, again.id), (there, asked.id));
+}
