@@ -161,9 +161,17 @@ thread_local! {
 }
 
 impl Link {
+    /// The number of the next link. Taken before the handshake: a client that opens a link after it has
+    /// lost another has the later number.
+    pub(crate) fn next_id() -> u64 {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        NEXT_ID.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// A link over a stream on which the handshake is done. [`Self::start`] or [`Self::serve`]
     /// must follow.
     pub(crate) fn new(
+        id: u64,
         name: String,
         remote: Remote,
         version: u16,
@@ -172,10 +180,9 @@ impl Link {
         handler: Arc<dyn Handler>,
         options: &Options,
     ) -> Arc<Self> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let link = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
             name,
             remote,
             version,
@@ -213,7 +220,7 @@ impl Link {
         true
     }
 
-    /// A number that no other link of this process has or had.
+    /// A number that no other link of this process has or had. Later ones have higher numbers.
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -337,6 +337,7 @@ fn admit(stream: Stream, from: String, shared: &Arc<Shared>) {
 /// Greets a new connection, and serves it as its first thread.
 fn greet(stream: Stream, from: String, shared: &Arc<Shared>) {
     let deadline = Instant::now() + shared.options.handshake_time_max;
+    let id = Link::next_id();
     let greeted = welcome(&stream, &*shared.acceptor, deadline);
     let mut account = shared.lock();
     account.greeting -= 1;
@@ -355,7 +356,8 @@ fn greet(stream: Stream, from: String, shared: &Arc<Shared>) {
     }
     let remote = Remote::Accepted(greeted.remote);
     let counted = Arc::new(Counted(Arc::clone(shared)));
-    let link = Link::new(from, remote, greeted.version, stream, greeted.reader, counted, &shared.options);
+    let (version, reader, options) = (greeted.version, greeted.reader, &shared.options);
+    let link = Link::new(id, from, remote, version, stream, reader, counted, options);
     account.links.insert(link.id(), Arc::clone(&link));
     drop(account);
     shared.acceptor.opened(&link);

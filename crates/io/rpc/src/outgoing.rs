@@ -232,11 +232,13 @@ impl Shared {
     }
 
     fn attempt(self: &Arc<Self>) -> Result<(), ConnectError> {
+        let id = Link::next_id();
         let (stream, greeted) = connect(&self.address, &(self.greeting)(), self.options.handshake_time_max)?;
         let remote = Remote::Connected(greeted.remote);
         let name = self.address.to_string();
         let handler = Arc::new(Watched(Arc::clone(self)));
-        let link = Link::new(name, remote, greeted.version, stream, greeted.reader, handler, &self.options);
+        let (version, reader, options) = (greeted.version, greeted.reader, &self.options);
+        let link = Link::new(id, name, remote, version, stream, reader, handler, options);
         let mut state = self.lock();
         if state.stopping {
             link.close(Goodbye::new(Reason::Stopping, "the connection is no longer needed"));

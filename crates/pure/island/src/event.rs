@@ -7,7 +7,8 @@ use atoll_proto::{Notice, PeerMessage, Record, Reply, Request};
 use atoll_state::{Frozen, Load, Loaded};
 use bytes::Bytes;
 
-/// Where a request came from and its reply goes: a connection, or a frontend of this process.
+/// Where a request came from and its reply goes: a connection, or a frontend of this process. A client's later
+/// connection has a higher number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 

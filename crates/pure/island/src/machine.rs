@@ -228,6 +228,11 @@ pub(crate) enum Parked {
     Compare,
 }
 
+/// Where the answer to a request goes: its latest repetition.
+pub(crate) fn address_of(active: &IdMap<(SessionId, u64), (LinkId, u64)>, call: &Call) -> (LinkId, u64) {
+    active.get(&(call.session(), call.request.seq)).copied().unwrap_or((call.link, call.id))
+}
+
 /// An island. See the crate.
 #[derive(Debug, Clone)]
 pub struct Island {
@@ -254,7 +259,7 @@ pub struct Island {
     pub(crate) loading: IdMap<Load, Vec<Parked>>,
     pub(crate) generation: u64,
     /// Where the answer to a request that changes something goes: its latest repetition.
-    active: IdMap<(SessionId, u64), (LinkId, u64)>,
+    pub(crate) active: IdMap<(SessionId, u64), (LinkId, u64)>,
     pub(crate) gates: Gates<Call>,
     pub(crate) in_body: BTreeMap<Ticket, InBody>,
     pub(crate) next_ticket: u64,
@@ -758,9 +763,10 @@ impl Island {
     fn link_closed(&mut self, link: LinkId, ended: bool) {
         self.enumerate_link_closed(link);
         self.sessions.link_closed(link, ended, self.now.ms);
-        // Whoever waits for a lock will ask again on a new link.
+        // Whoever waits for a lock will ask again on a new link, if it has not done so already.
         for waiting in self.lock_waiting.values_mut() {
-            let (gone, stay) = std::mem::take(waiting).into_iter().partition(|call| call.link == link);
+            let here = |call: &Call| address_of(&self.active, call).0 == link;
+            let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
             *waiting = stay;
             let gone: VecDeque<Call> = gone;
             for call in gone {

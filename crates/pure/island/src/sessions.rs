@@ -14,7 +14,7 @@ use atoll_proto::{Change, ClientOp, Forward, Notice, Outcome, Session};
 
 use crate::decision::Decision;
 use crate::event::{Effect, LinkId};
-use crate::machine::{Call, Island, Step, Stop};
+use crate::machine::{Call, Island, Step, Stop, address_of};
 use crate::path::done;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
@@ -51,6 +51,8 @@ pub(crate) struct Sessions {
 #[derive(Debug, Clone)]
 struct Alive {
     link: Option<LinkId>,
+    /// The last one that it had. What still comes of an earlier one comes late.
+    last_link: LinkId,
     /// Until then it may use what it kept.
     lease_until_ms: u64,
     /// Then it ends.
@@ -68,7 +70,8 @@ impl Alive {
     /// A session that has been told nothing, but perhaps that it is the only mount.
     fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
         let (told, told_version, seen) = (IdMap::default(), 0, ClockVector::default());
-        Self { link, lease_until_ms, until_ms, sole, told, told_version, seen }
+        let last_link = link.unwrap_or(LinkId(0));
+        Self { link, last_link, lease_until_ms, until_ms, sole, told, told_version, seen }
     }
 }
 
@@ -119,8 +122,14 @@ impl Island {
             return None;
         }
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            if call.link < alive.last_link {
+                // Its client has taken the session up on another link since, and waits for nothing here: what it
+                // still wants it has asked there once more, and what it said here of what it keeps is not so now.
+                return None;
+            }
             alive.lease_until_ms = now + LEASE_MS;
             alive.until_ms = now + SESSION_MS;
+            alive.last_link = call.link;
             let is_new = alive.link.replace(call.link) != Some(call.link);
             if is_new {
                 // What was on its way on the old link may be lost: it is told all once more.
@@ -384,8 +393,9 @@ impl Island {
     /// Ends a request that waits, if it does.
     fn cancel(&mut self, link: LinkId, id: u64) {
         let mut found = Vec::new();
+        let active = &self.active;
         for waiting in self.lock_waiting.values_mut() {
-            if let Some(i) = waiting.iter().position(|call| call.link == link && call.id == id) {
+            if let Some(i) = waiting.iter().position(|call| address_of(active, call) == (link, id)) {
                 found.extend(waiting.remove(i));
             }
         }
