@@ -114,6 +114,7 @@ impl<T> Route<T> {
             detour: None,
             pointer: None,
             dangled: 0,
+            linked_home: None,
             gather: None,
         };
         self.calls.insert(id, call);

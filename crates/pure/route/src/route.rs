@@ -159,6 +159,8 @@ pub(crate) struct Call<T> {
     pub(crate) pointer: Option<Ino>,
     /// How often the name led to nothing.
     pub(crate) dangled: u32,
+    /// Where its file was homed when it was sent last, if another island than that is asked.
+    pub(crate) linked_home: Option<IslandId>,
     /// Parts of a call that asks every island (statfs).
     pub(crate) gather: Option<Gather>,
 }
@@ -372,6 +374,7 @@ impl<T> Route<T> {
             detour: None,
             pointer: None,
             dangled: 0,
+            linked_home: None,
             gather,
         };
         match self.route(&call) {
@@ -446,6 +449,9 @@ impl<T> Route<T> {
             peer.told_version = self.vector_version;
             self.vector.iter().collect()
         };
+        if let What::Op(Op::Link { ino, .. }) = &call.what {
+            call.linked_home = Some(self.homes.of(*ino));
+        }
         call.requests += 1;
         call.in_flight = true;
         if call.token.is_some() {
@@ -697,6 +703,15 @@ impl<T> Route<T> {
             if self.route(call).is_ok_and(|island| island != call.island) {
                 return self.again(id, out);
             }
+        }
+        if let Some(call) = self.calls.get_mut(&id)
+            && let What::Op(Op::Link { ino, .. }) = &call.what
+            && errno == Errno::ENOENT
+            && call.linked_home.is_some_and(|home| home != self.homes.of(*ino))
+        {
+            // So may the file that gets a name: the name's owner asks the home that it was told of.
+            call.seq = 0;
+            return self.again(id, out);
         }
         let call = self.calls.get(&id).expect("looked at by the caller");
         if call.detour.is_some() {
