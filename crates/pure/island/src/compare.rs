@@ -100,10 +100,30 @@ impl Island {
             self.send(0, from, Peer::Applied { upto: seen, synced: false });
             return;
         }
+        if self.is_waiting() || !self.told_of_lost(from) {
+            // It says that it has told all behind this.
+            self.recovery.skipped.insert(from, upto);
+            return;
+        }
         let mut missed = self.journal.comparing.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
         // It may be told again: what goes on goes on.
         if missed.insert(from, upto) != Some(upto) {
             self.begin_comparing(missed);
+        }
+    }
+
+    /// Begins to compare for those who have told all that was lost here, if that is done again. A starting island
+    /// that has nobody to compare for serves.
+    pub(crate) fn compare_skipped(&mut self) {
+        if self.is_waiting() || !self.recovery.lost.is_empty() {
+            return;
+        }
+        let skipped = std::mem::take(&mut self.recovery.skipped);
+        for (island, upto) in skipped {
+            self.on_skipped(island, upto);
+        }
+        if self.journal.comparing.is_none() && self.recovery.skipped.is_empty() {
+            self.serve();
         }
     }
 
@@ -123,8 +143,9 @@ impl Island {
     /// that the walk does not meet them, while their places wait for the journal.
     fn moved_by_txns(&self) -> BTreeSet<Ino> {
         let mut moved = BTreeSet::new();
-        for row in self.state.txn_ids().filter_map(|txn| self.state.txn(txn)) {
-            match &row.part.work {
+        let rows = self.state.txn_ids().filter_map(|txn| Some(&self.state.txn(txn)?.part.work));
+        for work in rows.chain(self.recovery.unfinished.values().map(|(_, work)| work)) {
+            match work {
                 Work::Hold { ino, .. } => drop(moved.insert(*ino)),
                 Work::Lend { renaming, .. } => {
                     moved.extend(moving(renaming).iter().map(|moving| moving.entry.ino))
@@ -286,19 +307,22 @@ impl Island {
         })
     }
 
+    /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
+    /// not done again yet.
     pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
         let me = self.config.id;
-        let mut best: Option<Promised> = None;
-        for txn in self.state.txn_ids().filter(|txn| txn.coordinator != me) {
-            let Some(row) = self.state.txn(txn) else { continue };
+        let rows = self.state.txn_ids().filter_map(|txn| {
+            let row = self.state.txn(txn)?;
             let is_news = match row.state {
                 TxnState::Prepared => self.journal.happened.contains(&txn),
                 TxnState::Committed => self.state.clocks().get(txn.coordinator) <= row.moments.committed,
             };
-            if !is_news {
-                continue;
-            }
-            let (moves, to, owner) = match &row.part.work {
+            is_news.then_some((txn, row.moments.prepared, &row.part.work))
+        });
+        let lost = self.recovery.unfinished.iter().map(|(txn, (stamp, work))| (*txn, *stamp, work));
+        let mut best: Option<Promised> = None;
+        for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
+            let (moves, to, owner) = match work {
                 Work::Hold { ino: held, to, key, .. } if *held == ino => {
                     let moves = self.in_memory(ino).map_or(0, |dir| dir.place.version.moves);
                     (moves, to.clone(), self.config.table.owner(*key))
@@ -313,9 +337,10 @@ impl Island {
             };
             let version = PlaceVersion { moves: moves + 1, stamp: Stamp::default() };
             let place = Place { version, parent: to.dir, name: Some(to.name) };
-            let prepared = row.moments.prepared;
-            if best.as_ref().is_none_or(|best| best.prepared < prepared) {
-                best = Some(Promised { prepared, place, owner });
+            let rank = |p: &Promised| (p.place.version.moves, p.prepared);
+            let this = Promised { prepared, place, owner };
+            if best.as_ref().is_none_or(|best| rank(best) < rank(&this)) {
+                best = Some(this);
             }
         }
         best

@@ -3,10 +3,11 @@
 
 use atoll_core::{Encode, Ino, IslandId, Name, Stamp, TxnId};
 use atoll_proto::{
-    Ancestor, Ask, Entry, Known, Peer, Place, PlaceVersion, Stub, Told, TxnState, Work, Xattrs,
+    Ancestor, Ask, Entry, Known, Peer, Place, PlaceVersion, Renaming, Stub, Told, TxnState, Work, Xattrs,
 };
 
 use crate::machine::{Island, Stop};
+use crate::moves::arrived;
 
 /// Bytes of answers in one message, about.
 const TOLD_BYTES: usize = 256 << 10;
@@ -19,6 +20,10 @@ impl Island {
         missed: &[IslandId],
         asks: &[Ask],
     ) -> Result<(), Stop> {
+        if !missed.iter().all(|island| self.told_of_lost(*island)) || !self.recovery.lost.is_empty() {
+            // Names that were lent are not what they were, or will be. It is asked again.
+            return Ok(());
+        }
         let (mut messages, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
         for ask in asks {
             let known = match self.known(ask, missed) {
@@ -63,6 +68,9 @@ impl Island {
         if self.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(Some(Known::Gone));
         }
+        if let Some(known) = self.known_of_lost(ask)? {
+            return Ok(Some(known));
+        }
         if let Some(name) = &ask.name
             && let Some(entry) = self.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
         {
@@ -105,6 +113,24 @@ impl Island {
         }
         let after = self.state.known_to(parent).saturating_sub(1);
         Ok(Some(if whole { Known::Gone } else { Known::Further { after } }))
+    }
+
+    /// What lends that were lost, and are not done again yet, say of a directory: the last of them.
+    fn known_of_lost(&self, ask: &Ask) -> Result<Option<Known>, Stop> {
+        let lost = self.recovery.unfinished.values().filter_map(|(stamp, work)| match work {
+            Work::Lend { renaming, .. } if ask.parent == Some(renaming.to.dir) => Some((stamp, renaming)),
+            _ => None,
+        });
+        let is_about = |renaming: &Renaming| {
+            renaming.file.ino == ask.ino || renaming.there.as_ref().is_some_and(|there| there.ino == ask.ino)
+        };
+        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| **stamp);
+        let Some((_, renaming)) = last else { return Ok(None) };
+        let comes = (renaming.file.ino == ask.ino).then(|| arrived(&renaming.file, renaming));
+        let Some(stub) = comes.and_then(|entry| entry.stub) else { return Ok(Some(Known::Gone)) };
+        let to = &renaming.to;
+        let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+        Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
     }
 
     fn known_by_name(

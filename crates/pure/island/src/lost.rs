@@ -59,10 +59,8 @@ impl Island {
                 self.peer(journal);
             }
             self.go_onward();
-            if self.journal.comparing.is_none() {
-                self.serve();
-            }
         }
+        self.compare_skipped();
     }
 
     /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
@@ -83,7 +81,7 @@ impl Island {
                     self.recovery.unfinished.remove(txn);
                 } else {
                     // It is told again.
-                    self.recovery.unfinished.insert(*txn, (stamp, part.work.brings().cloned()));
+                    self.recovery.unfinished.insert(*txn, (stamp, part.work.clone()));
                 }
                 Ok(())
             }
@@ -255,7 +253,7 @@ impl Island {
     /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
     fn comes_before(&self, stamp: Stamp, work: &Work) -> bool {
         let (Work::Drop { at, .. } | Work::Renamed { from: at, .. }) = work else { return false };
-        self.recovery.unfinished.values().any(|(when, brings)| *when < stamp && brings.as_ref() == Some(at))
+        self.recovery.unfinished.values().any(|(when, work)| *when < stamp && work.brings() == Some(at))
     }
 
     /// Whether the name that a work takes away has another file by now: what came to it later has come back

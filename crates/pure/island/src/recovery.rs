@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
 use atoll_proto::{
-    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState,
+    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState, Work,
 };
 
 use crate::compare::COMPARE_MS;
@@ -33,12 +33,15 @@ pub(crate) struct Recovery {
     /// second time may arrive when nothing else is left of it.
     pub(crate) redone: IdSet<TxnId>,
     /// Parts of others' transactions that are still to be done again: they wait for something, and are told
-    /// again. When each was prepared first, and the name that it brings.
-    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, Option<Spot>)>,
+    /// again. When each was prepared first, and what it is.
+    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, Work)>,
     /// The last lending of each name that was done again: when it was, and what it replaced.
     pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
     /// Directories of others whose names were lent here and done again: what they are like may have changed.
     pub(crate) stubs: BTreeMap<Ino, Spot>,
+    /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
+    /// that it has lent are compared when it has them again.
+    pub(crate) skipped: BTreeMap<IslandId, Stamp>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
 }
@@ -143,9 +146,11 @@ impl Island {
         if !up {
             self.forget_told(island);
             self.abort_with(island);
+            self.recovery.skipped.remove(&island);
             self.compare_without(island);
             self.mover.lost_link(island);
             self.heard(island);
+            self.compare_skipped();
             return;
         }
         // Whichever side was away: both ask and both tell.
@@ -197,6 +202,7 @@ impl Island {
             Peer::HelloDone => {
                 self.heard(from);
                 self.recovery.witnesses.remove(&from);
+                self.compare_skipped();
                 if let Some(told) = self.recovery.unkept.get_mut(&from).filter(|told| **told == Told::No) {
                     *told = Told::Yes;
                 }
@@ -302,6 +308,11 @@ impl Island {
         {
             self.end_session(WITNESS);
         }
+    }
+
+    /// Whether an island has told what it knows of this one since an unclean end.
+    pub(crate) fn told_of_lost(&self, island: IslandId) -> bool {
+        !self.recovery.witnesses.contains(&island)
     }
 
     /// After an unclean end some island has not told yet what it knows of this one.

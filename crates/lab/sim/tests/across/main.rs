@@ -8,6 +8,7 @@ mod drafts;
 mod follow;
 mod further;
 mod paths;
+mod skipped;
 mod storm;
 mod symlinks;
 mod vectors;
