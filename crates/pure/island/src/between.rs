@@ -443,6 +443,7 @@ impl Island {
             }
             Plan::Rename { renaming, lent } => {
                 self.owned(renaming.from.dir)?;
+                let renaming = &*self.with_stubs_of_now(renaming)?;
                 self.need_renaming(renaming)?;
                 let chain = lent.clone().unwrap_or_default();
                 self.need_chain(&chain)?;

@@ -4,6 +4,8 @@
 //! Keys stay, so nothing below a directory moves with it. Its new place goes to all islands by the journal,
 //! when the record that decides it is synced.
 
+use std::borrow::Cow;
+
 use atoll_core::{Ino, IslandId, Key, Stamp, Time, TxnId};
 use atoll_posix::perm::{self, Access};
 use atoll_posix::{Caller, Errno, acl};
@@ -348,6 +350,25 @@ impl Island {
             stub.fixed = row.fixed;
         }
         Ok(())
+    }
+
+    /// A rename whose names are held here, with the stubs that they have by now: what their owners have changed
+    /// since it was begun came to the entries, which it is about to write.
+    pub(crate) fn with_stubs_of_now<'a>(&self, renaming: &'a Renaming) -> Result<Cow<'a, Renaming>, Stop> {
+        if moving(renaming).is_empty() {
+            return Ok(Cow::Borrowed(renaming));
+        }
+        let mut now = renaming.clone();
+        let Renaming { from, to, file, there, .. } = &mut now;
+        for (entry, at) in [(Some(file), from), (there.as_mut(), to)] {
+            let Some(entry) = entry.filter(|entry| entry.stub.is_some()) else { continue };
+            if self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
+                && let Some(held) = self.state.entry(at.dir, &at.name)?.filter(|held| held.ino == entry.ino)
+            {
+                entry.clone_from(held);
+            }
+        }
+        Ok(Cow::Owned(now))
     }
 
     /// The attributes that a directory's owner told are those that its stub has.

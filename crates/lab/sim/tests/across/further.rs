@@ -1,8 +1,8 @@
 //! Further sequences: requests that are repeated, files that are open, names that are lent, what was synced.
 
-use atoll_core::Ino;
+use atoll_core::{Ino, Key, Table};
 use atoll_disk::sim::Fault;
-use atoll_posix::{Answer, Errno, Kind, Op};
+use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_proto::TxnState;
 use atoll_sim::{Config, SlowDisks, World};
 use bytes::Bytes;
@@ -162,5 +162,36 @@ fn a_new_file_that_gets_a_name_elsewhere_while_a_checkpoint_begins_is_not_lost()
         bench.back(H);
         bench.settle();
         assert_eq!(bench.at(T, "b"), Ok(ino), "seed {seed}, {met} met");
+    }
+}
+
+#[test]
+fn attributes_that_change_while_a_directory_gets_another_name_beside_it_stay_in_its_stub() {
+    // Whose directory it is: the island's that coordinates the rename, as the root's owner, or another's.
+    let root = usize::from(Table::new(4).owner(Key(0)).0);
+    for (seed, mode) in (0..60).zip([RenameMode::Replace, RenameMode::Exchange].into_iter().cycle()) {
+        let (moved, other) =
+            [(root, (root + 1) % 4), ((root + 1) % 4, (root + 2) % 4)][seed as usize / 2 % 2];
+        let mut bench = Bench::new(seed, 4);
+        let (dir, names) = (Ino::ROOT, bench.names.clone());
+        let beside = match mode {
+            RenameMode::Exchange => {
+                let ino = bench.file(other, "a");
+                bench.ok(Op::Link { ino, dir, name: name("b") });
+                name("b")
+            }
+            _ => names[other].clone(),
+        };
+        bench.rest();
+        let ino = bench.dirs[moved];
+        let rename = Op::Rename { dir, name: names[moved].clone(), new_dir: dir, new_name: beside, mode };
+        let rename = bench.call(0, rename);
+        bench.wait(100 + seed * 17);
+        let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+        let chmod = bench.call(1, Op::SetAttr { ino, set });
+        bench.answer(0, rename).unwrap();
+        bench.answer(1, chmod).unwrap();
+        // The stub tells what the directory has.
+        bench.settle();
     }
 }
