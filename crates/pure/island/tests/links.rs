@@ -4,7 +4,7 @@ use atoll_core::{Ino, IslandId, SessionId, Table, Time};
 use atoll_island::{Config, Effect, Event, Island, LinkId, Now};
 use atoll_posix::{Caller, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Request};
-use atoll_state::{Load, Loaded, State};
+use atoll_state::State;
 use bytes::Bytes;
 
 const OLD: LinkId = LinkId(1);
@@ -46,11 +46,7 @@ impl World {
                 Effect::Reply { link, id, reply, .. } => self.replies.push((link, id, reply.outcome)),
                 Effect::Notice(link, notice) => self.notices.push((link, notice)),
                 Effect::Load { load, generation } => {
-                    let loaded = match &load {
-                        Load::Row(_) => Loaded::Row(None),
-                        Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
-                        Load::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
-                    };
+                    let loaded = load.nothing();
                     self.event(Event::Loaded { load, generation, loaded });
                 }
                 Effect::Send(..) | Effect::Body(..) | Effect::Checkpoint { .. } => {

@@ -2,7 +2,7 @@
 //! another order than they told it.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Table, Time};
-use atoll_posix::{Answer, Attr, Caller, Found, Kind, Op};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply};
 use atoll_route::{Config, Route, RouteOut, Sent};
 use bytes::Bytes;
@@ -86,4 +86,26 @@ fn an_island_that_says_where_a_file_has_gone_is_not_asked_again() {
     client.reply(&asked, Outcome::Moved { to: there, moves: 2 });
     let again = client.out.send.pop().expect("it is asked again");
     assert_eq!((again.island, again.id), (there, asked.id));
+}
+
+#[test]
+fn a_link_that_names_a_home_from_before_a_move_is_asked_again_with_the_new_one() {
+    let table = Table::new(2);
+    let here = table.owner(Key(0));
+    let there = IslandId(1 - here.0);
+    let ino = Ino::mint(there, 77);
+    let mut client = Client::new(table);
+    let first = client.call(Op::Link { ino, dir: Ino::ROOT, name: Name::new(b"x").unwrap() });
+    assert!(matches!(first.request.op, ClientOp::Fs { .. }), "the home that follows from the id is meant");
+    // The owner waits for something. Meanwhile the file moves, and its old home forgets it, since all
+    // clients say that they know.
+    client.route.on_notice(there, Notice::Moved { ino, to: here, moves: 1 }, &mut client.out);
+    let gone = || Outcome::Failed { errno: Errno::ENOENT };
+    client.reply(&first, gone());
+    let again = client.out.send.pop().expect("it may be at its new home");
+    assert!(matches!(again.request.op, ClientOp::Link { home, .. } if home == here), "{:?}", again.request);
+    assert!(again.request.seq > first.request.seq, "the first one has its result");
+    assert!(client.out.finished.is_empty());
+    client.reply(&again, gone());
+    assert_eq!(client.out.finished.len(), 1, "nothing is newer than that");
 }
