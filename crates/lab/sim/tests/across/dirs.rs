@@ -236,7 +236,7 @@ fn who_may_not_enter_the_new_directory_does_not_enter_by_what_is_known_of_the_ol
         let path = [above[0].clone(), d.1.clone()];
         let (low, _) = bench.below_path(seed, &path, old, H);
         bench.rest();
-        let walked = VolumePath::from_names([&path[..], &[low.1.clone()]].concat()).unwrap();
+        let walked = VolumePath::from_names([&path[..], std::slice::from_ref(&low.1)].concat()).unwrap();
         assert!(bench.world.walk(1, &user, &walked).unwrap().0.is_ok());
         bench.ok(Op::Rmdir { dir: old, name: low.1.clone() });
         if seed % 2 == 0 {
