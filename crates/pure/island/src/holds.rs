@@ -250,6 +250,10 @@ impl Island {
         for message in self.holds.waiting.remove(&txn).unwrap_or_default() {
             self.peer(message);
         }
+        if !self.recovery.places.is_empty() {
+            self.places_again();
+            self.redo_lost();
+        }
     }
 
     /// A transaction that is prepared here has happened.

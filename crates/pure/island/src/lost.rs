@@ -4,15 +4,17 @@
 //! A log loses a tail, so what is brought back met exactly the state that is left, but for changes
 //! that no other island took part in: those are gone, and a name may be taken by what they removed.
 
-use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
+use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time, TxnId};
 use atoll_proto::{
     Ancestor, Chain, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, PlaceVersion,
     Remembered, Renaming, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
 };
+use atoll_state::Miss;
 
 use crate::decision::Decision;
 use crate::dirs::{new_owned, staged_dir};
 use crate::machine::{Island, Parked, Phase, Stop};
+use crate::moves::moving;
 
 /// A record of this island that is gone.
 #[derive(Debug, Clone)]
@@ -79,13 +81,18 @@ impl Island {
             Lost::Part { from, txn, moments, part } => {
                 if self.redo_part(stamp, *from, *txn, *moments, part)? {
                     self.recovery.unfinished.remove(txn);
+                    self.places_again();
                 } else {
                     // It is told again.
                     self.recovery.unfinished.insert(*txn, (stamp, part.work.clone()));
                 }
                 Ok(())
             }
-            Lost::Entry(JournalEntry::Place { ino, place, from, replaced, time, .. }) => {
+            Lost::Entry(entry @ JournalEntry::Place { ino, place, from, replaced, time, .. }) => {
+                if self.is_to_come(stamp, *ino, place.parent) {
+                    self.recovery.places.insert(stamp, entry.clone());
+                    return Ok(());
+                }
                 self.redo_place(stamp, *ino, place, &from.name, *replaced, *time)
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
@@ -346,15 +353,14 @@ impl Island {
         let stubs: Vec<(Ino, Spot)> =
             self.recovery.stubs.iter().map(|(ino, at)| (*ino, at.clone())).collect();
         for (dir, at) in stubs {
-            let stub = match self.state.entry(at.dir, &at.name) {
-                Ok(Some(entry)) if entry.ino == dir => entry.stub.as_ref().map(|stub| stub.key),
-                Ok(_) => None,
+            let key = match self.key_of_stub(dir, &at) {
+                Ok(key) => key,
                 Err(miss) => {
                     self.load(vec![miss.0], Parked::Nobody);
                     continue;
                 }
             };
-            match stub.map(|key| self.config.table.owner(key)) {
+            match key.map(|key| self.config.table.owner(key)) {
                 Some(owner) if owner != self.config.id => {
                     self.send(self.state.seq(), owner, Peer::WantChain { dir });
                 }
@@ -362,6 +368,16 @@ impl Island {
                 _ => drop(self.recovery.stubs.remove(&dir)),
             }
         }
+    }
+
+    /// The key of a directory that was there by this name, or is by another: that says nothing of what it is like.
+    fn key_of_stub(&self, dir: Ino, at: &Spot) -> Result<Option<Key>, Miss> {
+        let key = |entry: &Entry| entry.stub.as_ref().map(|stub| stub.key);
+        if let Some(entry) = self.state.entry(at.dir, &at.name)?.filter(|entry| entry.ino == dir) {
+            return Ok(key(entry));
+        }
+        let (mut rows, _) = self.state.entries_after(at.dir, 0)?;
+        Ok(rows.find(|(_, _, entry)| entry.ino == dir).and_then(|(_, _, entry)| key(entry)))
     }
 
     /// Takes what the owner of such a directory has told; false if it is none.
@@ -493,6 +509,27 @@ impl Island {
     }
 
     // ------------------------------------------------------------------- journal
+
+    /// Whether a directory that was renamed in another has not come there yet, since the outcome that brought it is
+    /// lost too, and waits for something.
+    fn is_to_come(&self, stamp: Stamp, ino: Ino, dir: Ino) -> bool {
+        let lent = self.holds.lent();
+        let lent = lent.iter().filter_map(|txn| self.state.txn(*txn));
+        let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
+        let lost = self.recovery.unfinished.values().map(|(when, work)| (*when, work));
+        lent.chain(lost).any(|(when, work)| match work {
+            Work::Lend { renaming, .. } => {
+                when < stamp && moving(renaming).iter().any(|m| m.entry.ino == ino && m.to.dir == dir)
+            }
+            _ => false,
+        })
+    }
+
+    /// A directory has come that may have been renamed then.
+    pub(crate) fn places_again(&mut self) {
+        let places = std::mem::take(&mut self.recovery.places);
+        self.recovery.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
+    }
 
     fn redo_place(
         &mut self,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
 use atoll_proto::{
-    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState, Work,
+    Change, Dir, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static,
+    TxnState, Work,
 };
 
 use crate::compare::COMPARE_MS;
@@ -35,6 +36,8 @@ pub(crate) struct Recovery {
     /// Parts of others' transactions that are still to be done again: they wait for something, and are told
     /// again. When each was prepared first, and what it is.
     pub(crate) unfinished: BTreeMap<TxnId, (Stamp, Work)>,
+    /// Renames of directories that have not come to where they were renamed: that is done again, or told again, first.
+    pub(crate) places: BTreeMap<Stamp, JournalEntry>,
     /// The last lending of each name that was done again: when it was, and what it replaced.
     pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
     /// Directories of others whose names were lent here and done again: what they are like may have changed.
@@ -303,6 +306,7 @@ impl Island {
         if self.recovery.witnesses.is_empty()
             && self.phase == Phase::Normal
             && self.recovery.lost.is_empty()
+            && self.recovery.places.is_empty()
             && self.recovery.unfinished.is_empty()
             && self.state.session(WITNESS).is_some()
         {
@@ -328,7 +332,7 @@ impl Island {
 
     /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
     pub(crate) fn newly_kept(&mut self) -> Vec<IslandId> {
-        let (seq, synced, is_done) = (self.state.seq(), self.synced, self.recovery.lost.is_empty());
+        let (seq, synced, is_done) = (self.state.seq(), self.synced, self.is_done_again());
         for told in self.recovery.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
             *told = Told::Done(seq);
         }
@@ -342,9 +346,14 @@ impl Island {
         kept
     }
 
+    /// All entries of this island's journal that were lost, and were told, are done again.
+    fn is_done_again(&self) -> bool {
+        self.recovery.lost.is_empty() && self.recovery.places.is_empty()
+    }
+
     /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
     pub(crate) fn may_miss_something(&self) -> bool {
-        self.has_witnesses() || !self.recovery.unfinished.is_empty()
+        self.has_witnesses() || !self.recovery.unfinished.is_empty() || !self.recovery.places.is_empty()
     }
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.

@@ -371,3 +371,22 @@ fn a_directory_that_was_renamed_since_an_exchange_is_brought_back_where_it_is() 
 fn a_directory_that_only_its_owner_knows_is_brought_back_where_it_is() {
     a_directory_moves_meanwhile(RenameMode::Replace, H, S, T);
 }
+
+#[test]
+fn a_directory_that_came_and_was_renamed_then_is_renamed_again_when_it_has_come_again() {
+    for seed in 0..30 {
+        let mut bench = Bench::new(seed, 3);
+        let dir = bench.dirs[S];
+        bench.ok(Op::Mkdir { dir, name: name("a"), mode: 0o755, umask: 0 });
+        let ino = bench.at(S, "a").unwrap();
+        bench.rest();
+        // What is prepared for the first lend of a directory is synced by itself. Its outcome is not, nor what follows.
+        bench.ok(bench.rename((S, "a"), (T, "x")));
+        bench.ok(bench.rename((T, "x"), (T, "y")));
+        bench.lose(T, seed);
+        bench.back(T);
+        bench.settle();
+        assert_eq!(bench.at(T, "y"), Ok(ino), "seed {seed}");
+        bench.has_not(T, "x");
+    }
+}

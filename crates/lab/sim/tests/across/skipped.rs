@@ -3,7 +3,7 @@
 use atoll_core::{H3, Ino, Name, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Op, RenameMode};
-use atoll_sim::Config;
+use atoll_sim::{Config, Scenario, run};
 
 use crate::bench::{Bench, H, S, T, name};
 
@@ -76,4 +76,10 @@ fn a_name_that_was_lent_twice_and_lost_after_the_first_time_is_not_waited_for_by
         assert_eq!(bench.at(T, "x"), Ok(second.0), "seed {seed}");
         assert_eq!(bench.at(H, &second.1), Ok(first.0), "seed {seed}");
     }
+}
+
+#[test]
+fn what_a_directory_is_like_is_asked_for_although_it_was_renamed_since_its_name_was_lent_again() {
+    let report = run(Scenario::named("absences_power").unwrap(), 213, Some(25));
+    assert!(report.failure.is_none(), "{}\n{}", report.failure.unwrap(), report.command);
 }
