@@ -52,7 +52,7 @@ pub(crate) const fn target_of(op: &Op) -> Option<Ino> {
     })
 }
 
-fn is_at_or_above(model: &Model, upper: Ino, dir: Ino) -> bool {
+pub(crate) fn is_at_or_above(model: &Model, upper: Ino, dir: Ino) -> bool {
     let mut at = Some(dir);
     while let Some(here) = at {
         if here == upper {

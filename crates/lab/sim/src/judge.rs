@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::Done;
+use crate::frontend::is_at_or_above;
 use crate::world::World;
 
 /// The model, and how it is kept in step with the world.
@@ -255,9 +256,18 @@ pub(crate) fn as_if_here(
 ) -> Done {
     let owner =
         |dir: &Ino| world.clients[client].route.dirs().get(*dir).map(|known| world.table.owner(known.key));
+    let child = |dir: &Ino, name: &Name| {
+        let mut children = model.children(*dir);
+        children.find(|(n, _)| *n == name).map(|(_, ino)| ino)
+    };
     let elsewhere = |dir: &Ino, name: &Name| {
-        let there = model.children(*dir).find(|(n, _)| *n == name).map(|(_, ino)| ino);
+        let there = child(dir, name);
         there.zip(owner(dir)).is_some_and(|(ino, owner)| world.may_be_pointer(ino, owner))
+    };
+    // A directory of this name is owned by the island that owns `of`.
+    let is_with = |of: &Ino, dir: &Ino, name: &Name| {
+        let there = child(dir, name);
+        there.is_some_and(|there| owner(of).is_some() && owner(&there) == owner(of))
     };
     match (op, expected, &got) {
         (
@@ -267,6 +277,18 @@ pub(crate) fn as_if_here(
         ) if owner(dir).is_some_and(|island| world.may_be_pointer(*ino, island)) => expected.clone(),
         // What cannot be seen without what all islands know comes last.
         (Op::Rename { .. }, Err(Errno::EINVAL), Err(_)) => expected.clone(),
+        // A kernel sees itself that something would go over a directory above it, unless that has just moved there.
+        (Op::Rename { dir, new_dir, new_name, .. }, Err(Errno::ENOTEMPTY), Err(Errno::EISDIR))
+            if child(new_dir, new_name).is_some_and(|there| is_at_or_above(model, there, *dir)) =>
+        {
+            expected.clone()
+        }
+        // The one is known to the owner of the directory that moves, the other to that of what it replaces.
+        (Op::Rename { dir, name, new_dir, new_name, .. }, Err(Errno::EACCES), Err(Errno::ENOTEMPTY))
+            if [(dir, name), (new_dir, new_name)].iter().any(|(d, n)| !is_with(dir, d, n)) =>
+        {
+            expected.clone()
+        }
         (
             Op::Rmdir { dir, name } | Op::Rename { dir, name, .. },
             Err(Errno::EPERM),

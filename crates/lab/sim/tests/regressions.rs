@@ -157,6 +157,25 @@ fn a_rename_says_what_is_there_before_who_may() {
 }
 
 #[test]
+fn a_rename_says_who_may_write_a_directory_before_what_is_in_its_way() {
+    let mut bench = Bench::new(Config::new(1, 1));
+    let open = |bench: &mut Bench, n: &str| {
+        let ino = bench.mkdir(Ino::ROOT, n);
+        bench.root(Op::SetAttr { ino, set: SetAttr { mode: Some(0o777), ..SetAttr::default() } });
+        ino
+    };
+    let (dir, new_dir) = (open(&mut bench, "from"), open(&mut bench, "to"));
+    bench.mkdir(dir, "d");
+    let there = bench.mkdir(new_dir, "d");
+    bench.file(there, "f", 0o644);
+    let mode = RenameMode::Replace;
+    let rename = Op::Rename { dir, name: name("d"), new_dir, new_name: name("d"), mode };
+    bench.by(0, &USER, rename.clone(), &[]);
+    bench.root(rename);
+    bench.end();
+}
+
+#[test]
 fn acls_are_set_and_removed_whether_or_not_they_are_there() {
     const ACL: &[u8] = &[
         2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 232, 3, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255,
@@ -387,6 +406,16 @@ fn a_directory_changes_no_attributes_while_a_name_in_it_is_being_made() {
 fn ancestors_from_before_a_rename_do_not_undo_it_at_its_coordinator() {
     passes("concurrent", 5029);
     passes("deaths", 5029);
+}
+
+#[test]
+fn who_may_write_a_directory_and_what_is_in_its_way_are_known_to_two_islands() {
+    passes("concurrent", 910_336);
+}
+
+#[test]
+fn a_directory_that_comes_to_where_a_name_in_it_goes_is_in_its_way() {
+    passes("concurrent", 500_144);
 }
 
 #[test]

@@ -121,17 +121,19 @@ impl Island {
     /// The same, as far as it is this island's: whether it may.
     pub(crate) fn check_dirs(&self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
         let me = self.config.id;
+        let moves = renaming.from.dir != renaming.to.dir;
+        for moving in moving(renaming).iter().filter(|m| moves && self.owner_of_stub(m.stub) == me) {
+            self.may_move(caller, moving.entry.ino)?;
+        }
+        // As Linux has it: who may comes before what is in the way.
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.owner_of_stub(stub) == me
         {
             self.may_seal(there.ino)?;
             self.need_skeleton(there.ino)?;
         }
-        if renaming.from.dir == renaming.to.dir {
+        if !moves {
             return Ok(());
-        }
-        for moving in moving(renaming).iter().filter(|m| self.owner_of_stub(m.stub) == me) {
-            self.may_move(caller, moving.entry.ino)?;
         }
         let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
         if moved.is_empty() || !self.owns_root() {
