@@ -233,6 +233,7 @@ fn explain(
     match next {
         Some(next) => {
             *judge = next;
+            judge.forget_removed(world);
             judge.close_orphans(world);
             Ok(())
         }

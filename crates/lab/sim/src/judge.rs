@@ -18,6 +18,8 @@ pub struct Judge {
     pub model: Model,
     /// Files without a name that somebody may have open.
     pub orphans: Vec<Ino>,
+    /// Directories that are removed, of which the mounts were not told yet.
+    removed: Vec<Ino>,
 }
 
 /// What the world did with an operation, as far as the model needs to be told.
@@ -36,7 +38,8 @@ impl Judge {
             Ok((Answer::Attr { attr }, _)) => attr,
             other => return Err(Failure::new(format!("the root's attributes: {other:?}"))),
         };
-        Ok(Self { model: Model::new(root.btime, AtimeRule::Never), orphans: Vec::new() })
+        let model = Model::new(root.btime, AtimeRule::Never);
+        Ok(Self { model, orphans: Vec::new(), removed: Vec::new() })
     }
 
     /// Runs an operation in the world, then in the model, and compares.
@@ -72,6 +75,7 @@ impl Judge {
             return Err(Failure::new(why));
         }
         let expected = self.apply(world, step, &got, decided.unwrap_or(began));
+        self.forget_removed(world);
         let got = as_if_here(world, client, &self.model, &step.op, &expected, got);
         let what = verdict(&expected, &got, disturbed, Strictness::FULL);
         if what.is_empty() {
@@ -80,8 +84,9 @@ impl Judge {
         Err(Failure::new(format!("{:?} of uid {}:\n  {}", step.op, step.caller.uid, what.join("\n  "))))
     }
 
-    /// Applies an operation to the model, with the ids that the world gave.
-    pub(crate) fn apply(&mut self, world: &mut World, step: &Step, got: &Done, now: Time) -> Done {
+    /// Applies an operation to the model, with the ids that the world gave. It may be one that has not happened,
+    /// so the world is told of nothing.
+    pub(crate) fn apply(&mut self, world: &World, step: &Step, got: &Done, now: Time) -> Done {
         if let (Op::Create { .. } | Op::Mkdir { .. }, Ok((Answer::Found { found }, _))) = (&step.op, got)
             && self.model.attr(found.attr.ino).is_none()
         {
@@ -105,7 +110,7 @@ impl Judge {
             && self.model.attr(gone).is_some_and(|a| a.kind == Kind::Directory && a.nlink == 0)
         {
             self.model.forget(gone);
-            world.forget_all(&[gone]);
+            self.removed.push(gone);
         }
         match &done {
             Ok((Answer::Removed { orphan: Some(ino) }, _)) if world.config.mounts => self.orphans.push(*ino),
@@ -134,6 +139,11 @@ impl Judge {
         let at = rng.index(tree.items.len());
         let path = tree.items.keys().nth(at).map_or(&b"/"[..], |path| path);
         VolumePath::parse(if path.is_empty() { b"/" } else { path }).unwrap_or_default()
+    }
+
+    /// Every mount forgets the directories that are removed by what was applied, which has happened.
+    pub(crate) fn forget_removed(&mut self, world: &mut World) {
+        world.forget_all(&std::mem::take(&mut self.removed));
     }
 
     /// Every mount closes a file that has no name.

@@ -71,6 +71,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         let now = world.now_wall();
         if !crate::judge::is_refused(&step.op, &got, false, &judge.model) {
             let expected = judge.apply(world, &step, &got, now);
+            judge.forget_removed(world);
             let got = crate::judge::as_if_here(world, 0, &judge.model, &step.op, &expected, got.clone());
             let differ = crate::judge::verdict(&expected, &got, false, STRICT);
             if !differ.is_empty() {

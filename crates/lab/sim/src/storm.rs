@@ -184,8 +184,9 @@ impl Owner {
         let unknown = Err(Errno::EIO);
         let _ = self.judge.apply(world, step, done.unwrap_or(&unknown), began);
         let tree = self.tree();
-        if done.is_none() {
-            self.judge = before;
+        match done {
+            Some(_) => self.judge.forget_removed(world),
+            None => self.judge = before,
         }
         Moment { began_us, ended_us: None, tree, changed }
     }

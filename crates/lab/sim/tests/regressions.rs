@@ -414,6 +414,11 @@ fn who_may_write_a_directory_and_what_is_in_its_way_are_known_to_two_islands() {
 }
 
 #[test]
+fn orders_that_are_only_tried_have_no_mount_forget_a_directory() {
+    passes("concurrent", 500_479);
+}
+
+#[test]
 fn a_directory_that_comes_to_where_a_name_in_it_goes_is_in_its_way() {
     passes("concurrent", 500_144);
 }
