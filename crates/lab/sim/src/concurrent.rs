@@ -1,6 +1,8 @@
 //! Several clients at once. In each round every client has one operation under way; afterwards some
 //! order of them must explain all answers. With few in a round, all orders are tried.
 
+use std::borrow::Cow;
+
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Step, Strictness, Weights, Workload};
@@ -165,11 +167,16 @@ fn explain(
         }
         if walked_into_nothing(judge, &p.step.op) {
             // What a kernel finds gone, it looks up again. What goes while an island has not heard what all
-            // others know is kept that long.
-            return got.is_err() || matches!(p.step.op, Op::Fsync { .. }) || world.faults > 0;
+            // others know is kept that long; and a file without a name, until it is safe that it has none.
+            let may_be = match p.step.op {
+                Op::Fsync { .. } => true,
+                Op::GetAttr { .. } => is_nameless(&got),
+                _ => false,
+            };
+            return got.is_err() || may_be || world.faults > 0;
         }
         let now = world.now_wall();
-        let expected = judge.apply(world, &p.step, &got, now);
+        let expected = judge.apply(world, &as_sent(&p.step), &got, now);
         let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
         let later = matches!(p.step.op, Op::Lookup { .. } | Op::Create { exclusive: false, .. });
         if later
@@ -302,6 +309,19 @@ fn told(done: &Done) -> Option<(Ino, Kind)> {
         Ok((Answer::Attr { attr }, _)) => Some((attr.ino, attr.kind)),
         _ => None,
     }
+}
+
+/// A step as it was sent: who may walk is a kernel's to say, by what it knew before.
+fn as_sent(step: &Step) -> Cow<'_, Step> {
+    match step.op {
+        Op::Lookup { .. } => Cow::Owned(Step { caller: Caller::ROOT, ..step.clone() }),
+        _ => Cow::Borrowed(step),
+    }
+}
+
+/// The answer tells of a file without a name.
+fn is_nameless(got: &Done) -> bool {
+    matches!(got, Ok((Answer::Attr { attr }, _)) if attr.kind != Kind::Directory && attr.nlink == 0)
 }
 
 /// What ended before another began comes before it.

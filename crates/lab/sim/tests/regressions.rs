@@ -414,6 +414,11 @@ fn who_may_write_a_directory_and_what_is_in_its_way_are_known_to_two_islands() {
 }
 
 #[test]
+fn a_file_without_a_name_is_told_of_until_that_is_safe() {
+    passes("concurrent", 910_592);
+}
+
+#[test]
 fn orders_that_are_only_tried_have_no_mount_forget_a_directory() {
     passes("concurrent", 500_479);
 }
@@ -421,6 +426,11 @@ fn orders_that_are_only_tried_have_no_mount_forget_a_directory() {
 #[test]
 fn a_directory_that_comes_to_where_a_name_in_it_goes_is_in_its_way() {
     passes("concurrent", 500_144);
+}
+
+#[test]
+fn who_may_walk_is_not_asked_of_islands() {
+    passes("concurrent", 500_524);
 }
 
 #[test]
