@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, IslandId, Key, Stamp};
+use atoll_core::{Ino, IslandId, Key, Name, Stamp};
 use atoll_posix::Kind;
 use atoll_proto::{Ancestor, Ask, Change, Known, Peer, Place, PlaceVersion, Told, TxnState, Work};
 
@@ -139,10 +139,10 @@ impl Island {
         Comparing { upto, round, walk, also, ..Comparing::default() }
     }
 
-    /// Directories that transactions have moved, or are about to: their names may have gone with the outcome, so
-    /// that the walk does not meet them, while their places wait for the journal.
+    /// Directories that transactions have moved, or are about to: their names may have gone with the outcome, or
+    /// to something else, so that the walk does not meet them, while their places wait for the journal.
     fn moved_by_txns(&self) -> BTreeSet<Ino> {
-        let mut moved = BTreeSet::new();
+        let mut moved: BTreeSet<Ino> = self.journal.unnamed.clone();
         let rows = self.state.txn_ids().filter_map(|txn| Some(&self.state.txn(txn)?.part.work));
         for work in rows.chain(self.recovery.unfinished.values().map(|(_, work)| work)) {
             match work {
@@ -181,6 +181,15 @@ impl Island {
     pub(crate) fn compare_also(&mut self, ino: Ino) {
         if let Some(comparing) = self.journal.comparing.as_mut().filter(|comparing| !comparing.takes) {
             comparing.also.insert(ino);
+        }
+    }
+
+    /// A name in another's directory, which led to a directory perhaps, leads to `ino` from here on.
+    pub(crate) fn name_is_taken(&mut self, decision: &Decision, dir: Ino, name: &Name, ino: Ino) {
+        let before = self.entry_now(decision, dir, name);
+        if let Some(gone) = before.filter(|entry| entry.kind == Kind::Directory && entry.ino != ino) {
+            self.journal.unnamed.insert(gone.ino);
+            self.compare_also(gone.ino);
         }
     }
 

@@ -4,7 +4,7 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::{IdMap, IdSet};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
 use atoll_posix::{Kind, acl};
@@ -61,6 +61,9 @@ pub(crate) struct Journal {
     half: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
     /// Counts comparisons.
     pub(crate) round: u64,
+    /// Directories of the skeleton whose names something else has by now, so that they have gone: their places are
+    /// on the way here.
+    pub(crate) unnamed: BTreeSet<Ino>,
     /// Moves that are known to have happened, and wait for the journal.
     pub(crate) happened: IdSet<TxnId>,
 }
@@ -592,6 +595,7 @@ impl Island {
                 break;
             }
             decision.no_dir(at);
+            self.journal.unnamed.remove(&at);
             if row.has_xattrs {
                 decision.xattrs(at, None);
             }
@@ -627,6 +631,8 @@ impl Island {
         if there {
             let home = self.config.id;
             let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
+            self.journal.unnamed.remove(&ino);
+            self.name_is_taken(decision, place.parent, name, ino);
             decision.entry(place.parent, name, Some(entry));
             return;
         }
@@ -636,8 +642,10 @@ impl Island {
             _ => None,
         });
         let now = staged.unwrap_or_else(|| self.state.entry(place.parent, name).ok().flatten().cloned());
-        if now.is_none_or(|entry| entry.ino == ino) {
-            decision.entry(place.parent, name, None);
+        match now {
+            // The plain tree could not have it there while the directory was.
+            Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),
+            _ => decision.entry(place.parent, name, None),
         }
     }
 

@@ -79,6 +79,27 @@ fn a_name_that_was_lent_twice_and_lost_after_the_first_time_is_not_waited_for_by
 }
 
 #[test]
+fn a_directory_whose_name_a_file_has_by_now_is_compared() {
+    for seed in 0..12 {
+        let mut bench = keeps_nothing(seed);
+        let gone = below_own(&mut bench, S, S);
+        let path = [bench.names[S].clone(), name(&gone.1)];
+        // The file's home has the directory only for the sake of this one.
+        below(&mut bench, gone.0, &path, H);
+        let file = bench.pointer(H, T, "f");
+        bench.rest();
+        let (dir, new_dir, mode) = (bench.dirs[S], bench.dirs[T], RenameMode::Exchange);
+        bench.ok(Op::Rename { dir, name: name(&gone.1), new_dir, new_name: name("f"), mode });
+        bench.world.stay_away(H, Fault::PowerCut { seed });
+        bench.wait(3_000_000);
+        bench.back(H);
+        bench.settle();
+        assert_eq!(bench.at(T, "f"), Ok(gone.0), "seed {seed}");
+        bench.has(S, &gone.1, file, 1);
+    }
+}
+
+#[test]
 fn what_a_directory_is_like_is_asked_for_although_it_was_renamed_since_its_name_was_lent_again() {
     let report = run(Scenario::named("absences_power").unwrap(), 213, Some(25));
     assert!(report.failure.is_none(), "{}\n{}", report.failure.unwrap(), report.command);
