@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Cluster, can_mount, eventually, good, text};
+use common::{Cluster, Mounted, can_mount, eventually, good, text};
 
 /// Directories directly in the root; each has one below it, and that one another.
 const TOPS: usize = 9;
@@ -225,6 +225,13 @@ fn the_owner_of_the_root_is_isolated_like_any_other() {
     lose(|owners| owners[""]);
 }
 
+/// Two of four nodes that do not own the root.
+fn two_without_root(cluster: &Cluster, mount: &Mounted) -> [usize; 2] {
+    let root = cluster.owner(&mount.0);
+    let mut others = (0..4).filter(|node| *node != root);
+    [others.next().unwrap(), others.next_back().unwrap()]
+}
+
 /// Time for all nodes to hear of a link, also on a slow machine.
 const TOLD: Duration = Duration::from_secs(3);
 
@@ -236,9 +243,7 @@ fn a_path_leads_through_a_link_whose_node_is_killed() {
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=1");
     let dirs = cluster.dirs(&mount);
-    let root = cluster.owner(&mount.0);
-    let lost = (0..4).find(|node| *node != root).unwrap();
-    let other = (0..4).rfind(|node| *node != root && *node != lost).unwrap();
+    let [lost, other] = two_without_root(&cluster, &mount);
     let target = Path::new("..").join(dirs[other].file_name().unwrap());
     for name in ["link", "gone", "old"] {
         std::os::unix::fs::symlink(&target, dirs[lost].join(name)).unwrap();
@@ -285,9 +290,7 @@ fn a_file_that_has_followed_its_name_is_there_without_the_node_that_it_was_made_
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=1");
     let dirs = cluster.dirs(&mount);
-    let root = cluster.owner(&mount.0);
-    let lost = (0..4).find(|node| *node != root).unwrap();
-    let other = (0..4).rfind(|node| *node != root && *node != lost).unwrap();
+    let [lost, other] = two_without_root(&cluster, &mount);
     let bytes: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
     let (old, new) = (dirs[lost].join("large"), dirs[other].join("here"));
     std::fs::write(&old, &bytes).unwrap();

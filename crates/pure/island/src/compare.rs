@@ -228,10 +228,9 @@ impl Island {
         while let Some(ino) = comparing.also.first().copied() {
             if let Some(row) = self.state.dir(ino)?.filter(|_| ino != Ino::ROOT) {
                 let above = self.state.dir(row.place.parent)?.map_or(Key(0), |above| above.key);
-                let question = Question::There { owner: self.config.table.owner(above), after: 0 };
+                let question = Question::there(self.config.table.owner(above));
                 let (dir, wants_fixed) = (self.ancestor(ino, row)?, comparing.missed(&self.config, row.key));
-                let (differs, is_stub, asked_ms) = (false, false, None);
-                comparing.open.insert(ino, Item { dir, question, wants_fixed, differs, is_stub, asked_ms });
+                comparing.open.insert(ino, Item::new(dir, question, wants_fixed));
                 comparing.walk.push((ino, 0));
             }
             comparing.also.remove(&ino);
@@ -278,7 +277,7 @@ impl Island {
                     let settled = row.owned.is_some()
                         && self.holds.holder(dir, name).is_none()
                         && self.promised(entry.ino).is_none();
-                    let there = Question::There { owner: self.config.table.owner(row.key), after: 0 };
+                    let there = Question::there(self.config.table.owner(row.key));
                     let question = if settled { Question::Fixed } else { there };
                     items.push((self.ancestor(entry.ino, child)?, question, false));
                 }
@@ -296,7 +295,7 @@ impl Island {
             let wants_fixed = comparing.missed(&self.config, dir.key);
             if question != Question::Fixed || wants_fixed {
                 comparing.found.remove(&dir.ino);
-                let item = Item { question, wants_fixed, differs: false, is_stub, asked_ms: None, dir };
+                let item = Item { is_stub, ..Item::new(dir, question, wants_fixed) };
                 comparing.open.insert(item.dir.ino, item);
             }
         }
@@ -463,17 +462,11 @@ impl Island {
             (Question::There { .. }, Known::Same) => done = !item.next(),
             // Said by this island itself.
             (Question::There { .. }, Known::Goes { place, .. }) => {
-                if place.version > item.dir.place.version {
-                    item.dir.place = place;
-                    item.differs = true;
-                }
+                item.goes(place);
                 done = !item.next();
             }
             (Question::There { .. }, Known::Is { dir, chain }) => {
-                if dir.place.version > item.dir.place.version {
-                    item.dir.place = dir.place;
-                    item.differs = true;
-                }
+                item.goes(dir.place);
                 above = chain;
                 done = !item.next();
             }
@@ -499,7 +492,7 @@ impl Island {
                 };
                 // Told again, if its owner has not heard of it yet.
                 let heard = dir.place.parent != item.dir.place.parent;
-                item.question = Question::There { owner, after: 0 };
+                item.question = Question::there(owner);
                 if heard {
                     item.asked_ms = None;
                 }
@@ -510,11 +503,8 @@ impl Island {
                 above = chain;
             }
             (Question::Where, Known::Goes { place, owner }) => {
-                (item.question, item.asked_ms) = (Question::There { owner, after: 0 }, None);
-                if place.version > item.dir.place.version {
-                    item.dir.place = place;
-                    item.differs = true;
-                }
+                (item.question, item.asked_ms) = (Question::there(owner), None);
+                item.goes(place);
             }
             (Question::Fixed, Known::Is { dir, .. }) => {
                 if dir.fixed.version > item.dir.fixed.version {
@@ -540,15 +530,7 @@ impl Island {
                 };
                 let root = self.config.table.owner(Key(0));
                 let owner = key.map_or(root, |key| self.config.table.owner(key));
-                let question = Question::There { owner, after: 0 };
-                let item = Item {
-                    question,
-                    wants_fixed: true,
-                    differs: true,
-                    is_stub: false,
-                    asked_ms: None,
-                    dir: new,
-                };
+                let item = Item { differs: true, ..Item::new(new, Question::there(owner), true) };
                 comparing.open.insert(item.dir.ino, item);
             }
         }
@@ -601,21 +583,20 @@ impl Island {
 
     /// Takes what was found, from the root down; true when all is taken.
     fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
-        while !comparing.found.is_empty() {
-            let mut order = Vec::new();
-            for (ino, found) in &comparing.found {
-                let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
-                order.push((depth.unwrap_or(usize::MAX), *ino));
-            }
-            order.sort_unstable();
-            order.truncate(CHANGES_PER_RECORD);
-            for (_, ino) in &order {
+        let mut order = Vec::new();
+        for (ino, found) in &comparing.found {
+            let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
+            order.push((depth.unwrap_or(usize::MAX), *ino));
+        }
+        order.sort_unstable();
+        for order in order.chunks(CHANGES_PER_RECORD) {
+            for (_, ino) in order {
                 self.need_found(&comparing.found[ino])?;
             }
             let mut decision = Decision::new();
             // What is left by one may be what another goes to: nothing is pruned before all are there.
             self.journal.prunes_nothing = true;
-            for (_, ino) in &order {
+            for (_, ino) in order {
                 let found = comparing.found.remove(ino).expect("just listed");
                 comparing.met.extend(self.in_memory(*ino).map(|dir| dir.place.parent));
                 // What was known here, and is no more, was pruned meanwhile.
@@ -684,7 +665,26 @@ impl Island {
     }
 }
 
+impl Question {
+    const fn there(owner: IslandId) -> Self {
+        Self::There { owner, after: 0 }
+    }
+}
+
 impl Item {
+    /// A directory of the skeleton as it is here.
+    const fn new(dir: Ancestor, question: Question, wants_fixed: bool) -> Self {
+        Self { dir, question, wants_fixed, differs: false, is_stub: false, asked_ms: None }
+    }
+
+    /// It is there, if that is newer.
+    fn goes(&mut self, place: Place) {
+        if place.version > self.dir.place.version {
+            self.dir.place = place;
+            self.differs = true;
+        }
+    }
+
     /// Its place is known; false if nothing more is asked.
     const fn next(&mut self) -> bool {
         (self.question, self.asked_ms) = (Question::Fixed, None);

@@ -1,10 +1,8 @@
 //! Answers to an island that compares: what this one knows of a directory whose parent it owns, or which it
 //! owns itself. Leaves out what is about to be decided, and tells nothing that a power cut can take.
 
-use atoll_core::{Encode, Ino, IslandId, Name, Stamp, TxnId};
-use atoll_proto::{
-    Ancestor, Ask, Entry, Known, Peer, Place, PlaceVersion, Renaming, Stub, Told, TxnState, Work, Xattrs,
-};
+use atoll_core::{Encode, Ino, IslandId, Name, TxnId};
+use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
 
 use crate::machine::{Island, Stop};
 use crate::moves::arrived;
@@ -86,14 +84,9 @@ impl Island {
                 && renaming.to.dir == parent
             {
                 if self.journal.happened.contains(&txn)
-                    && let Some(stub) = &renaming.file.stub
+                    && let Some(known) = self.known_as_arrived(ask, renaming)?
                 {
-                    let version = PlaceVersion { moves: stub.place.moves + 1, stamp: Stamp::default() };
-                    let place = Place { version, parent, name: Some(renaming.to.name.clone()) };
-                    return Ok(Some(Known::Is {
-                        dir: as_parent(ask.ino, stub, place),
-                        chain: self.above(ask)?,
-                    }));
+                    return Ok(Some(known));
                 }
                 if self.is_open(Some(txn), missed) {
                     return Ok(None);
@@ -126,8 +119,14 @@ impl Island {
         };
         let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| **stamp);
         let Some((_, renaming)) = last else { return Ok(None) };
-        let comes = (renaming.file.ino == ask.ino).then(|| arrived(&renaming.file, renaming));
-        let Some(stub) = comes.and_then(|entry| entry.stub) else { return Ok(Some(Known::Gone)) };
+        let comes = renaming.file.ino == ask.ino;
+        let known = if comes { self.known_as_arrived(ask, renaming)? } else { None };
+        Ok(Some(known.unwrap_or(Known::Gone)))
+    }
+
+    /// A directory whose new name here was lent, as it is there.
+    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Stop> {
+        let Some(stub) = arrived(&renaming.file, renaming).stub else { return Ok(None) };
         let to = &renaming.to;
         let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
         Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))

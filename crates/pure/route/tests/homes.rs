@@ -41,46 +41,56 @@ impl Client {
     }
 }
 
-fn attr(ino: Ino) -> Attr {
+/// A file that was made `there`, with a name in the root, which is owned `here`.
+struct Scene {
+    client: Client,
+    here: IslandId,
+    there: IslandId,
+    ino: Ino,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let table = Table::new(2);
+        let here = table.owner(Key(0));
+        let there = IslandId(1 - here.0);
+        Self { client: Client::new(table), here, there, ino: Ino::mint(there, 77) }
+    }
+}
+
+fn lookup() -> Op {
+    Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() }
+}
+
+/// Its home is the island that says so.
+fn found(ino: Ino) -> Outcome {
     let (kind, time) = (Kind::Regular, Time::default());
     let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
     let (atime, mtime, ctime, btime) = (time, time, time, time);
-    Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime }
+    let attr = Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime };
+    let found = Found { attr, attr_current: true };
+    Outcome::Ok { answer: Answer::Found { found }, keys: Vec::new() }
 }
 
 #[test]
 fn a_lookup_that_was_answered_before_the_file_moved_does_not_lead_back_when_it_is_heard_after() {
-    let table = Table::new(2);
-    let here = table.owner(Key(0));
-    let there = IslandId(1 - here.0);
-    let ino = Ino::mint(there, 77);
-    let mut client = Client::new(table);
-    let lookup = || Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() };
-    let found = || {
-        let found = Found { attr: attr(ino), attr_current: true };
-        Outcome::Ok { answer: Answer::Found { found }, keys: Vec::new() }
-    };
+    let Scene { mut client, here, there, ino } = Scene::new();
     // It was made there, and has followed its name.
     let first = client.call(lookup());
-    client.reply(&first, found());
+    client.reply(&first, found(ino));
     assert_eq!(client.call(Op::GetAttr { ino }).island, here);
     let second = client.call(lookup());
     client.route.on_notice(here, Notice::Moved { ino, to: there, moves: 2 }, &mut client.out);
-    client.reply(&second, found());
+    client.reply(&second, found(ino));
     assert_eq!(client.call(Op::GetAttr { ino }).island, there);
 }
 
 #[test]
 fn an_island_that_says_where_a_file_has_gone_is_not_asked_again() {
-    let table = Table::new(2);
-    let here = table.owner(Key(0));
-    let there = IslandId(1 - here.0);
-    let ino = Ino::mint(there, 77);
-    let mut client = Client::new(table);
+    let Scene { mut client, here, there, ino } = Scene::new();
     client.route.on_notice(here, Notice::Moved { ino, to: there, moves: 2 }, &mut client.out);
-    let lookup = client.call(Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() });
-    let found = Found { attr: attr(ino), attr_current: true };
-    client.reply(&lookup, Outcome::Ok { answer: Answer::Found { found }, keys: Vec::new() });
+    let first = client.call(lookup());
+    client.reply(&first, found(ino));
     let asked = client.call(Op::GetAttr { ino });
     assert_eq!(asked.island, here);
     client.reply(&asked, Outcome::Moved { to: there, moves: 2 });
@@ -90,11 +100,7 @@ fn an_island_that_says_where_a_file_has_gone_is_not_asked_again() {
 
 #[test]
 fn a_link_that_names_a_home_from_before_a_move_is_asked_again_with_the_new_one() {
-    let table = Table::new(2);
-    let here = table.owner(Key(0));
-    let there = IslandId(1 - here.0);
-    let ino = Ino::mint(there, 77);
-    let mut client = Client::new(table);
+    let Scene { mut client, here, there, ino } = Scene::new();
     let first = client.call(Op::Link { ino, dir: Ino::ROOT, name: Name::new(b"x").unwrap() });
     assert!(matches!(first.request.op, ClientOp::Fs { .. }), "the home that follows from the id is meant");
     // The owner waits for something. Meanwhile the file moves, and its old home forgets it, since all
