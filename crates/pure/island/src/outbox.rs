@@ -43,8 +43,9 @@ impl Island {
     /// What an island may not have of this island's journal behind `after`, and may know.
     fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
         let gate = self.journal.gates.front().map(|(_, stamp)| *stamp);
-        let may = |stamp: Stamp| stamp > after && gate.is_none_or(|gate| stamp < gate);
-        self.state.outbox(to).filter(|(s, _)| may(*s)).map(|(s, e)| (s, e.clone())).collect()
+        let may = |stamp: Stamp| gate.is_none_or(|gate| stamp < gate);
+        let entries = self.state.outbox_behind(to, after);
+        entries.take_while(|(s, _)| may(*s)).map(|(s, e)| (s, e.clone())).collect()
     }
 
     pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
@@ -111,7 +112,7 @@ impl Island {
         let is_full = |island: &IslandId| {
             !self.is_reachable(*island)
                 && self.needs_from(*island) < kept
-                && self.state.outbox(*island).nth(max).is_some()
+                && self.state.outbox(*island).len() > max
         };
         let full: Vec<IslandId> = self.others().filter(is_full).collect();
         if full.is_empty() {

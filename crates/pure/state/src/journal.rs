@@ -38,7 +38,7 @@ impl Journal {
         }
     }
 
-    pub(crate) fn after(&self, stamp: Stamp) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
+    pub(crate) fn after(&self, stamp: Stamp) -> impl ExactSizeIterator<Item = (Stamp, &JournalEntry)> {
         let from = self.entries.partition_point(|(s, _)| *s <= stamp);
         self.entries.range(from..).map(|(stamp, entry)| (*stamp, entry))
     }

@@ -9,15 +9,19 @@ use crate::key::RowKey;
 pub enum Load {
     /// One row.
     Row(RowKey),
-    /// Up to [`NAMES_PER_PAGE`](crate::state::NAMES_PER_PAGE) names of a directory from this cookie on.
+    /// Up to [`NAMES_PER_PAGE`] names of a directory from this cookie on.
+    ///
+    /// [`NAMES_PER_PAGE`]: crate::state::NAMES_PER_PAGE
     Names {
         /// The directory.
         dir: Ino,
         /// Smallest cookie.
         from: u64,
     },
-    /// Up to [`NAMES_PER_PAGE`](crate::state::NAMES_PER_PAGE) directories of the skeleton, from this id on: to look through them, not to
+    /// Up to [`NAMES_PER_PAGE`] directories of the skeleton, from this id on: to look through them, not to
     /// keep them.
+    ///
+    /// [`NAMES_PER_PAGE`]: crate::state::NAMES_PER_PAGE
     Dirs {
         /// Smallest id.
         from: Ino,

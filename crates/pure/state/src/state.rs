@@ -249,8 +249,17 @@ impl State {
     }
 
     /// What `island` may not have of this island's journal, in order.
-    pub fn outbox(&self, island: IslandId) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
-        self.outbox.after(self.delivered(island).max(self.skipped(island)))
+    pub fn outbox(&self, island: IslandId) -> impl ExactSizeIterator<Item = (Stamp, &JournalEntry)> {
+        self.outbox_behind(island, Stamp::default())
+    }
+
+    /// As [`State::outbox`], without what is not behind a stamp.
+    pub fn outbox_behind(
+        &self,
+        island: IslandId,
+        after: Stamp,
+    ) -> impl ExactSizeIterator<Item = (Stamp, &JournalEntry)> {
+        self.outbox.after(after.max(self.delivered(island)).max(self.skipped(island)))
     }
 
     /// This island's journal is not kept for `island` up to here.
