@@ -65,10 +65,33 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Judges a history. Takes as long as there are operations, as a rule; where many that are under way at the
+/// What is not held against a file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lenience {
+    /// Linux decides by where it has directories, and hears of another mount's renames only when it looks these up
+    /// again. So it may say `ESTALE` to anything, trying again helps; and to a rename between directories that are held
+    /// open `EINVAL` or `ENOTEMPTY`, as if the one were still below the other.
+    pub stale: bool,
+}
+
+impl Lenience {
+    /// This answer says nothing.
+    fn lets_pass(self, record: &Record) -> bool {
+        let Answer::Error(error) = &record.answer else { return false };
+        let rename = matches!(record.op, Op::Rename { .. });
+        self.stale && (error == "ESTALE" || rename && (error == "EINVAL" || error == "ENOTEMPTY"))
+    }
+}
+
+/// Judges a history, with no lenience. Takes as long as there are operations, as a rule; where many that are under way at the
 /// same time change the same names, the number of their orders counts.
 pub fn check(history: &History) -> Verdict {
-    let program = match compile::compile(history) {
+    check_with(history, Lenience::default())
+}
+
+/// The same, but for what is not held against it.
+pub fn check_with(history: &History, lenience: Lenience) -> Verdict {
+    let program = match compile::compile(history, lenience) {
         Ok(program) => program,
         Err(absurd) => {
             return Verdict::Broken(explain::absurd(history, &absurd));

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use atoll_history::live::{self, Live};
-use atoll_history::{History, Verdict, check};
+use atoll_history::{History, Lenience, Verdict, check_with};
 use clap::Parser;
 
 /// Does a file system keep the rules of POSIX when many use it at once?
@@ -45,6 +45,10 @@ struct Cli {
     /// do it). With more than 1, files shrink too
     #[arg(long, default_value_t = 1)]
     blocks: u64,
+    /// Do not hold against it what Linux itself says where another mount has moved a directory: ESTALE, and EINVAL and
+    /// ENOTEMPTY to renames
+    #[arg(long)]
+    stale: bool,
     /// Keep the history in this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -75,7 +79,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         bail!("there are no operations to judge");
     }
     let began = Instant::now();
-    let verdict = check(&history);
+    let verdict = check_with(&history, Lenience { stale: cli.stale });
     println!(
         "{} operations judged in {:.1} s: {verdict}",
         history.records.len(),

@@ -13,6 +13,7 @@ pub mod crash_points;
 mod enumerate;
 pub mod explore;
 pub mod frontend;
+mod histories;
 pub mod invariants;
 mod islands;
 mod judge;

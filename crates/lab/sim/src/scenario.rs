@@ -84,6 +84,24 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Partitions),
     },
     Scenario {
+        name: "histories",
+        what: "several clients that never wait for each other, judged by the whole history",
+        steps: 600,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::None),
+    },
+    Scenario {
+        name: "history_deaths",
+        what: "the same, and islands die",
+        steps: 400,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::Deaths),
+    },
+    Scenario {
+        name: "history_partition",
+        what: "the same, and links between islands are cut",
+        steps: 400,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::Partitions),
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

@@ -3,14 +3,20 @@
 use atoll_sim::{Scenario, run};
 
 fn seeds(name: &str, from: u64, count: u64) {
+    (from..from + count).for_each(|seed| one(name, seed, None));
+}
+
+fn run_steps(name: &str, seed: u64, steps: u64) {
+    one(name, seed, Some(steps));
+}
+
+fn one(name: &str, seed: u64, steps: Option<u64>) {
     let scenario = Scenario::named(name).expect("a scenario of that name");
-    for seed in from..from + count {
-        let report = run(scenario, seed, None);
-        if let Some(failure) = report.failure {
-            let tail: Vec<&str> = report.tail.lines().rev().take(60).collect();
-            let tail: Vec<&str> = tail.into_iter().rev().collect();
-            panic!("{}\n{failure}\n{}", tail.join("\n"), report.command);
-        }
+    let report = run(scenario, seed, steps);
+    if let Some(failure) = report.failure {
+        let tail: Vec<&str> = report.tail.lines().rev().take(60).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        panic!("{}\n{failure}\n{}", tail.join("\n"), report.command);
     }
 }
 
@@ -42,6 +48,36 @@ fn some_order_explains_it_when_islands_die() {
 #[test]
 fn some_order_explains_it_when_islands_are_cut_apart() {
     seeds("partition", 1, 8);
+}
+
+#[test]
+fn one_order_explains_all_that_clients_see_who_never_wait() {
+    seeds("histories", 1, 20);
+}
+
+#[test]
+fn one_order_explains_it_when_islands_die() {
+    seeds("history_deaths", 1, 20);
+}
+
+#[test]
+fn one_order_explains_it_when_islands_are_cut_apart() {
+    seeds("history_partition", 1, 20);
+}
+
+/// The answer to a create was lost, and the file was removed before it was asked for again: it was made a second time.
+#[test]
+fn what_was_made_and_removed_is_not_made_again() {
+    run_steps("history_partition", 231, 10);
+    run_steps("history_partition", 191, 400);
+}
+
+/// A mkdir was prepared at the owner of the new directory, whose skeleton then showed it to who could not reach the
+/// coordinator; but that had died, and the directory was never made.
+#[test]
+fn a_directory_that_may_never_be_made_is_not_shown() {
+    run_steps("history_deaths", 29, 30);
+    run_steps("history_partition", 6, 400);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Names of files in one directory: lookup, create, unlink, link, rename, listing. One island each.
 
-use atoll_core::{Ino, Key, Name};
+use atoll_core::{Ino, Key, Name, Time};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, acl};
 use atoll_proto::{BodyChange, Change, ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
@@ -253,13 +253,17 @@ impl Island {
                     // moved by somebody else since.
                     None => match &call.request.op {
                         ClientOp::Fs { op: Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } }
-                        | ClientOp::Link { op: Op::Link { dir, name, .. }, .. } => {
-                            match self.state.entry(*dir, name)?.filter(|entry| entry.ino == *ino) {
-                                Some(entry) => self.looked_up(entry)?,
-                                None => Outcome::Failed { errno: Errno::ESTALE },
-                            }
+                        | ClientOp::Link { op: Op::Link { dir, name, .. }, .. }
+                            if self.state.entry(*dir, name)?.is_some_and(|entry| entry.ino == *ino) =>
+                        {
+                            let entry = self.state.entry(*dir, name)?.expect("it was just found");
+                            self.looked_up(entry)?
                         }
-                        _ => self.gone(*ino),
+                        ClientOp::Fs { op } if self.state.forward(*ino).is_none() => {
+                            made(*ino, op, call).unwrap_or(Outcome::Failed { errno: Errno::ESTALE })
+                        }
+                        ClientOp::Fs { op: Op::Create { .. } } => self.gone(*ino),
+                        _ => Outcome::Failed { errno: Errno::ESTALE },
                     },
                 }
             }
@@ -271,4 +275,35 @@ impl Island {
         let home = self.state.forward(ino).map_or(self.config.id, |forward| forward.to);
         Outcome::Elsewhere { ino, kind: Kind::Regular, home }
     }
+}
+
+/// What was made is gone when its maker, who has not heard of it, asks again: it is told as it was made. `ESTALE`
+/// would have it made once more, after others have seen it come and go.
+fn made(ino: Ino, op: &Op, call: &Call) -> Option<Outcome> {
+    let (kind, mode, umask, rdev, size) = match op {
+        Op::Create { kind, mode, umask, rdev, target, .. } => {
+            (*kind, *mode, *umask, *rdev, target.len() as u64)
+        }
+        Op::Mkdir { mode, umask, .. } => (Kind::Directory, *mode, *umask, 0, 0),
+        _ => return None,
+    };
+    let (caller, time) = (call.caller(), Time::default());
+    let nlink = if kind == Kind::Directory { 2 } else { 1 };
+    let attr = Attr {
+        ino,
+        kind,
+        mode: mode & !umask & 0o7777,
+        nlink,
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev,
+        size,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+    };
+    // Nobody knows more of it.
+    Some(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
 }

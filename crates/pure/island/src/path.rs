@@ -3,7 +3,7 @@
 use atoll_core::{Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
 use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
-use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub};
+use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work};
 
 use crate::hints::Births;
 use crate::machine::{Island, Step, Stop};
@@ -204,9 +204,25 @@ impl Island {
     pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
         let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
         let Some(entry) = there else { return self.skeleton_link(parent, name) };
+        if self.comes_or_goes(entry.ino) {
+            // It may never have been there, or be gone: only who coordinates that knows.
+            return Err(Errno::ESTALE.into());
+        }
         let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
+    }
+
+    /// A mkdir or rmdir of this directory is prepared here, and may be done or not.
+    fn comes_or_goes(&self, ino: Ino) -> bool {
+        self.state.txn_ids().filter_map(|txn| self.state.txn(txn)).any(|row| {
+            row.state == TxnState::Prepared
+                && match &row.part.work {
+                    Work::Adopt { dir, .. } => dir.ino == ino,
+                    Work::Seal { ino: goes, .. } => *goes == ino,
+                    _ => false,
+                }
+        })
     }
 
     /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.

@@ -1,0 +1,304 @@
+//! Several clients that never wait for each other, judged by the whole history: some order of all operations,
+//! each between its start and its end, must explain every answer (`atoll-history`).
+//!
+//! They know what they were told, and nothing else: names that others made they have to look up.
+
+use std::collections::BTreeSet;
+
+use atoll_core::{Ino, Name};
+use atoll_history::{
+    Answer as Told, Found, History, How, Kind as Shape, Lenience, Listed, Op as Asked, Record,
+};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::client::Done;
+use crate::concurrent::{Trouble, deaths, partition};
+use crate::scenario::Run;
+use crate::sequential::world_of;
+use crate::world::{PATIENCE_US, World};
+
+/// Clients.
+const CLIENTS: usize = 5;
+/// Names used in each directory.
+const NAMES: u64 = 6;
+/// Directories and files that a client remembers.
+const KNOWN_MAX: usize = 6;
+/// Bytes of a block of data, which holds one number.
+const BLOCK: u64 = 8;
+/// Operations between two faults, about.
+const OPERATIONS_PER_FAULT: u64 = 6;
+/// How long a link is cut at most while somebody waits.
+const CUT_US_MAX: u64 = 30_000_000;
+
+/// A client, with its operation under way.
+struct Party {
+    dirs: Vec<Ino>,
+    files: Vec<Ino>,
+    under_way: Option<UnderWay>,
+    writes: u64,
+}
+
+struct UnderWay {
+    token: u64,
+    began_us: u64,
+    start: u64,
+    asked: Asked,
+    /// The names of a listing until now.
+    listed: Vec<Listed>,
+}
+
+/// The clock of the history: no two moments of it are the same.
+#[derive(Default)]
+struct Clock(u64);
+
+impl Clock {
+    fn now(&mut self, world: &World) -> u64 {
+        self.0 = (self.0 + 1).max(world.now_us() * 1000);
+        self.0
+    }
+}
+
+pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
+    let world = run.world.insert(world_of(run.seed, CLIENTS)?);
+    let mut clock = Clock::default();
+    let mut records: Vec<Record> = Vec::new();
+    let mut parties: Vec<Party> = (0..CLIENTS)
+        .map(|_| Party { dirs: vec![Ino::ROOT], files: Vec::new(), under_way: None, writes: 0 })
+        .collect();
+    let mut left = run.steps;
+    let mut cut_us = 0;
+    while left > 0 || parties.iter().any(|party| party.under_way.is_some()) {
+        for (client, party) in parties.iter_mut().enumerate() {
+            if party.under_way.is_none() && left > 0 {
+                left -= 1;
+                if world.rng.below(OPERATIONS_PER_FAULT) == 0 {
+                    match trouble {
+                        Trouble::None => {}
+                        Trouble::Deaths => deaths(world),
+                        Trouble::Partitions => partition(world),
+                    }
+                    cut_us = world.now_us();
+                }
+                begin(world, &mut clock, client, party);
+            }
+        }
+        world.step()?;
+        if world.now_us() > cut_us + CUT_US_MAX || left == 0 {
+            world.heal();
+            cut_us = world.now_us();
+        }
+        for (client, party) in parties.iter_mut().enumerate() {
+            if let Some(under_way) = &party.under_way {
+                if world.now_us() > under_way.began_us + PATIENCE_US {
+                    return Err(Failure::new(format!(
+                        "client {client} waits for ever: {:?}",
+                        under_way.asked
+                    )));
+                }
+                if let Some(done) = world.poll(client, under_way.token) {
+                    end(world, &mut clock, client, party, &mut records, done);
+                }
+            }
+        }
+    }
+    world.settle()?;
+    crate::invariants(world)?;
+    let history = History { root: Ino::ROOT.0, records };
+    // A client is told that a directory has moved by ESTALE, as a kernel is, which asks once more.
+    match atoll_history::check_with(&history, Lenience { stale: true }) {
+        atoll_history::Verdict::Fits { .. } => Ok(()),
+        verdict => Err(Failure::new(verdict.to_string())),
+    }
+}
+
+fn name(world: &mut World) -> Name {
+    Name::new(format!("n{}", world.rng.below(NAMES)).as_bytes()).expect("a name")
+}
+
+fn dir(world: &mut World, party: &Party) -> Ino {
+    if world.rng.percent(35) { Ino::ROOT } else { party.dirs[world.rng.index(party.dirs.len())] }
+}
+
+fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+/// Draws an operation, and calls it.
+fn begin(world: &mut World, clock: &mut Clock, client: usize, party: &mut Party) {
+    let (op, asked, data) = draw(world, client, party);
+    let pause = world.rng.below(2_000);
+    let (start, began_us) = (clock.now(world), world.now_us());
+    let token = world.call(client, &Caller::ROOT, op, data, pause);
+    party.under_way = Some(UnderWay { token, began_us, start, asked, listed: Vec::new() });
+}
+
+fn draw(world: &mut World, client: usize, party: &mut Party) -> (Op, Asked, Bytes) {
+    let (at, n) = (dir(world, party), name(world));
+    let (id, named) = (at.0, text(&n));
+    let none = Bytes::new();
+    let file = (!party.files.is_empty()).then(|| party.files[world.rng.index(party.files.len())]);
+    match (world.rng.below(100), file) {
+        (0..12, _) => {
+            let exclusive = world.rng.percent(60);
+            let kind = if exclusive && world.rng.percent(20) { Kind::Symlink } else { Kind::Regular };
+            let target = if kind == Kind::Symlink { Bytes::from_static(b"target") } else { Bytes::new() };
+            let shape = if kind == Kind::Symlink { Shape::Symlink } else { Shape::File };
+            let asked = Asked::Make { dir: id, name: named, kind: shape, exclusive, mode: None };
+            (
+                Op::Create { dir: at, name: n, kind, mode: 0o644, umask: 0, rdev: 0, exclusive, target },
+                asked,
+                none,
+            )
+        }
+        (12..20, _) => {
+            let asked =
+                Asked::Make { dir: id, name: named, kind: Shape::Directory, exclusive: true, mode: None };
+            (Op::Mkdir { dir: at, name: n, mode: 0o755, umask: 0 }, asked, none)
+        }
+        (20..32, _) => (Op::Lookup { dir: at, name: n }, Asked::Lookup { dir: id, name: named }, none),
+        (32..40, _) => (Op::Unlink { dir: at, name: n }, Asked::Unlink { dir: id, name: named }, none),
+        (40..46, _) => (Op::Rmdir { dir: at, name: n }, Asked::Rmdir { dir: id, name: named }, none),
+        (46..66, _) => {
+            let (new_dir, new_name) = (dir(world, party), name(world));
+            let (mode, how) = match world.rng.below(6) {
+                0 => (RenameMode::NoReplace, How::NoReplace),
+                1 => (RenameMode::Exchange, How::Exchange),
+                _ => (RenameMode::Replace, How::Replace),
+            };
+            let new = text(&new_name);
+            let asked = Asked::Rename { dir: id, name: named, new_dir: new_dir.0, new_name: new, how };
+            (Op::Rename { dir: at, name: n, new_dir, new_name, mode }, asked, none)
+        }
+        (66..72, Some(ino)) => {
+            (Op::Link { ino, dir: at, name: n }, Asked::Link { file: ino.0, dir: id, name: named }, none)
+        }
+        (72..78, Some(ino)) => (Op::GetAttr { ino }, Asked::Stat { file: ino.0 }, none),
+        (78..81, Some(ino)) => {
+            let mode = 0o600 + world.rng.below(64) as u32;
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            (Op::SetAttr { ino, set }, Asked::SetMode { file: ino.0, mode }, none)
+        }
+        (81..83, Some(ino)) => {
+            let size = world.rng.below(4);
+            let set = SetAttr { size: Some(size * BLOCK), ..SetAttr::default() };
+            (Op::SetAttr { ino, set }, Asked::Truncate { file: ino.0, size }, none)
+        }
+        (83..89, Some(ino)) => {
+            party.writes += 1;
+            let number = (client as u64 + 1) << 32 | party.writes;
+            let (block, len) = (world.rng.below(4), 1 + world.rng.below(3));
+            let append = world.rng.percent(30);
+            let numbers = vec![number; len as usize];
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let asked = match append {
+                true => Asked::Append { file: ino.0, data: numbers },
+                false => Asked::Write { file: ino.0, at: block, data: numbers },
+            };
+            let op = Op::Write { ino, offset: block * BLOCK, append, kill_set_id: false };
+            (op, asked, Bytes::from(bytes))
+        }
+        (89..95, Some(ino)) => {
+            let (block, len) = (world.rng.below(4), 1 + world.rng.below(4));
+            let op = Op::Read { ino, offset: block * BLOCK, len: (len * BLOCK) as u32 };
+            (op, Asked::Read { file: ino.0, at: block, len }, none)
+        }
+        _ => (list(at, 0), Asked::List { dir: id, atomic: false }, none),
+    }
+}
+
+fn list(dir: Ino, after: u64) -> Op {
+    Op::ReadDir { dir, after, bytes: 1 << 14, plus: false }
+}
+
+/// An operation has ended; of a listing perhaps only a part.
+fn end(
+    world: &mut World,
+    clock: &mut Clock,
+    client: usize,
+    party: &mut Party,
+    records: &mut Vec<Record>,
+    done: Done,
+) {
+    let mut under_way = party.under_way.take().expect("it was under way");
+    if let (Asked::List { dir, .. }, Ok((Answer::Entries { entries, eof }, _))) = (&under_way.asked, &done) {
+        let listed = entries.iter().map(|entry| Listed { name: text(&entry.name), id: Some(entry.ino.0) });
+        under_way.listed.extend(listed);
+        if !eof && let Some(last) = entries.last() {
+            let op = list(Ino(*dir), last.cookie);
+            under_way.token = world.call(client, &Caller::ROOT, op, Bytes::new(), 0);
+            party.under_way = Some(under_way);
+            return;
+        }
+    }
+    if let Ok((Answer::Found { found }, _)) = &done
+        && !is_last_known(&under_way, &done)
+    {
+        let known = match found.attr.kind {
+            Kind::Directory => Some(&mut party.dirs),
+            Kind::Regular => Some(&mut party.files),
+            _ => None,
+        };
+        if let Some(known) = known.filter(|known| !known.contains(&found.attr.ino)) {
+            if known.len() == KNOWN_MAX {
+                known.remove(world.rng.index(KNOWN_MAX));
+            }
+            known.push(found.attr.ino);
+        }
+    }
+    let mut orphans: BTreeSet<Ino> = std::mem::take(&mut world.clients[client].orphans).into_iter().collect();
+    if let Ok((Answer::Removed { orphan: Some(ino) }, _)) = &done {
+        orphans.insert(*ino);
+    }
+    // Sooner or later every kernel closes what has no name.
+    let orphans: Vec<Ino> = orphans.into_iter().collect();
+    world.forget_all(&orphans);
+    let answer = told(&under_way, done);
+    let UnderWay { start, asked, .. } = under_way;
+    // What nobody knows of may still happen.
+    let end = Some(clock.now(world)).filter(|_| answer != Told::Unknown);
+    records.push(Record { client: client as u32, start, end, op: asked, answer });
+}
+
+fn told(under_way: &UnderWay, done: Done) -> Told {
+    let found = |attr: &atoll_posix::Attr| {
+        let kind = match attr.kind {
+            Kind::Directory => Shape::Directory,
+            Kind::Symlink => Shape::Symlink,
+            _ => Shape::File,
+        };
+        Found { kind: Some(kind), ..Found::only(attr.ino.0) }
+    };
+    match (&under_way.asked, done) {
+        (_, done) if is_last_known(under_way, &done) => Told::Error(Errno::ESTALE.name().to_owned()),
+        // Its home tells the attributes, a moment after the name's owner has told which file it is.
+        (_, Ok((Answer::Found { found: at }, _))) if !matches!(under_way.asked, Asked::Link { .. }) => {
+            Told::Found(found(&at.attr))
+        }
+        (Asked::Stat { .. }, Ok((Answer::Attr { attr }, _))) => {
+            let (nlink, size) = (Some(u64::from(attr.nlink)), Some(attr.size / BLOCK));
+            Told::Found(Found { nlink, size, mode: Some(attr.mode & 0o7777), ..found(&attr) })
+        }
+        (Asked::List { .. }, Ok(_)) => Told::Names(under_way.listed.clone()),
+        (Asked::Read { .. }, Ok((_, bytes))) => {
+            let numbers = bytes.chunks(BLOCK as usize).map(|block| {
+                let mut whole = [0xff; BLOCK as usize];
+                whole[..block.len()].copy_from_slice(block);
+                u64::from_le_bytes(whole)
+            });
+            Told::Data(numbers.collect())
+        }
+        (_, Ok(_)) => Told::Ok,
+        (_, Err(Errno::EIO)) => Told::Unknown,
+        (_, Err(errno)) => Told::Error(errno.name().to_owned()),
+    }
+}
+
+/// The owner of a name is away, and others tell what they last knew of it, which says nothing about now.
+fn is_last_known(under_way: &UnderWay, done: &Done) -> bool {
+    let looks = matches!(under_way.asked, Asked::Lookup { .. });
+    looks
+        && matches!(done, Ok((Answer::Found { found }, _))
+            if !found.attr_current && found.attr.kind == Kind::Directory)
+}
