@@ -434,6 +434,16 @@ fn who_may_walk_is_not_asked_of_islands() {
 }
 
 #[test]
+fn a_write_over_a_hole_for_which_there_is_no_space_damages_nothing() {
+    passes("full", 600_037);
+}
+
+#[test]
+fn carried_bytes_that_find_no_space_are_not_forgotten() {
+    passes("full", 600_130);
+}
+
+#[test]
 fn a_directory_whose_owner_is_away_is_never_told_as_another() {
     let mut config = Config::new(3, 3);
     config.clients = 2;
