@@ -15,8 +15,8 @@ use crate::frontend::sensible;
 use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
-use crate::sequential::world_of;
-use crate::world::{PATIENCE_US, World};
+use crate::sequential::config_of;
+use crate::world::{Choice, PATIENCE_US, TROUBLE_US_MAX, World};
 
 /// What disturbs the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,18 @@ pub(crate) enum Trouble {
     None,
     Deaths,
     Partitions,
+    /// Disks are slow.
+    Slow,
+    /// Disks are full.
+    Full,
+    /// Disks fail.
+    Errors,
 }
 
 /// Rounds between two comparisons of the whole tree.
 const ROUNDS_PER_DUMP: u64 = 20;
-/// How long islands are cut from each other at most while somebody waits for that to end.
-const CUT_US_MAX: u64 = 30_000_000;
+/// Bytes of a disk that are left for logs and checkpoints: some segments of a log.
+const RESERVE_BYTES: u64 = 6 << 20;
 /// Clients.
 pub(crate) const CLIENTS: usize = 4;
 /// Times are not told by all answers, so they are not compared.
@@ -45,7 +51,14 @@ struct Played {
 }
 
 pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
-    let world = run.world.insert(world_of(run.seed, CLIENTS)?);
+    let mut config = config_of(run.seed, CLIENTS);
+    if trouble == Trouble::Full {
+        config.reserve_bytes = RESERVE_BYTES;
+    }
+    let world = run.world.insert(World::new(config)?);
+    if trouble == Trouble::Partitions && world.is_chosen(Choice::Doubles) {
+        world.config.doubles = 5;
+    }
     let mut judge = Judge::new(world)?;
     let weights = Weights { mkdir: 12, rmdir: 9, rename: 22, set_attr: 14, ..Weights::default() };
     let mut workload = Workload::new(run.seed, weights);
@@ -54,6 +67,9 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
             Trouble::None => {}
             Trouble::Deaths => deaths(world),
             Trouble::Partitions => partition(world),
+            Trouble::Slow => slow(world),
+            Trouble::Full => full(world),
+            Trouble::Errors => errors(world),
         }
         round(world, &mut judge, &mut workload, 0)?;
         if n == run.steps || n % ROUNDS_PER_DUMP == 0 {
@@ -78,14 +94,79 @@ pub(crate) fn deaths(world: &mut World) {
 pub(crate) fn partition(world: &mut World) {
     if world.rng.percent(20) {
         let sides = world.rng.bits();
-        world.partition(|end| match end {
-            // Clients reach everybody: what is cut are islands from each other.
+        // Clients reach everybody: what is cut are islands from each other.
+        let side = |end| match end {
             Party::Client(_) => true,
             Party::Island(i) => sides >> i & 1 == 0,
-        });
+        };
+        // Some clients, too, are on the other side.
+        let any_side = |end| match end {
+            Party::Client(i) => sides >> (16 + i) & 1 == 0,
+            Party::Island(_) => side(end),
+        };
+        match sides >> 56 & 3 {
+            kind @ 0..3 if world.is_chosen(Choice::OneWay) => {
+                world.partition(|_| true);
+                world.lose_nothing();
+                match kind {
+                    0 => world.cut_from(side),
+                    1 => world.lose_between(any_side, true),
+                    _ => world.lose_between(any_side, false),
+                }
+            }
+            _ => {
+                world.partition(side);
+            }
+        }
         world.let_clients_through();
     } else if world.rng.percent(40) {
         world.heal();
+    }
+}
+
+/// An island's disk takes up to seconds for a sync, or for a body.
+fn slow(world: &mut World) {
+    let island = world.rng.index(world.nodes.len());
+    match world.rng.below(100) {
+        0..15 => {
+            let us_max = *world.rng.pick(&[20_000, 400_000, 4_000_000]);
+            world.slow_disk(island, us_max);
+        }
+        15..25 => world.mend_disks(),
+        _ => {}
+    }
+}
+
+/// An island's disk fills up: as far as the volume may fill it, or further, because others do.
+fn full(world: &mut World) {
+    let island = world.rng.index(world.nodes.len());
+    match world.rng.below(100) {
+        0..12 => {
+            let left = match world.rng.below(4) {
+                0 => world.rng.below(64 << 10),
+                1 => world.rng.below(RESERVE_BYTES),
+                _ => RESERVE_BYTES + world.rng.below(300 << 10),
+            };
+            world.fill_disk(island, left);
+        }
+        12..30 => world.mend_disks(),
+        _ => {}
+    }
+}
+
+/// An effect of an island's disk fails, or all do for a while, or a part of a file cannot be read.
+fn errors(world: &mut World) {
+    let island = world.rng.index(world.nodes.len());
+    match world.rng.below(100) {
+        0..12 if world.is_up(island) => {
+            let effects = 1 + world.rng.below(25);
+            world.fail_disk(island, effects, false);
+        }
+        12..14 => world.fail_disk(island, 1, true),
+        14..20 => world.spoil_disk(island),
+        20..40 => world.mend_disks(),
+        40..44 => world.kill(island, Fault::ProcessDeath),
+        _ => {}
     }
 }
 
@@ -126,7 +207,7 @@ pub(crate) fn round(
         })
         .collect();
     let until = world.now_us() + PATIENCE_US;
-    let mut heal_us = world.now_us() + CUT_US_MAX;
+    let mut heal_us = world.now_us() + TROUBLE_US_MAX;
     while played.iter().any(|p| p.done.is_none()) || !listings.iter().all(Listing::is_over) {
         world.step()?;
         listings.iter_mut().for_each(|listing| listing.advance(world));
@@ -146,7 +227,7 @@ pub(crate) fn round(
             }));
         }
     }
-    let disturbed = !calm || faults != world.faults || !world.is_calm();
+    let disturbed = !calm || faults != world.faults || !world.is_calm() || world.is_ailing();
     let taken: Vec<Taken> = listings.into_iter().filter_map(Listing::taken).collect();
     explain(world, judge, &played, &taken, disturbed)
 }
@@ -162,14 +243,17 @@ fn explain(
     let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
     let fits = |judge: &mut Judge, p: &Played, world: &mut World| {
         let got = answered(p);
-        if is_refused(&p.step.op, &got, disturbed, &judge.model) {
+        let is_full = world.excuses(&got, p.began_us);
+        if is_full || is_refused(&p.step.op, &got, disturbed, &judge.model) {
             return true;
         }
         if walked_into_nothing(judge, &p.step.op) {
             // What a kernel finds gone, it looks up again. What goes while an island has not heard what all
             // others know is kept that long; and a file without a name, until it is safe that it has none.
             let may_be = match p.step.op {
-                Op::Fsync { .. } => true,
+                Op::Fsync { .. } | Op::FsyncDir { .. } => true,
+                // As if it were open; nobody sees it.
+                Op::Write { .. } => true,
                 Op::GetAttr { .. } => is_nameless(&got),
                 _ => false,
             };

@@ -75,7 +75,7 @@ impl Listing {
         if now_us < self.begin_us || self.is_over() {
             return;
         }
-        let (now_ms, client) = (now_us / 1000, self.client);
+        let (now_ms, client) = (world.client_ms(self.client), self.client);
         let config = || ListConfig {
             table: world.table.clone(),
             islands: world.islands(),
@@ -185,6 +185,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
             Trouble::None => {}
             Trouble::Deaths => deaths(world),
             Trouble::Partitions => partition(world),
+            Trouble::Slow | Trouble::Full | Trouble::Errors => unreachable!("no listings of these"),
         }
         if world.rng.percent(10) {
             let island = world.rng.index(world.nodes.len());

@@ -8,11 +8,14 @@
 mod absences;
 pub mod cause;
 mod client;
+mod clocks;
 pub mod concurrent;
 pub mod crash_points;
+mod disks;
 mod enumerate;
 pub mod explore;
 pub mod frontend;
+mod injected;
 pub mod invariants;
 mod islands;
 mod judge;
@@ -30,6 +33,7 @@ pub mod world;
 
 pub use cause::Failure;
 pub use client::Done;
+pub use injected::Injected;
 pub use invariants::invariants;
 pub use judge::{Judge, Verdict};
 pub use links::Party;

@@ -24,6 +24,7 @@ const EFFECTS_MAX: u64 = 25;
 
 pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let mut config = Config::new(run.seed, 1);
+    config.drifts = true;
     config.rows_max = [2, 20, 1000][(run.seed % 3) as usize];
     let world = run.world.insert(World::new(config)?);
     let mut judge = Judge::new(world)?;
