@@ -75,7 +75,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "power",
         what: "one island, one operation after another, then the power fails at any effect",
         steps: 60,
-        body: crate::power::run,
+        body: |run| crate::power::run(run, false),
     },
     Scenario {
         name: "concurrent",
@@ -112,6 +112,12 @@ pub const SCENARIOS: &[Scenario] = &[
         what: "several clients at once, and disks that fail to write, to sync and to read",
         steps: 80,
         body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Errors),
+    },
+    Scenario {
+        name: "errors_power",
+        what: "one island whose disk fails to write and to sync, then the power fails at any effect",
+        steps: 80,
+        body: |run| crate::power::run(run, true),
     },
     Scenario {
         name: "listings",

@@ -130,9 +130,11 @@ impl<D: Disk> Engine<D> {
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
         let mut report = Report { records, torn_bytes, ..Report::default() };
+        let touched: Vec<Ino> = changes.by_file.keys().copied().collect();
         let corrections = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
         let clean = meta.clean && records == 0 && torn_bytes == 0;
         let mut island = Island::new(setup.island, state, clean, clock.now());
+        island.recovered_bodies(&touched);
         island.correct(corrections);
         let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, net, clock);
         Ok((engine, report))
