@@ -25,12 +25,15 @@ pub(crate) struct Ailment {
     pub(crate) was_full: bool,
     /// Some effects or reads fail, or have failed in this life.
     pub(crate) fails: bool,
+    /// Bits have changed at rest.
+    pub(crate) flipped: bool,
 }
 
 impl Node {
     /// An error of the disk is what was to be expected.
     pub(crate) const fn is_excused(&self) -> bool {
-        self.ailment.full || self.ailment.was_full || self.ailment.fails
+        let Ailment { full, was_full, fails, flipped, .. } = self.ailment;
+        full || was_full || fails || flipped
     }
 
     /// A life begins: what failed in the last one is over, if nothing is told to fail any more.
@@ -40,7 +43,7 @@ impl Node {
     }
 
     /// All files on its disk, whatever they are for.
-    fn files(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn files(&self) -> Vec<Vec<u8>> {
         let mut files = Vec::new();
         let mut dirs = vec![Vec::new()];
         while let Some(dir) = dirs.pop() {

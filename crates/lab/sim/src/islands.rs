@@ -57,7 +57,9 @@ impl World {
             Ok((engine, report)) => {
                 self.note(format_args!("island {island}: life {life} begins, {report:?}"));
                 let damaged = report.corrected.iter().find(|(_, what)| what.contains("Damaged"));
-                if let Some((ino, what)) = damaged {
+                self.nodes[island].torn_bytes = report.torn_bytes;
+                self.nodes[island].corrected = !report.corrected.is_empty();
+                if let Some((ino, what)) = damaged.filter(|_| !self.nodes[island].ailment.flipped) {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
                 let engine = Arc::new(engine);
@@ -85,6 +87,10 @@ impl World {
             Err(error) if self.nodes[island].disk.is_dead() => {
                 self.note(format_args!("island {island}: dies while it opens: {error}"));
                 self.die(island);
+            }
+            Err(error) if self.nodes[island].ailment.flipped => {
+                self.note(format_args!("island {island}: is refused: {error}"));
+                self.nodes[island].refused = true;
             }
             Err(error) if self.nodes[island].is_excused() && !error.is_damage() => {
                 self.note(format_args!("island {island}: cannot be opened: {error}"));

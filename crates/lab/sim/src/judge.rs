@@ -51,7 +51,7 @@ impl Judge {
         let (faults, calm) = (world.faults, world.is_calm());
         let began = world.walls().0;
         let got = world.run_as(client, &step.caller, &step.op, &step.data)?;
-        let disturbed = !calm || faults != world.faults || !world.is_calm();
+        let disturbed = !calm || faults != world.faults || !world.is_calm() || world.is_ailing();
         self.compare(world, client, step, got, disturbed, began)
     }
 

@@ -14,6 +14,7 @@ pub mod crash_points;
 mod disks;
 mod enumerate;
 pub mod explore;
+mod flips;
 pub mod frontend;
 mod injected;
 pub mod invariants;

@@ -46,7 +46,7 @@ impl Run {
         self.world.insert(world)
     }
 
-    fn end_world(&mut self) {
+    pub(crate) fn end_world(&mut self) {
         if let Some(old) = self.world.take() {
             self.operations += old.operations;
             self.virtual_us += old.now_us();
@@ -118,6 +118,12 @@ pub const SCENARIOS: &[Scenario] = &[
         what: "one island whose disk fails to write and to sync, then the power fails at any effect",
         steps: 80,
         body: |run| crate::power::run(run, true),
+    },
+    Scenario {
+        name: "flips",
+        what: "one operation after another, then bits change at rest in log, state, bodies or names",
+        steps: 60,
+        body: crate::flips::run,
     },
     Scenario {
         name: "listings",

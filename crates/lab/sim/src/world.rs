@@ -31,6 +31,8 @@ pub(crate) const TICK_US: u64 = 50_000;
 const CLIENT_TICK_US: u64 = 100_000;
 /// Virtual time within which every operation ends when nothing is in its way.
 pub(crate) const PATIENCE_US: u64 = 120_000_000;
+/// How much later than another an island may do its part of an operation.
+const LATER_NS: u64 = 2_000_000_000;
 /// How long something stays broken at most while somebody waits for that to end.
 pub(crate) const TROUBLE_US_MAX: u64 = 30_000_000;
 /// One seed of so many lays plain trees, which takes longer.
@@ -136,6 +138,12 @@ pub(crate) struct Node {
     /// Counts its machine's power cuts, from 1.
     pub(crate) boot: u128,
     pub(crate) ailment: Ailment,
+    /// Its disk holds what was not written: it is not started.
+    pub(crate) refused: bool,
+    /// What its last start has cut off its log.
+    pub(crate) torn_bytes: u64,
+    /// It has found bodies that were not what its rows say.
+    pub(crate) corrected: bool,
     /// It has stopped serving, and is about to end.
     pub(crate) halted: bool,
     /// Threads that wait for its slow disk.
@@ -280,6 +288,9 @@ impl World {
                 made: false,
                 boot: 1,
                 ailment: Ailment::default(),
+                refused: false,
+                torn_bytes: 0,
+                corrected: false,
                 halted: false,
                 waiting: 0,
             })
@@ -367,7 +378,12 @@ impl World {
             let walls = || self.nodes.iter().map(|node| node.clock.pace.wall(us));
             walls().max().zip(walls().min()).map_or(0, |(last, first)| last.nanos_from(first))
         };
-        Strictness { apart_ns: apart(0).max(apart(self.now_us())), ..strict }
+        let apart_ns = match apart(0).max(apart(self.now_us())) {
+            0 => 0,
+            // And one of the islands does its part later.
+            apart_ns => apart_ns + LATER_NS,
+        };
+        Strictness { apart_ns, ..strict }
     }
 
     /// Milliseconds by a client's clock.

@@ -92,3 +92,8 @@ fn disks_that_are_slow_full_or_failing_lose_nothing_and_everybody_goes_on() {
 fn what_was_fsynced_outlives_failed_effects_and_then_the_power() {
     seeds("errors_power", 1, 60);
 }
+
+#[test]
+fn bits_that_change_at_rest_are_told_or_change_no_answer() {
+    seeds("flips", 1, 150);
+}
