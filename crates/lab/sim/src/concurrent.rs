@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Step, Strictness, Weights, Workload};
-use atoll_posix::{Answer, Caller, Kind, Op};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 
 use crate::cause::Failure;
 use crate::client::Done;
@@ -47,7 +47,11 @@ struct Played {
     step: Step,
     token: u64,
     began_us: u64,
+    /// The client's links when it began.
+    links: Option<u64>,
     done: Option<(u64, Done)>,
+    /// An island could not be reached for a while: what was asked may have been asked again, or of others.
+    cut_off: bool,
 }
 
 pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
@@ -185,14 +189,15 @@ pub(crate) fn round(
         let known = world.knows_files(client, &judge.model, &step.op);
         if known && sensible(&judge.model, &step.caller, &step.op) {
             world.walk_to(client, &judge.model, &step.op)?;
-            let (token, began_us, done) = (0, 0, None);
-            played.push(Played { client, step, token, began_us, done });
+            let (token, began_us, links, done, cut_off) = (0, 0, None, None, false);
+            played.push(Played { client, step, token, began_us, links, done, cut_off });
         }
     }
     let (faults, calm) = (world.faults, world.is_calm());
     for p in &mut played {
         let pause = world.rng.below(3_000);
         p.began_us = world.now_us() + pause;
+        p.links = world.links_of(p.client);
         let known = Caller {
             groups: Some(p.step.caller.groups.clone().unwrap_or_default()),
             ..p.step.caller.clone()
@@ -219,6 +224,7 @@ pub(crate) fn round(
         }
         for p in played.iter_mut().filter(|p| p.done.is_none()) {
             p.done = world.poll(p.client, p.token).map(|done| (now, done));
+            p.cut_off = p.links.is_none() || p.links != world.links_of(p.client);
         }
         if now > until {
             return Err(Failure::new(match played.iter().find(|p| p.done.is_none()) {
@@ -241,8 +247,13 @@ fn explain(
     disturbed: bool,
 ) -> Result<(), Failure> {
     let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
-    let fits = |judge: &mut Judge, p: &Played, world: &mut World| {
+    let fits = |judge: &mut Judge, p: &Played, is_done: bool, world: &mut World| {
         let got = answered(p);
+        if is_done {
+            let now = world.now_wall();
+            let _ = judge.apply(world, &as_sent(&p.step), &got, now);
+            return true;
+        }
         let is_full = world.excuses(&got, p.began_us);
         if is_full || is_refused(&p.step.op, &got, disturbed, &judge.model) {
             return true;
@@ -262,6 +273,13 @@ fn explain(
         let now = world.now_wall();
         let expected = judge.apply(world, &as_sent(&p.step), &got, now);
         let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
+        if p.cut_off
+            && matches!(p.step.op, Op::Lookup { .. })
+            && told(&got).is_some_and(|(_, kind)| kind == Kind::Directory)
+        {
+            // What a skeleton tells while the owner cannot be asked may be as old as the cut.
+            return true;
+        }
         let later = matches!(p.step.op, Op::Lookup { .. } | Op::Create { exclusive: false, .. });
         if later
             && told(&expected).is_some_and(|(ino, kind)| elsewhere(world, p, ino) && kind != Kind::Directory)
@@ -278,20 +296,27 @@ fn explain(
     // Orders that lead to the same tree are one.
     let mut found: Vec<Judge> = Vec::new();
     let mut order: Vec<usize> = (0..played.len() + taken.len()).collect();
+    // What was asked again because its answer was lost, and then could not be answered, may have been done.
+    let is_unknown = |p: &Played| p.cut_off && p.step.op.changes() && matches!(answered(p), Err(Errno::EIO));
+    let unknown: Vec<usize> = (0..played.len()).filter(|i| is_unknown(&played[*i])).collect();
     permutations(&mut order, 0, &mut |order| {
         if !in_time(played, taken, order) {
             return;
         }
-        let mut copy = judge.clone();
-        let mut fit = |i: &usize| match taken.get(i.wrapping_sub(played.len())) {
-            Some(taken) => taken.differences(&Dump::of(&copy.model), disturbed).is_empty(),
-            None => fits(&mut copy, &played[*i], world),
-        };
-        if order.iter().all(&mut fit) {
-            found.push(copy);
+        for done in 0..1_u32 << unknown.len() {
+            let is_done =
+                |i: usize| unknown.iter().position(|of| *of == i).is_some_and(|at| done >> at & 1 == 1);
+            let mut copy = judge.clone();
+            let mut fit = |i: &usize| match taken.get(i.wrapping_sub(played.len())) {
+                Some(taken) => taken.differences(&Dump::of(&copy.model), disturbed).is_empty(),
+                None => fits(&mut copy, &played[*i], is_done(*i), world),
+            };
+            if order.iter().all(&mut fit) && !found.contains(&copy) {
+                found.push(copy);
+            }
         }
     });
-    if found.len() > 1 && played.iter().filter(|p| p.step.op.changes()).count() < 2 {
+    if found.len() > 1 && unknown.is_empty() && played.iter().filter(|p| p.step.op.changes()).count() < 2 {
         found.truncate(1);
     }
     let mut found: Vec<(Judge, Dump)> = found

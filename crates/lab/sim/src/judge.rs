@@ -12,7 +12,7 @@ use crate::frontend::is_at_or_above;
 use crate::world::World;
 
 /// The model, and how it is kept in step with the world.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judge {
     /// What the tree must be.
     pub model: Model,

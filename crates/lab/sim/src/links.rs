@@ -56,6 +56,14 @@ impl World {
         }
     }
 
+    /// A number that is another one when a link of a client has ended meanwhile; none while one is not whole.
+    pub(crate) fn links_of(&self, client: usize) -> Option<u64> {
+        let mut links = self.conns.iter().filter(|conn| conn.from == End::Client(client));
+        links.try_fold(0, |sum, conn| {
+            (conn.open && conn.whole && !conn.is_deaf()).then_some(sum + conn.generation)
+        })
+    }
+
     /// Whether the island runs.
     pub fn is_up(&self, island: usize) -> bool {
         self.nodes[island].engine.is_some()
