@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
-use atoll_model::{Dump, Step, Strictness, Weights, Workload};
+use atoll_model::{Dump, Model, Step, Strictness, Weights, Workload};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 
 use crate::cause::Failure;
@@ -275,9 +275,9 @@ fn explain(
         let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
         if p.cut_off
             && matches!(p.step.op, Op::Lookup { .. })
-            && told(&got).is_some_and(|(_, kind)| kind == Kind::Directory)
+            && told(&got).is_some_and(|(_, kind)| matches!(kind, Kind::Directory | Kind::Symlink))
         {
-            // What a skeleton tells while the owner cannot be asked may be as old as the cut.
+            // What a skeleton tells while the owner cannot be asked may be as old as the cut, and so are links.
             return true;
         }
         let later = matches!(p.step.op, Op::Lookup { .. } | Op::Create { exclusive: false, .. });
@@ -295,6 +295,7 @@ fn explain(
     };
     // Orders that lead to the same tree are one.
     let mut found: Vec<Judge> = Vec::new();
+    let mut dumps: Vec<(Model, Dump)> = Vec::new();
     let mut order: Vec<usize> = (0..played.len() + taken.len()).collect();
     // What was asked again because its answer was lost, and then could not be answered, may have been done.
     let is_unknown = |p: &Played| p.cut_off && p.step.op.changes() && matches!(answered(p), Err(Errno::EIO));
@@ -308,7 +309,14 @@ fn explain(
                 |i: usize| unknown.iter().position(|of| *of == i).is_some_and(|at| done >> at & 1 == 1);
             let mut copy = judge.clone();
             let mut fit = |i: &usize| match taken.get(i.wrapping_sub(played.len())) {
-                Some(taken) => taken.differences(&Dump::of(&copy.model), disturbed).is_empty(),
+                Some(taken) => {
+                    let known = dumps.iter().position(|(model, _)| *model == copy.model);
+                    let at = known.unwrap_or_else(|| {
+                        dumps.push((copy.model.clone(), Dump::of(&copy.model)));
+                        dumps.len() - 1
+                    });
+                    taken.differences(&dumps[at].1, disturbed).is_empty()
+                }
                 None => fits(&mut copy, &played[*i], is_done(*i), world),
             };
             if order.iter().all(&mut fit) && !found.contains(&copy) {

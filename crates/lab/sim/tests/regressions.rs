@@ -465,6 +465,11 @@ fn what_a_process_had_put_in_place_when_it_died_is_synced_by_the_next_one() {
     }
 }
 
+#[test]
+fn what_is_no_regular_file_has_no_body_to_be_synced() {
+    passes("errors", 500_328);
+}
+
 /// After a failed sync the kernel has what it has lost, until the power fails.
 #[test]
 fn what_a_failed_sync_has_lost_is_written_again_by_the_next_life() {
