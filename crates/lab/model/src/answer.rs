@@ -1,5 +1,6 @@
 //! Says in what two answers differ, leaving out what an implementation may choose.
 
+use atoll_core::Time;
 use atoll_posix::{Answer, Attr, DirEntry, Kind, LockKind};
 
 /// Which attributes must be equal.
@@ -9,15 +10,17 @@ pub struct Strictness {
     pub atime: bool,
     /// Last change of content, and of anything.
     pub mtime_ctime: bool,
+    /// Nanoseconds by which these may differ, where clocks do.
+    pub apart_ns: u64,
     /// Inode numbers.
     pub ino: bool,
 }
 
 impl Strictness {
     /// Everything that POSIX lets a program see, save times of access.
-    pub const FULL: Self = Self { atime: false, mtime_ctime: true, ino: true };
+    pub const FULL: Self = Self { atime: false, mtime_ctime: true, apart_ns: 0, ino: true };
     /// Two trees that were made apart: neither clocks nor ids agree.
-    pub const SHAPE: Self = Self { atime: false, mtime_ctime: false, ino: false };
+    pub const SHAPE: Self = Self { mtime_ctime: false, ino: false, ..Self::FULL };
 }
 
 /// Collects "what: expected, got" of values that are not equal.
@@ -56,8 +59,13 @@ pub fn attr_differences(expected: &Attr, got: &Attr, strict: Strictness, dynamic
     }
     unless_equal(o, "nlink", expected.nlink, got.nlink);
     if strict.mtime_ctime {
-        unless_equal(o, "mtime", expected.mtime, got.mtime);
-        unless_equal(o, "ctime", expected.ctime, got.ctime);
+        let mut compare = |what, expected: Time, got: Time| {
+            if expected.nanos_from(got) > strict.apart_ns {
+                unless_equal(o, what, expected, got);
+            }
+        };
+        compare("mtime", expected.mtime, got.mtime);
+        compare("ctime", expected.ctime, got.ctime);
     }
     if strict.atime {
         unless_equal(o, "atime", expected.atime, got.atime);

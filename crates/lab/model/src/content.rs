@@ -3,11 +3,13 @@
 
 use crate::rng::mix;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of a page: the grain of holes.
 pub const PAGE_BYTES: u64 = 4096;
 
-type Page = Box<[u8; PAGE_BYTES as usize]>;
+/// Copies of a content share what none of them changes.
+type Page = Arc<[u8; PAGE_BYTES as usize]>;
 
 /// Bytes of a file. What was never written is a hole and reads as zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -68,8 +70,8 @@ impl Content {
         }
     }
 
-    fn page(&mut self, page: u64) -> &mut Page {
-        self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_BYTES as usize]))
+    fn page(&mut self, page: u64) -> &mut [u8; PAGE_BYTES as usize] {
+        Arc::make_mut(self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_BYTES as usize])))
     }
 
     /// Sets the length; what is cut off is gone for ever.
@@ -121,11 +123,20 @@ pub struct ContentHash(pub u64);
 impl ContentHash {
     /// Adds bytes that stand at `offset`.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
-        for (at, &byte) in (offset..).zip(bytes) {
-            if byte != 0 {
-                self.0 = self.0.wrapping_add(mix(mix(at).wrapping_add(u64::from(byte))));
+        // The sum of all words, each times a number of its place: parts of a word add up to it.
+        let mut word = |place: u64, word: u64| {
+            if word != 0 {
+                self.0 = self.0.wrapping_add(word.wrapping_mul(mix(place) | 1));
             }
-        }
+        };
+        let mut single = |at: u64, byte: u8| word(at / 8, u64::from(byte) << (at % 8 * 8));
+        let (head, rest) = bytes.split_at(bytes.len().min((offset.wrapping_neg() % 8) as usize));
+        (offset..).zip(head).for_each(|(at, &byte)| single(at, byte));
+        let start = offset + head.len() as u64;
+        let (words, tail) = rest.as_chunks::<8>();
+        let end = start + words.len() as u64 * 8;
+        (end..).zip(tail).for_each(|(at, &byte)| single(at, byte));
+        (start / 8..).zip(words).for_each(|(place, bytes)| word(place, u64::from_le_bytes(*bytes)));
     }
 }
 

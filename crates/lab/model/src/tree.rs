@@ -43,7 +43,7 @@ pub enum AtimeRule {
 }
 
 /// A directory's inside.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Directory {
     pub(crate) parent: Ino,
     /// By name: the child, and the cookie that stays while the name exists.
@@ -52,7 +52,7 @@ pub(crate) struct Directory {
 }
 
 /// What a node is beside its attributes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
     File(Content),
     Directory(Directory),
@@ -61,7 +61,7 @@ pub(crate) enum Body {
 }
 
 /// A file or directory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) attr: Attr,
     pub(crate) acl: Option<Acl>,
@@ -106,7 +106,7 @@ impl Node {
 }
 
 /// A whole POSIX tree in memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     pub(crate) nodes: BTreeMap<Ino, Node>,
     next_ino: Ino,

@@ -137,6 +137,7 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
     let islands = 3 + (run.seed % 2) as u16;
     let mut config = Config::new(run.seed, islands);
     (config.clients, config.delay_us_max) = (CLIENTS, 500);
+    config.drifts = true;
     config.outbox_max = (run.seed % 5) as usize;
     config.rows_max = [2, 64][(run.seed / 2 % 2) as usize];
     let steps = run.steps;

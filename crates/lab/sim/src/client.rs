@@ -8,6 +8,8 @@ use atoll_posix::{Answer, Errno};
 use atoll_proto::Outcome;
 use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
+use crate::clocks::Pace;
+
 /// How an operation ended, with the bytes beside its answer.
 pub type Done = Result<(Answer, Vec<u8>), Errno>;
 
@@ -15,7 +17,10 @@ pub type Done = Result<(Answer, Vec<u8>), Errno>;
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) route: Route<u64>,
+    pub(crate) pace: Pace,
     next_token: u64,
+    /// Operations that have begun and not ended.
+    under_way: u64,
     done: BTreeMap<u64, Done>,
     /// What islands have answered to questions that were asked of them alone.
     pub(crate) told: Vec<(u64, Result<Outcome, Errno>)>,
@@ -25,15 +30,17 @@ pub(crate) struct Client {
     pub(crate) closed: BTreeSet<Ino>,
     /// Files that it has looked up.
     pub(crate) looked_up: BTreeSet<Ino>,
-    /// Until then an answer that it was told may be used; 0: it has dropped all.
+    /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
 }
 
 impl Client {
-    pub(crate) const fn new(route: Route<u64>) -> Self {
+    pub(crate) const fn new(route: Route<u64>, pace: Pace) -> Self {
         Self {
             route,
+            pace,
             next_token: 0,
+            under_way: 0,
             done: BTreeMap::new(),
             told: Vec::new(),
             orphans: Vec::new(),
@@ -46,6 +53,17 @@ impl Client {
     pub(crate) const fn token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
+    }
+
+    /// The token of an operation that begins.
+    pub(crate) const fn begin(&mut self) -> u64 {
+        self.under_way += 1;
+        self.token()
+    }
+
+    /// Operations that have begun and not ended.
+    pub(crate) const fn under_way(&self) -> u64 {
+        self.under_way
     }
 
     pub(crate) fn take(&mut self, token: u64) -> Option<Done> {
@@ -67,6 +85,7 @@ impl Client {
             self.orphans.append(&mut out.orphans);
             self.told.extend(out.told.drain(..).map(|told| (told.token, told.outcome)));
             for finished in out.finished.drain(..) {
+                self.under_way -= 1;
                 if self.route.may_keep(now_ms) {
                     self.kept_until_ms = now_ms + KEEP_MS;
                 }

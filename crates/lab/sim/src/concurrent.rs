@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
-use atoll_model::{Dump, Step, Strictness, Weights, Workload};
-use atoll_posix::{Answer, Caller, Kind, Op};
+use atoll_model::{Dump, Model, Step, Strictness, Weights, Workload};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 
 use crate::cause::Failure;
 use crate::client::Done;
@@ -15,8 +15,8 @@ use crate::frontend::sensible;
 use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
-use crate::sequential::world_of;
-use crate::world::{PATIENCE_US, World};
+use crate::sequential::config_of;
+use crate::world::{Choice, PATIENCE_US, TROUBLE_US_MAX, World};
 
 /// What disturbs the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,45 @@ pub(crate) enum Trouble {
     None,
     Deaths,
     Partitions,
+    /// Disks are slow.
+    Slow,
+    /// Disks are full.
+    Full,
+    /// Disks fail.
+    Errors,
+}
+
+impl Trouble {
+    /// A world that can be disturbed so.
+    pub(crate) fn world(self, seed: u64, clients: usize) -> Result<World, Failure> {
+        let mut config = config_of(seed, clients);
+        if self == Self::Full {
+            config.reserve_bytes = RESERVE_BYTES;
+        }
+        let mut world = World::new(config)?;
+        if self == Self::Partitions && world.is_chosen(Choice::Doubles) {
+            world.config.doubles = 5;
+        }
+        Ok(world)
+    }
+
+    /// Perhaps something goes wrong now, or right again.
+    pub(crate) fn disturb(self, world: &mut World) {
+        match self {
+            Self::None => {}
+            Self::Deaths => deaths(world),
+            Self::Partitions => partition(world),
+            Self::Slow => slow(world),
+            Self::Full => full(world),
+            Self::Errors => errors(world),
+        }
+    }
 }
 
 /// Rounds between two comparisons of the whole tree.
 const ROUNDS_PER_DUMP: u64 = 20;
-/// How long islands are cut from each other at most while somebody waits for that to end.
-const CUT_US_MAX: u64 = 30_000_000;
+/// Bytes of a disk that are left for logs and checkpoints: some segments of a log.
+const RESERVE_BYTES: u64 = 6 << 20;
 /// Clients.
 pub(crate) const CLIENTS: usize = 4;
 /// Times are not told by all answers, so they are not compared.
@@ -41,20 +74,20 @@ struct Played {
     step: Step,
     token: u64,
     began_us: u64,
+    /// The client's links when it began.
+    links: Option<u64>,
     done: Option<(u64, Done)>,
+    /// An island could not be reached for a while: what was asked may have been asked again, or of others.
+    cut_off: bool,
 }
 
 pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
-    let world = run.world.insert(world_of(run.seed, CLIENTS)?);
+    let world = run.world.insert(trouble.world(run.seed, CLIENTS)?);
     let mut judge = Judge::new(world)?;
     let weights = Weights { mkdir: 12, rmdir: 9, rename: 22, set_attr: 14, ..Weights::default() };
     let mut workload = Workload::new(run.seed, weights);
     for n in 1..=run.steps {
-        match trouble {
-            Trouble::None => {}
-            Trouble::Deaths => deaths(world),
-            Trouble::Partitions => partition(world),
-        }
+        trouble.disturb(world);
         round(world, &mut judge, &mut workload, 0)?;
         if n == run.steps || n % ROUNDS_PER_DUMP == 0 {
             world.settle()?;
@@ -78,14 +111,79 @@ pub(crate) fn deaths(world: &mut World) {
 pub(crate) fn partition(world: &mut World) {
     if world.rng.percent(20) {
         let sides = world.rng.bits();
-        world.partition(|end| match end {
-            // Clients reach everybody: what is cut are islands from each other.
+        // Clients reach everybody: what is cut are islands from each other.
+        let side = |end| match end {
             Party::Client(_) => true,
             Party::Island(i) => sides >> i & 1 == 0,
-        });
+        };
+        // Some clients, too, are on the other side.
+        let any_side = |end| match end {
+            Party::Client(i) => sides >> (16 + i) & 1 == 0,
+            Party::Island(_) => side(end),
+        };
+        match sides >> 56 & 3 {
+            kind @ 0..3 if world.is_chosen(Choice::OneWay) => {
+                world.partition(|_| true);
+                world.lose_nothing();
+                match kind {
+                    0 => world.cut_from(side),
+                    1 => world.lose_between(any_side, true),
+                    _ => world.lose_between(any_side, false),
+                }
+            }
+            _ => {
+                world.partition(side);
+            }
+        }
         world.let_clients_through();
     } else if world.rng.percent(40) {
         world.heal();
+    }
+}
+
+/// An island's disk takes up to seconds for a sync, or for a body.
+fn slow(world: &mut World) {
+    let island = world.rng.index(world.nodes.len());
+    match world.rng.below(100) {
+        0..15 => {
+            let us_max = *world.rng.pick(&[20_000, 400_000, 4_000_000]);
+            world.slow_disk(island, us_max);
+        }
+        15..25 => world.mend_disks(),
+        _ => {}
+    }
+}
+
+/// An island's disk fills up: as far as the volume may fill it, or further, because others do.
+fn full(world: &mut World) {
+    let island = world.rng.index(world.nodes.len());
+    match world.rng.below(100) {
+        0..12 => {
+            let left = match world.rng.below(4) {
+                0 => world.rng.below(64 << 10),
+                1 => world.rng.below(RESERVE_BYTES),
+                _ => RESERVE_BYTES + world.rng.below(300 << 10),
+            };
+            world.fill_disk(island, left);
+        }
+        12..30 => world.mend_disks(),
+        _ => {}
+    }
+}
+
+/// An effect of an island's disk fails, or all do for a while, or a part of a file cannot be read.
+fn errors(world: &mut World) {
+    let island = world.rng.index(world.nodes.len());
+    match world.rng.below(100) {
+        0..12 if world.is_up(island) => {
+            let effects = 1 + world.rng.below(25);
+            world.fail_disk(island, effects, false);
+        }
+        12..14 => world.fail_disk(island, 1, true),
+        14..20 => world.spoil_disk(island),
+        20..40 => world.mend_disks(),
+        40..44 => world.kill(island, Fault::ProcessDeath),
+        _ => {}
     }
 }
 
@@ -104,14 +202,15 @@ pub(crate) fn round(
         let known = world.knows_files(client, &judge.model, &step.op);
         if known && sensible(&judge.model, &step.caller, &step.op) {
             world.walk_to(client, &judge.model, &step.op)?;
-            let (token, began_us, done) = (0, 0, None);
-            played.push(Played { client, step, token, began_us, done });
+            let (token, began_us, links, done, cut_off) = (0, 0, None, None, false);
+            played.push(Played { client, step, token, began_us, links, done, cut_off });
         }
     }
     let (faults, calm) = (world.faults, world.is_calm());
     for p in &mut played {
         let pause = world.rng.below(3_000);
         p.began_us = world.now_us() + pause;
+        p.links = world.links_of(p.client);
         let known = Caller {
             groups: Some(p.step.caller.groups.clone().unwrap_or_default()),
             ..p.step.caller.clone()
@@ -126,7 +225,7 @@ pub(crate) fn round(
         })
         .collect();
     let until = world.now_us() + PATIENCE_US;
-    let mut heal_us = world.now_us() + CUT_US_MAX;
+    let mut heal_us = world.now_us() + TROUBLE_US_MAX;
     while played.iter().any(|p| p.done.is_none()) || !listings.iter().all(Listing::is_over) {
         world.step()?;
         listings.iter_mut().for_each(|listing| listing.advance(world));
@@ -138,6 +237,7 @@ pub(crate) fn round(
         }
         for p in played.iter_mut().filter(|p| p.done.is_none()) {
             p.done = world.poll(p.client, p.token).map(|done| (now, done));
+            p.cut_off = p.links.is_none() || p.links != world.links_of(p.client);
         }
         if now > until {
             return Err(Failure::new(match played.iter().find(|p| p.done.is_none()) {
@@ -146,7 +246,7 @@ pub(crate) fn round(
             }));
         }
     }
-    let disturbed = !calm || faults != world.faults || !world.is_calm();
+    let disturbed = !calm || faults != world.faults || !world.is_calm() || world.is_ailing();
     let taken: Vec<Taken> = listings.into_iter().filter_map(Listing::taken).collect();
     explain(world, judge, &played, &taken, disturbed)
 }
@@ -160,16 +260,24 @@ fn explain(
     disturbed: bool,
 ) -> Result<(), Failure> {
     let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
-    let fits = |judge: &mut Judge, p: &Played, world: &mut World| {
+    let fits = |judge: &mut Judge, p: &Played, is_done: bool, world: &mut World| {
         let got = answered(p);
-        if is_refused(&p.step.op, &got, disturbed, &judge.model) {
+        if is_done {
+            let now = world.now_wall();
+            let _ = judge.apply(world, &as_sent(&p.step), &got, now);
+            return true;
+        }
+        let is_full = world.excuses(&got, p.began_us);
+        if is_full || is_refused(&p.step.op, &got, disturbed, &judge.model) {
             return true;
         }
         if walked_into_nothing(judge, &p.step.op) {
             // What a kernel finds gone, it looks up again. What goes while an island has not heard what all
             // others know is kept that long; and a file without a name, until it is safe that it has none.
             let may_be = match p.step.op {
-                Op::Fsync { .. } => true,
+                Op::Fsync { .. } | Op::FsyncDir { .. } => true,
+                // As if it were open; nobody sees it.
+                Op::Write { .. } => true,
                 Op::GetAttr { .. } => is_nameless(&got),
                 _ => false,
             };
@@ -178,6 +286,13 @@ fn explain(
         let now = world.now_wall();
         let expected = judge.apply(world, &as_sent(&p.step), &got, now);
         let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
+        if p.cut_off
+            && matches!(p.step.op, Op::Lookup { .. })
+            && told(&got).is_some_and(|(_, kind)| matches!(kind, Kind::Directory | Kind::Symlink))
+        {
+            // What a skeleton tells while the owner cannot be asked may be as old as the cut, and so are links.
+            return true;
+        }
         let later = matches!(p.step.op, Op::Lookup { .. } | Op::Create { exclusive: false, .. });
         if later
             && told(&expected).is_some_and(|(ino, kind)| elsewhere(world, p, ino) && kind != Kind::Directory)
@@ -193,21 +308,36 @@ fn explain(
     };
     // Orders that lead to the same tree are one.
     let mut found: Vec<Judge> = Vec::new();
+    let mut dumps: Vec<(Model, Dump)> = Vec::new();
     let mut order: Vec<usize> = (0..played.len() + taken.len()).collect();
+    // What was asked again because its answer was lost, and then could not be answered, may have been done.
+    let is_unknown = |p: &Played| p.cut_off && p.step.op.changes() && matches!(answered(p), Err(Errno::EIO));
+    let unknown: Vec<usize> = (0..played.len()).filter(|i| is_unknown(&played[*i])).collect();
     permutations(&mut order, 0, &mut |order| {
         if !in_time(played, taken, order) {
             return;
         }
-        let mut copy = judge.clone();
-        let mut fit = |i: &usize| match taken.get(i.wrapping_sub(played.len())) {
-            Some(taken) => taken.differences(&Dump::of(&copy.model), disturbed).is_empty(),
-            None => fits(&mut copy, &played[*i], world),
-        };
-        if order.iter().all(&mut fit) {
-            found.push(copy);
+        for done in 0..1_u32 << unknown.len() {
+            let is_done =
+                |i: usize| unknown.iter().position(|of| *of == i).is_some_and(|at| done >> at & 1 == 1);
+            let mut copy = judge.clone();
+            let mut fit = |i: &usize| match taken.get(i.wrapping_sub(played.len())) {
+                Some(taken) => {
+                    let known = dumps.iter().position(|(model, _)| *model == copy.model);
+                    let at = known.unwrap_or_else(|| {
+                        dumps.push((copy.model.clone(), Dump::of(&copy.model)));
+                        dumps.len() - 1
+                    });
+                    taken.differences(&dumps[at].1, disturbed).is_empty()
+                }
+                None => fits(&mut copy, &played[*i], is_done(*i), world),
+            };
+            if order.iter().all(&mut fit) && !found.contains(&copy) {
+                found.push(copy);
+            }
         }
     });
-    if found.len() > 1 && played.iter().filter(|p| p.step.op.changes()).count() < 2 {
+    if found.len() > 1 && unknown.is_empty() && played.iter().filter(|p| p.step.op.changes()).count() < 2 {
         found.truncate(1);
     }
     let mut found: Vec<(Judge, Dump)> = found

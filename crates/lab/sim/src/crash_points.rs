@@ -194,7 +194,9 @@ pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure
         }
         let fault = if power { Fault::PowerCut { seed: rng.bits() } } else { Fault::ProcessDeath };
         let point = Point { island, effect: 1 + rng.below(counts[island]), fault };
-        let world = run.next_world(world_of(script, islands, run.seed, 1 + usize::from(lists))?);
+        let mut config = config_of(script, islands, run.seed, 1 + usize::from(lists));
+        config.drifts = true;
+        let world = run.next_world(World::new(config)?);
         one(world, script, Some(point))
             .map_err(|why| Failure::new(format!("{script:?} with {islands} islands, {point:?}: {why}")))?;
     }
@@ -203,11 +205,11 @@ pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure
 
 /// A world for one script.
 pub fn world(script: Script, islands: u16, seed: u64) -> Result<World, Failure> {
-    world_of(script, islands, seed, 1)
+    World::new(config_of(script, islands, seed, 1))
 }
 
 /// The second client, if there is one, lists the tree during the script.
-fn world_of(script: Script, islands: u16, seed: u64, clients: usize) -> Result<World, Failure> {
+const fn config_of(script: Script, islands: u16, seed: u64, clients: usize) -> Config {
     let mut config = Config::new(seed, islands);
     config.clients = clients;
     config.delay_us_max = 500;
@@ -215,8 +217,8 @@ fn world_of(script: Script, islands: u16, seed: u64, clients: usize) -> Result<W
         // Whoever is away compares when it returns.
         config.outbox_max = 0;
     }
-    config.moves = script == Script::Follow;
-    World::new(config)
+    config.moves = matches!(script, Script::Follow);
+    config
 }
 
 /// How many effects each island has during a script that nothing disturbs.

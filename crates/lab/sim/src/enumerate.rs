@@ -11,7 +11,7 @@ use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
 
 use crate::cause::Failure;
 use crate::client::Done;
-use crate::concurrent::{CLIENTS, Trouble, deaths, partition, round};
+use crate::concurrent::{CLIENTS, Trouble, round};
 use crate::judge::Judge;
 use crate::links::Party;
 use crate::scenario::Run;
@@ -75,7 +75,7 @@ impl Listing {
         if now_us < self.begin_us || self.is_over() {
             return;
         }
-        let (now_ms, client) = (now_us / 1000, self.client);
+        let (now_ms, client) = (world.client_ms(self.client), self.client);
         let config = || ListConfig {
             table: world.table.clone(),
             islands: world.islands(),
@@ -181,11 +181,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     let weights = Weights { mkdir: 14, rmdir: 6, rename: 30, link: 20, set_attr: 12, ..Weights::default() };
     let mut workload = Workload::new(run.seed, weights);
     for n in 1..=run.steps {
-        match trouble {
-            Trouble::None => {}
-            Trouble::Deaths => deaths(world),
-            Trouble::Partitions => partition(world),
-        }
+        trouble.disturb(world);
         if world.rng.percent(10) {
             let island = world.rng.index(world.nodes.len());
             world.checkpoint(island);

@@ -14,9 +14,8 @@ use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::Done;
-use crate::concurrent::{Trouble, deaths, partition};
+use crate::concurrent::Trouble;
 use crate::scenario::Run;
-use crate::sequential::world_of;
 use crate::world::{PATIENCE_US, World};
 
 /// Clients.
@@ -61,7 +60,7 @@ impl Clock {
 }
 
 pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
-    let world = run.world.insert(world_of(run.seed, CLIENTS)?);
+    let world = run.world.insert(trouble.world(run.seed, CLIENTS)?);
     let mut clock = Clock::default();
     let mut records: Vec<Record> = Vec::new();
     let mut parties: Vec<Party> = (0..CLIENTS)
@@ -74,11 +73,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
             if party.under_way.is_none() && left > 0 {
                 left -= 1;
                 if world.rng.below(OPERATIONS_PER_FAULT) == 0 {
-                    match trouble {
-                        Trouble::None => {}
-                        Trouble::Deaths => deaths(world),
-                        Trouble::Partitions => partition(world),
-                    }
+                    trouble.disturb(world);
                     cut_us = world.now_us();
                 }
                 begin(world, &mut clock, client, party);

@@ -24,6 +24,7 @@ impl World {
         }
         node.life += 1;
         let life = node.life;
+        node.clock.begin_life(life);
         node.port = Port::default();
         let setup = Setup {
             volume: VolumeId(1),
@@ -31,6 +32,7 @@ impl World {
                 rows_max: self.config.rows_max,
                 outbox_max: self.config.outbox_max,
                 moving: self.config.moves.then_some(MOVING),
+                reserve_bytes: self.config.reserve_bytes,
                 ..atoll_island::Config::new(
                     IslandId(island as u16),
                     self.config.seed,
@@ -49,16 +51,19 @@ impl World {
             is_new: !node.made,
         };
         let disk = Arc::new(node.disk.clone());
-        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let clock: Arc<dyn Clock> = Arc::new(node.clock.clone());
         let opened = Engine::open(disk, setup, Arc::new(node.port.clone()), clock);
         match opened {
             Ok((engine, report)) => {
                 self.note(format_args!("island {island}: life {life} begins, {report:?}"));
                 let damaged = report.corrected.iter().find(|(_, what)| what.contains("Damaged"));
-                if let Some((ino, what)) = damaged {
+                self.nodes[island].torn_bytes = report.torn_bytes;
+                self.nodes[island].corrected = !report.corrected.is_empty();
+                if let Some((ino, what)) = damaged.filter(|_| !self.nodes[island].ailment.flipped) {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
                 let engine = Arc::new(engine);
+                self.nodes[island].life_ails();
                 self.nodes[island].made = true;
                 self.nodes[island].engine = Some(Arc::clone(&engine));
                 if self.config.lays {
@@ -66,6 +71,7 @@ impl World {
                         Ok(laying) => self.nodes[island].laying = Some(laying),
                         Err(error) => {
                             self.laying_failed(island, &error);
+                            self.nodes[island].halted |= self.nodes[island].is_excused();
                             return self.after_effects(island);
                         }
                     }
@@ -82,6 +88,14 @@ impl World {
                 self.note(format_args!("island {island}: dies while it opens: {error}"));
                 self.die(island);
             }
+            Err(error) if self.nodes[island].ailment.flipped => {
+                self.note(format_args!("island {island}: is refused: {error}"));
+                self.nodes[island].refused = true;
+            }
+            Err(error) if self.nodes[island].is_excused() && !error.is_damage() => {
+                self.note(format_args!("island {island}: cannot be opened: {error}"));
+                self.open_later(island);
+            }
             Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
         }
     }
@@ -94,7 +108,9 @@ impl World {
             self.lay(island);
         }
         self.after_effects(island);
-        let pause = TICK_US + self.rng.below(100);
+        let slow_us = self.nodes[island].ailment.slow_us;
+        let slow = if slow_us > 0 { self.rng.below(slow_us) } else { 0 };
+        let pause = TICK_US + self.rng.below(100) + slow;
         self.schedule(pause, Happening::Tick { island, life });
     }
 
@@ -122,7 +138,10 @@ impl World {
 
     fn laying_failed(&mut self, island: usize, error: &std::io::Error) {
         // A disk that has died is seen to after this, as after any other effect.
-        if !self.nodes[island].disk.is_dead() {
+        if self.nodes[island].is_excused() {
+            self.note(format_args!("island {island}: its tree is not laid: {error}"));
+            self.nodes[island].ailment.unlaid = true;
+        } else if !self.nodes[island].disk.is_dead() {
             self.fail(format!("island {island} cannot lay its tree: {error}"));
         }
     }
@@ -168,11 +187,15 @@ impl World {
             });
             node.threads.retain(|thread| !thread.work.is_done());
             let Some(conn) = free else { return };
-            let c = &mut self.conns[conn];
-            c.busy = false;
-            if let Some(message) = c.unread.pop_front() {
-                self.read(conn, message);
-            }
+            self.reads_on(conn);
+        }
+    }
+
+    fn reads_on(&mut self, conn: usize) {
+        let c = &mut self.conns[conn];
+        c.busy = false;
+        if let Some(message) = c.unread.pop_front() {
+            self.read(conn, message);
         }
     }
 
@@ -197,7 +220,17 @@ impl World {
         let Some(engine) = &node.engine else { return };
         if !node.threads.is_empty() {
             let chosen = self.rng.index(node.threads.len());
-            engine.go_on(&mut node.threads[chosen].work);
+            if node.ailment.slow_us > 0 && node.threads[chosen].work.is_slow() {
+                let mut thread = node.threads.swap_remove(chosen);
+                // Another thread reads its link meanwhile.
+                let reads = thread.reads.take();
+                self.wait_for_disk(island, thread);
+                if let Some(conn) = reads {
+                    self.reads_on(conn);
+                }
+            } else {
+                engine.go_on(&mut node.threads[chosen].work);
+            }
         }
         self.after_effects(island);
         self.let_read(island);
@@ -221,12 +254,15 @@ impl World {
                         self.send_to_island(conn, ToIsland::Peer(message));
                     }
                 }
-                Out::Halted(why) if !dead => self.fail(format!("island {island} has halted: {why}")),
+                Out::Halted(why) if !dead => self.halted(island, &why),
+                Out::Damaged(why) if !dead && self.nodes[island].is_excused() => {
+                    self.note(format_args!("island {island}: {why}"));
+                }
                 Out::Damaged(why) if !dead => self.fail(format!("island {island}: {why}")),
                 Out::Halted(_) | Out::Damaged(_) => {}
             }
         }
-        if dead && self.nodes[island].engine.is_some() {
+        if (dead || self.nodes[island].halted) && self.nodes[island].engine.is_some() {
             self.die(island);
         }
     }
@@ -234,6 +270,10 @@ impl World {
     pub(crate) fn die(&mut self, island: usize) {
         let fault = self.nodes[island].fault;
         self.faults += 1;
+        match fault {
+            Fault::ProcessDeath => self.injected.deaths += 1,
+            Fault::PowerCut { .. } => self.injected.power_cuts += 1,
+        }
         self.note(format_args!("island {island}: DIES, {fault:?}"));
         let node = &mut self.nodes[island];
         // First the disk: what the old life does while it is taken apart must not reach it.
@@ -242,6 +282,7 @@ impl World {
         node.laying = None;
         node.engine = None;
         node.threads.clear();
+        (node.waiting, node.halted) = (0, false);
         node.going = false;
         node.life += 1;
         let life = node.life;

@@ -12,7 +12,7 @@ use crate::frontend::is_at_or_above;
 use crate::world::World;
 
 /// The model, and how it is kept in step with the world.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judge {
     /// What the tree must be.
     pub model: Model,
@@ -49,9 +49,9 @@ impl Judge {
         }
         world.walk_to(client, &self.model, &step.op)?;
         let (faults, calm) = (world.faults, world.is_calm());
-        let began = world.now_wall();
+        let began = world.walls().0;
         let got = world.run_as(client, &step.caller, &step.op, &step.data)?;
-        let disturbed = !calm || faults != world.faults || !world.is_calm();
+        let disturbed = !calm || faults != world.faults || !world.is_calm() || world.is_ailing();
         self.compare(world, client, step, got, disturbed, began)
     }
 
@@ -69,7 +69,8 @@ impl Judge {
         }
         let decided = self.time_of(world, client, step, &got)?;
         if let Some(at) = decided
-            && (at < began || at > world.now_wall())
+            // Whichever island decided it, by its own clock or the latest time that it has seen.
+            && (at < began || at > world.walls().1)
         {
             let why = format!("{:?}: decided at {at:?}, but it ran from {began:?}", step.op);
             return Err(Failure::new(why));
@@ -77,7 +78,7 @@ impl Judge {
         let expected = self.apply(world, step, &got, decided.unwrap_or(began));
         self.forget_removed(world);
         let got = as_if_here(world, client, &self.model, &step.op, &expected, got);
-        let what = verdict(&expected, &got, disturbed, Strictness::FULL);
+        let what = verdict(&expected, &got, disturbed, world.strict(Strictness::FULL));
         if what.is_empty() {
             return Ok(Verdict::Same);
         }
@@ -192,9 +193,10 @@ impl Judge {
             ) => self.ask(world, client, *ino)?,
             (Op::RemoveXattr { ino, .. }, _) => {
                 let attr = self.ask(world, client, *ino)?;
-                let before = self.model.attr(*ino).map(|a| a.ctime);
                 // Removing an ACL that is not there changes nothing.
-                return Ok((before != Some(attr.ctime)).then_some(attr.ctime));
+                let apart_ns = world.strict(Strictness::FULL).apart_ns;
+                let is_same = |a: &Attr| a.ctime.nanos_from(attr.ctime) <= apart_ns;
+                return Ok((!self.model.attr(*ino).is_some_and(is_same)).then_some(attr.ctime));
             }
             _ => return Ok(None),
         };
@@ -228,7 +230,7 @@ impl Judge {
         let got = world.dump(0)?;
         let mut expected = Dump::of(&self.model);
         // A directory that was told of by its stub has only static attributes; dumps ask the owner.
-        let differ = expected.differences(&got, strict);
+        let differ = expected.differences(&got, world.strict(strict));
         expected.items.clear();
         if differ.is_empty() {
             Ok(())

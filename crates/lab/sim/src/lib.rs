@@ -8,12 +8,16 @@
 mod absences;
 pub mod cause;
 mod client;
+mod clocks;
 pub mod concurrent;
 pub mod crash_points;
+mod disks;
 mod enumerate;
 pub mod explore;
+mod flips;
 pub mod frontend;
 mod histories;
+mod injected;
 pub mod invariants;
 mod islands;
 mod judge;
@@ -31,6 +35,7 @@ pub mod world;
 
 pub use cause::Failure;
 pub use client::Done;
+pub use injected::Injected;
 pub use invariants::invariants;
 pub use judge::{Judge, Verdict};
 pub use links::Party;

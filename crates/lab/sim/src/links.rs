@@ -17,6 +17,12 @@ pub enum Party {
     Island(usize),
 }
 
+/// Microseconds for which what a client sends, or is sent, is lost at most: less than its session lasts
+/// without it. What was under way when a session ends may have been done or not.
+const CLIENT_DEAF_US_MAX: u64 = 10_000_000;
+/// Microseconds without a sign of life after which an end of a link gives it up.
+const SILENCE_US: u64 = 4_000_000;
+
 impl World {
     // ------------------------------------------------------------------- faults
 
@@ -50,6 +56,14 @@ impl World {
         }
     }
 
+    /// A number that is another one when a link of a client has ended meanwhile; none while one is not whole.
+    pub(crate) fn links_of(&self, client: usize) -> Option<u64> {
+        let mut links = self.conns.iter().filter(|conn| conn.from == End::Client(client));
+        links.try_fold(0, |sum, conn| {
+            (conn.open && conn.whole && !conn.is_deaf()).then_some(sum + conn.generation)
+        })
+    }
+
     /// Whether the island runs.
     pub fn is_up(&self, island: usize) -> bool {
         self.nodes[island].engine.is_some()
@@ -62,6 +76,11 @@ impl World {
 
     /// Breaks a link.
     pub fn break_conn(&mut self, conn: usize) {
+        self.end_link(conn, true);
+    }
+
+    /// A link ends; `ended`: the island is told so by the other side.
+    fn end_link(&mut self, conn: usize, ended: bool) {
         let now = self.now_us();
         let (to_late, from_late, closed_late, gone_late) =
             (self.delay() - 1, self.delay() - 1, self.delay(), self.delay());
@@ -69,12 +88,18 @@ impl World {
         let (from, to, generation) = (c.from, c.to, c.generation);
         if std::mem::take(&mut c.whole) {
             // What was sent before the end may still arrive, also from a process that died.
-            c.broken = (generation, now + to_late, now + from_late);
+            let arrive_to = if c.deaf_to { 0 } else { now + to_late };
+            let arrive_from = if c.deaf_from { 0 } else { now + from_late };
+            c.broken = (generation, arrive_to, arrive_from);
+            self.injected.dropped += (c.lost_to.len() + c.lost_from.len()) as u64;
+            c.lost_to.clear();
+            c.lost_from.clear();
             self.faults += 1;
+            self.injected.breaks += 1;
             self.schedule(from_late + closed_late, Happening::Closed { conn, generation });
             if let End::Client(_) = from {
                 let life = self.nodes[to].life;
-                self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life });
+                self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life, ended });
             }
         }
         let c = &mut self.conns[conn];
@@ -88,22 +113,122 @@ impl World {
         }
     }
 
-    /// Cuts every link between the two halves, or heals all.
-    pub fn partition(&mut self, one_side: impl Fn(Party) -> bool) {
+    /// What one side sends to the other is lost from now on, and nobody is told; what the other sends
+    /// arrives, unless both are to be lost. The ends of a link notice when nothing has come for a while.
+    pub fn lose_between(&mut self, one_side: impl Fn(Party) -> bool, both: bool) {
+        let now = self.now_us();
+        let mut any = false;
+        for conn in 0..self.conns.len() {
+            let c = &mut self.conns[conn];
+            let (from, to) = (one_side(c.from.party()), one_side(Party::Island(c.to)));
+            if from == to {
+                continue;
+            }
+            any = true;
+            if !c.is_deaf() {
+                c.deaf_since_us = now;
+                let generation = c.generation;
+                self.schedule(SILENCE_US, Happening::Silence { conn, generation, since_us: now });
+            }
+            let c = &mut self.conns[conn];
+            c.deaf_to |= from || both;
+            c.deaf_from |= to || both;
+            if let End::Client(_) = c.from {
+                let until = 1 + self.rng.below(CLIENT_DEAF_US_MAX);
+                self.schedule(until, Happening::Heard { conn, since_us: now });
+            }
+        }
+        if both {
+            self.injected.partitions += u64::from(any);
+        } else {
+            self.injected.one_way += u64::from(any);
+        }
+    }
+
+    /// Links from one side's parties to the other's cannot be opened; those the other way can.
+    pub fn cut_from(&mut self, one_side: impl Fn(Party) -> bool) {
+        let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            let from = match c.from {
-                End::Client(i) => Party::Client(i),
-                End::Island(i) => Party::Island(i),
-            };
-            let cut = one_side(from) != one_side(Party::Island(c.to));
+            if one_side(c.from.party()) && !one_side(Party::Island(c.to)) {
+                any = true;
+                self.conns[conn].cut = true;
+                self.break_conn(conn);
+            }
+        }
+        self.injected.one_way += u64::from(any);
+    }
+
+    /// Nothing is lost any more: what was, and whose link has not ended, is sent again.
+    pub(crate) fn lose_nothing(&mut self) {
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].is_deaf() {
+                self.heard(conn);
+            }
+        }
+    }
+
+    /// Messages arrive again on a link.
+    pub(crate) fn heard(&mut self, conn: usize) {
+        let pause = self.delay();
+        let c = &mut self.conns[conn];
+        (c.deaf_to, c.deaf_from) = (false, false);
+        let (generation, open) = (c.generation, c.open);
+        self.schedule(pause, Happening::Again { conn, generation });
+        if !open {
+            self.try_open(conn);
+        }
+    }
+
+    pub(crate) fn silence(&mut self, conn: usize, generation: u64, since_us: u64) {
+        let c = &self.conns[conn];
+        if c.generation == generation && c.is_deaf() && c.deaf_since_us == since_us {
+            // Whoever hears nothing ends the link. The other one hears that, if it hears anything.
+            let ended = !c.deaf_to;
+            self.end_link(conn, ended);
+        }
+    }
+
+    pub(crate) fn again(&mut self, conn: usize, generation: u64) {
+        let c = &mut self.conns[conn];
+        if c.generation != generation || c.is_deaf() || !c.whole {
+            return;
+        }
+        let (to, from) = (std::mem::take(&mut c.lost_to), std::mem::take(&mut c.lost_from));
+        for message in to {
+            self.island_takes(conn, message);
+        }
+        for message in from {
+            self.client_takes(conn, message);
+        }
+    }
+
+    pub(crate) fn island_takes(&mut self, conn: usize, message: ToIsland) {
+        let c = &mut self.conns[conn];
+        if self.nodes[c.to].engine.is_none() {
+            self.injected.dropped += 1;
+        } else if c.busy {
+            c.unread.push_back(message);
+        } else {
+            self.read(conn, message);
+        }
+    }
+
+    /// Cuts every link between the two halves, or heals all.
+    pub fn partition(&mut self, one_side: impl Fn(Party) -> bool) {
+        let mut any = false;
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            let cut = one_side(c.from.party()) != one_side(Party::Island(c.to));
             self.conns[conn].cut = cut;
+            any |= cut;
             if cut {
                 self.break_conn(conn);
             } else if !self.conns[conn].open {
                 self.try_open(conn);
             }
         }
+        self.injected.partitions += u64::from(any);
     }
 
     /// Whatever is cut, clients can reach every island.
@@ -125,6 +250,8 @@ impl World {
                 self.schedule(1000, Happening::Start { island, life });
             }
         }
+        self.mend_disks();
+        self.lose_nothing();
         self.partition(|_| true);
     }
 
@@ -153,7 +280,7 @@ impl World {
 
     pub(crate) fn open_conn(&mut self, conn: usize) {
         let c = &self.conns[conn];
-        let possible = !c.cut && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
+        let possible = !c.cut && !c.is_deaf() && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
         let at = self.now_us() + self.delay();
         let c = &mut self.conns[conn];
         c.opening = false;
@@ -202,23 +329,38 @@ impl World {
         self.try_open(conn);
     }
 
+    fn delay_of_message(&mut self) -> u64 {
+        let delay = self.delay();
+        self.injected.delayed += u64::from(delay > self.config.delay_us_max);
+        delay
+    }
+
     pub(crate) fn send_to_island(&mut self, conn: usize, message: ToIsland) {
-        let mut at = self.now_us() + self.delay();
+        let mut at = self.now_us() + self.delay_of_message();
         // Threads that perform the effects of one island overtake each other; but one thread sends all
         // that ends with `HelloDone`.
         let may = matches!(&message, ToIsland::Peer(m) if !matches!(m.peer, Peer::HelloDone));
         let overtakes = may && self.rng.percent(10);
+        self.injected.reordered += u64::from(overtakes);
         let c = &mut self.conns[conn];
         if !overtakes {
             at = at.max(c.last_to_us);
         }
         c.last_to_us = at.max(c.last_to_us);
         let generation = c.generation;
+        // A link brings nothing twice; but islands say again what may be lost, and clients never on the same link.
+        let is_peer = matches!(message, ToIsland::Peer(_));
+        if is_peer && self.config.doubles > 0 && self.rng.percent(self.config.doubles) {
+            self.injected.duplicated += 1;
+            let (later, message) = (at + self.delay(), message.clone());
+            self.conns[conn].last_to_us = later.max(self.conns[conn].last_to_us);
+            self.schedule_at(later, Happening::ToIsland { conn, generation, message });
+        }
         self.schedule_at(at, Happening::ToIsland { conn, generation, message });
     }
 
     pub(crate) fn send_to_client(&mut self, conn: usize, generation: u64, message: ToClient) {
-        let at = (self.now_us() + self.delay()).max(self.conns[conn].last_from_us);
+        let at = (self.now_us() + self.delay_of_message()).max(self.conns[conn].last_from_us);
         let c = &mut self.conns[conn];
         if !c.whole || c.generation != generation {
             return;

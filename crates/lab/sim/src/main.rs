@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use atoll_sim::explore::by_hand;
-use atoll_sim::{Report, SCENARIOS, Scenario, run};
+use atoll_sim::{Injected, Report, SCENARIOS, Scenario, run};
 
 /// What was asked for.
 struct Args {
@@ -66,20 +66,58 @@ fn main() -> ExitCode {
         eprintln!("{}", usage());
         return ExitCode::from(2);
     };
-    let began = Instant::now();
-    let mut operations = 0;
+    let mut total = Total::new();
     let mut failed = false;
     for seed in args.seed..args.seed + args.seeds {
         let report = one(scenario, seed, args.steps);
-        operations += report.operations;
+        total.add(&report);
         if args.tail && report.failure.is_none() {
             print!("{}", report.tail);
         }
         failed |= told(&report, args.seeds == 1);
     }
-    let secs = began.elapsed().as_secs_f64();
-    println!("{operations} operations in {secs:.1} s, {:.0} each second", operations as f64 / secs);
+    println!("{total}");
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// What many runs come to. They have one thread, so the time that passes is about the processor's.
+struct Total {
+    began: Instant,
+    runs: u64,
+    failures: u64,
+    operations: u64,
+    virtual_us: u64,
+    injected: Injected,
+}
+
+impl Total {
+    fn new() -> Self {
+        let (runs, failures, operations, virtual_us) = (0, 0, 0, 0);
+        Self { began: Instant::now(), runs, failures, operations, virtual_us, injected: Injected::default() }
+    }
+
+    fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.failures += u64::from(report.failure.is_some());
+        self.operations += report.operations;
+        self.virtual_us += report.virtual_us;
+        self.injected += report.injected;
+    }
+}
+
+impl std::fmt::Display for Total {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (real, simulated) = (self.began.elapsed().as_secs_f64(), self.virtual_us as f64 / 1e6);
+        write!(
+            f,
+            "{} runs, {} failed; {} operations, {simulated:.0} simulated seconds in {real:.1} s, {:.0} in one; {}",
+            self.runs,
+            self.failures,
+            self.operations,
+            simulated / real,
+            self.injected
+        )
+    }
 }
 
 /// Where panics end the process, the line that repeats the run must be out before.
@@ -119,18 +157,15 @@ fn explore(args: &Args) -> ExitCode {
 }
 
 fn soak(first: u64, time: Duration) -> ExitCode {
-    let began = Instant::now();
-    let (mut runs, mut operations) = (0u64, 0);
+    let mut total = Total::new();
     for seed in first.. {
         for scenario in SCENARIOS {
-            if began.elapsed() >= time {
-                let secs = began.elapsed().as_secs_f64();
-                println!("{runs} runs, {operations} operations, {:.0} each second", operations as f64 / secs);
+            if total.began.elapsed() >= time {
+                println!("{total}");
                 return ExitCode::SUCCESS;
             }
             let report = one(scenario, seed, None);
-            runs += 1;
-            operations += report.operations;
+            total.add(&report);
             if told(&report, true) {
                 return ExitCode::FAILURE;
             }

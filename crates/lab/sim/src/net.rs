@@ -10,12 +10,23 @@ use atoll_proto::{Notice, PeerMessage, Reply, Request};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 
+use crate::links::Party;
+
 /// Who opens a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Client(usize),
     /// An island, to send to another; what comes back travels on the other one's own link.
     Island(usize),
+}
+
+impl End {
+    pub(crate) const fn party(self) -> Party {
+        match self {
+            Self::Client(i) => Party::Client(i),
+            Self::Island(i) => Party::Island(i),
+        }
+    }
 }
 
 /// A link that is opened again whenever it breaks.
@@ -31,6 +42,13 @@ pub(crate) struct Conn {
     pub(crate) open: bool,
     /// A partition: it cannot be opened.
     pub(crate) cut: bool,
+    /// What is sent to the island, or by it, is lost on the way, and nobody is told.
+    pub(crate) deaf_to: bool,
+    pub(crate) deaf_from: bool,
+    pub(crate) deaf_since_us: u64,
+    /// It is sent again when that is over, unless the link has ended by then.
+    pub(crate) lost_to: VecDeque<ToIsland>,
+    pub(crate) lost_from: VecDeque<ToClient>,
     /// An attempt to open it is under way.
     pub(crate) opening: bool,
     /// When the last message in each direction arrives.
@@ -52,6 +70,11 @@ impl Conn {
             whole: false,
             open: false,
             cut: false,
+            deaf_to: false,
+            deaf_from: false,
+            deaf_since_us: 0,
+            lost_to: VecDeque::new(),
+            lost_from: VecDeque::new(),
             opening: false,
             last_to_us: 0,
             last_from_us: 0,
@@ -59,6 +82,30 @@ impl Conn {
             busy: false,
             unread: VecDeque::new(),
         }
+    }
+
+    /// Messages get lost on it, in some direction.
+    pub(crate) const fn is_deaf(&self) -> bool {
+        self.deaf_to || self.deaf_from
+    }
+
+    /// A message of this generation would arrive now: it is lost, or waits behind one that was. Then it is
+    /// kept, to be sent again.
+    pub(crate) fn loses_to(&mut self, generation: u64, message: ToIsland) -> Option<ToIsland> {
+        if generation != self.generation || (!self.deaf_to && self.lost_to.is_empty()) {
+            return Some(message);
+        }
+        self.lost_to.push_back(message);
+        None
+    }
+
+    /// The same in the other direction.
+    pub(crate) fn loses_from(&mut self, generation: u64, message: ToClient) -> Option<ToClient> {
+        if generation != self.generation || (!self.deaf_from && self.lost_from.is_empty()) {
+            return Some(message);
+        }
+        self.lost_from.push_back(message);
+        None
     }
 
     /// Whether a message of this generation arrives at this time.
@@ -82,7 +129,7 @@ pub(crate) const fn conn_of(link: LinkId) -> (usize, u64) {
 }
 
 /// A message on its way to an island.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum ToIsland {
     Request { link: LinkId, id: u64, request: Request, data: Bytes },
     Peer(PeerMessage),

@@ -22,8 +22,10 @@ const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL }
 /// Effects within which the power fails once it is going to.
 const EFFECTS_MAX: u64 = 25;
 
-pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
+/// `errors`: before that, effects of the disk fail, and the island starts again.
+pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
     let mut config = Config::new(run.seed, 1);
+    config.drifts = true;
     config.rows_max = [2, 20, 1000][(run.seed % 3) as usize];
     let world = run.world.insert(World::new(config)?);
     let mut judge = Judge::new(world)?;
@@ -42,6 +44,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let quiet = run.steps * 3 / 4;
     for n in 0.. {
         if n == quiet {
+            if errors {
+                world.settle()?;
+            }
             let fault = Fault::PowerCut { seed: world.rng.bits() };
             let effects = 1 + world.rng.below(EFFECTS_MAX);
             world.arm(0, effects, fault);
@@ -53,27 +58,31 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
             let pause = world.rng.below(2_000_000);
             world.run_for(pause)?;
         }
+        if errors && n < quiet {
+            fail(world)?;
+        }
         let step = workload.next(&judge.model);
-        if world.faults > 0 {
+        if world.injected.power_cuts > 0 {
             return judge_after(world, &history, None);
         }
         if !sensible(&judge.model, &step.caller, &step.op) {
             continue;
         }
         world.walk_to(0, &judge.model, &step.op)?;
-        if world.faults > 0 {
+        if world.injected.power_cuts > 0 {
             return judge_after(world, &history, None);
         }
         let got = world.run(0, &step.caller, step.op.clone(), step.data.clone())?;
-        if world.faults > 0 {
+        if world.injected.power_cuts > 0 {
             return judge_after(world, &history, Some((&step, &got)));
         }
         let now = world.now_wall();
-        if !crate::judge::is_refused(&step.op, &got, false, &judge.model) {
+        let disturbed = world.is_ailing();
+        if !crate::judge::is_refused(&step.op, &got, disturbed, &judge.model) {
             let expected = judge.apply(world, &step, &got, now);
             judge.forget_removed(world);
             let got = crate::judge::as_if_here(world, 0, &judge.model, &step.op, &expected, got.clone());
-            let differ = crate::judge::verdict(&expected, &got, false, STRICT);
+            let differ = crate::judge::verdict(&expected, &got, errors, STRICT);
             if !differ.is_empty() {
                 return Err(Failure::new(format!("{:?}:\n  {}", step.op, differ.join("\n  "))));
             }
@@ -89,6 +98,20 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
             // Nothing that it did was an effect: the next one comes by itself.
             world.run_for(20_000_000)?;
         }
+    }
+    Ok(())
+}
+
+/// Perhaps an effect of the disk will fail, or the disk is mended, which starts the island again.
+fn fail(world: &mut World) -> Result<(), Failure> {
+    match world.rng.below(100) {
+        0..15 if world.is_up(0) => {
+            let effects = 1 + world.rng.below(12);
+            world.fail_disk(0, effects, false);
+        }
+        15..25 if world.is_ailing() => world.settle()?,
+        25..28 => world.kill(0, Fault::ProcessDeath),
+        _ => {}
     }
     Ok(())
 }

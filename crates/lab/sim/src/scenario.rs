@@ -1,6 +1,7 @@
 //! The scenarios by name, and how one run of one is made and told of.
 
 use crate::cause::Failure;
+use crate::injected::Injected;
 use crate::world::World;
 
 /// Whether islands die and links break.
@@ -32,16 +33,27 @@ pub(crate) struct Run {
     pub(crate) operations: u64,
     /// Hash of their transcripts.
     pub(crate) hash: u64,
+    /// Virtual microseconds that passed in them.
+    pub(crate) virtual_us: u64,
+    /// What was done to them.
+    pub(crate) injected: Injected,
 }
 
 impl Run {
     /// Ends a world of this run; the next one takes its place.
     pub(crate) fn next_world(&mut self, world: World) -> &mut World {
+        self.end_world();
+        self.world.insert(world)
+    }
+
+    pub(crate) fn end_world(&mut self) {
         if let Some(old) = self.world.take() {
             self.operations += old.operations;
+            self.virtual_us += old.now_us();
+            self.injected += old.injected;
+            self.injected.failed += old.failed_effects();
             self.hash = self.hash.rotate_left(7) ^ old.hash();
         }
-        self.world.insert(world)
     }
 }
 
@@ -63,7 +75,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "power",
         what: "one island, one operation after another, then the power fails at any effect",
         steps: 60,
-        body: crate::power::run,
+        body: |run| crate::power::run(run, false),
     },
     Scenario {
         name: "concurrent",
@@ -100,6 +112,54 @@ pub const SCENARIOS: &[Scenario] = &[
         what: "the same, and links between islands are cut",
         steps: 400,
         body: |run| crate::histories::run(run, crate::concurrent::Trouble::Partitions),
+    },
+    Scenario {
+        name: "history_slow",
+        what: "the same, and disks that take up to seconds",
+        steps: 300,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::Slow),
+    },
+    Scenario {
+        name: "history_full",
+        what: "the same, and disks that have no room left, for a while",
+        steps: 300,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::Full),
+    },
+    Scenario {
+        name: "history_errors",
+        what: "the same, and disks that fail to write, to sync and to read",
+        steps: 300,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::Errors),
+    },
+    Scenario {
+        name: "slow",
+        what: "several clients at once, and disks that take up to seconds",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Slow),
+    },
+    Scenario {
+        name: "full",
+        what: "several clients at once, and disks that have no room left, for a while",
+        steps: 80,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Full),
+    },
+    Scenario {
+        name: "errors",
+        what: "several clients at once, and disks that fail to write, to sync and to read",
+        steps: 80,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Errors),
+    },
+    Scenario {
+        name: "errors_power",
+        what: "one island whose disk fails to write and to sync, then the power fails at any effect",
+        steps: 80,
+        body: |run| crate::power::run(run, true),
+    },
+    Scenario {
+        name: "flips",
+        what: "one operation after another, then bits change at rest in log, state, bodies or names",
+        steps: 60,
+        body: crate::flips::run,
     },
     Scenario {
         name: "listings",
@@ -183,13 +243,29 @@ pub struct Report {
     pub hash: u64,
     /// Operations of clients.
     pub operations: u64,
+    /// Virtual microseconds that passed.
+    pub virtual_us: u64,
+    /// What was done to the world.
+    pub injected: Injected,
 }
 
 /// Runs a scenario once. A panic of a machine is a failure like any other.
 pub fn run(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
     let steps = steps.unwrap_or(scenario.steps);
-    let mut run = Run { seed, steps, world: None, operations: 0, hash: 0 };
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (scenario.body)(&mut run)));
+    let mut run = Run {
+        seed,
+        steps,
+        world: None,
+        operations: 0,
+        hash: 0,
+        virtual_us: 0,
+        injected: Injected::default(),
+    };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        (scenario.body)(&mut run)?;
+        // What a scenario has judged is safety; now nothing fails any more.
+        run.world.as_mut().map_or(Ok(()), World::converge)
+    }));
     let failure = match caught {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure),
@@ -200,10 +276,8 @@ pub fn run(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
         }
     };
     let command = format!("cargo xtask sim {} --seed {seed} --steps {steps}", scenario.name);
-    let (tail, hash, operations) = match &run.world {
-        Some(world) => (world.tail(3000), world.hash(), world.operations),
-        None => (String::new(), 0, 0),
-    };
-    let hash = run.hash.rotate_left(7) ^ hash;
-    Report { command, failure, tail, hash, operations: operations + run.operations }
+    let tail = run.world.as_ref().map(|world| world.tail(3000)).unwrap_or_default();
+    run.end_world();
+    let Run { hash, operations, virtual_us, injected, .. } = run;
+    Report { command, failure, tail, hash, operations, virtual_us, injected }
 }

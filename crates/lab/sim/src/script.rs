@@ -44,13 +44,18 @@ impl World {
 
     /// Cuts two islands apart, or lets them have links again.
     pub fn cut_between(&mut self, one: usize, other: usize, cut: bool) {
-        for (from, to) in [(one, other), (other, one)] {
-            self.cut_link(from, to, cut);
-        }
+        self.injected.partitions += u64::from(cut);
+        self.cut_one(one, other, cut);
+        self.cut_one(other, one, cut);
     }
 
     /// Cuts the link over which one island sends to another, or lets it have one again.
     pub fn cut_link(&mut self, from: usize, to: usize, cut: bool) {
+        self.injected.one_way += u64::from(cut);
+        self.cut_one(from, to, cut);
+    }
+
+    fn cut_one(&mut self, from: usize, to: usize, cut: bool) {
         let conn = self.conn_between(End::Island(from), to);
         self.conns[conn].cut = cut;
         if cut {

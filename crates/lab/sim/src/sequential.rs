@@ -17,12 +17,17 @@ const OPERATIONS_PER_CHECK: u64 = 150;
 
 /// A world for a seed: islands, mounts and memory as the seed has it.
 pub(crate) fn world_of(seed: u64, clients: usize) -> Result<World, Failure> {
+    World::new(config_of(seed, clients))
+}
+
+/// How such a world is made.
+pub(crate) const fn config_of(seed: u64, clients: usize) -> Config {
     let mut config = Config::new(seed, 1 + (atoll_model::rng::mix(seed) % 5) as u16);
-    config.clients = clients;
+    (config.clients, config.drifts) = (clients, true);
     config.moves = seed.is_multiple_of(2);
     config.mounts = seed % 3 == 1;
     config.rows_max = [2, 20, 1000][(seed / 3 % 3) as usize];
-    World::new(config)
+    config
 }
 
 /// Runs it. `faults`: islands die, links break.

@@ -154,7 +154,7 @@ impl Owner {
         let op = self.draw(&mut world.rng, dirs);
         let data = Bytes::from_static(if matches!(op, Op::Write { .. }) { b"bytes" } else { b"" });
         let step = Step { session: SessionId(self.client as u64 + 1), caller: Caller::ROOT, op, data };
-        let (began_us, began) = (world.now_us(), world.now_wall());
+        let (began_us, began) = (world.now_us(), world.walls().0);
         let token = world.call(self.client, &Caller::ROOT, step.op.clone(), step.data.clone(), 0);
         // What it will have led to, as the model says; a new id is known with the answer only.
         let moment = self.after(world, &step, None, began_us, began);
@@ -301,6 +301,7 @@ impl Seen {
 /// A world with shared directories on all islands, which every client knows.
 fn prepare(run: &mut Run) -> Result<(Judge, Vec<Ino>), Failure> {
     let mut config = Config::new(run.seed, 2 + (run.seed % 3) as u16);
+    config.drifts = true;
     config.clients = CLIENTS + LISTERS;
     config.moves = run.seed.is_multiple_of(2);
     config.mounts = run.seed % 4 == 1;

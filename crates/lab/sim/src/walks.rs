@@ -38,7 +38,7 @@ impl World {
     /// Has a client begin to walk a path; [`World::poll`] says when that ends.
     pub fn begin_walk(&mut self, client: usize, caller: &Caller, path: &VolumePath) -> u64 {
         let token = self.clients[client].token();
-        let now_ms = self.now_us() / 1000;
+        let now_ms = self.client_ms(client);
         self.note(format_args!("client {client}: walk {token} {path}"));
         self.with_client(client, &[], |route, out| {
             route.walk(now_ms, caller, path.clone(), token, out);

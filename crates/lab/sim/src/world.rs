@@ -5,15 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use atoll_core::{Ino, IslandId, SessionId, Table, Time};
 
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Clock, Engine, Laying, Work};
-use atoll_island::{Event, Now, Phase};
-use atoll_model::Rng;
+use atoll_dispatch::{Engine, Laying, Work};
+use atoll_island::{Event, Phase};
+use atoll_model::{Rng, Strictness};
 use atoll_posix::{Caller, Op};
 use atoll_route::{Route, RouteOut};
 use atoll_view::Finding;
@@ -21,6 +19,9 @@ use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::{Client, Done};
+use crate::clocks::{Pace, Paces, SimClock, TrueTime};
+use crate::disks::Ailment;
+use crate::injected::Injected;
 use crate::net::{Conn, End, Port, ToClient, ToIsland, link_id};
 use crate::transcript::Transcript;
 
@@ -30,10 +31,27 @@ pub(crate) const TICK_US: u64 = 50_000;
 const CLIENT_TICK_US: u64 = 100_000;
 /// Virtual time within which every operation ends when nothing is in its way.
 pub(crate) const PATIENCE_US: u64 = 120_000_000;
+/// How much later than another an island may do its part of an operation.
+const LATER_NS: u64 = 2_000_000_000;
+/// How long something stays broken at most while somebody waits for that to end.
+pub(crate) const TROUBLE_US_MAX: u64 = 30_000_000;
 /// One seed of so many lays plain trees, which takes longer.
 const LAYS_EACH: u64 = 4;
-/// The wall clock's second at the beginning.
-const BEGIN_SECS: u64 = 1_800_000_000;
+
+/// What only some seeds have: the others are what they would be without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Partitions in which one direction fails, and such that nobody is told of.
+    OneWay = 1,
+    /// Messages that arrive twice.
+    Doubles = 2,
+    /// Clocks that run at their own rates.
+    Drift = 3,
+}
+
+const fn is_chosen(seed: u64, choice: Choice) -> bool {
+    !atoll_model::rng::mix(seed ^ ((choice as u64) << 56)).is_multiple_of(3)
+}
 
 /// How a world is made.
 #[derive(Debug, Clone)]
@@ -58,6 +76,12 @@ pub struct Config {
     pub outbox_max: usize,
     /// Files follow their names to other islands, soon.
     pub moves: bool,
+    /// Bytes of each disk that are left for logs and checkpoints.
+    pub reserve_bytes: u64,
+    /// In two of three seeds the clocks of islands and clients run at rates of their own.
+    pub drifts: bool,
+    /// How many of a hundred messages between islands arrive twice.
+    pub doubles: u64,
 }
 
 impl Config {
@@ -65,7 +89,7 @@ impl Config {
     pub const fn new(seed: u64, islands: u16) -> Self {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
-        let moves = false;
+        let (moves, doubles, reserve_bytes, drifts) = (false, 0, 0, false);
         Self {
             seed,
             islands,
@@ -77,25 +101,11 @@ impl Config {
             recall_us,
             outbox_max,
             moves,
+            drifts,
+            doubles,
+            reserve_bytes,
         }
     }
-}
-
-/// The virtual clock.
-#[derive(Debug, Default)]
-pub(crate) struct SimClock(AtomicU64);
-
-impl Clock for SimClock {
-    fn now(&self) -> Now {
-        let us = self.0.load(Ordering::Relaxed);
-        Now { wall: wall(us), ms: us / 1000 }
-    }
-
-    fn pass(&self, _time: Duration) {}
-}
-
-fn wall(us: u64) -> Time {
-    Time::from_nanos(BEGIN_SECS * 1_000_000_000 + us * 1000)
 }
 
 /// A thread of an island that has brought an event and performs what came of it.
@@ -110,6 +120,7 @@ pub(crate) struct Thread {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) disk: SimDisk,
+    pub(crate) clock: SimClock,
     pub(crate) engine: Option<Arc<Engine<SimDisk>>>,
     /// Its plain tree, in worlds that lay them.
     pub(crate) laying: Option<Laying<SimDisk>>,
@@ -126,6 +137,17 @@ pub(crate) struct Node {
     pub(crate) made: bool,
     /// Counts its machine's power cuts, from 1.
     pub(crate) boot: u128,
+    pub(crate) ailment: Ailment,
+    /// Its disk holds what was not written: it is not started.
+    pub(crate) refused: bool,
+    /// What its last start has cut off its log.
+    pub(crate) torn_bytes: u64,
+    /// It has found bodies that were not what its rows say.
+    pub(crate) corrected: bool,
+    /// It has stopped serving, and is about to end.
+    pub(crate) halted: bool,
+    /// Threads that wait for its slow disk.
+    pub(crate) waiting: usize,
 }
 
 /// Something that will happen.
@@ -150,6 +172,23 @@ pub(crate) enum Happening {
         conn: usize,
         generation: u64,
         life: u64,
+        ended: bool,
+    },
+    /// Nothing has come on a link for so long that its ends give it up.
+    Silence {
+        conn: usize,
+        generation: u64,
+        since_us: u64,
+    },
+    /// Messages arrive again on a link of a client.
+    Heard {
+        conn: usize,
+        since_us: u64,
+    },
+    /// What was lost on a link is sent again.
+    Again {
+        conn: usize,
+        generation: u64,
     },
     ToIsland {
         conn: usize,
@@ -176,6 +215,12 @@ pub(crate) enum Happening {
         island: usize,
         life: u64,
     },
+    /// A slow disk has got around to what a thread waits for.
+    DiskDone {
+        island: usize,
+        life: u64,
+        thread: Thread,
+    },
     Call {
         client: usize,
         token: u64,
@@ -195,7 +240,7 @@ pub struct World {
     /// How it was made.
     pub config: Config,
     pub(crate) table: Table,
-    pub(crate) clock: Arc<SimClock>,
+    pub(crate) time: Arc<TrueTime>,
     pub(crate) rng: Rng,
     agenda: BTreeMap<(u64, u64), Happening>,
     next_event: u64,
@@ -205,6 +250,10 @@ pub struct World {
     pub(crate) transcript: Transcript,
     /// Counts faults, so that a judge knows whether there was one meanwhile.
     pub(crate) faults: u64,
+    /// What was done to it so far.
+    pub injected: Injected,
+    /// Until then clients may be told that there is no space.
+    pub(crate) full_until_us: u64,
     failure: Option<Failure>,
     /// Operations that clients were given.
     pub(crate) operations: u64,
@@ -221,9 +270,13 @@ impl World {
         let table = Table::new(config.islands);
         let islands = usize::from(config.islands);
         let mut rng = Rng::new(config.seed);
+        let time = Arc::<TrueTime>::default();
+        let drifts = config.drifts && is_chosen(config.seed, Choice::Drift);
+        let mut pace = Paces::new(config.seed, drifts);
         let nodes = (0..islands)
             .map(|_| Node {
                 disk: SimDisk::new(rng.bits()),
+                clock: SimClock::new(Arc::clone(&time), pace.next()),
                 engine: None,
                 laying: None,
                 port: Port::default(),
@@ -234,6 +287,12 @@ impl World {
                 held_down: false,
                 made: false,
                 boot: 1,
+                ailment: Ailment::default(),
+                refused: false,
+                torn_bytes: 0,
+                corrected: false,
+                halted: false,
+                waiting: 0,
             })
             .collect();
         let mut conns = Vec::new();
@@ -245,7 +304,7 @@ impl World {
         }
         let mut world = Self {
             table,
-            clock: Arc::default(),
+            time,
             rng,
             agenda: BTreeMap::new(),
             next_event: 0,
@@ -254,6 +313,8 @@ impl World {
             conns,
             transcript: Transcript::default(),
             faults: 0,
+            injected: Injected::default(),
+            full_until_us: 0,
             failure: None,
             operations: 0,
             config,
@@ -268,7 +329,7 @@ impl World {
                 mount: world.config.mounts,
                 patience_ms: None,
             });
-            world.clients.push(Client::new(route));
+            world.clients.push(Client::new(route, pace.next()));
             let at = world.delay();
             world.schedule(at, Happening::ClientTick { client });
         }
@@ -277,7 +338,16 @@ impl World {
         }
         world.settle()?;
         world.faults = 0;
+        world.injected = Injected::default();
+        let paces =
+            world.nodes.iter().map(|node| node.clock.pace).chain(world.clients.iter().map(|c| c.pace));
+        world.injected.drifted = paces.filter(|pace| *pace != Pace::TRUE).count() as u64;
         Ok(world)
+    }
+
+    /// Whether this seed has it: two of three do. Draws nothing.
+    pub(crate) const fn is_chosen(&self, choice: Choice) -> bool {
+        is_chosen(self.config.seed, choice)
     }
 
     /// All islands.
@@ -287,11 +357,38 @@ impl World {
 
     /// Virtual microseconds since the beginning.
     pub fn now_us(&self) -> u64 {
-        self.clock.0.load(Ordering::Relaxed)
+        self.time.us()
     }
 
     pub(crate) fn now_wall(&self) -> Time {
-        wall(self.now_us())
+        self.nodes[0].clock.wall()
+    }
+
+    /// The earliest and the latest time that a wall clock of an island shows.
+    pub(crate) fn walls(&self) -> (Time, Time) {
+        let walls = || self.nodes.iter().map(|node| node.clock.wall());
+        (walls().min().expect("there are islands"), walls().max().expect("there are islands"))
+    }
+
+    /// What is compared where islands' clocks differ: an operation of several islands has the time of one of
+    /// them, and what was changed later by its home's clock keeps that time.
+    pub(crate) fn strict(&self, strict: Strictness) -> Strictness {
+        // Clocks that drift are furthest apart at the beginning or now.
+        let apart = |us: u64| {
+            let walls = || self.nodes.iter().map(|node| node.clock.pace.wall(us));
+            walls().max().zip(walls().min()).map_or(0, |(last, first)| last.nanos_from(first))
+        };
+        let apart_ns = match apart(0).max(apart(self.now_us())) {
+            0 => 0,
+            // And one of the islands does its part later.
+            apart_ns => apart_ns + LATER_NS,
+        };
+        Strictness { apart_ns, ..strict }
+    }
+
+    /// Milliseconds by a client's clock.
+    pub(crate) fn client_ms(&self, client: usize) -> u64 {
+        self.clients[client].pace.ms(self.now_us())
     }
 
     /// A hash of everything that happened so far: equal for equal runs.
@@ -335,7 +432,7 @@ impl World {
     /// Has the next thing happen.
     pub fn step(&mut self) -> Result<(), Failure> {
         let ((at, _), what) = self.agenda.pop_first().expect("clocks tick for ever");
-        self.clock.0.store(at.max(self.now_us()), Ordering::Relaxed);
+        self.time.set(at.max(self.now_us()));
         self.happen(what);
         self.failure.take().map_or(Ok(()), Err)
     }
@@ -346,22 +443,23 @@ impl World {
         while self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= until) {
             self.step()?;
         }
-        self.clock.0.store(until, Ordering::Relaxed);
+        self.time.set(until);
         Ok(())
     }
 
     fn happen(&mut self, what: Happening) {
         match what {
             Happening::Start { island, life } => self.start_island(island, life),
+            Happening::DiskDone { island, life, thread } => self.disk_done(island, life, thread),
             Happening::Tick { island, life } => self.tick_island(island, life),
             Happening::Go { island, life } => self.go(island, life),
             Happening::ClientTick { client } => {
-                let now_ms = self.now_us() / 1000;
+                let now_ms = self.client_ms(client);
                 self.with_client(client, &[], |route, out| route.tick(now_ms, out));
                 self.schedule(CLIENT_TICK_US, Happening::ClientTick { client });
             }
             Happening::Call { client, token, caller, op, data } => {
-                let now_ms = self.now_us() / 1000;
+                let now_ms = self.client_ms(client);
                 self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
                 self.with_client(client, &[], |route, out| {
                     route.call(now_ms, &caller, *op, data, token, out);
@@ -376,27 +474,35 @@ impl World {
             Happening::Open { conn } => self.open_conn(conn),
             Happening::Opened { conn, generation } => self.opened(conn, generation),
             Happening::Closed { conn, generation } => self.closed(conn, generation),
-            Happening::LinkGone { conn, generation, life } => {
+            Happening::LinkGone { conn, generation, life, ended } => {
                 let to = self.conns[conn].to;
                 if self.nodes[to].life == life {
                     let link = link_id(conn, generation);
-                    self.begin(to, None, Event::LinkClosed { link, ended: true });
+                    self.begin(to, None, Event::LinkClosed { link, ended });
                 }
             }
+            Happening::Silence { conn, generation, since_us } => self.silence(conn, generation, since_us),
+            Happening::Heard { conn, since_us } => {
+                let c = &self.conns[conn];
+                if c.is_deaf() && c.deaf_since_us == since_us {
+                    self.heard(conn);
+                }
+            }
+            Happening::Again { conn, generation } => self.again(conn, generation),
             Happening::ToIsland { conn, generation, message } => {
                 let c = &mut self.conns[conn];
-                if c.arrives(generation, self.clock.0.load(Ordering::Relaxed), true)
-                    && self.nodes[c.to].engine.is_some()
-                {
-                    if c.busy {
-                        c.unread.push_back(message);
-                    } else {
-                        self.read(conn, message);
-                    }
+                if !c.arrives(generation, self.time.us(), true) {
+                    self.injected.dropped += 1;
+                } else if let Some(message) = c.loses_to(generation, message) {
+                    self.island_takes(conn, message);
                 }
             }
             Happening::ToClient { conn, generation, message } => {
-                if self.conns[conn].arrives(generation, self.now_us(), false) {
+                let now = self.now_us();
+                let c = &mut self.conns[conn];
+                if !c.arrives(generation, now, false) {
+                    self.injected.dropped += 1;
+                } else if let Some(message) = c.loses_from(generation, message) {
                     self.client_takes(conn, message);
                 }
             }
@@ -413,7 +519,7 @@ impl World {
     ) -> R {
         let mut out = RouteOut::default();
         let result = event(&mut self.clients[client].route, &mut out);
-        let (now_ms, at_once) = (self.now_us() / 1000, self.config.recall_us == 0);
+        let (now_ms, at_once) = (self.client_ms(client), self.config.recall_us == 0);
         let (sends, recalls) = self.clients[client].perform(now_ms, out, data, at_once);
         if recalls {
             self.schedule(self.config.recall_us, Happening::Recalled { client });
@@ -434,9 +540,9 @@ impl World {
         result
     }
 
-    fn client_takes(&mut self, conn: usize, message: ToClient) {
+    pub(crate) fn client_takes(&mut self, conn: usize, message: ToClient) {
         let (End::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
-        let (island, now_ms) = (IslandId(to as u16), self.now_us() / 1000);
+        let (island, now_ms) = (IslandId(to as u16), self.client_ms(client));
         self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
         match message {
             ToClient::Reply { id, reply, data } => {
@@ -451,7 +557,7 @@ impl World {
     /// Begins an operation after a pause. Ends when [`World::poll`] says so.
     pub fn call(&mut self, client: usize, caller: &Caller, op: Op, data: Bytes, in_us: u64) -> u64 {
         self.operations += 1;
-        let token = self.clients[client].token();
+        let token = self.clients[client].begin();
         let (caller, op) = (caller.clone(), Box::new(op));
         self.schedule(in_us, Happening::Call { client, token, caller, op, data });
         token
@@ -459,7 +565,7 @@ impl World {
 
     /// Whether a client may still use an answer that it was told before.
     pub fn keeps(&self, client: usize) -> bool {
-        self.clients[client].kept_until_ms > self.now_us() / 1000
+        self.clients[client].kept_until_ms > self.client_ms(client)
     }
 
     /// How an operation ended, if it has; told once.
@@ -472,9 +578,14 @@ impl World {
         let shown = format!("{op:?}");
         let token = self.call(client, caller, op, data, 0);
         let until = self.now_us() + PATIENCE_US;
+        let mut heal_us = self.now_us() + TROUBLE_US_MAX;
         loop {
             if let Some(done) = self.poll(client, token) {
                 return Ok(done);
+            }
+            if self.now_us() > heal_us {
+                heal_us = u64::MAX;
+                self.heal();
             }
             if self.now_us() > until {
                 return Err(Failure::new(format!("client {client} waits for ever: {shown:.200}")));
@@ -485,7 +596,7 @@ impl World {
 
     /// The frontend no longer knows these files.
     pub fn forget(&mut self, client: usize, inos: &[Ino]) {
-        let now_ms = self.now_us() / 1000;
+        let now_ms = self.client_ms(client);
         self.clients[client].closed.extend(inos);
         self.with_client(client, &[], |route, out| route.forget(now_ms, inos, out));
     }
@@ -501,7 +612,7 @@ impl World {
 
     /// Whether every island serves and every link is open.
     pub fn is_calm(&self) -> bool {
-        self.conns.iter().all(|c| c.open && c.whole)
+        self.conns.iter().all(|c| c.open && c.whole && !c.is_deaf() && c.lost_to.is_empty())
             && self.nodes.iter().all(|n| n.engine.as_ref().is_some_and(|e| e.phase() == Phase::Normal))
             && self.clients.iter().all(|c| c.route.is_ready())
     }
@@ -512,7 +623,7 @@ impl World {
             return Some("not everything is up".to_owned());
         }
         for (i, node) in self.nodes.iter().enumerate() {
-            if !node.threads.is_empty() {
+            if !node.threads.is_empty() || node.waiting > 0 {
                 return Some(format!("island {i} has threads at work"));
             }
             let engine = node.engine.as_ref().expect("it is calm");
@@ -536,13 +647,30 @@ impl World {
         None
     }
 
+    /// The second phase of a run: nothing fails any more. Within a bound of virtual time every operation
+    /// ends, the islands converge, and their rows hold together.
+    pub fn converge(&mut self) -> Result<(), Failure> {
+        self.heal();
+        let until = self.now_us() + PATIENCE_US;
+        while let Some(client) = self.clients.iter().position(|client| client.under_way() > 0) {
+            if self.now_us() > until {
+                return Err(Failure::new(format!("an operation of client {client} never ends")));
+            }
+            self.step()?;
+        }
+        crate::invariants(self)
+    }
+
     /// Heals everything and waits until nothing is under way any more: that must come to pass.
     pub fn settle(&mut self) -> Result<(), Failure> {
         self.heal();
         let until = self.now_us() + PATIENCE_US;
         loop {
             self.run_for(20_000)?;
-            let Some(why) = self.restless() else { return Ok(()) };
+            let Some(why) = self.restless() else {
+                self.nodes.iter_mut().for_each(|node| node.ailment.was_full = false);
+                return Ok(());
+            };
             if self.now_us() > until {
                 return Err(Failure::new(format!("the world does not come to rest: {why}")));
             }

@@ -433,6 +433,74 @@ fn who_may_walk_is_not_asked_of_islands() {
     passes("concurrent", 500_524);
 }
 
+/// What a process that died has put into bodies is in the kernel's memory only. The next life must sync it before
+/// it says that it is safe, and before a checkpoint lets go of the log.
+#[test]
+fn what_a_process_had_put_in_place_when_it_died_is_synced_by_the_next_one() {
+    for (seed, checkpoint) in (0..40).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut bench = Bench::new(Config::new(seed, 1));
+        let (carried, large) =
+            (bench.file(Ino::ROOT, "carried", 0o644), bench.file(Ino::ROOT, "large", 0o644));
+        bench.write(carried, 0, &[1; 9000]);
+        bench.write(large, 0, &[2; 90_000]);
+        let fsync = |bench: &mut Bench| {
+            bench.root(Op::Fsync { ino: carried });
+            bench.root(Op::Fsync { ino: large });
+        };
+        if checkpoint {
+            fsync(&mut bench);
+        }
+        bench.world.kill(0, Fault::ProcessDeath);
+        bench.world.settle().unwrap();
+        if checkpoint {
+            bench.world.checkpoint_all().unwrap();
+        } else {
+            fsync(&mut bench);
+        }
+        bench.world.kill(0, Fault::PowerCut { seed });
+        bench.world.settle().unwrap();
+        bench.root(Op::Read { ino: carried, offset: 0, len: 9000 });
+        bench.root(Op::Read { ino: large, offset: 0, len: 90_000 });
+        invariants(&mut bench.world).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_has_no_body_to_be_synced() {
+    passes("errors", 500_328);
+}
+
+/// After a failed sync the kernel has what it has lost, until the power fails.
+#[test]
+fn what_a_failed_sync_has_lost_is_written_again_by_the_next_life() {
+    for seed in [42, 147, 166, 201, 208, 221] {
+        passes("errors_power", seed);
+    }
+    for seed in 0..40 {
+        let mut bench = Bench::new(Config::new(seed, 1));
+        let file = bench.file(Ino::ROOT, "f", 0o644);
+        bench.write(file, 0, &[1; 90_000]);
+        bench.root(Op::Fsync { ino: file });
+        bench.write(file, 100, &[2; 70_000]);
+        bench.world.fail_disk(0, 1, false);
+        // The sync fails, the island halts, starts again, and is asked again.
+        bench.root(Op::Fsync { ino: file });
+        bench.world.kill(0, Fault::PowerCut { seed });
+        bench.world.settle().unwrap();
+        bench.root(Op::Read { ino: file, offset: 0, len: 90_000 });
+    }
+}
+
+#[test]
+fn a_write_over_a_hole_for_which_there_is_no_space_damages_nothing() {
+    passes("full", 600_037);
+}
+
+#[test]
+fn carried_bytes_that_find_no_space_are_not_forgotten() {
+    passes("full", 600_130);
+}
+
 #[test]
 fn a_directory_whose_owner_is_away_is_never_told_as_another() {
     let mut config = Config::new(3, 3);

@@ -116,3 +116,20 @@ fn a_listing_shows_an_operation_between_islands_whole_or_not_wherever_the_power_
 fn whoever_was_away_past_the_bound_of_an_outbox_has_what_the_others_have() {
     seeds("absences", 1, 40);
 }
+
+#[test]
+fn disks_that_are_slow_full_or_failing_lose_nothing_and_everybody_goes_on() {
+    seeds("slow", 1, 6);
+    seeds("full", 1, 12);
+    seeds("errors", 1, 12);
+}
+
+#[test]
+fn what_was_fsynced_outlives_failed_effects_and_then_the_power() {
+    seeds("errors_power", 1, 60);
+}
+
+#[test]
+fn bits_that_change_at_rest_are_told_or_change_no_answer() {
+    seeds("flips", 1, 150);
+}

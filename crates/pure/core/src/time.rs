@@ -26,6 +26,13 @@ impl Time {
         }
     }
 
+    /// Nanoseconds between this time and another, as far as they can be counted.
+    pub const fn nanos_from(self, other: Self) -> u64 {
+        let secs = (self.secs as i128 - other.secs as i128) * 1_000_000_000;
+        let apart = (secs + self.nanos as i128 - other.nanos as i128).unsigned_abs();
+        if apart > u64::MAX as u128 { u64::MAX } else { apart as u64 }
+    }
+
     /// The next representable time.
     pub const fn next(self) -> Self {
         if self.nanos == 999_999_999 {

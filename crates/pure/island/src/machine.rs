@@ -369,6 +369,14 @@ impl Island {
         }
     }
 
+    /// Bodies that a recovery has looked at: what was put in place in the last life, and what was done again, no
+    /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
+    pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
+        self.touched.extend(bodies);
+        self.unsynced_bodies.extend(bodies);
+        self.carried.extend(bodies);
+    }
+
     /// Takes an event; what is to be done for it is added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.now = now;

@@ -23,6 +23,15 @@ pub enum BodyError {
         /// The native error.
         source: io::Error,
     },
+    /// Bytes were overwritten in part: the file is neither what it was nor what it should be. The island stops
+    /// on this node, and its recovery takes the file as it is.
+    #[error("a write into file {ino} failed half way: {source}")]
+    Torn {
+        /// The file.
+        ino: Ino,
+        /// The native error.
+        source: io::Error,
+    },
     /// An earlier sync failed, so nothing unsynced may be trusted: the island stops on this node.
     #[error("an earlier sync of a body failed")]
     SyncFailed,
@@ -36,16 +45,22 @@ impl BodyError {
     /// The file, if it is one file's error.
     pub const fn ino(&self) -> Option<Ino> {
         match self {
-            Self::Damaged { ino, .. } | Self::Io { ino, .. } => Some(*ino),
+            Self::Damaged { ino, .. } | Self::Io { ino, .. } | Self::Torn { ino, .. } => Some(*ino),
             Self::SyncFailed => None,
         }
+    }
+
+    /// The disk, or somebody's part of it, is full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull
+            || source.kind() == io::ErrorKind::QuotaExceeded)
     }
 
     /// The errno of a native error.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Io { source, .. } => source.raw_os_error(),
-            Self::Damaged { .. } | Self::SyncFailed => None,
+            Self::Damaged { .. } | Self::Torn { .. } | Self::SyncFailed => None,
         }
     }
 }

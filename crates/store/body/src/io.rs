@@ -69,6 +69,54 @@ impl<D: Disk> Bodies<D> {
         open.file.write_at(data, offset).map_err(|e| BodyError::io(ino, e))
     }
 
+    /// [`Bodies::write`] of bytes that no record carries, over what may be there: `old` are the checksums
+    /// before, as for [`Bodies::sums_after`]. When it fails the file is as it was, unless the error is
+    /// [`BodyError::Torn`].
+    pub fn write_in_place(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        size: u64,
+        old: &BlockSums,
+        born: Option<Born>,
+    ) -> Result<(), BodyError> {
+        let end = (offset + data.len() as u64).min(size);
+        let len = data.len() as u64;
+        let holes = || (old.first..).zip(&old.sums).any(|(at, sum)| *sum == 0 && at * BLOCK_BYTES < end);
+        if offset < end && (offset + len > end || holes()) {
+            // What a full disk has no room for must not be found out when half of it is there.
+            let open = self.to_change(ino, size, born)?;
+            open.file.allocate(offset, len, true).map_err(|e| BodyError::io(ino, e))?;
+        }
+        let done = self.write(ino, offset, data, size, born);
+        match done {
+            Err(BodyError::Io { source, .. }) => match self.is_undone(ino, size, end, old) {
+                Ok(true) => Err(BodyError::io(ino, source)),
+                _ => Err(BodyError::Torn { ino, source }),
+            },
+            done => done,
+        }
+    }
+
+    /// Cuts off what a failed write has left beyond the end; whether the blocks before `end` are as they were.
+    fn is_undone(&self, ino: Ino, size: u64, end: u64, old: &BlockSums) -> Result<bool, BodyError> {
+        let Some(open) = self.existing(ino)? else { return Ok(true) };
+        let io = |e| BodyError::io(ino, e);
+        if open.file.stat().map_err(io)?.size > size {
+            open.file.set_len(size).map_err(io)?;
+        }
+        for (block, want) in old.tail.into_iter().chain((old.first..).zip(old.sums.iter().copied())) {
+            if block * BLOCK_BYTES < end.max(1) && block * BLOCK_BYTES < size {
+                match self.block(ino, block, size, want) {
+                    Err(BodyError::Damaged { .. }) => return Ok(false),
+                    other => drop(other?),
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Checksums after [`Bodies::write`], before it is done: those of `touched(offset, len, size)`
     /// from `old`, the ones before. Reads at most the first and the last block of the range, if they
     /// are overwritten in part, and compares them.

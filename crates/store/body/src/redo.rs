@@ -7,6 +7,9 @@
 //! had at the checkpoint, and no record speaks of, goes first: an earlier crash left it. Then the
 //! length is set, and the blocks concerned are compared with their checksums. Only bytes of an
 //! `Extent`, or overwritten ones of a dirty body, can differ now.
+//!
+//! Those are written again even where they do not: after a failed sync the kernel may call pages clean that
+//! never reached the disk. They are read from memory then, and no later sync would bring them there.
 
 use std::collections::BTreeMap;
 
@@ -80,6 +83,10 @@ impl Ranges {
             (from, to) = (from.min(start), to.max(end));
         }
         self.0.insert(from, to);
+    }
+
+    fn has(&self, at: u64) -> bool {
+        self.0.range(..=at).next_back().is_some_and(|(_, end)| *end > at)
     }
 
     /// The parts of `from..to` that are in none of them.
@@ -193,6 +200,7 @@ impl<D: Disk> Bodies<D> {
     ) -> Result<Vec<Correction>, E> {
         let mut corrections = Vec::new();
         let mut buf = Vec::new();
+        let extents = extents(what.ops);
         for (mut first, end) in concerned(what).0 {
             while first < end {
                 let count = (end - first).min(PIECE_BLOCKS);
@@ -200,7 +208,12 @@ impl<D: Disk> Bodies<D> {
                 assert_eq!(want.len() as u64, count, "one checksum for each block");
                 self.read_blocks(what, first, count, &mut buf)?;
                 let got = buf.chunks(BLOCK_BYTES as usize).map(sum::sum);
+                let (mut again, mut zeros) = (Ranges::default(), Ranges::default());
                 for ((block, got), want) in (first..).zip(got).zip(want) {
+                    if got != want || extents.has(block) {
+                        let pieces = if got == 0 { &mut zeros } else { &mut again };
+                        pieces.add(block, block + 1);
+                    }
                     if got != want && what.dirty {
                         corrections.push(Correction::Resum { block, sum: got });
                     } else if got != want {
@@ -213,10 +226,32 @@ impl<D: Disk> Bodies<D> {
                         return Ok(corrections);
                     }
                 }
+                self.write_again(what, first, (&again, &zeros), &buf)?;
                 first += count;
             }
         }
         Ok(corrections)
+    }
+
+    /// Writes blocks again that were read from `first` on.
+    fn write_again(
+        &self,
+        what: &Redo<'_>,
+        first: u64,
+        (blocks, zeros): (&Ranges, &Ranges),
+        bytes: &[u8],
+    ) -> Result<(), BodyError> {
+        let Some(open) = self.existing(what.ino)? else { return Ok(()) };
+        for (&from, &to) in &zeros.0 {
+            self.zero(what.ino, from * BLOCK_BYTES, (to - from) * BLOCK_BYTES, what.size)?;
+        }
+        for (&from, &to) in &blocks.0 {
+            let start = ((from - first) * BLOCK_BYTES) as usize;
+            let end = (((to - first) * BLOCK_BYTES) as usize).min(bytes.len());
+            let io = |e| BodyError::io(what.ino, e);
+            open.file.write_at(&bytes[start..end], from * BLOCK_BYTES).map_err(io)?;
+        }
+        Ok(())
     }
 
     fn cut_before(&self, what: &Redo<'_>, len: u64) -> Result<Correction, BodyError> {
@@ -262,6 +297,17 @@ fn unsynced_from(ops: &[BodyChange], block: u64) -> Option<u64> {
         _ => None,
     });
     begins.min().map(|offset| offset.max(start))
+}
+
+/// The blocks that have bytes which were put there before their record.
+fn extents(ops: &[BodyChange]) -> Ranges {
+    let mut blocks = Ranges::default();
+    for op in ops {
+        if let BodyChange::Extent { offset, len, .. } = op {
+            blocks.add(offset / BLOCK_BYTES, (offset + len).div_ceil(BLOCK_BYTES));
+        }
+    }
+    blocks
 }
 
 /// The blocks to compare: all of a dirty body, else those that the operations touch and the last.

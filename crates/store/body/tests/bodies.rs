@@ -360,3 +360,68 @@ fn after_a_failed_sync_no_sync_succeeds() {
     assert!(matches!(bodies.sync(INO), Err(BodyError::Io { .. })));
     assert!(matches!(bodies.sync(INO), Err(BodyError::SyncFailed)));
 }
+
+/// Bytes up to `size`, as a body has them, compared with the model's checksums.
+fn whole(bodies: &Bodies<SimDisk>, model: &Model) -> Vec<u8> {
+    let (size, mut buf) = (model.size(), Vec::new());
+    let range = bodies.read(INO, 0, size, size, &model.sums(0, size.div_ceil(BLOCK_BYTES)), &mut buf);
+    buf[range.unwrap()].to_vec()
+}
+
+#[test]
+fn a_write_in_place_for_which_there_is_no_space_leaves_the_file_as_it_was() {
+    for left in 0..12 {
+        let disk = Arc::new(SimDisk::new(left));
+        let bodies = Bodies::open(Arc::clone(&disk), b"bodies", Options::default()).unwrap();
+        // Two blocks, a hole of six, one block.
+        let mut model = Model::default();
+        for (offset, n) in [(0, 8192), (8 * BLOCK_BYTES, 4096)] {
+            let data = vec![7; n];
+            let (size, old) = (model.size(), model.old(offset, n as u64));
+            let sums = bodies.sums_after(INO, offset, &data, size, &old).unwrap();
+            bodies.write(INO, offset, &data, size, None).unwrap();
+            model.bytes.resize(offset as usize, 0);
+            model.bytes.extend(&data);
+            model.take(sums);
+        }
+        disk.set_space(Some(disk.used() + left * 4096));
+        // Over all of it, and four blocks more.
+        let (size, data) = (model.size(), vec![9; 12 * 4096 - 100]);
+        let old = model.old(100, data.len() as u64);
+        let done = bodies.write_in_place(INO, 100, &data, size, &old, None);
+        if left < 9 {
+            assert_eq!(done.unwrap_err().errno(), Some(28), "{left} blocks");
+            assert_eq!(whole(&bodies, &model), model.bytes, "{left} blocks");
+            disk.set_space(None);
+            // What grows afterwards grows with zeros.
+            let grown = 13 * BLOCK_BYTES;
+            bodies.cut(INO, grown, size, None).unwrap();
+            model.bytes.resize(grown as usize, 0);
+            assert_eq!(whole(&bodies, &model), model.bytes, "{left} blocks");
+        } else {
+            done.unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_write_in_place_that_fails_half_way_says_so() {
+    let mut torn = 0;
+    for seed in 0..40 {
+        let disk = Arc::new(SimDisk::new(seed));
+        let bodies = Bodies::open(Arc::clone(&disk), b"bodies", Options::default()).unwrap();
+        let mut model = Model::default();
+        let old = model.old(0, 40_960);
+        let sums = bodies.sums_after(INO, 0, &[7; 40_960], 0, &old).unwrap();
+        bodies.write(INO, 0, &[7; 40_960], 0, None).unwrap();
+        model.bytes = vec![7; 40_960];
+        model.take(sums);
+        disk.fail_after(1, rustix::io::Errno::IO);
+        let old = model.old(0, 40_960);
+        match bodies.write_in_place(INO, 0, &[9; 40_960], 40_960, &old, None).unwrap_err() {
+            BodyError::Torn { .. } => torn += 1,
+            _ => assert_eq!(whole(&bodies, &model), model.bytes, "seed {seed}"),
+        }
+    }
+    assert!(torn > 20, "{torn} of 40");
+}

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 
 pub use crash::Fault;
-use world::{AttrChange, World};
+use world::{AttrChange, Call, World};
 
 use crate::{Disk, DiskFile, FileKind, OpenHow, Space, Stat, check_range};
 
@@ -113,12 +113,43 @@ impl SimDisk {
         self.world().failing_sync = true;
     }
 
+    /// The `n`-th effect from now (1 is the next) fails with `errno`, once: a sync as in
+    /// [`SimDisk::fail_next_sync`], a write after some of its bytes, anything else without having done
+    /// anything.
+    pub fn fail_after(&self, n: u64, errno: Errno) {
+        assert!(n > 0, "the effect that fails is counted from 1");
+        self.world().fail_in = Some((n, errno));
+    }
+
+    /// Every effect fails so from now on; `None` ends that, and what [`SimDisk::fail_after`] has ordered.
+    pub fn fail_all(&self, errno: Option<Errno>) {
+        let mut world = self.world();
+        (world.failing, world.fail_in, world.failing_sync) = (errno, None, false);
+    }
+
+    /// Whether an effect or a read will fail.
+    pub fn is_told_to_fail(&self) -> bool {
+        let world = self.world();
+        let unreadable = || world.inodes.values().any(|node| !node.unreadable.is_empty());
+        world.failing.is_some() || world.fail_in.is_some() || world.failing_sync || unreadable()
+    }
+
+    /// Effects that have failed because they were told to, over all lives.
+    pub fn failed(&self) -> u64 {
+        self.world().failed
+    }
+
     /// Reads that touch these bytes of a file fail with `EIO` until [`SimDisk::heal_reads`].
     pub fn fail_reads(&self, path: &[u8], bytes: Range<u64>) -> io::Result<()> {
         let mut world = self.world();
         let ino = world.find(path)?;
         world.inode(ino).unreadable.push(bytes);
         Ok(())
+    }
+
+    /// Makes all of all files readable again.
+    pub fn heal_all_reads(&self) {
+        self.world().inodes.values_mut().for_each(|node| node.unreadable.clear());
     }
 
     /// Makes all of a file readable again.
@@ -138,6 +169,37 @@ impl SimDisk {
         Ok(node.content.flip(byte, bit))
     }
 
+    /// Changes one permission bit of a file or directory at rest, with no other trace.
+    pub fn flip_mode(&self, path: &[u8], bit: u8) -> io::Result<()> {
+        let mut world = self.world();
+        let ino = world.find(path)?;
+        let node = world.inode(ino);
+        node.attr.mode ^= 1 << (bit % 12);
+        node.stored.attr.mode = node.attr.mode;
+        Ok(())
+    }
+
+    /// What stands in a directory under one name stands under another, with no other trace. `EEXIST` if that
+    /// is taken.
+    pub fn flip_name(&self, path: &[u8], name: &[u8]) -> io::Result<()> {
+        let mut world = self.world();
+        let (dir, old, ino) = world.slot(path, Errno::BUSY)?;
+        let ino = ino.ok_or(Errno::NOENT)?;
+        let node = world.inode(dir);
+        if node.entries.contains_key(name) || node.stored.entries.contains_key(name) {
+            return Err(Errno::EXIST.into());
+        }
+        // What is not synced yet has no place at rest that could change.
+        if node.stored.entries.get(old) != Some(&ino) {
+            return Err(Errno::NOENT.into());
+        }
+        node.entries.remove(old);
+        node.stored.entries.remove(old);
+        node.entries.insert(name.to_vec(), ino);
+        node.stored.entries.insert(name.to_vec(), ino);
+        Ok(())
+    }
+
     fn world(&self) -> MutexGuard<'_, World> {
         // A panic of another test thread leaves nothing half done that matters here.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,6 +215,10 @@ impl SimDisk {
 
     /// Does an effect, which may be the last one.
     fn effect<T>(&self, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        self.perform(Call::Change, call)
+    }
+
+    fn perform<T>(&self, kind: Call, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
         let mut world = self.world();
         if world.dead || world.generation != self.generation {
             return Err(died());
@@ -169,9 +235,9 @@ impl SimDisk {
             }
             Some(left) => {
                 *left -= 1;
-                call(&mut world)
+                world.call(kind, call)
             }
-            None => call(&mut world),
+            None => world.call(kind, call),
         }
     }
 }
@@ -306,11 +372,11 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, path: &[u8]) -> io::Result<()> {
-        self.effect(|world| world.sync_dir(world.find_dir(path)?))
+        self.perform(Call::Sync, |world| world.sync_dir(world.find_dir(path)?))
     }
 
     fn sync_everything(&self) -> io::Result<()> {
-        self.effect(World::sync_everything)
+        self.perform(Call::Sync, World::sync_everything)
     }
 
     fn space(&self) -> io::Result<Space> {
@@ -331,7 +397,16 @@ impl Disk for SimDisk {
 
 impl SimFile {
     fn change<T>(&self, errno: Errno, call: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
-        self.disk.effect(|world| if self.writable { call(world) } else { Err(errno.into()) })
+        self.change_by(Call::Change, errno, call)
+    }
+
+    fn change_by<T>(
+        &self,
+        kind: Call,
+        errno: Errno,
+        call: impl FnOnce(&mut World) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.disk.perform(kind, |world| if self.writable { call(world) } else { Err(errno.into()) })
     }
 }
 
@@ -341,19 +416,23 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.change(Errno::BADF, |world| {
-            // The dying write is torn at any byte.
-            let n = if world.dead { world.rng.below(bytes.len() as u64 + 1) as usize } else { bytes.len() };
+        self.change_by(Call::Write, Errno::BADF, |world| {
+            // The dying write is torn at any byte, and so is one that fails.
+            let n = if world.dead || world.tears {
+                world.rng.below(bytes.len() as u64 + 1) as usize
+            } else {
+                bytes.len()
+            };
             world.write(self.ino, &bytes[..n], offset)
         })
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.disk.effect(|world| world.sync_file(self.ino, false))
+        self.disk.perform(Call::Sync, |world| world.sync_file(self.ino, false))
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.disk.effect(|world| world.sync_file(self.ino, true))
+        self.disk.perform(Call::Sync, |world| world.sync_file(self.ino, true))
     }
 
     fn stat(&self) -> io::Result<Stat> {

@@ -73,8 +73,12 @@ impl Behind {
             // The background thread does not keep up: this one helps, with the oldest of this shard.
             while let Some((_, oldest)) = shard.order.pop_front() {
                 if shard.waiting.contains_key(&oldest) {
-                    self.place(bodies, &mut shard, oldest)?;
-                    break;
+                    let placed = self.place(bodies, &mut shard, oldest);
+                    if placed.is_err() {
+                        shard.order.push_front((now_ms, oldest));
+                    }
+                    // Without space they wait on: nothing that grows is let in meanwhile.
+                    return placed.or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) });
                 }
             }
         }
@@ -117,6 +121,7 @@ impl Behind {
         if self.bytes.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
+        let mut done = Ok(());
         for shard in &self.shards {
             loop {
                 // Let go of between two bodies, so that nobody waits for more than one.
@@ -124,22 +129,31 @@ impl Behind {
                 match shard.order.front() {
                     Some((at, ino)) if *at < before_ms => {
                         let ino = *ino;
-                        shard.order.pop_front();
-                        self.place(bodies, &mut shard, ino)?;
+                        match self.place(bodies, &mut shard, ino) {
+                            Ok(()) => shard.order.pop_front(),
+                            // Others may need none.
+                            Err(error) if error.is_no_space() => {
+                                done = Err(error);
+                                break;
+                            }
+                            Err(error) => return Err(error),
+                        };
                     }
                     _ => break,
                 }
             }
         }
-        Ok(())
+        done
     }
 
-    /// The lock is held meanwhile: who reads the body next finds it done.
+    /// The lock is held meanwhile: who reads the body next finds it done. What cannot be put in place waits
+    /// on, all of it: nobody else has these bytes once a checkpoint has let go of the log.
     fn place<D: Disk>(&self, bodies: &Bodies<D>, shard: &mut Shard, ino: Ino) -> Result<(), BodyError> {
-        let Some(writes) = shard.waiting.remove(&ino) else { return Ok(()) };
-        for write in &writes {
+        let Some(writes) = shard.waiting.get(&ino) else { return Ok(()) };
+        for write in writes {
             bodies.write(ino, write.offset, &write.data, write.size, write.born)?;
         }
+        let writes = shard.waiting.remove(&ino).expect("looked at above");
         // Only now: while the count is 0 nobody asks for the lock.
         self.count_out(&writes);
         Ok(())
@@ -155,6 +169,7 @@ impl Behind {
 mod tests {
     use std::sync::Arc;
 
+    use atoll_disk::DiskFile;
     use atoll_disk::sim::SimDisk;
 
     use super::*;
@@ -180,6 +195,25 @@ mod tests {
         assert_eq!(behind.read(INO, 5, 3).unwrap(), &b"bcd"[..], "the later write has it");
         assert_eq!(behind.read(INO, 0, 4).unwrap(), &b"0123"[..]);
         assert!(bodies.file(INO).unwrap().is_none(), "a native file was made for it");
+    }
+
+    #[test]
+    fn what_finds_no_space_waits_until_there_is_some() {
+        let (disk, bodies, behind) = world();
+        disk.set_space(Some(disk.used()));
+        put(&behind, &bodies, 0, b"0123456789");
+        put(&behind, &bodies, 10, b"abcd");
+        for _ in 0..2 {
+            assert!(behind.settle(&bodies, INO).unwrap_err().is_no_space());
+            assert!(behind.settle_older(&bodies, u64::MAX).unwrap_err().is_no_space());
+            assert_eq!(behind.read(INO, 10, 4).unwrap(), &b"abcd"[..]);
+        }
+        disk.set_space(None);
+        behind.settle_older(&bodies, u64::MAX).unwrap();
+        let mut bytes = [0; 14];
+        bodies.file(INO).unwrap().unwrap().read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"0123456789abcd");
+        assert_eq!(behind.read(INO, 0, 4), None, "they wait no longer");
     }
 
     #[test]

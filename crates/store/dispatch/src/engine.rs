@@ -348,8 +348,10 @@ impl<D: Disk> Engine<D> {
             return;
         }
         let now = self.clock.now().ms;
-        if let Err(error) = self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
-            return self.halt(&error.to_string());
+        match self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
+            // The log and memory have them: they wait for space.
+            Err(error) if !error.is_no_space() => return self.halt(&error.to_string()),
+            _ => {}
         }
         self.drop_bodies();
         self.tick();

@@ -9,6 +9,7 @@ use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
 use atoll_disk::Disk;
 use atoll_island::{Config, Island};
 use atoll_log::{Identity, Log, LogError, Position};
+use atoll_posix::Kind;
 use atoll_proto::{BodyChange, Change, Inode, Record};
 use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::{Load, Loaded, RowKey, State};
@@ -130,9 +131,10 @@ impl<D: Disk> Engine<D> {
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
         let mut report = Report { records, torn_bytes, ..Report::default() };
-        let corrections = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
+        let (corrections, touched) = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
         let clean = meta.clean && records == 0 && torn_bytes == 0;
         let mut island = Island::new(setup.island, state, clean, clock.now());
+        island.recovered_bodies(&touched);
         island.correct(corrections);
         let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, net, clock);
         Ok((engine, report))
@@ -249,7 +251,8 @@ impl BodyChanges {
         self.by_file.entry(ino).or_default().0.push(change);
     }
 
-    /// Brings the bodies in line with the state; what of the state has to give way, as changes.
+    /// Brings the bodies in line with the state; what of the state has to give way, as changes, and whose
+    /// bodies these are.
     fn redo<D: Disk>(
         self,
         state: &mut State,
@@ -257,8 +260,8 @@ impl BodyChanges {
         bodies: &Bodies<D>,
         report: &mut Report,
         id: IslandId,
-    ) -> Result<Vec<Change>, OpenError> {
-        let mut changes = Vec::new();
+    ) -> Result<(Vec<Change>, Vec<Ino>), OpenError> {
+        let (mut changes, mut touched) = (Vec::new(), Vec::new());
         for (ino, (ops, dirty)) in self.by_file {
             report.bodies += 1;
             let malformed = |why| OpenError::Malformed(id, why);
@@ -272,6 +275,9 @@ impl BodyChanges {
             };
             let gone = [BodyChange::Drop { ino }];
             let attr = row.as_ref().map(|r| r.attr);
+            if attr.is_some_and(|attr| attr.kind == Kind::Regular) {
+                touched.push(ino);
+            }
             let what = Redo {
                 ino,
                 ops: if row.is_some() { &ops } else { &gone },
@@ -304,7 +310,7 @@ impl BodyChanges {
             }
             report.corrected.extend(found.iter().map(|c| (ino, format!("{c:?}"))));
         }
-        Ok(changes)
+        Ok((changes, touched))
     }
 }
 

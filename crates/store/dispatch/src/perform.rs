@@ -195,12 +195,25 @@ impl<D: Disk> Engine<D> {
     }
 
     fn sync_body(&self, ino: Ino) -> Result<(), BodyError> {
-        let done = self.settled(ino).and_then(|bodies| bodies.sync(ino));
+        let done = match self.settled(ino) {
+            // The log has what could not be put in place: whoever asked is told, and nothing is lost.
+            Err(error) if error.is_no_space() => return Err(error),
+            settled => settled.and_then(|bodies| bodies.sync(ino)),
+        };
         if let Err(error) = &done {
             // After a failed fsync nothing more is promised.
             self.halt(&error.to_string());
         }
         done
+    }
+
+    /// A file that is neither old nor new must not be served: only a recovery can take it as it is.
+    fn unless_torn(&self, done: Result<(), BodyError>) -> Result<(), BodyError> {
+        done.inspect_err(|error| {
+            if matches!(error, BodyError::Torn { .. }) {
+                self.halt(&error.to_string());
+            }
+        })
     }
 
     /// Work on whose result the decision depends.
@@ -216,7 +229,8 @@ impl<D: Disk> Engine<D> {
                     self.sync_body(ino)?;
                 }
                 let sums = bodies.sums_after(ino, offset, &data, size, &old)?;
-                bodies.write(ino, offset, &data, size, born(attr))?;
+                let done = bodies.write_in_place(ino, offset, &data, size, &old, born(attr));
+                self.unless_torn(done)?;
                 Ok(BodyDone::Sums(sums))
             }
             BodyOp::SumAfterCut { ino, len, size, old } => {
@@ -243,7 +257,8 @@ impl<D: Disk> Engine<D> {
                 let target = (to.0, to.1, to.2, &to.3);
                 let done =
                     bodies.sums_after_copy(source, target, len, &mut buffer).and_then(|(sums, range)| {
-                        bodies.write(to.0, to.1, &buffer[range], to.2, born(attr))?;
+                        let done = bodies.write_in_place(to.0, to.1, &buffer[range], to.2, &to.3, born(attr));
+                        self.unless_torn(done)?;
                         Ok(BodyDone::Sums(sums))
                     });
                 BUFFER.set(buffer);

@@ -100,7 +100,7 @@ impl World {
         self.generation += 1;
         self.dead = false;
         self.die_in = None;
-        self.failing_sync = false;
+        (self.failing_sync, self.fail_in) = (false, None);
         if let Fault::PowerCut { seed } = fault {
             self.power_cut(&mut Rng::new(seed));
         }

@@ -114,6 +114,20 @@ pub(super) struct World {
     pub(super) dead: bool,
     pub(super) generation: u64,
     pub(super) failing_sync: bool,
+    /// The effect that fails, counted from now, and how; and how all fail.
+    pub(super) fail_in: Option<(u64, Errno)>,
+    pub(super) failing: Option<Errno>,
+    pub(super) failed: u64,
+    /// The write under way fails after some of its bytes.
+    pub(super) tears: bool,
+}
+
+/// What an effect is, as far as its failure goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Change,
+    Write,
+    Sync,
 }
 
 fn err<T>(errno: Errno) -> io::Result<T> {
@@ -135,11 +149,52 @@ impl World {
             dead: false,
             generation: 0,
             failing_sync: false,
+            fail_in: None,
+            failing: None,
+            failed: 0,
+            tears: false,
         };
         let root = world.make(FileKind::Directory, 0o755, 0, Vec::new(), None);
         let root = world.inode(root.expect("an empty disk has room for its root"));
         (root.names, root.pins, root.parent) = (1, 1, ROOT);
         world
+    }
+
+    /// Does a call, unless it is one that fails.
+    pub(super) fn call<T>(
+        &mut self,
+        kind: Call,
+        call: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let ordered = match &mut self.fail_in {
+            Some((1, errno)) => {
+                let errno = *errno;
+                self.fail_in = None;
+                Some(errno)
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
+        };
+        let Some(errno) = self.failing.or(ordered) else { return call(self) };
+        self.failed += 1;
+        match kind {
+            Call::Change => {}
+            Call::Write => {
+                self.tears = true;
+                let _ = call(self);
+                self.tears = false;
+            }
+            Call::Sync => {
+                self.failing_sync = true;
+                let done = call(self);
+                self.failing_sync = false;
+                return done;
+            }
+        }
+        err(errno)
     }
 
     /// Time goes on by a microsecond with each thing done, so that runs repeat.
