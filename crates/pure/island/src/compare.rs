@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Key, Name, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Ask, Change, Known, Peer, Place, PlaceVersion, Told, TxnState, Work};
+use atoll_proto::{Ancestor, Ask, Change, Known, Peer, Place, Told, TxnState, Work};
 
 use crate::compared::as_parent;
 use crate::decision::Decision;
@@ -330,21 +330,18 @@ impl Island {
         let lost = self.recovery.unfinished.iter().map(|(txn, (stamp, work))| (*txn, *stamp, work));
         let mut best: Option<Promised> = None;
         for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
-            let (moves, to, owner) = match work {
+            let (place, owner) = match work {
                 Work::Hold { ino: held, to, key, .. } if *held == ino => {
-                    let moves = self.in_memory(ino).map_or(0, |dir| dir.place.version.moves);
-                    (moves, to.clone(), self.config.table.owner(*key))
+                    (to.clone(), self.config.table.owner(*key))
                 }
                 Work::Lend { renaming, .. } => {
                     let moving = moving(renaming);
                     let Some(moving) = moving.iter().find(|moving| moving.entry.ino == ino) else { continue };
                     let owner = if moving.to == &renaming.to { me } else { txn.coordinator };
-                    (moving.stub.place.moves, moving.to.clone(), owner)
+                    (moving.place(), owner)
                 }
                 _ => continue,
             };
-            let version = PlaceVersion { moves: moves + 1, stamp: Stamp::default() };
-            let place = Place { version, parent: to.dir, name: Some(to.name) };
             let rank = |p: &Promised| (p.place.version.moves, p.prepared);
             let this = Promised { prepared, place, owner };
             if best.as_ref().is_none_or(|best| rank(best) < rank(&this)) {
