@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Key, Name, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Ask, Change, Known, Peer, Place, Told, TxnState, Work};
+use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Stub, Told, TxnState, Work};
 
 use crate::compared::as_parent;
 use crate::decision::Decision;
@@ -39,6 +39,8 @@ pub(crate) struct Comparing {
     round: u64,
     /// Directories whose names are still to be walked, behind these cookies.
     walk: Vec<(Ino, u64)>,
+    /// Directories that the walk has come to: what was lost may leave names that lead in a circle.
+    walked: BTreeSet<Ino>,
     /// Directories to be compared that the walk may not meet.
     also: BTreeSet<Ino>,
     /// Directories that are being asked for.
@@ -223,14 +225,25 @@ impl Island {
         {
             let next = self.walk_names(comparing, dir, after)?;
             comparing.walk.retain(|at| *at != (dir, after));
-            comparing.walk.extend(next);
+            for (dir, after) in next {
+                if after > 0 || comparing.walked.insert(dir) {
+                    comparing.walk.push((dir, after));
+                }
+            }
         }
         while let Some(ino) = comparing.also.first().copied() {
             if let Some(row) = self.state.dir(ino)?.filter(|_| ino != Ino::ROOT) {
                 let above = self.state.dir(row.place.parent)?.map_or(Key(0), |above| above.key);
                 let question = Question::there(self.config.table.owner(above));
+                let differs = match (&row.place.name, self.state.dir(row.place.parent)?) {
+                    (Some(name), Some(_)) => self.state.entry(row.place.parent, name)?,
+                    _ => None,
+                }
+                .filter(|entry| entry.ino == ino)
+                .and_then(|entry| entry.stub.as_deref())
+                .is_some_and(|stub| is_behind(stub, row));
                 let (dir, wants_fixed) = (self.ancestor(ino, row)?, comparing.missed(&self.config, row.key));
-                comparing.open.insert(ino, Item::new(dir, question, wants_fixed));
+                comparing.open.insert(ino, Item { differs, ..Item::new(dir, question, wants_fixed) });
                 comparing.walk.push((ino, 0));
             }
             comparing.also.remove(&ino);
@@ -256,8 +269,10 @@ impl Island {
         let mut items = Vec::new();
         let mut next = Vec::new();
         if dir == Ino::ROOT && after == 0 {
-            items.push((self.ancestor(dir, row)?, Question::Fixed, false));
-            items.extend(self.lent_dirs().map(|dir| (dir, Question::Fixed, true)));
+            items.push(Item::new(self.ancestor(dir, row)?, Question::Fixed, false));
+            items.extend(
+                self.lent_dirs().map(|dir| Item { is_stub: true, ..Item::new(dir, Question::Fixed, false) }),
+            );
         }
         let (rows, whole) = self.state.entries_after(dir, after)?;
         let mut last = after;
@@ -267,7 +282,7 @@ impl Island {
                 continue;
             }
             match (self.state.dir(entry.ino)?, &entry.stub) {
-                (Some(child), _) => {
+                (Some(child), stub) => {
                     if is_needless(entry.ino, child) {
                         // Left by a comparison that came to no end.
                         comparing.met.insert(entry.ino);
@@ -279,11 +294,16 @@ impl Island {
                         && self.promised(entry.ino).is_none();
                     let there = Question::there(self.config.table.owner(row.key));
                     let question = if settled { Question::Fixed } else { there };
-                    items.push((self.ancestor(entry.ino, child)?, question, false));
+                    let item = Item::new(self.ancestor(entry.ino, child)?, question, false);
+                    items.push(Item {
+                        differs: stub.as_deref().is_some_and(|stub| is_behind(stub, child)),
+                        ..item
+                    });
                 }
                 (None, Some(stub)) => {
                     let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
-                    items.push((as_parent(entry.ino, stub, place), Question::Fixed, true));
+                    let item = Item::new(as_parent(entry.ino, stub, place), Question::Fixed, false);
+                    items.push(Item { is_stub: true, ..item });
                 }
                 (None, None) => {}
             }
@@ -291,12 +311,11 @@ impl Island {
         if !whole {
             next.push((dir, last.max(self.state.known_to(dir).saturating_sub(1))));
         }
-        for (dir, question, is_stub) in items {
-            let wants_fixed = comparing.missed(&self.config, dir.key);
-            if question != Question::Fixed || wants_fixed {
-                comparing.found.remove(&dir.ino);
-                let item = Item { is_stub, ..Item::new(dir, question, wants_fixed) };
-                comparing.open.insert(item.dir.ino, item);
+        for item in items {
+            let wants_fixed = comparing.missed(&self.config, item.dir.key);
+            if item.question != Question::Fixed || wants_fixed || item.differs {
+                comparing.found.remove(&item.dir.ino);
+                comparing.open.insert(item.dir.ino, Item { wants_fixed, ..item });
             }
         }
         Ok(next)
@@ -660,6 +679,11 @@ impl Island {
         self.caught_up();
         self.serve();
     }
+}
+
+/// A chain of ancestors has brought attributes that the stub of the same directory has missed.
+fn is_behind(stub: &Stub, row: &Dir) -> bool {
+    stub.fixed.version < row.fixed.version
 }
 
 impl Question {
