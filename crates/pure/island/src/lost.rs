@@ -338,14 +338,32 @@ impl Island {
             }
         }
         self.apply_renaming(decision, &renaming, None);
-        if renaming.file.stub.is_some() {
-            // What its owner has told of it meanwhile met no stub here.
-            self.recovery.stubs.insert(renaming.file.ino, renaming.to.clone());
-        }
+        self.doubt_stub(&renaming);
         if chain.is_some() {
             self.unpin(decision, &renaming.from);
         }
         Ok(())
+    }
+
+    /// What the owner of a directory has told of it, while this was lost, has met no stub here.
+    fn doubt_stub(&mut self, renaming: &Renaming) {
+        if renaming.file.stub.is_some() {
+            self.recovery.stubs.insert(renaming.file.ino, renaming.to.clone());
+        }
+    }
+
+    /// At a start: of what is not confirmed it is not known whether it was done again, and the owner asked.
+    pub(crate) fn remember_stub(&mut self, txn: TxnId, work: &Work) {
+        if let Work::Lend { renaming, .. } = work
+            && txn.coordinator != self.config.id
+        {
+            self.doubt_stub(renaming);
+        }
+    }
+
+    /// Whether a directory that this brought is still to be asked for: the next life must know of it too.
+    pub(crate) fn doubts_stub(&self, work: &Work) -> bool {
+        matches!(work, Work::Lend { renaming, .. } if self.recovery.stubs.contains_key(&renaming.file.ino))
     }
 
     /// Asks the owners of directories that were brought back into this island's directories what they are like.

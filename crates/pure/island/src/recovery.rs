@@ -45,6 +45,8 @@ pub(crate) struct Recovery {
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
     /// that it has lent are compared when it has them again.
     pub(crate) skipped: BTreeMap<IslandId, Stamp>,
+    /// The last incarnation of each island that has said something.
+    lives: BTreeMap<IslandId, u32>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
 }
@@ -98,7 +100,10 @@ impl Island {
             };
             match state {
                 TxnState::Prepared => self.hold(txn, &work, 0),
-                TxnState::Committed => self.remember_leaving(txn, &work),
+                TxnState::Committed => {
+                    self.remember_leaving(txn, &work);
+                    self.remember_stub(txn, &work);
+                }
             }
         }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
@@ -197,6 +202,12 @@ impl Island {
         if from == self.config.id || !self.config.islands.contains(&from) {
             return Ok(());
         }
+        let life = self.recovery.lives.entry(from).or_default();
+        if message.incarnation < *life {
+            // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
+            return Ok(());
+        }
+        *life = message.incarnation;
         match &message.peer {
             Peer::Hello => {
                 self.tell_all(from);
