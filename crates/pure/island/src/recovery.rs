@@ -40,8 +40,6 @@ pub(crate) struct Recovery {
     pub(crate) places: BTreeMap<Stamp, JournalEntry>,
     /// The last lending of each name that was done again: when it was, and what it replaced.
     pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
-    /// Directories of others whose names were lent here and done again: what they are like may have changed.
-    pub(crate) stubs: BTreeMap<Ino, Spot>,
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
     /// that it has lent are compared when it has them again.
     pub(crate) skipped: BTreeMap<IslandId, Stamp>,
@@ -100,10 +98,7 @@ impl Island {
             };
             match state {
                 TxnState::Prepared => self.hold(txn, &work, 0),
-                TxnState::Committed => {
-                    self.remember_leaving(txn, &work);
-                    self.remember_stub(txn, &work);
-                }
+                TxnState::Committed => self.remember_leaving(txn, &work),
             }
         }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
@@ -270,9 +265,7 @@ impl Island {
             }
             Peer::WantChain { dir } => self.on_want_chain(message, *dir),
             Peer::ChainOf { dir, chain } => {
-                if !self.take_stub(*dir, chain.as_ref())? {
-                    self.on_chain_of(*dir, chain.as_ref());
-                }
+                self.on_chain_of(*dir, chain.as_ref());
                 Ok(())
             }
             Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),

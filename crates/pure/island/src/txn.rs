@@ -479,11 +479,9 @@ impl Island {
     /// Tells a partner of an outcome that is recorded here when it is synced.
     pub(crate) fn confirm(&mut self, partner: IslandId, txn: TxnId, committed: Stamp) {
         let seq = self.state.seq();
-        let missed = self.state.clocks().get(partner) <= committed;
-        let needed = |row: &Txn| (missed && moves_dirs(&row.part.work)) || self.doubts_stub(&row.part.work);
-        if txn.coordinator == partner && self.state.txn(txn).is_some_and(needed) {
-            // Whoever has missed the place, or asks what the directory is like, needs the row until it has made
-            // up for that. It is told again.
+        let moves = |row: &Txn| moves_dirs(&row.part.work) && self.state.clocks().get(partner) <= committed;
+        if txn.coordinator == partner && self.state.txn(txn).is_some_and(moves) {
+            // Whoever has missed the place needs the row until it has made up for that. It is told again.
             return;
         }
         self.txns.unconfirmed.push((seq, partner, txn, committed));
