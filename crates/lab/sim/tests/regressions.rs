@@ -527,3 +527,15 @@ fn a_directory_whose_owner_is_away_is_never_told_as_another() {
     }
     bench.end();
 }
+
+/// Several islands that die, lose their power and compare, in orders that no journal alone makes up for
+/// (`docs/design/005-digests.md`, the sequences from 23 on).
+#[test]
+fn islands_that_were_in_doubt_agree_when_they_have_compared() {
+    for seed in [62, 150, 255, 492, 656, 705, 1245, 1297] {
+        passes("absences", seed);
+    }
+    for seed in [112, 192, 216, 240, 311, 368, 400, 424, 454, 496, 547, 568, 644, 708, 720, 745] {
+        passes("absences_power", seed);
+    }
+}

@@ -130,6 +130,10 @@ impl Island {
         parent: &Dir,
         entry: &Entry,
     ) -> Result<Option<u32>, Stop> {
+        if entry.stub.is_some() {
+            // Others may know that it has gone from here, and that is lost: it would get a second name.
+            self.is_whole(dir)?;
+        }
         if entry.stub.is_some() || entry.home == self.config.id {
             self.may_delete(caller, dir, parent, self.owner_of(entry)?)?;
             return Ok(None);

@@ -46,8 +46,9 @@ impl Island {
             return;
         }
         let waiting = self.loading.remove(&load).unwrap_or_default();
-        if let Loaded::Dirs { dirs, more } = &loaded {
-            self.found_dirs(dirs, *more);
+        if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
+            self.found_dirs(*from, dirs, *more);
+            self.compare_rows(*from, dirs, *more);
         }
         let damaged = self.state.load(load, loaded).is_err();
         for parked in waiting {

@@ -5,18 +5,22 @@
 //! What is asked was so after the last entry that was missed, so nothing of those entries is newer. Nothing
 //! changes before all is known: then places are taken from the root down, so that no directory is ever below
 //! itself on the way.
+//!
+//! What has come here late may have missed changes that no journal tells any more. That is noted as a doubt, in the
+//! record that brings it, and ends with a comparison that finds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, IslandId, Key, Name, Stamp};
+use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Ask, Change, Known, Peer, Place, PlaceVersion, Told, TxnState, Work};
+use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Told, Work};
+use atoll_state::Load;
 
 use crate::compared::as_parent;
 use crate::decision::Decision;
 use crate::journal::is_needless;
 use crate::machine::{Config, Island, Parked, Phase, Stop};
-use crate::moves::moving;
+use crate::promised::Promised;
 
 /// Milliseconds that a starting island compares before it serves what does not depend on it.
 pub(crate) const COMPARE_MS: u64 = 10_000;
@@ -37,10 +41,14 @@ pub(crate) struct Comparing {
     /// The coordinators whose journals were missed, and up to where.
     upto: BTreeMap<IslandId, Stamp>,
     round: u64,
-    /// Directories whose names are still to be walked, behind these cookies.
+    /// How far the rows of the skeleton were looked through.
+    rows: Rows,
+    /// Directories that are owned here, whose names are still to be looked through for stubs, behind these cookies.
     walk: Vec<(Ino, u64)>,
-    /// Directories to be compared that the walk may not meet.
+    /// Directories of the skeleton that are to be compared, or once more.
     also: BTreeSet<Ino>,
+    /// Those whose stubs are here too, and have missed something.
+    behind: BTreeSet<Ino>,
     /// Directories that are being asked for.
     open: BTreeMap<Ino, Item>,
     /// Those that were met above others, or are left by them: what nothing is below in the end goes again.
@@ -49,6 +57,19 @@ pub(crate) struct Comparing {
     found: BTreeMap<Ino, Found>,
     /// Changes are being made.
     takes: bool,
+    /// Some were made: it is compared once more, until nothing is found.
+    has_found: bool,
+}
+
+/// Which rows of directories were looked through, in the order of their ids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Rows {
+    /// Those before this one.
+    Before(Ino),
+    /// Those before this one; the next ones are being read.
+    Reading(Ino),
+    #[default]
+    All,
 }
 
 /// A directory that is asked for.
@@ -74,15 +95,6 @@ enum Question {
     Where,
     /// Its own owner: its static attributes.
     Fixed,
-}
-
-/// Where a directory has gone by a move that this island takes part in, which has happened, and whose place it
-/// has not heard.
-#[derive(Debug, Clone)]
-pub(crate) struct Promised {
-    prepared: Stamp,
-    pub(crate) place: Place,
-    pub(crate) owner: IslandId,
 }
 
 #[derive(Debug, Clone)]
@@ -122,38 +134,56 @@ impl Island {
         for (island, upto) in skipped {
             self.on_skipped(island, upto);
         }
-        if self.journal.comparing.is_none() && self.recovery.skipped.is_empty() {
+        if !self.has_missed() && self.recovery.skipped.is_empty() {
             self.serve();
         }
+        self.compare_doubts();
     }
 
-    fn begin_comparing(&mut self, upto: BTreeMap<IslandId, Stamp>) {
+    fn begin_comparing(&mut self, mut upto: BTreeMap<IslandId, Stamp>) {
+        let me = self.config.id;
+        if self.has_skipped(me) {
+            upto.insert(me, self.state.skipped(me));
+        }
         self.journal.comparing = Some(Box::new(self.afresh(upto)));
         self.compare();
     }
 
-    /// A round that begins at the root.
+    /// A round that begins with the first row. Those that no checkpoint has are in memory.
     fn afresh(&mut self, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
         self.journal.round += 1;
-        let (round, walk, also) = (self.journal.round, vec![(Ino::ROOT, 0)], self.moved_by_txns());
-        Comparing { upto, round, walk, also, ..Comparing::default() }
-    }
-
-    /// Directories that transactions have moved, or are about to: their names may have gone with the outcome, or
-    /// to something else, so that the walk does not meet them, while their places wait for the journal.
-    fn moved_by_txns(&self) -> BTreeSet<Ino> {
-        let mut moved: BTreeSet<Ino> = self.journal.unnamed.clone();
-        let rows = self.state.txn_ids().filter_map(|txn| Some(&self.state.txn(txn)?.part.work));
-        for work in rows.chain(self.recovery.unfinished.values().map(|(_, work)| work)) {
-            match work {
-                Work::Hold { ino, .. } => drop(moved.insert(*ino)),
-                Work::Lend { renaming, .. } => {
-                    moved.extend(moving(renaming).iter().map(|moving| moving.entry.ino))
-                }
-                _ => {}
+        let (round, rows) = (self.journal.round, Rows::Before(Ino(0)));
+        let also = self.state.dirs_in_memory().map(|(ino, _)| ino).collect();
+        let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
+        for dir in self.lent_dirs() {
+            if comparing.missed(&self.config, dir.key) {
+                let item = Item { is_stub: true, ..Item::new(dir, Question::Fixed, true) };
+                comparing.open.insert(item.dir.ino, item);
             }
         }
-        moved
+        comparing
+    }
+
+    /// Directories here may not be as their owners have them, and no journal tells: notes, with what is decided
+    /// next, that all are to be compared.
+    pub(crate) fn doubt(&mut self, decision: &mut Decision) {
+        let stamp = self.stamp();
+        decision.stamp(stamp);
+        decision.push(Change::Skipped { island: self.config.id, upto: stamp });
+    }
+
+    /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
+    fn compare_doubts(&mut self) {
+        let waits = self.is_waiting() || !self.recovery.lost.is_empty();
+        if self.journal.comparing.is_none() && !waits && self.has_skipped(self.config.id) {
+            self.begin_comparing(BTreeMap::new());
+        }
+    }
+
+    /// A part of some journal was missed and is not made up for.
+    pub(crate) fn has_missed(&self) -> bool {
+        let comparing = self.journal.comparing.as_ref();
+        comparing.is_some_and(|comparing| comparing.upto.keys().any(|island| *island != self.config.id))
     }
 
     /// Whether something of this journal was missed and is not made up for.
@@ -169,27 +199,20 @@ impl Island {
         }
         let rest = std::mem::take(&mut comparing.upto);
         if !rest.is_empty() {
-            return self.begin_comparing(rest);
+            self.begin_comparing(rest);
+        } else {
+            self.journal.comparing = None;
         }
-        self.journal.comparing = None;
-        self.caught_up();
-        self.serve();
+        if !self.has_missed() {
+            self.caught_up();
+            self.serve();
+        }
     }
 
-    /// A directory has come to the skeleton, or has another place there: it is compared, whether or not the walk
-    /// meets its name, which another may have taken before this one is known to have left it.
+    /// A directory has come to the skeleton, or has another place there: it is compared, again perhaps.
     pub(crate) fn compare_also(&mut self, ino: Ino) {
         if let Some(comparing) = self.journal.comparing.as_mut().filter(|comparing| !comparing.takes) {
             comparing.also.insert(ino);
-        }
-    }
-
-    /// A name in another's directory, which led to a directory perhaps, leads to `ino` from here on.
-    pub(crate) fn name_is_taken(&mut self, decision: &Decision, dir: Ino, name: &Name, ino: Ino) {
-        let before = self.entry_now(decision, dir, name);
-        if let Some(gone) = before.filter(|entry| entry.kind == Kind::Directory && entry.ino != ino) {
-            self.journal.unnamed.insert(gone.ino);
-            self.compare_also(gone.ino);
         }
     }
 
@@ -225,18 +248,21 @@ impl Island {
             comparing.walk.retain(|at| *at != (dir, after));
             comparing.walk.extend(next);
         }
-        while let Some(ino) = comparing.also.first().copied() {
-            if let Some(row) = self.state.dir(ino)?.filter(|_| ino != Ino::ROOT) {
-                let above = self.state.dir(row.place.parent)?.map_or(Key(0), |above| above.key);
-                let question = Question::there(self.config.table.owner(above));
-                let (dir, wants_fixed) = (self.ancestor(ino, row)?, comparing.missed(&self.config, row.key));
-                comparing.open.insert(ino, Item::new(dir, question, wants_fixed));
-                comparing.walk.push((ino, 0));
-            }
+        while comparing.open.len() < OPEN_MAX
+            && let Some(ino) = comparing.also.first().copied()
+        {
+            self.open_row(comparing, ino)?;
             comparing.also.remove(&ino);
         }
+        if comparing.also.is_empty()
+            && let Rows::Before(from) = comparing.rows
+        {
+            comparing.rows = Rows::Reading(from);
+            self.load(vec![Load::Dirs { from }], Parked::Compare);
+        }
         self.ask_open(comparing)?;
-        if !comparing.open.is_empty() || !comparing.walk.is_empty() {
+        let Comparing { rows, walk, also, open, .. } = &*comparing;
+        if *rows != Rows::All || !walk.is_empty() || !also.is_empty() || !open.is_empty() {
             return Ok(false);
         }
         if !self.is_tree(comparing)? {
@@ -250,56 +276,98 @@ impl Island {
 
     // ------------------------------------------------------------------ walking
 
-    /// Looks through names of a directory behind a cookie; what is to be walked next.
-    fn walk_names(&self, comparing: &mut Comparing, dir: Ino, after: u64) -> Result<Vec<(Ino, u64)>, Stop> {
-        let Some(row) = self.state.dir(dir)? else { return Ok(Vec::new()) };
-        let mut items = Vec::new();
-        let mut next = Vec::new();
-        if dir == Ino::ROOT && after == 0 {
-            items.push((self.ancestor(dir, row)?, Question::Fixed, false));
-            items.extend(self.lent_dirs().map(|dir| (dir, Question::Fixed, true)));
+    /// Rows of directories, as the last checkpoint has left them.
+    pub(crate) fn compare_rows(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
+        let Some(comparing) = self.journal.comparing.as_mut().filter(|c| c.rows == Rows::Reading(from))
+        else {
+            return;
+        };
+        comparing.also.extend(dirs.iter().map(|(ino, _)| *ino));
+        comparing.rows = match dirs.last() {
+            Some((last, _)) if more => Rows::Before(Ino(last.0 + 1)),
+            _ => Rows::All,
+        };
+    }
+
+    /// A directory of the skeleton is to be asked for, if it is there still.
+    fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Stop> {
+        let Some(row) = self.state.dir(ino)? else { return Ok(()) };
+        if is_needless(ino, row) {
+            // Left by a comparison that came to no end.
+            comparing.met.insert(ino);
         }
+        let wants_fixed = comparing.missed(&self.config, row.key);
+        let above = self.state.dir(row.place.parent)?.map_or(Key(0), |above| above.key);
+        let dir = self.ancestor(ino, row)?;
+        let there = Question::there(self.config.table.owner(above));
+        let question = if ino == Ino::ROOT { Question::Fixed } else { there };
+        let differs = self.has_lost_name(ino, row)?
+            || comparing.behind.contains(&ino)
+            || self.lent_dirs().any(|lent| is_behind(ino, &lent, row));
+        if row.owned.is_some() {
+            comparing.walk.push((ino, 0));
+        }
+        comparing.found.remove(&ino);
+        if question != Question::Fixed || wants_fixed {
+            comparing.open.insert(ino, Item { differs, ..Item::new(dir, question, wants_fixed) });
+        }
+        Ok(())
+    }
+
+    /// Whether the name of a directory of the skeleton does not lead to it, and to nothing that is on its way from
+    /// there: places that were told at different moments have met there.
+    fn has_lost_name(&self, ino: Ino, row: &Dir) -> Result<bool, Stop> {
+        let Place { parent, name: Some(name), .. } = &row.place else { return Ok(false) };
+        if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
+            return Ok(false);
+        }
+        let Some(there) = self.state.entry(*parent, name)? else { return Ok(true) };
+        if there.ino == ino || there.kind != Kind::Directory {
+            return Ok(false);
+        }
+        let other = self.state.dir(there.ino)?;
+        Ok(other.is_none_or(|other| other.place.parent != *parent || other.place.name.as_ref() != Some(name)))
+    }
+
+    /// Looks through names of a directory behind a cookie, for stubs; what is to be looked through next.
+    fn walk_names(
+        &self,
+        comparing: &mut Comparing,
+        dir: Ino,
+        after: u64,
+    ) -> Result<Option<(Ino, u64)>, Stop> {
+        if self.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
+            return Ok(None);
+        }
+        let (mut items, mut behind) = (Vec::new(), Vec::new());
         let (rows, whole) = self.state.entries_after(dir, after)?;
         let mut last = after;
         for (cookie, name, entry) in rows {
             last = cookie;
-            if entry.kind != Kind::Directory {
-                continue;
-            }
-            match (self.state.dir(entry.ino)?, &entry.stub) {
-                (Some(child), _) => {
-                    if is_needless(entry.ino, child) {
-                        // Left by a comparison that came to no end.
-                        comparing.met.insert(entry.ino);
-                    }
-                    next.push((entry.ino, 0));
-                    // A name that is this island's own, and that nobody else is about to change, is as it is.
-                    let settled = row.owned.is_some()
-                        && self.holds.holder(dir, name).is_none()
-                        && self.promised(entry.ino).is_none();
-                    let there = Question::there(self.config.table.owner(row.key));
-                    let question = if settled { Question::Fixed } else { there };
-                    items.push((self.ancestor(entry.ino, child)?, question, false));
-                }
-                (None, Some(stub)) => {
-                    let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
-                    items.push((as_parent(entry.ino, stub, place), Question::Fixed, true));
-                }
-                (None, None) => {}
+            let Some(stub) = &entry.stub else { continue };
+            let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
+            let stub = as_parent(entry.ino, stub, place);
+            match self.state.dir(entry.ino)? {
+                Some(child) if is_behind(entry.ino, &stub, child) => behind.push(entry.ino),
+                Some(_) => {}
+                // Who comes to the skeleton now brings what its stub has to be like.
+                None if comparing.met.contains(&entry.ino) => {}
+                None if comparing.missed(&self.config, stub.key) => items.push(stub),
+                None => {}
             }
         }
-        if !whole {
-            next.push((dir, last.max(self.state.known_to(dir).saturating_sub(1))));
-        }
-        for (dir, question, is_stub) in items {
-            let wants_fixed = comparing.missed(&self.config, dir.key);
-            if question != Question::Fixed || wants_fixed {
-                comparing.found.remove(&dir.ino);
-                let item = Item { is_stub, ..Item::new(dir, question, wants_fixed) };
-                comparing.open.insert(item.dir.ino, item);
+        for ino in behind {
+            if comparing.behind.insert(ino) {
+                comparing.also.insert(ino);
             }
         }
-        Ok(next)
+        for stub in items {
+            comparing.found.remove(&stub.ino);
+            let item = Item { is_stub: true, ..Item::new(stub, Question::Fixed, true) };
+            comparing.open.insert(item.dir.ino, item);
+        }
+        let next = last.max(self.state.known_to(dir).saturating_sub(1));
+        Ok((!whole).then_some((dir, next)))
     }
 
     /// Directories that are on their way to names that are lent for them: their stubs come with them.
@@ -313,45 +381,6 @@ impl Island {
             }
             _ => None,
         })
-    }
-
-    /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
-    /// not done again yet.
-    pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
-        let me = self.config.id;
-        let rows = self.state.txn_ids().filter_map(|txn| {
-            let row = self.state.txn(txn)?;
-            let is_news = match row.state {
-                TxnState::Prepared => self.journal.happened.contains(&txn),
-                TxnState::Committed => self.state.clocks().get(txn.coordinator) <= row.moments.committed,
-            };
-            is_news.then_some((txn, row.moments.prepared, &row.part.work))
-        });
-        let lost = self.recovery.unfinished.iter().map(|(txn, (stamp, work))| (*txn, *stamp, work));
-        let mut best: Option<Promised> = None;
-        for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
-            let (moves, to, owner) = match work {
-                Work::Hold { ino: held, to, key, .. } if *held == ino => {
-                    let moves = self.in_memory(ino).map_or(0, |dir| dir.place.version.moves);
-                    (moves, to.clone(), self.config.table.owner(*key))
-                }
-                Work::Lend { renaming, .. } => {
-                    let moving = moving(renaming);
-                    let Some(moving) = moving.iter().find(|moving| moving.entry.ino == ino) else { continue };
-                    let owner = if moving.to == &renaming.to { me } else { txn.coordinator };
-                    (moving.stub.place.moves, moving.to.clone(), owner)
-                }
-                _ => continue,
-            };
-            let version = PlaceVersion { moves: moves + 1, stamp: Stamp::default() };
-            let place = Place { version, parent: to.dir, name: Some(to.name) };
-            let rank = |p: &Promised| (p.place.version.moves, p.prepared);
-            let this = Promised { prepared, place, owner };
-            if best.as_ref().is_none_or(|best| rank(best) < rank(&this)) {
-                best = Some(this);
-            }
-        }
-        best
     }
 
     // ------------------------------------------------------------------- asking
@@ -550,6 +579,7 @@ impl Island {
         if self.journal.comparing.is_some() {
             self.compare();
         }
+        self.compare_doubts();
     }
 
     // ------------------------------------------------------------------- taking
@@ -605,6 +635,7 @@ impl Island {
                 }
             }
             self.journal.prunes_nothing = false;
+            comparing.has_found |= !decision.record.changes.is_empty();
             self.decide(decision);
         }
         // What was above others, and is above nothing here.
@@ -641,7 +672,14 @@ impl Island {
         }
         let old = self.dir_now(decision, dir.ino).map(|row| row.place);
         self.add_skeleton(decision, dir, None);
+        if let Some(row) = self.dir_now(decision, dir.ino)
+            && matches!(self.has_lost_name(dir.ino, &row), Ok(true))
+            && old.as_ref() == Some(&row.place)
+        {
+            self.skeleton_name(decision, &row.place, dir.ino, true);
+        }
         self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        self.apply_to_lent(decision, dir.ino, &dir.fixed);
         if let Some(old) = old.filter(|old| old.parent != dir.place.parent) {
             self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
         }
@@ -650,19 +688,33 @@ impl Island {
     /// All is as it was when the coordinators told: their journals go on from there.
     fn compared(&mut self) {
         let Some(comparing) = self.journal.comparing.take() else { return };
-        let mut decision = Decision::new();
+        let (me, mut decision) = (self.config.id, Decision::new());
         for (island, stamp) in &comparing.upto {
-            decision.push(Change::Clock { island: *island, stamp: *stamp });
+            decision.push(if *island == me {
+                Change::Delivered { island: me, upto: *stamp }
+            } else {
+                Change::Clock { island: *island, stamp: *stamp }
+            });
+        }
+        if comparing.has_found {
+            self.doubt(&mut decision);
         }
         let seq = self.decide(decision);
-        for (island, stamp) in comparing.upto {
+        for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
             self.journal.to_confirm.insert(island, (seq, stamp));
             self.send(0, island, Peer::Applied { upto: stamp, synced: false });
             self.send(0, island, Peer::Resend { after: stamp });
         }
         self.caught_up();
         self.serve();
+        self.compare_doubts();
     }
+}
+
+/// Whether this is the stub of a directory of the skeleton, and has missed attributes that a chain of ancestors
+/// has brought that one.
+fn is_behind(ino: Ino, stub: &Ancestor, row: &Dir) -> bool {
+    stub.ino == ino && stub.fixed.version < row.fixed.version
 }
 
 impl Question {
@@ -696,7 +748,7 @@ impl Comparing {
     /// Whether changes of the attributes of directories with this key may have been missed.
     fn missed(&self, config: &Config, key: Key) -> bool {
         let owner = config.table.owner(key);
-        owner != config.id && self.upto.contains_key(&owner)
+        owner != config.id && (self.upto.contains_key(&owner) || self.upto.contains_key(&config.id))
     }
 
     /// The placement key of a directory that was met.

@@ -283,7 +283,6 @@ impl Island {
         }
         self.count_homes(decision, at.dir, 1);
         let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.config.id, stub: None };
-        self.name_is_taken(decision, at.dir, &at.name, file.attr.ino);
         decision.entry(at.dir, &at.name, Some(entry));
         self.may_move_to(file.attr.ino, at);
     }

@@ -4,7 +4,7 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::{IdMap, IdSet};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
 use atoll_posix::{Kind, acl};
@@ -61,9 +61,6 @@ pub(crate) struct Journal {
     half: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
     /// Counts comparisons.
     pub(crate) round: u64,
-    /// Directories of the skeleton whose names something else has by now, so that they have gone: their places are
-    /// on the way here.
-    pub(crate) unnamed: BTreeSet<Ino>,
     /// Moves that are known to have happened, and wait for the journal.
     pub(crate) happened: IdSet<TxnId>,
 }
@@ -334,6 +331,10 @@ impl Island {
         let Some((last, _)) = entries.last() else { return };
         let mut decision = Decision::new();
         for chain in chains {
+            if !matches!(self.is_new_enough(chain), Ok(true)) {
+                // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
+                self.doubt(&mut decision);
+            }
             self.lay_chain_over(&mut decision, chain);
         }
         let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
@@ -510,7 +511,7 @@ impl Island {
     }
 
     /// A directory is on its way to a name that is lent for it: its stub comes with it.
-    fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
+    pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
         for txn in self.holds.lent() {
             let Some(mut row) = self.state.txn(txn).cloned() else { continue };
             let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
@@ -595,7 +596,6 @@ impl Island {
                 break;
             }
             decision.no_dir(at);
-            self.journal.unnamed.remove(&at);
             if row.has_xattrs {
                 decision.xattrs(at, None);
             }
@@ -631,8 +631,6 @@ impl Island {
         if there {
             let home = self.config.id;
             let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
-            self.journal.unnamed.remove(&ino);
-            self.name_is_taken(decision, place.parent, name, ino);
             decision.entry(place.parent, name, Some(entry));
             return;
         }
@@ -688,7 +686,7 @@ impl Island {
                 | ClientOp::SkeletonAttr { .. }
                 | ClientOp::SkeletonTarget { .. }
         );
-        if by_path && self.journal.comparing.is_some() {
+        if by_path && self.has_missed() {
             // What it knows of paths may be as old as its absence.
             self.fall_behind(&[], Parked::Call(call));
             return None;
@@ -751,7 +749,6 @@ impl Island {
         if self.now.ms >= self.journal.stalled_ms + STALLED_MS {
             self.journal.stalled_ms = self.now.ms;
             self.ask_stalled();
-            self.ask_stubs();
             self.ask_again();
         }
         let late = self.now.ms.saturating_sub(PATIENCE_MS);

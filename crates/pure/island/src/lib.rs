@@ -33,6 +33,7 @@ mod names;
 mod outbox;
 mod participant;
 mod path;
+mod promised;
 mod recovery;
 mod sessions;
 mod shape;

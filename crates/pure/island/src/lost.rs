@@ -4,12 +4,11 @@
 //! A log loses a tail, so what is brought back met exactly the state that is left, but for changes
 //! that no other island took part in: those are gone, and a name may be taken by what they removed.
 
-use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time, TxnId};
+use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
 use atoll_proto::{
     Ancestor, Chain, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, PlaceVersion,
     Remembered, Renaming, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
 };
-use atoll_state::Miss;
 
 use crate::decision::Decision;
 use crate::dirs::{new_owned, staged_dir};
@@ -114,6 +113,7 @@ impl Island {
                 for above in chain.iter().chain([dir]) {
                     self.need_ancestor(above)?;
                 }
+                self.doubt_new(&mut decision, chain);
                 for above in chain {
                     self.add_ancestor(&mut decision, above, *time);
                     self.name_ancestor(&mut decision, above, *time);
@@ -173,6 +173,7 @@ impl Island {
                     self.need_ancestor(above)?;
                 }
                 if self.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
+                    self.doubt_new(&mut decision, chain);
                     self.adopt(&mut decision, dir, chain, *time, None);
                 }
             }
@@ -314,6 +315,7 @@ impl Island {
         let chain = chain.filter(|_| comes && renaming.swaps());
         if let Some(chain) = chain {
             self.need_chain(chain)?;
+            self.doubt_new(decision, &chain.dirs);
             self.lay_chain(decision, chain);
             self.count_homes(decision, renaming.from.dir, 1);
         }
@@ -340,7 +342,7 @@ impl Island {
         self.apply_renaming(decision, &renaming, None);
         if renaming.file.stub.is_some() {
             // What its owner has told of it meanwhile met no stub here.
-            self.recovery.stubs.insert(renaming.file.ino, renaming.to.clone());
+            self.doubt(decision);
         }
         if chain.is_some() {
             self.unpin(decision, &renaming.from);
@@ -348,54 +350,12 @@ impl Island {
         Ok(())
     }
 
-    /// Asks the owners of directories that were brought back into this island's directories what they are like.
-    pub(crate) fn ask_stubs(&mut self) {
-        let stubs: Vec<(Ino, Spot)> =
-            self.recovery.stubs.iter().map(|(ino, at)| (*ino, at.clone())).collect();
-        for (dir, at) in stubs {
-            let key = match self.key_of_stub(dir, &at) {
-                Ok(key) => key,
-                Err(miss) => {
-                    self.load(vec![miss.0], Parked::Nobody);
-                    continue;
-                }
-            };
-            match key.map(|key| self.config.table.owner(key)) {
-                Some(owner) if owner != self.config.id => {
-                    self.send(self.state.seq(), owner, Peer::WantChain { dir });
-                }
-                // It has gone on, which is told with what it is like.
-                _ => drop(self.recovery.stubs.remove(&dir)),
-            }
+    /// Ancestors as they were when what is done again was done first: of those that are new here, what has
+    /// happened since may have been told, and met nothing.
+    fn doubt_new(&mut self, decision: &mut Decision, above: &[Ancestor]) {
+        if above.iter().any(|dir| self.in_memory(dir.ino).is_none()) {
+            self.doubt(decision);
         }
-    }
-
-    /// The key of a directory that was there by this name, or is by another: that says nothing of what it is like.
-    fn key_of_stub(&self, dir: Ino, at: &Spot) -> Result<Option<Key>, Miss> {
-        let key = |entry: &Entry| entry.stub.as_ref().map(|stub| stub.key);
-        if let Some(entry) = self.state.entry(at.dir, &at.name)?.filter(|entry| entry.ino == dir) {
-            return Ok(key(entry));
-        }
-        let (mut rows, _) = self.state.entries_after(at.dir, 0)?;
-        Ok(rows.find(|(_, _, entry)| entry.ino == dir).and_then(|(_, _, entry)| key(entry)))
-    }
-
-    /// Takes what the owner of such a directory has told; false if it is none.
-    pub(crate) fn take_stub(&mut self, dir: Ino, chain: Option<&Chain>) -> Result<bool, Stop> {
-        let Some(at) = self.recovery.stubs.get(&dir).cloned() else { return Ok(false) };
-        if let Some(told) = chain.and_then(|chain| chain.dirs.last()) {
-            self.state.dir(at.dir)?;
-            self.state.entry(at.dir, &at.name)?;
-            let place = Place { version: told.place.version, parent: at.dir, name: Some(at.name) };
-            self.need_child(&place, dir)?;
-            let mut decision = Decision::new();
-            self.apply_to_stub(&mut decision, dir, &place, &told.fixed);
-            if !decision.record.changes.is_empty() {
-                self.decide(decision);
-            }
-        }
-        self.recovery.stubs.remove(&dir);
-        Ok(true)
     }
 
     /// What [`Island::add_ancestor`] and [`Island::name_ancestor`] read must be in memory.

@@ -90,12 +90,12 @@ struct Pulling {
 }
 
 /// How far the skeleton was looked through for names of files that are homed here.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Search {
     #[default]
     Begin,
     Wanted(Ino),
-    Asked,
+    Asked(Ino),
     Done,
 }
 
@@ -189,10 +189,10 @@ impl Island {
                 self.mover.search = Search::Wanted(Ino(0));
             }
             Search::Wanted(from) => {
-                self.mover.search = Search::Asked;
+                self.mover.search = Search::Asked(from);
                 self.load(vec![Load::Dirs { from }], Parked::Nobody);
             }
-            Search::Asked => {}
+            Search::Asked(_) => {}
             Search::Done => {
                 if self.mover.waiting.is_empty() && std::mem::take(&mut self.mover.missed) {
                     self.mover.search = Search::Begin;
@@ -202,7 +202,10 @@ impl Island {
     }
 
     /// A page of the skeleton, as the last checkpoint has left it.
-    pub(crate) fn found_dirs(&mut self, dirs: &[(Ino, Vec<u8>)], more: bool) {
+    pub(crate) fn found_dirs(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
+        if self.mover.search != Search::Asked(from) {
+            return;
+        }
         for (ino, row) in dirs {
             if Dir::from_slice(row).is_ok_and(|dir| has_homes(&dir)) {
                 self.mover.dirs.push((*ino, 0));

@@ -27,6 +27,14 @@ pub(crate) struct Moving<'a> {
     pub(crate) to: &'a Spot,
 }
 
+impl Moving<'_> {
+    /// Where it is when it has moved to another parent.
+    pub(crate) fn place(&self) -> Place {
+        let version = PlaceVersion { moves: self.stub.place.moves + 1, stamp: Stamp::default() };
+        Place { version, parent: self.to.dir, name: Some(self.to.name.clone()) }
+    }
+}
+
 /// What the root's owner is asked for a rename: as in `Work::Ticket`.
 #[derive(Debug, Clone, Default)]
 struct Ticket {
@@ -107,7 +115,7 @@ impl Island {
                     Some(last) => last.key,
                     None => self.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
                 };
-                works.push((owner, Work::Hold { ino, caller, to: moving.to.clone(), key }));
+                works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
             }
         }
         let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;

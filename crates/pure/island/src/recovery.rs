@@ -40,11 +40,11 @@ pub(crate) struct Recovery {
     pub(crate) places: BTreeMap<Stamp, JournalEntry>,
     /// The last lending of each name that was done again: when it was, and what it replaced.
     pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
-    /// Directories of others whose names were lent here and done again: what they are like may have changed.
-    pub(crate) stubs: BTreeMap<Ino, Spot>,
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
     /// that it has lent are compared when it has them again.
     pub(crate) skipped: BTreeMap<IslandId, Stamp>,
+    /// The last incarnation of each island that has said something.
+    lives: BTreeMap<IslandId, u32>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
 }
@@ -197,6 +197,12 @@ impl Island {
         if from == self.config.id || !self.config.islands.contains(&from) {
             return Ok(());
         }
+        let life = self.recovery.lives.entry(from).or_default();
+        if message.incarnation < *life {
+            // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
+            return Ok(());
+        }
+        *life = message.incarnation;
         match &message.peer {
             Peer::Hello => {
                 self.tell_all(from);
@@ -259,9 +265,7 @@ impl Island {
             }
             Peer::WantChain { dir } => self.on_want_chain(message, *dir),
             Peer::ChainOf { dir, chain } => {
-                if !self.take_stub(*dir, chain.as_ref())? {
-                    self.on_chain_of(*dir, chain.as_ref());
-                }
+                self.on_chain_of(*dir, chain.as_ref());
                 Ok(())
             }
             Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),

@@ -371,8 +371,8 @@ wire_enum! {
         /// rename to another parent: the directory's static attributes stay until it is done.
         7 => Hold { /// The directory.
             ino: Ino, /// Who asks: whoever may not write it may not move it.
-            caller: Caller, /// Where it goes.
-            to: Spot, /// The placement key of that directory.
+            caller: Caller, /// Where it will be.
+            to: Place, /// The placement key of that directory.
             key: Key },
         /// The same, at the root's owner: leave, as long as nothing else is under way that could put a
         /// directory below itself.

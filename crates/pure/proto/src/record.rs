@@ -189,7 +189,7 @@ wire_enum! {
             island: IslandId, /// Their digest.
             digest: u64 },
         /// This island's journal up to a stamp is not kept for an island that is away: that compares when it
-        /// returns.
+        /// returns. Of this island itself: it doubts what it has, and compares; `Delivered` ends that.
         40 => Skipped { /// Which.
             island: IslandId, /// Stamp.
             upto: Stamp },

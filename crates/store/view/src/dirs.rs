@@ -171,8 +171,10 @@ impl<D: Disk> View<D> {
         let row = source.dir(ino)?;
         let has_xattrs = row.as_ref().is_some_and(|row| row.has_xattrs);
         let Some((parent, name)) = row.and_then(|row| Some((row.place.parent, row.place.name?))) else {
-            return Ok(self.index.dir(ino)?.map(|_| Move::Away { ino }));
+            let is_known = !self.leaving.contains(&ino) && self.index.dir(ino)?.is_some();
+            return Ok(is_known.then_some(Move::Away { ino }));
         };
+        self.leaving.remove(&ino);
         let is_there = at == Some(At::Tree { parent, name: name.clone() });
         let known = self.index.dir(ino)?;
         if is_there && known.as_ref().is_some_and(|mark| mark.xattrs || !has_xattrs) {
@@ -436,21 +438,39 @@ impl<D: Disk> View<D> {
         }
     }
 
+    /// Takes a directory out of the tree. It stays in limbo until that is durable: if it comes back before, a power
+    /// cut must not leave two native directories of one id, of which nothing tells what is in the older one.
     fn try_remove(&mut self, ino: Ino, touched: &mut IdSet<Ino>) -> io::Result<Tried> {
-        let at = self.locate(ino)?;
-        if let Some(path) = self.path(ino)? {
-            match self.disk.rmdir(&path) {
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(Tried::Blocked),
-                Err(error) if !is_absent(&error) => return Err(error),
-                _ => {}
-            }
+        let Some(path) = self.path(ino)? else {
+            self.lose(ino);
+            self.index.forget_dir(ino)?;
+            return Ok(Tried::Done);
+        };
+        if !self.disk.list(&path)?.is_empty() {
+            return Ok(Tried::Blocked);
         }
-        if let Some(At::Tree { parent, .. }) = at {
-            touched.insert(parent);
+        if self.locate(ino)? != Some(At::Limbo) {
+            self.detach(ino, touched)?;
         }
-        self.lose(ino);
-        self.index.forget_dir(ino)?;
+        self.leaving.insert(ino);
         Ok(Tried::Done)
+    }
+
+    /// Removes what has left the tree, which is durable.
+    pub(crate) fn remove_left(&mut self) -> io::Result<()> {
+        for ino in self.leaving.iter().copied().collect::<Vec<_>>() {
+            match self.disk.rmdir(&limbo_path(ino)) {
+                Err(error) if is_fatal(&error) => return Err(error),
+                // Something was put into it meanwhile: the next laying tells.
+                Err(error) if !is_absent(&error) => drop(self.again.insert(ino, RETRIES_MAX)),
+                _ => {
+                    self.lose(ino);
+                    self.index.forget_dir(ino)?;
+                }
+            }
+            self.leaving.remove(&ino);
+        }
+        Ok(())
     }
 }
 

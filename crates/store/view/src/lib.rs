@@ -11,7 +11,8 @@
 //! - Before an object gets its first name in `tree/`, its native inode number is durable in the
 //!   index. So everything of ours in `tree/` is known to be ours, also when its id is gone.
 //! - Before a directory moves, its new place is durable in the index, beside the older ones. So it is
-//!   found by its inode number in one of these places, or in `limbo/` under its id.
+//!   found by its inode number in one of these places, or in `limbo/` under its id. One that goes moves to
+//!   `limbo/` too, and is removed when that is durable.
 //! - [`View::settle`] makes all that was laid durable, and only then forgets what is gone and older
 //!   places. The caller keeps the ids and names until then, and lays them again after a crash.
 
@@ -82,6 +83,8 @@ pub struct View<D: Disk> {
     paths: IdMap<Ino, Vec<u8>>,
     /// Directories that the index has with more places than one.
     moved: IdSet<Ino>,
+    /// Directories that are gone, and in limbo until that is durable.
+    leaving: IdSet<Ino>,
     /// Files that the index has with more native objects than one.
     remade: IdSet<Ino>,
     /// Directories that could not go yet, and how often that was tried: again with the next laying.
@@ -141,6 +144,7 @@ impl<D: Disk> View<D> {
             at: IdMap::default(),
             paths: IdMap::default(),
             moved: IdSet::default(),
+            leaving: IdSet::default(),
             remade: IdSet::default(),
             again: IdMap::default(),
             tried_before: IdMap::default(),
@@ -178,8 +182,8 @@ impl<D: Disk> View<D> {
         self.again.keys().copied()
     }
 
-    /// Removes what a crash left in limbo and nothing knows of: links in the making, and new
-    /// directories that are not in the index.
+    /// Removes what a crash left in limbo and nothing knows of: links in the making, and directories that are
+    /// not in the index, new or gone.
     fn clear_limbo(&mut self) -> io::Result<()> {
         for (name, _) in self.disk.list(LIMBO)? {
             let path = join(LIMBO, &name);
@@ -188,7 +192,8 @@ impl<D: Disk> View<D> {
                 Some(b'd') => {
                     let ino = name.get(1..).and_then(atoll_body::ino_of);
                     if let Some(ino) = ino
-                        && self.index.dir(ino)?.is_none()
+                        && let native = self.disk.stat(&path)?.ino
+                        && self.index.dir(ino)?.is_none_or(|mark| mark.native != native)
                     {
                         // One that is not empty holds what a lost index knew: it is found by its name.
                         let _ = self.disk.rmdir(&path);
@@ -214,6 +219,7 @@ impl<D: Disk> View<D> {
                 self.index.set_dir(ino, &mark)?;
             }
         }
+        self.remove_left()?;
         for ino in std::mem::take(&mut self.remade) {
             self.index.forget_older(ino)?;
         }

@@ -99,6 +99,36 @@ fn a_skeleton_directory_that_moves_carries_the_names_in_it() {
     assert_eq!((w.list("tree/back"), w.list("tree/owned")), (vec!["third".to_owned()], vec![]));
 }
 
+/// A power cut may take the removal and keep the second coming: two native directories would be of one id, and the
+/// name in the older one would not be known to be ours.
+#[test]
+fn a_skeleton_directory_that_comes_back_elsewhere_leaves_nothing_behind_after_a_power_cut() {
+    for seed in 0..300 {
+        let (mut w, file, far, below) = linked();
+        w.lay("linked");
+        w.view.settle().unwrap();
+        w.model.settled();
+        assert!(w.model.rename((far, &name(b"below")), (Ino::ROOT, &name(b"below"))));
+        w.lay("empty");
+        assert!(!w.model.dirs.contains_key(&far), "its owner is another island");
+        assert!(w.model.rename((Ino::ROOT, &name(b"far")), (Ino::ROOT, &name(b"moved"))));
+        assert_eq!(w.model.mkdir_elsewhere(Ino::ROOT, &name(b"moved")), Some(far));
+        w.model.link(file, far, &name(b"third"));
+        assert!(w.model.rename((Ino::ROOT, &name(b"below")), (far, &name(b"below"))));
+        w.lay("back");
+        assert_eq!(w.list("tree/moved/below"), ["also"]);
+        let World { disk, mut model, view, bodies } = w;
+        drop((view, bodies));
+        let disk = Arc::new(disk.revive(Fault::PowerCut { seed }));
+        let (bodies, view) = open(&disk, true).unwrap();
+        model.recover_bodies(&bodies);
+        let mut w = World { disk, bodies, view, model };
+        w.lay(&format!("after power cut {seed}"));
+        w.view.settle().unwrap();
+        assert!(w.list("limbo").is_empty() && w.model.dirs.contains_key(&below));
+    }
+}
+
 #[test]
 fn a_name_goes_to_the_home_of_the_file_that_takes_it() {
     let mut w = World::new();

@@ -144,8 +144,9 @@ pub fn renamed() -> Work {
 }
 
 pub fn hold() -> Work {
-    let (caller, to, key) =
-        (Caller { uid: 1000, gid: 100, groups: None }, spot("there"), atoll_core::Key(77));
+    let (caller, key) = (Caller { uid: 1000, gid: 100, groups: None }, atoll_core::Key(77));
+    let version = PlaceVersion { moves: 3, stamp: Stamp::default() };
+    let to = Place { version, parent: DIR, name: Some(spot("there").name) };
     Work::Hold { ino: DIR, caller, to, key }
 }
 

@@ -1,0 +1,55 @@
+//! Where directories will be by moves that this island takes part in, and whose places it has not heard: what two
+//! islands that compare tell each other, so that they do not wait for each other.
+
+use atoll_core::{Ino, IslandId, Stamp};
+use atoll_proto::{Place, TxnState, Work};
+
+use crate::machine::Island;
+use crate::moves::moving;
+
+/// Where a directory has gone by a move that this island takes part in, which has happened, and whose place it
+/// has not heard.
+#[derive(Debug, Clone)]
+pub(crate) struct Promised {
+    prepared: Stamp,
+    pub(crate) place: Place,
+    pub(crate) owner: IslandId,
+}
+
+impl Island {
+    /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
+    /// not done again yet.
+    pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
+        let me = self.config.id;
+        let rows = self.state.txn_ids().filter_map(|txn| {
+            let row = self.state.txn(txn)?;
+            let is_news = match row.state {
+                TxnState::Prepared => self.journal.happened.contains(&txn),
+                TxnState::Committed => self.state.clocks().get(txn.coordinator) <= row.moments.committed,
+            };
+            is_news.then_some((txn, row.moments.prepared, &row.part.work))
+        });
+        let lost = self.recovery.unfinished.iter().map(|(txn, (stamp, work))| (*txn, *stamp, work));
+        let mut best: Option<Promised> = None;
+        for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
+            let (place, owner) = match work {
+                Work::Hold { ino: held, to, key, .. } if *held == ino => {
+                    (to.clone(), self.config.table.owner(*key))
+                }
+                Work::Lend { renaming, .. } => {
+                    let moving = moving(renaming);
+                    let Some(moving) = moving.iter().find(|moving| moving.entry.ino == ino) else { continue };
+                    let owner = if moving.to == &renaming.to { me } else { txn.coordinator };
+                    (moving.place(), owner)
+                }
+                _ => continue,
+            };
+            let rank = |p: &Promised| (p.place.version.moves, p.prepared);
+            let this = Promised { prepared, place, owner };
+            if best.as_ref().is_none_or(|best| rank(best) < rank(&this)) {
+                best = Some(this);
+            }
+        }
+        best
+    }
+}
