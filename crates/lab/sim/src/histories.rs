@@ -80,9 +80,10 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
             }
         }
         world.step()?;
-        if world.now_us() > cut_us + CUT_US_MAX || left == 0 {
+        let is_last = left == 0 && cut_us != u64::MAX;
+        if is_last || world.now_us() > cut_us.saturating_add(CUT_US_MAX) {
             world.heal();
-            cut_us = world.now_us();
+            cut_us = if is_last { u64::MAX } else { world.now_us() };
         }
         for (client, party) in parties.iter_mut().enumerate() {
             if let Some(under_way) = &party.under_way {
