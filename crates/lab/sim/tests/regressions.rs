@@ -470,6 +470,11 @@ fn what_is_no_regular_file_has_no_body_to_be_synced() {
     passes("errors", 500_328);
 }
 
+#[test]
+fn a_file_that_is_removed_while_its_bytes_are_being_put_in_place_ends_its_write() {
+    passes("slow", 500_094);
+}
+
 /// After a failed sync the kernel has what it has lost, until the power fails.
 #[test]
 fn what_a_failed_sync_has_lost_is_written_again_by_the_next_life() {

@@ -504,6 +504,15 @@ impl Island {
                 return self.answer(&call, 0, Outcome::Failed { errno });
             }
         };
+        let target = if let Then::InPlace { to, .. } = then { to } else { ino };
+        if matches!(self.state.inode(target), Ok(None)) {
+            // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
+            if target != ino {
+                self.leave(target, Use::Exclusive);
+            }
+            self.leave(ino, how);
+            return self.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+        }
         let step = match (then, found) {
             (Then::Found, BodyDone::Offset(at)) => {
                 self.leave(ino, how);
