@@ -466,6 +466,13 @@ fn what_a_process_had_put_in_place_when_it_died_is_synced_by_the_next_one() {
 }
 
 #[test]
+fn a_copy_whose_turn_it_is_at_its_source_does_not_wait_behind_others_for_ever() {
+    for seed in [501_189, 501_379] {
+        passes("slow", seed);
+    }
+}
+
+#[test]
 fn what_is_no_regular_file_has_no_body_to_be_synced() {
     passes("errors", 500_328);
 }
