@@ -109,7 +109,8 @@ impl World {
         }
         self.after_effects(island);
         let slow_us = self.nodes[island].ailment.slow_us;
-        let slow = if slow_us > 0 { self.rng.below(slow_us) } else { 0 };
+        // Not for long: what is at rest is looked at a second later.
+        let slow = if slow_us > 0 { self.rng.below(slow_us.min(500_000)) } else { 0 };
         let pause = TICK_US + self.rng.below(100) + slow;
         self.schedule(pause, Happening::Tick { island, life });
     }

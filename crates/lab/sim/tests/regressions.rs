@@ -466,8 +466,20 @@ fn what_a_process_had_put_in_place_when_it_died_is_synced_by_the_next_one() {
 }
 
 #[test]
+fn a_copy_whose_turn_it_is_at_its_source_does_not_wait_behind_others_for_ever() {
+    for seed in [501_189, 501_379] {
+        passes("slow", seed);
+    }
+}
+
+#[test]
 fn what_is_no_regular_file_has_no_body_to_be_synced() {
     passes("errors", 500_328);
+}
+
+#[test]
+fn a_file_that_is_removed_while_its_bytes_are_being_put_in_place_ends_its_write() {
+    passes("slow", 500_094);
 }
 
 /// After a failed sync the kernel has what it has lost, until the power fails.

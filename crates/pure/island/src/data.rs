@@ -371,7 +371,9 @@ impl Island {
         let from_sums = self.state.sums(from, first, count)?;
         let old = self.old_sums(to, to_offset, len, target.size)?;
         self.enter(to, Use::Exclusive, turn)?;
-        if from != to && !self.gates.enter(from, Use::Shared, false) {
+        // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
+        // nobody would ever wake it.
+        if from != to && !self.gates.enter(from, Use::Shared, turn) {
             // Nobody waits at one gate inside another.
             self.gates.leave(to, Use::Exclusive);
             return Err(Stop::Gate(from));
@@ -504,6 +506,15 @@ impl Island {
                 return self.answer(&call, 0, Outcome::Failed { errno });
             }
         };
+        let target = if let Then::InPlace { to, .. } = then { to } else { ino };
+        if matches!(self.state.inode(target), Ok(None)) {
+            // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
+            if target != ino {
+                self.leave(target, Use::Exclusive);
+            }
+            self.leave(ino, how);
+            return self.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+        }
         let step = match (then, found) {
             (Then::Found, BodyDone::Offset(at)) => {
                 self.leave(ino, how);
