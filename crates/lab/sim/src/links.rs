@@ -287,6 +287,10 @@ impl World {
         if possible && !c.open && !c.whole {
             c.whole = true;
             c.generation += 1;
+            // What was on the way when the last one ended comes never.
+            self.injected.dropped += (c.lost_to.len() + c.lost_from.len()) as u64;
+            c.lost_to.clear();
+            c.lost_from.clear();
             let generation = c.generation;
             c.last_to_us = at;
             c.last_from_us = at;

@@ -37,7 +37,7 @@ impl World {
 
     /// Has a client begin to walk a path; [`World::poll`] says when that ends.
     pub fn begin_walk(&mut self, client: usize, caller: &Caller, path: &VolumePath) -> u64 {
-        let token = self.clients[client].token();
+        let token = self.clients[client].begin();
         let now_ms = self.client_ms(client);
         self.note(format_args!("client {client}: walk {token} {path}"));
         self.with_client(client, &[], |route, out| {

@@ -187,7 +187,7 @@ fn spoil(rng: &mut Rng, records: &mut [Record]) {
         }
         2 => match &mut records[at].answer {
             Answer::Found(found) => {
-                found.nlink = found.nlink.map(|n| n + 1 - rng.below(2) * 2);
+                found.nlink = found.nlink.map(|n| (n + 2 * rng.below(2)).saturating_sub(1));
             }
             Answer::Names(listed) => {
                 listed.pop();
