@@ -25,6 +25,11 @@ impl SlowDisks {
     pub fn new(islands: &[usize]) -> Self {
         Self { islands: islands.to_vec(), waiting: Vec::new() }
     }
+
+    /// Whether a thread waits.
+    pub const fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
 }
 
 impl World {

@@ -473,6 +473,16 @@ fn a_copy_whose_turn_it_is_at_its_source_does_not_wait_behind_others_for_ever() 
 }
 
 #[test]
+fn a_body_goes_when_nobody_is_inside_any_more() {
+    // Read or written while its file went; the last of them: while the plain tree was laid without it.
+    let slow = [500_048, 500_115].map(|seed| ("slow", seed));
+    let histories = [88, 124, 428].map(|seed| ("history_slow", seed));
+    for (scenario, seed) in slow.into_iter().chain(histories) {
+        passes(scenario, seed);
+    }
+}
+
+#[test]
 fn what_is_no_regular_file_has_no_body_to_be_synced() {
     passes("errors", 500_328);
 }

@@ -328,7 +328,8 @@ impl Island {
         }
     }
 
-    /// A body goes, when the record that says so is synced.
+    /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it
+    /// damaged, and who writes would make another, which nobody removes.
     pub(crate) fn drop_body(&mut self, ino: Ino, seq: u64) {
         self.fresh.remove(&ino);
         self.touched.remove(&ino);
@@ -338,6 +339,17 @@ impl Island {
         self.syncing_carried.remove(&ino);
         let ticket = self.ticket(InBody::Dropping { ino });
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
+    }
+
+    /// Bodies go that somebody was still inside of.
+    pub(crate) fn bodies_go(&mut self) {
+        if self.going.is_empty() {
+            return;
+        }
+        let gates = &self.gates;
+        for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
+            self.out.push(Effect::Body(ticket, BodyOp::Drop { ino }));
+        }
     }
 
     // --------------------------------------------------------------------- copy
@@ -408,6 +420,7 @@ impl Island {
             || self.syncing_bodies.contains(&ino)
             || self.in_body.values().any(another)
         {
+            self.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
             self.out.push(Effect::Body(ticket, BodyOp::Sync { ino }));
@@ -445,6 +458,7 @@ impl Island {
             }
             InBody::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
+                self.gates.leave(ino, Use::Beside);
                 match result {
                     Ok(_) => {
                         let seq = self.state.seq();

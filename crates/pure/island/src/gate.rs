@@ -1,7 +1,8 @@
 //! Order among operations on one body: many readers or one writer, first come first served.
 //!
 //! A gate is held from the decision to the end of the native work, so a read never sees bytes whose
-//! checksum is not decided yet, and a write's bytes are in place before the next read.
+//! checksum is not decided yet, and a write's bytes are in place before the next read. A body goes only
+//! when nobody is inside.
 
 use atoll_core::map::IdMap;
 use std::collections::VecDeque;
@@ -13,13 +14,22 @@ use atoll_core::Ino;
 pub(crate) enum Use {
     Shared,
     Exclusive,
+    /// Waits for nobody, and nobody waits for it: only the body stays.
+    Beside,
 }
 
 #[derive(Debug, Clone)]
 struct Gate<W> {
     readers: u32,
     writer: bool,
+    beside: u32,
     waiting: VecDeque<W>,
+}
+
+impl<W> Gate<W> {
+    const fn is_inside(&self) -> bool {
+        self.readers > 0 || self.writer || self.beside > 0
+    }
 }
 
 /// The gates of all bodies in use; a waiter is whatever the machine wants back.
@@ -41,14 +51,20 @@ impl<W> Gates<W> {
         let gate = self.gates.entry(ino).or_insert_with(|| Gate {
             readers: 0,
             writer: false,
+            beside: 0,
             waiting: VecDeque::new(),
         });
+        if how == Use::Beside {
+            gate.beside += 1;
+            return true;
+        }
         if gate.writer || (!turn && !gate.waiting.is_empty()) || (how == Use::Exclusive && gate.readers > 0) {
             return false;
         }
         match how {
             Use::Shared => gate.readers += 1,
             Use::Exclusive => gate.writer = true,
+            Use::Beside => unreachable!("has entered above"),
         }
         true
     }
@@ -64,6 +80,7 @@ impl<W> Gates<W> {
         let gate = self.gates.get_mut(&ino).expect("who leaves has entered");
         match how {
             Use::Shared => gate.readers -= 1,
+            Use::Beside => gate.beside -= 1,
             Use::Exclusive => {
                 assert!(gate.writer, "an exclusive use was left twice");
                 gate.writer = false;
@@ -90,6 +107,11 @@ impl<W> Gates<W> {
         self.gates.contains_key(&ino)
     }
 
+    /// Somebody is inside.
+    pub(crate) fn is_inside(&self, ino: Ino) -> bool {
+        self.gates.get(&ino).is_some_and(Gate::is_inside)
+    }
+
     /// How many wait.
     pub(crate) fn waiting(&self, ino: Ino) -> usize {
         self.gates.get(&ino).map_or(0, |gate| gate.waiting.len())
@@ -99,14 +121,13 @@ impl<W> Gates<W> {
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&W) -> bool) {
         self.gates.retain(|_, gate| {
             gate.waiting.retain(&mut keep);
-            gate.readers > 0 || gate.writer || !gate.waiting.is_empty()
+            gate.is_inside() || !gate.waiting.is_empty()
         });
     }
 
     fn tidy(&mut self, ino: Ino) {
         if let Some(gate) = self.gates.get(&ino)
-            && gate.readers == 0
-            && !gate.writer
+            && !gate.is_inside()
             && gate.waiting.is_empty()
         {
             self.gates.remove(&ino);
@@ -135,6 +156,21 @@ mod tests {
         assert_eq!(gates.next(ino), Some("reader"));
         assert!(gates.enter(ino, Use::Shared, true));
         gates.leave(ino, Use::Shared);
+        assert!(gates.gates.is_empty());
+    }
+
+    #[test]
+    fn who_is_beside_hinders_nobody_and_is_inside() {
+        let mut gates = Gates::<()>::default();
+        let ino = Ino(5);
+        assert!(gates.enter(ino, Use::Exclusive, false));
+        assert!(gates.enter(ino, Use::Beside, false));
+        gates.leave(ino, Use::Exclusive);
+        assert!(gates.enter(ino, Use::Exclusive, false));
+        gates.leave(ino, Use::Exclusive);
+        assert!(gates.is_inside(ino));
+        gates.retain(|()| false);
+        gates.leave(ino, Use::Beside);
         assert!(gates.gates.is_empty());
     }
 }

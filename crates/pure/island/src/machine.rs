@@ -265,6 +265,8 @@ pub struct Island {
     pub(crate) next_ticket: u64,
     /// Body operations that wait until a record is synced.
     pub(crate) after_sync: VecDeque<(u64, Ticket, crate::event::BodyOp)>,
+    /// Bodies that go when nobody is inside any more.
+    pub(crate) going: Vec<(Ino, Ticket)>,
     pub(crate) sync_waiting: Vec<(u64, Call)>,
     pub(crate) lock_waiting: IdMap<Ino, VecDeque<Call>>,
     pub(crate) txn_waiting: IdMap<TxnId, Vec<Call>>,
@@ -328,6 +330,7 @@ impl Island {
             in_body: BTreeMap::new(),
             next_ticket: 1,
             after_sync: VecDeque::new(),
+            going: Vec::new(),
             sync_waiting: Vec::new(),
             lock_waiting: IdMap::default(),
             txn_waiting: IdMap::default(),
@@ -405,6 +408,7 @@ impl Island {
             Event::CheckpointWanted => self.begin_checkpoint(),
             Event::Stopping => self.stop_moving(),
         }
+        self.bodies_go();
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
         out.append(&mut self.out);
@@ -435,6 +439,11 @@ impl Island {
     /// The bytes of a file are being changed, ahead of the record that says so or behind it.
     pub fn is_body_changing(&self, ino: Ino) -> bool {
         self.gates.is_exclusive(ino)
+    }
+
+    /// Somebody is inside a body: it must not go, though its file may be gone.
+    pub fn is_body_used(&self, ino: Ino) -> bool {
+        self.gates.is_inside(ino)
     }
 
     /// What it lets in.

@@ -646,6 +646,7 @@ impl Island {
             self.touched.insert(ino);
             let seq = self.decide(decision);
             self.carried.insert(ino);
+            self.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Arriving { ino, txn });
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
             return self.when_committed(seq, Effect::Body(ticket, op));
@@ -705,6 +706,7 @@ impl Island {
         self.touched.insert(ino);
         let seq = self.decide(decision);
         self.carried.insert(ino);
+        self.gates.enter(ino, Use::Beside, false);
         let ticket = self.ticket(InBody::Arriving { ino, txn });
         let data = bytes.clone();
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
@@ -720,6 +722,7 @@ impl Island {
 
     /// Bytes of a file that comes are in place.
     pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
+        self.gates.leave(ino, Use::Beside);
         self.state.view_again(&[ino], &[]);
         self.pull(txn);
     }

@@ -3,7 +3,7 @@
 use atoll_posix::{Answer, Op};
 use atoll_proto::{ClientOp, Outcome};
 
-use crate::event::Effect;
+use crate::event::{BodyOp, Effect};
 use crate::machine::{Call, Island};
 
 impl Island {
@@ -67,7 +67,10 @@ impl Island {
         }
         while self.after_sync.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
-            self.out.push(Effect::Body(ticket, op));
+            match op {
+                BodyOp::Drop { ino } if self.gates.is_inside(ino) => self.going.push((ino, ticket)),
+                _ => self.out.push(Effect::Body(ticket, op)),
+            }
         }
         self.send_posted();
         self.sends_synced();

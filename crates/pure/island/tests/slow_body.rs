@@ -233,3 +233,73 @@ fn a_change_of_bytes_takes_the_programs_capabilities_away() {
     world.fs(Op::GetXattr { ino, name: "user.kept".into() }, b"");
     assert!(matches!(world.replies.pop(), Some(Outcome::Data { .. })));
 }
+
+/// The file goes while something is under way in its body. Its body goes when that has ended, and not before.
+fn goes_when_it_has_ended(begin: impl FnOnce(&mut World, Ino), result: impl FnOnce(&BodyOp) -> BodyDone) {
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    begin(&mut world, ino);
+    let (ticket, op) = world.body();
+    world.fs(Op::Unlink { dir: Ino::ROOT, name: Name::new(b"file").unwrap() }, b"");
+    world.forget();
+    assert!(world.bodies.is_empty(), "{:?} during {op:?}", world.bodies);
+    world.event(Event::BodyDone(ticket, Ok(result(&op))));
+    let (_, after) = world.body();
+    assert!(matches!(after, BodyOp::Drop { ino: of } if of == ino), "{after:?}");
+}
+
+#[test]
+fn a_body_goes_when_nobody_reads_it_any_more() {
+    let read = |world: &mut World, ino| world.fs(Op::Read { ino, offset: 0, len: 10 }, b"");
+    goes_when_it_has_ended(read, |_| BodyDone::Done);
+}
+
+#[test]
+fn a_body_goes_when_nobody_writes_it_any_more() {
+    static LARGE: [u8; 40_000] = [7; 40_000];
+    goes_when_it_has_ended(|world, ino| world.write(ino, 10, b"carried"), |_| BodyDone::Done);
+    goes_when_it_has_ended(|world, ino| world.write(ino, 0, &LARGE), |op| World::sums(op, b"0123456789"));
+    goes_when_it_has_ended(|world, ino| world.write(ino, 3, b"abc"), |op| World::sums(op, b"0123456789"));
+}
+
+#[test]
+fn a_body_goes_when_nobody_changes_its_length_any_more() {
+    let cut = |world: &mut World, ino| {
+        let set = atoll_posix::SetAttr { size: Some(0), ..Default::default() };
+        world.fs(Op::SetAttr { ino, set }, b"");
+    };
+    goes_when_it_has_ended(cut, |_| BodyDone::Done);
+}
+
+#[test]
+fn a_body_goes_when_nobody_syncs_it_any_more() {
+    static LARGE: [u8; 40_000] = [7; 40_000];
+    let sync = |world: &mut World, ino| {
+        world.write(ino, 0, &LARGE);
+        let (ticket, op) = world.body();
+        world.event(Event::BodyDone(ticket, Ok(World::sums(&op, b"0123456789"))));
+        world.fs(Op::Fsync { ino }, b"");
+    };
+    goes_when_it_has_ended(sync, |_| BodyDone::Done);
+}
+
+#[test]
+fn who_waits_for_a_body_that_goes_is_told_so() {
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    let read = Op::Read { ino, offset: 0, len: 10 };
+    world.fs(read.clone(), b"");
+    let (ticket, _) = world.body();
+    world.write(ino, 10, b"more");
+    world.fs(read, b"");
+    world.fs(Op::Unlink { dir: Ino::ROOT, name: Name::new(b"file").unwrap() }, b"");
+    world.forget();
+    world.replies.clear();
+    world.event(Event::BodyDone(ticket, Ok(BodyDone::Done)));
+    let gone = Outcome::Failed { errno: atoll_posix::Errno::ESTALE };
+    assert_eq!(world.replies, [gone.clone(), gone]);
+    let (_, op) = world.body();
+    assert!(matches!(op, BodyOp::Drop { .. }), "{op:?}");
+}

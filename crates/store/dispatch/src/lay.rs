@@ -244,6 +244,16 @@ impl<D: Disk> Source for CommittedState<'_, D> {
         self.engine.with_island(|island| island.state().view_waits_for(ino))
     }
 
+    fn keeps(&self, ino: Ino) -> bool {
+        self.engine.with_island(|island| {
+            let keeps = island.is_body_used(ino);
+            if keeps {
+                island.state_mut().view_again(&[ino], &[]);
+            }
+            keeps
+        })
+    }
+
     fn in_flux(&self, ino: Ino) -> bool {
         self.engine.with_island(|island| island.state().view_waits_for(ino) || island.is_body_changing(ino))
     }

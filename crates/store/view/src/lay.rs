@@ -179,7 +179,7 @@ impl<D: Disk> View<D> {
             work.restat.remove(&ino);
             // What went while this is being laid may have names that are not taken away yet: while they
             // are there, its object must be known as ours.
-            if !source.waits(ino) {
+            if !source.waits(ino) && !source.keeps(ino) {
                 source.rest();
                 self.remove_object(ino)?;
             }

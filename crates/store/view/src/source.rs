@@ -23,6 +23,10 @@ pub trait Source {
     fn waits(&self, _ino: Ino) -> bool {
         false
     }
+    /// The file is gone, and somebody is still inside its body, which stays until then: it will be listed again.
+    fn keeps(&self, _ino: Ino) -> bool {
+        false
+    }
     /// Bytes that the state tells of may not be in this file yet, or others are already: how it looks
     /// natively says nothing.
     fn in_flux(&self, _ino: Ino) -> bool {

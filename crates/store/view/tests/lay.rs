@@ -144,6 +144,49 @@ fn a_directory_goes_although_what_was_in_it_is_told_later() {
     }
 }
 
+/// A state in which somebody is inside the body of a file.
+struct Uses<'a> {
+    model: &'a Model,
+    ino: Ino,
+}
+
+impl Source for Uses<'_> {
+    fn inode(&self, ino: Ino) -> std::io::Result<Option<Inode>> {
+        self.model.inode(ino)
+    }
+    fn dir(&self, ino: Ino) -> std::io::Result<Option<Dir>> {
+        self.model.dir(ino)
+    }
+    fn entry(&self, dir: Ino, name: &Name) -> std::io::Result<Option<Entry>> {
+        self.model.entry(dir, name)
+    }
+    fn xattrs(&self, ino: Ino) -> std::io::Result<Option<Xattrs>> {
+        self.model.xattrs(ino)
+    }
+    fn keeps(&self, ino: Ino) -> bool {
+        ino == self.ino
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_keeps_its_body_while_somebody_is_inside() {
+    let disk = Arc::new(SimDisk::new(1));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let file = model.create(Ino::ROOT, &name(b"file"), Kind::Regular).unwrap();
+    bodies.ensure(file, None).unwrap();
+    lay(&mut view, &model).unwrap();
+    model.settled();
+    assert!(model.remove(Ino::ROOT, &name(b"file")));
+    let (inos, names) = model.lists();
+    view.lay(&inos, &names, &Uses { model: &model, ino: file }).unwrap();
+    assert_eq!(disk.list(b"tree").unwrap(), []);
+    assert!(bodies.file(file).unwrap().is_some(), "whoever reads it would find it damaged");
+    // It is listed again.
+    view.lay(&[file], &[], &model).unwrap();
+    assert!(bodies.file(file).unwrap().is_none());
+}
+
 /// A state in which a file is removed while it is laid: when it was looked at, and then a directory.
 struct Drops<'a> {
     model: &'a Model,

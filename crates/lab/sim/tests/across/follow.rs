@@ -5,7 +5,7 @@ use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, LockKind, LockRange, Op, SetAttr};
 use atoll_proto::{TxnState, Work};
 use atoll_sim::crash_points::{Point, Script, count, one, world};
-use atoll_sim::{Config, World};
+use atoll_sim::{Config, SlowDisks, World};
 use bytes::Bytes;
 
 use crate::bench::{Bench, CONTENT, H, S, T, has_work, power};
@@ -86,6 +86,32 @@ fn a_write_through_an_old_handle_while_the_file_moves_is_kept() {
         assert_eq!(bench.world.homes(ino), [T]);
     }
     assert!(met > 15, "moves were met under way: {met}");
+}
+
+#[test]
+fn bytes_of_a_move_that_has_ended_do_not_get_into_the_next_one() {
+    let mut met = 0;
+    for seed in 0..12 {
+        let mut bench = bench(seed, 3);
+        let ino = renamed(&mut bench);
+        bench.step_until(1_000_000, |w| has_work(w, T, TxnState::Prepared, is_arrival));
+        // Its bytes are not in place yet when the file changes at its home, which ends the move.
+        let mut slow = SlowDisks::new(&[T]);
+        while !slow.is_awaited() && bench.world.homes(ino) == [S] {
+            bench.world.step_slowly(&mut slow).unwrap();
+        }
+        write(&mut bench, 1, ino, 10, b"late");
+        bench.wait(AGAIN_US);
+        met += u32::from(slow.is_awaited() && bench.world.homes(ino) == [S]);
+        bench.world.disks_catch_up(slow);
+        bench.wait(AGAIN_US);
+        let mut expected = CONTENT;
+        expected[10..14].copy_from_slice(b"late");
+        assert_eq!(bytes(&mut bench, 0, ino), expected, "seed {seed}");
+        bench.settle();
+        assert_eq!(bench.world.homes(ino), [T]);
+    }
+    assert!(met > 6, "moves ended while their bytes were on their way: {met}");
 }
 
 #[test]

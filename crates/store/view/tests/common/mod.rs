@@ -489,7 +489,11 @@ impl Model {
                 self.inos.insert(ino);
             }
             let what = Redo { ino, ops: &[], old_size: size, size, dirty: true, born: None };
-            bodies.redo(what, |_, n| Ok::<_, io::Error>(vec![0; n as usize])).unwrap();
+            let corrected = bodies.redo(what, |_, n| Ok::<_, io::Error>(vec![0; n as usize])).unwrap();
+            // So does writing blocks again; the island's row changes then, too.
+            if !corrected.is_empty() {
+                self.inos.insert(ino);
+            }
         }
     }
 
