@@ -699,7 +699,7 @@ impl World {
     }
 
     /// Has every island lay what is left, and compares the plain trees with the states.
-    pub(crate) fn audit_all(&mut self) -> Result<(), Failure> {
+    pub fn audit_all(&mut self) -> Result<(), Failure> {
         for island in 0..self.nodes.len() {
             let Some(laying) = &mut self.nodes[island].laying else { continue };
             let failed =

@@ -80,15 +80,13 @@ impl Island {
         let frozen = self.state.freeze();
         let bodies = self.touched.drain().collect();
         self.fresh.clear();
-        // What is being overwritten in place now was announced before this checkpoint, whose log may go
-        // before it is decided.
+        // What is being put in place now was announced before this checkpoint, whose log may go before it is
+        // decided. What is overwritten next in these bodies waits until this is synced.
         let mut decision = Decision::new();
-        for ino in self.in_body.values().filter_map(InBody::overwrites) {
+        for ino in self.in_body.values().filter_map(InBody::is_ahead) {
             decision.push(Change::Dirty { ino });
         }
-        if !decision.record.changes.is_empty() {
-            self.decide(decision);
-        }
+        self.announced = self.decide(decision);
         // Everything put in place before is synced with this checkpoint.
         self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
         self.syncing_carried = std::mem::take(&mut self.carried);

@@ -64,10 +64,11 @@ pub(crate) enum Then {
 }
 
 impl InBody {
-    /// The file of which bytes are being put in place, ahead of the record.
-    pub(crate) const fn overwrites(&self) -> Option<Ino> {
+    /// The file of which bytes are being put in place, or whose body grows, ahead of the record.
+    pub(crate) const fn is_ahead(&self) -> Option<Ino> {
         match self {
             Self::Asked { then: Then::InPlace { to, .. }, .. } => Some(*to),
+            Self::Asked { ino, then: Then::Allocated { keep_size: false, .. }, .. } => Some(*ino),
             _ => None,
         }
     }
@@ -197,7 +198,6 @@ impl Island {
         let old = self.old_sums(ino, offset, len, size)?;
         self.space(len)?;
         self.enter(ino, Use::Exclusive, turn)?;
-        let overwrites = offset < size;
         if call.data.len() <= CARRY_BYTES_MAX {
             return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
                 Some(new) => self.carry(call, ino, offset, size, &old, &new, kill_set_id),
@@ -207,7 +207,7 @@ impl Island {
                 }
             });
         }
-        let after = self.before_overwriting(ino, overwrites);
+        let after = self.before_in_place(ino, offset, offset + len);
         let data = call.data.clone();
         let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
         let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
@@ -296,17 +296,28 @@ impl Island {
         decision.file(row, xattrs);
     }
 
-    /// What must be logged before bytes in place are overwritten.
-    fn before_overwriting(&mut self, ino: Ino, overwrites: bool) -> After {
-        if !overwrites || self.state.dirty_bodies().contains(&ino) {
+    /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
+    /// overwritten, or that the body is longer than the file for a while, so that a recovery looks at it.
+    pub(crate) fn before_in_place(&mut self, ino: Ino, from: u64, to: u64) -> After {
+        let row = self.state.inode(ino).ok().flatten().expect("looked at before").clone();
+        let size = row.attr.size;
+        let mut decision = Decision::new();
+        if from < size {
+            if self.state.dirty_bodies().contains(&ino) {
+                return After::Synced(self.announced);
+            }
+            decision.push(Change::Dirty { ino });
+        } else if to > size && !self.touched.contains(&ino) {
+            decision.inode(row);
+            decision.body(BodyChange::Cut { ino, len: size });
+        } else {
             return After::Committed(0);
         }
-        let mut decision = Decision::new();
-        decision.push(Change::Dirty { ino });
         let seq = self.decide(decision);
         self.touched.insert(ino);
         // Bytes that were never synced may be lost in a power cut anyway.
-        if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) }
+        let is_synced = from < size && !self.fresh.contains(&ino);
+        if is_synced { After::Synced(seq) } else { After::Committed(seq) }
     }
 
     /// Whether the body must be synced before bytes are put in place. A recovery does not do again
@@ -390,7 +401,7 @@ impl Island {
             self.gates.leave(to, Use::Exclusive);
             return Err(Stop::Gate(from));
         }
-        let after = self.before_overwriting(to, to_offset < target.size);
+        let after = self.before_in_place(to, to_offset, to_offset + len);
         let op = BodyOp::Copy {
             from: (from, from_offset, source.size, from_sums),
             to: (to, to_offset, target.size, old),

@@ -281,6 +281,8 @@ pub struct Island {
     pub(crate) fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began.
     pub(crate) touched: IdSet<Ino>,
+    /// The record with which the last checkpoint announced what was being put in place then.
+    pub(crate) announced: u64,
     /// Files with bytes in place that no body sync has covered.
     pub(crate) unsynced_bodies: IdSet<Ino>,
     /// Those that the checkpoint under way will sync.
@@ -342,6 +344,7 @@ impl Island {
             born: VecDeque::new(),
             fresh: IdSet::default(),
             touched: IdSet::default(),
+            announced: 0,
             unsynced_bodies: IdSet::default(),
             syncing_bodies: IdSet::default(),
             carried: IdSet::default(),

@@ -10,7 +10,7 @@ use crate::data::{After, InBody, Then, blocks, body_attr};
 use crate::decision::Decision;
 use crate::event::BodyOp;
 use crate::gate::Use;
-use crate::machine::{Call, Island, Step, Stop};
+use crate::machine::{Call, Island, Later, Step, Stop};
 use crate::path::{done, ok};
 use crate::space;
 
@@ -79,11 +79,11 @@ impl Island {
         let attr = row.attr;
         decision.file(row, xattrs);
         self.remember(&mut decision, call, Remembered::Attr { ino });
-        self.touched.insert(ino);
         if len == size {
             self.decide(decision);
             self.gates.leave(ino, Use::Exclusive);
         } else {
+            self.touched.insert(ino);
             decision.body(BodyChange::Cut { ino, len });
             self.carried.insert(ino);
             let seq = self.decide(decision);
@@ -117,8 +117,13 @@ impl Island {
         self.last_sum(ino, size)?;
         if let Allocation::Allocate { keep_size } = what {
             self.enter(ino, Use::Exclusive, turn)?;
+            let end = if keep_size { size } else { offset + len };
+            let after = self.before_in_place(ino, size, end);
             let op = BodyOp::Allocate { ino, offset, len, keep_size, size, attr: body_attr(&attr) };
-            return Ok(self.ask(ino, Use::Exclusive, op, Then::Allocated { offset, len, keep_size, size }));
+            let then = Then::Allocated { offset, len, keep_size, size };
+            let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
+            self.body_after(ticket, op, after);
+            return Ok(Step::Later(Later::Body(ticket)));
         }
         let edges = sum::edges_of_zero(offset, len, size);
         let mut old = Vec::with_capacity(edges.len());
