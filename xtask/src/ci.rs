@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// The version of cargo-deny that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
 
+/// Seeds of each scenario of the simulator: about two minutes on two cores.
+const SEEDS: &str = "50";
+
 /// How a step ended.
 enum Outcome {
     Passed,
@@ -29,6 +32,9 @@ const STEPS: &[Step] = &[
     ("advisories", advisories),
     ("lints", |root| cargo(root, "clippy --workspace --all-targets --locked -- -D warnings", &[])),
     ("docs", |root| cargo(root, "doc --workspace --no-deps --locked", &[("RUSTDOCFLAGS", "-D warnings")])),
+    // The same seeds each time, so that whoever broke something knows it.
+    ("seeds", |root| simulated(crate::sim::soak(root, &["--seed", "1", "--seeds", SEEDS]))),
+    ("planted bugs", |root| simulated(crate::sim::planted(root, &["--quick"]))),
     // All of them: one run says everything that is wrong.
     ("tests", |root| cargo(root, "test --workspace --locked --no-fail-fast", &[])),
 ];
@@ -67,6 +73,10 @@ fn summary_line(name: &str, outcome: &Outcome, took: Duration) -> String {
 /// Runs cargo with these arguments (none has a blank in it).
 fn cargo(root: &Path, args: &str, env: &[(&str, &str)]) -> Outcome {
     outcome(args, command(root, args).envs(env.iter().copied()).status())
+}
+
+const fn simulated(passed: bool) -> Outcome {
+    if passed { Outcome::Passed } else { Outcome::Failed }
 }
 
 /// What the end of a command means. One that could not be started has not passed.

@@ -17,8 +17,10 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   ci      everything that a change must pass, in order: formatting, tidy, licences, lints, docs, tests
   sim NAME --seed N [--seeds COUNT] [--steps N]
           run a simulated scenario; without a name, the list of them
-  soak [--minutes M] [--seed FIRST]
-          run all scenarios, seed after seed, until one fails";
+  soak [--minutes M] [--seed FIRST] [--seeds COUNT]
+          run all scenarios with fresh seeds for some minutes, or so many seeds of each
+  planted [--quick] [--bug NAME] [--seed FIRST] [--seeds RUNS]
+          plant bugs one at a time, and tell how each is found; quick: by the scenario that finds it soonest";
 
 /// The folder of the workspace: the one above this crate's.
 fn root() -> PathBuf {
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root()),
         ["sim", ref args @ ..] => sim::sim(&root(), args),
         ["soak", ref args @ ..] => sim::soak(&root(), args),
+        ["planted", ref args @ ..] => sim::planted(&root(), args),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -1,25 +1,31 @@
-//! `cargo xtask sim` and `cargo xtask soak`: hand their arguments to the simulator, built as tests
-//! are, so that overflow checks and debug assertions judge along.
+//! `cargo xtask sim`, `soak` and `planted`: hand their arguments to the simulator, built for speed and with
+//! the checks of debug builds, so that overflows and debug assertions judge along.
 
 use std::path::Path;
 use std::process::Command;
 
 /// Runs one scenario, or several seeds of it; whether nothing failed.
 pub(crate) fn sim(root: &Path, args: &[&str]) -> bool {
-    simulator(root, args)
+    simulator(root, &[], args)
 }
 
-/// Looks for failures for some time; whether there was none.
+/// Looks for failures; whether there was none.
 pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
-    let args: Vec<&str> = std::iter::once("soak").chain(args.iter().copied()).collect();
-    simulator(root, &args)
+    simulator(root, &["soak"], args)
 }
 
-fn simulator(root: &Path, args: &[&str]) -> bool {
+/// Plants bugs; whether all are found.
+pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
+    simulator(root, &["planted"], args)
+}
+
+fn simulator(root: &Path, what: &[&str], args: &[&str]) -> bool {
     // The cargo that runs this, if one does.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(root).args(["run", "--quiet", "--locked", "-p", "atoll-sim", "--"]).args(args);
+    command.current_dir(root).args(["run", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim"]);
+    // Always: one build serves all of them.
+    command.args(["--features", "planted", "--"]).args(what).args(args);
     match command.status() {
         Ok(status) => status.success(),
         Err(error) => {

@@ -20,3 +20,5 @@ pub use node::{Node, NodeError, NodeSetup, Shelf};
 pub use switch::Switch;
 pub use tell::tell;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};
+
+const _: () = assert!(!atoll_core::planted::CAN_PLANT, "bugs can be planted in the simulator only");

@@ -22,7 +22,10 @@ pub mod invariants;
 mod islands;
 mod judge;
 mod links;
+mod locks;
 mod net;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod power;
 mod rows;
 pub mod scenario;

@@ -1,28 +1,35 @@
 //! `atoll-sim NAME --seed N [--steps N]` repeats one run; `atoll-sim soak --minutes M` looks for
-//! failures. Prints what happened last and the one line that repeats a failure.
+//! failures; `atoll-sim planted` whether it would find some (with the feature `planted`). Prints what happened last and the one line that repeats a failure.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use atoll_sim::explore::by_hand;
 use atoll_sim::{Injected, Report, SCENARIOS, Scenario, run};
 
+/// Runs after which a soak tells how far it is.
+const PROGRESS_RUNS: u64 = 5_000;
+
 /// What was asked for.
 struct Args {
     name: String,
-    seed: u64,
-    seeds: u64,
+    seed: Option<u64>,
+    seeds: Option<u64>,
     steps: Option<u64>,
     minutes: u64,
     renames: usize,
     orders: u64,
     tail: bool,
+    bug: Option<String>,
+    quick: bool,
 }
 
 fn usage() -> String {
-    let names: Vec<String> = SCENARIOS.iter().map(|s| format!("  {:14}{}", s.name, s.what)).collect();
+    let names: Vec<String> = SCENARIOS.iter().map(|s| format!("  {:18} {}", s.name, s.what)).collect();
     format!(
-        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail]\n       atoll-sim soak [--minutes M] [--seed FIRST]\n       atoll-sim explore [--minutes M] [--seed N] [--renames N] [--orders N] [--steps STATES]\n{}",
+        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail] [--bug NAME]\n       atoll-sim soak [--minutes M] [--seed FIRST] [--seeds COUNT]\n       atoll-sim explore [--minutes M] [--seed N] [--renames N] [--orders N] [--steps STATES]\n       atoll-sim planted [--quick] [--bug NAME] [--seed FIRST] [--seeds RUNS]\n{}",
         names.join("\n")
     )
 }
@@ -30,17 +37,35 @@ fn usage() -> String {
 fn parse() -> Option<Args> {
     let mut words = std::env::args().skip(1);
     let name = words.next()?;
-    let mut args =
-        Args { name, seed: 1, seeds: 1, steps: None, minutes: 1, renames: 3, orders: 0, tail: false };
+    let mut args = Args {
+        name,
+        seed: None,
+        seeds: None,
+        steps: None,
+        minutes: 1,
+        renames: 3,
+        orders: 0,
+        tail: false,
+        bug: None,
+        quick: false,
+    };
     while let Some(word) = words.next() {
         if word == "--tail" {
             args.tail = true;
             continue;
         }
+        if word == "--quick" {
+            args.quick = true;
+            continue;
+        }
+        if word == "--bug" {
+            args.bug = Some(words.next()?);
+            continue;
+        }
         let value: u64 = words.next()?.parse().ok()?;
         match word.as_str() {
-            "--seed" => args.seed = value,
-            "--seeds" => args.seeds = value,
+            "--seed" => args.seed = Some(value),
+            "--seeds" => args.seeds = Some(value),
             "--steps" => args.steps = Some(value),
             "--minutes" => args.minutes = value,
             "--renames" => args.renames = value as usize,
@@ -60,21 +85,30 @@ fn main() -> ExitCode {
         return explore(&args);
     }
     if args.name == "soak" {
-        return soak(args.seed, Duration::from_secs(args.minutes * 60));
+        return soak(&args);
+    }
+    if args.name == "planted" {
+        return planted(&args);
     }
     let Some(scenario) = Scenario::named(&args.name) else {
         eprintln!("{}", usage());
         return ExitCode::from(2);
     };
+    if let Some(name) = &args.bug
+        && !plant(name)
+    {
+        return ExitCode::from(2);
+    }
     let mut total = Total::new();
     let mut failed = false;
-    for seed in args.seed..args.seed + args.seeds {
+    let (first, seeds) = (args.seed.unwrap_or(1), args.seeds.unwrap_or(1));
+    for seed in first..first + seeds {
         let report = one(scenario, seed, args.steps);
         total.add(&report);
         if args.tail && report.failure.is_none() {
             print!("{}", report.tail);
         }
-        failed |= told(&report, args.seeds == 1);
+        failed |= told(&report, seeds == 1);
     }
     println!("{total}");
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -144,7 +178,7 @@ fn told(report: &Report, whole: bool) -> bool {
 fn explore(args: &Args) -> ExitCode {
     let time = Duration::from_secs(args.minutes * 60);
     let states_max = args.steps.unwrap_or(u64::MAX);
-    match by_hand(args.seed, time, args.renames, args.orders, states_max) {
+    match by_hand(args.seed.unwrap_or(1), time, args.renames, args.orders, states_max) {
         Ok((sets, complete, covered)) => {
             println!("{sets} sets of {} renames, {complete} of them complete: {covered:?}", args.renames);
             ExitCode::SUCCESS
@@ -156,20 +190,102 @@ fn explore(args: &Args) -> ExitCode {
     }
 }
 
-fn soak(first: u64, time: Duration) -> ExitCode {
-    let mut total = Total::new();
-    for seed in first.. {
-        for scenario in SCENARIOS {
-            if total.began.elapsed() >= time {
-                println!("{total}");
-                return ExitCode::SUCCESS;
+/// Fresh seeds of all scenarios, on all processors: for some minutes, or so many seeds of each. Goes on behind a failure.
+fn soak(args: &Args) -> ExitCode {
+    let first = args.seed.unwrap_or_else(fresh_seed);
+    let seeds = args.seeds.unwrap_or(u64::MAX);
+    let time = Duration::from_secs(if args.seeds.is_some() { u64::MAX } else { args.minutes * 60 });
+    println!("seeds from {first} on");
+    let per_scenario = SCENARIOS.len() as u64;
+    let (next, total) = (AtomicU64::new(0), Mutex::new(Total::new()));
+    let began = Instant::now();
+    let work = || {
+        while began.elapsed() < time {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let (round, scenario) = (n / per_scenario, &SCENARIOS[(n % per_scenario) as usize]);
+            if round >= seeds {
+                return;
             }
-            let report = one(scenario, seed, None);
+            let report = one(scenario, first + round, None);
+            let mut total = total.lock().expect("no panic while it is held");
             total.add(&report);
-            if told(&report, true) {
-                return ExitCode::FAILURE;
+            told(&report, false);
+            if total.runs.is_multiple_of(PROGRESS_RUNS) {
+                eprintln!("{total}");
             }
         }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let total = total.into_inner().expect("no panic while it is held");
+    println!("{total}");
+    if total.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Seeds that nobody has tried: they are printed, so that they can be repeated.
+fn fresh_seed() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_secs() << 20
+}
+
+/// Most runs until a planted bug has to be found.
+#[cfg(feature = "planted")]
+const RUNS_MAX: u64 = 10_000;
+
+/// Everything from here on runs with a bug; false if that cannot be.
+#[cfg(feature = "planted")]
+fn plant(name: &str) -> bool {
+    use atoll_core::planted::{Bug, plant};
+
+    let bug = Bug::ALL.iter().find(|bug| bug.to_string() == name);
+    match bug {
+        Some(_) => plant(bug.copied()),
+        None => eprintln!("There is no bug {name}; `cargo xtask planted` names them."),
     }
-    ExitCode::SUCCESS
+    bug.is_some()
+}
+
+#[cfg(not(feature = "planted"))]
+fn plant(name: &str) -> bool {
+    eprintln!("{name} cannot be planted in this build; use `cargo xtask sim` or `cargo xtask planted`.");
+    false
+}
+
+/// Plants each bug, or one, and tells how it was found.
+#[cfg(feature = "planted")]
+fn planted(args: &Args) -> ExitCode {
+    use atoll_core::planted::Bug;
+    use atoll_sim::planted::{find, find_quickly};
+
+    std::panic::set_hook(Box::new(|_| {}));
+    let wanted = |bug: &&Bug| args.bug.as_ref().is_none_or(|name| *name == bug.to_string());
+    let (first, runs_max) = (args.seed.unwrap_or(1), args.seeds.unwrap_or(RUNS_MAX));
+    let find = if args.quick { find_quickly } else { find };
+    let mut missed = Vec::new();
+    for bug in Bug::ALL.iter().filter(wanted) {
+        let began = Instant::now();
+        let (how, why) = match find(*bug, first, runs_max) {
+            Some(found) => {
+                (format!("{} {} | {}", found.scenario, found.seed, found.runs), found.failure.to_string())
+            }
+            None => {
+                missed.push(bug.to_string());
+                (format!("not found | {runs_max}"), String::new())
+            }
+        };
+        println!("| `{bug}` | {} | {how} |", bug.what());
+        let seconds = began.elapsed().as_secs_f64();
+        eprintln!("{bug}: {seconds:.1} s: {}", why.lines().next().unwrap_or_default());
+    }
+    if missed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("not found: {}", missed.join(", "));
+    ExitCode::FAILURE
+}
+
+#[cfg(not(feature = "planted"))]
+fn planted(_: &Args) -> ExitCode {
+    plant("A bug");
+    ExitCode::from(2)
 }

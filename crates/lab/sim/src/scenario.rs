@@ -162,6 +162,24 @@ pub const SCENARIOS: &[Scenario] = &[
         body: crate::flips::run,
     },
     Scenario {
+        name: "locks",
+        what: "processes that wait for locks, on files that get other names",
+        steps: 300,
+        body: |run| crate::locks::run(run, crate::concurrent::Trouble::None),
+    },
+    Scenario {
+        name: "lock_deaths",
+        what: "the same, and islands die",
+        steps: 200,
+        body: |run| crate::locks::run(run, crate::concurrent::Trouble::Deaths),
+    },
+    Scenario {
+        name: "lock_partition",
+        what: "the same, and links between islands are cut",
+        steps: 200,
+        body: |run| crate::locks::run(run, crate::concurrent::Trouble::Partitions),
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

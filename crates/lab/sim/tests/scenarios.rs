@@ -133,3 +133,10 @@ fn what_was_fsynced_outlives_failed_effects_and_then_the_power() {
 fn bits_that_change_at_rest_are_told_or_change_no_answer() {
     seeds("flips", 1, 150);
 }
+
+#[test]
+fn whoever_waits_for_a_lock_gets_it_and_nobody_else_has_it() {
+    seeds("locks", 1, 12);
+    seeds("lock_deaths", 1, 12);
+    seeds("lock_partition", 1, 12);
+}

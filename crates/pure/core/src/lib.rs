@@ -8,6 +8,7 @@ pub mod h3;
 pub mod id;
 pub mod map;
 pub mod name;
+pub mod planted;
 pub mod rebalance;
 pub mod sum;
 pub mod table;

@@ -4,6 +4,7 @@
 //! Invariants: a body loses synced bytes only when the record that says so is synced; the first
 //! overwrite of synced bytes since a checkpoint follows a synced `Dirty` record.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
 use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Attr, Errno, Kind, Op, Whence, acl, perm};
@@ -241,7 +242,7 @@ impl Island {
         let bytes = call.data.clone();
         let mut decision = Decision::new();
         let overwrites = offset < size && !self.fresh.contains(&ino);
-        let dirty = overwrites && !self.state.dirty_bodies().contains(&ino);
+        let dirty = overwrites && !self.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
         if dirty {
             decision.push(Change::Dirty { ino });
         }
@@ -306,6 +307,9 @@ impl Island {
             if self.state.dirty_bodies().contains(&ino) {
                 return After::Synced(self.announced);
             }
+            if planted(Bug::NoDirty) {
+                return After::Committed(0);
+            }
             decision.push(Change::Dirty { ino });
         } else if to > size && !self.touched.contains(&ino) {
             decision.inode(row);
@@ -349,6 +353,9 @@ impl Island {
         self.carried.remove(&ino);
         self.syncing_carried.remove(&ino);
         let ticket = self.ticket(InBody::Dropping { ino });
+        if planted(Bug::BodyGoesUnsynced) {
+            return self.out.push(Effect::Body(ticket, BodyOp::Drop { ino }));
+        }
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
 
@@ -427,6 +434,9 @@ impl Island {
         }
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
+        if planted(Bug::FsyncWithoutBody) {
+            return Ok(Step::Later(Later::Synced(self.state.seq())));
+        }
         if self.unsynced_bodies.contains(&ino)
             || self.syncing_bodies.contains(&ino)
             || self.in_body.values().any(another)

@@ -1,6 +1,7 @@
 //! Directories as names: mkdir and rmdir. The parent's owner judges the name; where the directory's own owner
 //! is another island, a transaction.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
@@ -171,10 +172,13 @@ impl Island {
             return Err(Stop::Txn(txn));
         }
         self.is_whole(ino)?;
-        if owned.entries > 0 {
+        if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
             // Whatever is held: a name that goes is there until that is decided, which is done here. And it
             // may be the very rename that asks, whose name is in the directory that it would replace.
             return Err(Errno::ENOTEMPTY.into());
+        }
+        if planted(Bug::HeldNameIgnored) {
+            return Ok(());
         }
         self.holds.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
@@ -222,7 +226,7 @@ impl Island {
             Work::Seal { ino, .. } => {
                 self.may_seal(*ino)?;
                 let mut row = self.owned(*ino)?.clone();
-                row.owned.as_mut().expect("owned").sealed = Some(txn);
+                row.owned.as_mut().expect("owned").sealed = Some(txn).filter(|_| !planted(Bug::NotSealed));
                 decision.dir(*ino, row);
             }
             _ => unreachable!("called for directories"),

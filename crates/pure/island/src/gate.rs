@@ -5,6 +5,7 @@
 //! when nobody is inside.
 
 use atoll_core::map::IdMap;
+use atoll_core::planted::{Bug, planted};
 use std::collections::VecDeque;
 
 use atoll_core::Ino;
@@ -56,6 +57,10 @@ impl<W> Gates<W> {
         });
         if how == Use::Beside {
             gate.beside += 1;
+            return true;
+        }
+        if planted(Bug::TwoWriters) && how == Use::Exclusive {
+            gate.writer = true;
             return true;
         }
         if gate.writer || (!turn && !gate.waiting.is_empty()) || (how == Use::Exclusive && gate.readers > 0) {

@@ -5,6 +5,7 @@
 //! island may have decided already, and not for what was prepared since it came.
 
 use atoll_core::map::{IdMap, IdSet};
+use atoll_core::planted::{Bug, planted};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -78,7 +79,8 @@ impl Holds {
         if self.names.is_empty() {
             return None;
         }
-        self.names.get(&(dir, name.clone())).map(|held| held.txn)
+        let counts = |held: &&Held| held.prepared.is_some() || !planted(Bug::NameNotHeld);
+        self.names.get(&(dir, name.clone())).filter(counts).map(|held| held.txn)
     }
 
     /// A transaction that holds a name in a directory.
@@ -304,7 +306,7 @@ impl Island {
 
     /// No name is missing in a directory that others know of, and have not told after an unclean end.
     pub(crate) fn is_whole(&self, dir: Ino) -> Result<(), Stop> {
-        if self.may_miss_something() {
+        if self.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
             let row = self.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
                 return Err(Errno::EIO.into());
@@ -354,11 +356,17 @@ impl Island {
     /// Nothing that another island may have decided already is prepared for a name, or was not when the
     /// request came.
     pub(crate) fn name_is_settled(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        if planted(Bug::UndecidedLookup) {
+            return Ok(());
+        }
         self.holds.prepared(dir, Some(name), self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::name_is_settled`], for all names of a directory.
     pub(crate) fn names_are_settled(&self, dir: Ino) -> Result<(), Stop> {
+        if planted(Bug::UndecidedListing) {
+            return Ok(());
+        }
         self.holds.prepared(dir, None, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
@@ -370,8 +378,8 @@ impl Island {
     /// The transaction that holds a name locked.
     pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
         match self.holds.holder(dir, name) {
-            Some(txn) => Err(Stop::Txn(txn)),
-            None => Ok(()),
+            Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
+            _ => Ok(()),
         }
     }
 

@@ -4,6 +4,7 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::{IdMap, IdSet};
+use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
@@ -138,6 +139,7 @@ impl Island {
         };
         let incarnation = self.state.meta().incarnation;
         let message = PeerMessage { from: self.config.id, incarnation, vector, peer };
+        let need = if planted(Bug::SendBeforeLog) { 0 } else { need };
         self.when_committed(need, Effect::Send(to, message));
     }
 
@@ -154,7 +156,7 @@ impl Island {
             decision.push(Change::Posted { stamp, entry: entry.clone() });
             self.journal.to_keep.push_back((need, stamp));
         }
-        if gated && self.config.islands.len() > 1 {
+        if gated && !planted(Bug::PlaceBeforeSync) && self.config.islands.len() > 1 {
             self.journal.gates.push_back((need, stamp));
         }
         if !self.journal.gates.is_empty() {
@@ -191,7 +193,7 @@ impl Island {
         // Who compares is away still: it serves nothing that depends on this before it has.
         let is_here = |island: &IslandId| self.is_reachable(*island) && !self.has_skipped(*island);
         let missing: IdSet<_> = self.others().filter(is_here).filter(behind).collect();
-        if missing.is_empty() {
+        if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
             return self.answer(&call, seq, outcome);
         }
         self.journal.waiting.push(Waiting { stamp, missing, seq, call, outcome });
@@ -229,7 +231,7 @@ impl Island {
         let synced = self.synced;
         let before = self.journal.kept;
         while let Some((seq, stamp)) = self.journal.to_keep.front().copied() {
-            if seq > synced {
+            if seq > synced && !planted(Bug::KeptBeforeSync) {
                 break;
             }
             self.journal.to_keep.pop_front();
@@ -269,7 +271,7 @@ impl Island {
             // What was missed comes first; then it is asked for.
             return Ok(());
         }
-        if seen < after {
+        if seen < after && !planted(Bug::JournalGap) {
             self.send(0, from, Peer::Resend { after: seen });
             return Ok(());
         }
@@ -495,7 +497,8 @@ impl Island {
     /// The stub of a child directory follows its static attributes, where its parent is owned.
     pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
         let owned = self.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
-        let Some(name) = place.name.as_ref().filter(|_| owned) else { return };
+        let follows = owned && !planted(Bug::StubStays);
+        let Some(name) = place.name.as_ref().filter(|_| follows) else { return };
         let found = match self.state.entry(place.parent, name) {
             Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
             // Its owner did not know its latest name: look through all of them.

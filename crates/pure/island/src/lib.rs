@@ -35,6 +35,7 @@ mod participant;
 mod path;
 mod promised;
 mod recovery;
+mod room;
 mod sessions;
 mod shape;
 mod space;

@@ -1,6 +1,7 @@
 //! POSIX and flock locks at a file's home. Grants are rows, so that they survive a restart; those
 //! who wait are kept in memory and ask again when something was given up.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
 use atoll_posix::locks::{Locks, NotLocked};
 use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
@@ -63,7 +64,9 @@ impl Island {
         let session = call.session();
         let on = self.holds_on(session, ino, &locks)?;
         let mut decision = Decision::new();
-        decision.locks(ino, locks);
+        if !planted(Bug::LockForgotten) {
+            decision.locks(ino, locks);
+        }
         decision.push(Change::Held { session, ino, on });
         self.remember(&mut decision, call, Remembered::Done);
         self.decide(decision);
@@ -81,6 +84,9 @@ impl Island {
 
     /// Whoever waits for a lock on this file asks again, in the order in which they came.
     pub(crate) fn lock_given_up(&mut self, ino: Ino) {
+        if planted(Bug::LockNotWoken) {
+            return;
+        }
         for call in self.lock_waiting.remove(&ino).unwrap_or_default() {
             self.start(call, false);
         }

@@ -2,6 +2,7 @@
 //! committed, and knows where every request waits.
 
 use atoll_core::map::{IdMap, IdSet};
+use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{H3, Ino, IslandId, Key, SessionId, Stamp, Table, Time, TxnId};
@@ -252,7 +253,7 @@ pub struct Island {
     pub(crate) mint_next: u64,
     pub(crate) mint_limit: u64,
     /// Bytes that may still be used up before only deletes are let through.
-    room: u64,
+    pub(crate) room: u64,
     pub(crate) out: Vec<Effect>,
     /// Effects that wait until a record is committed, in the order of the records.
     pub(crate) gated: VecDeque<(u64, Effect)>,
@@ -379,8 +380,10 @@ impl Island {
     /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
         self.touched.extend(bodies);
-        self.unsynced_bodies.extend(bodies);
         self.carried.extend(bodies);
+        if !planted(Bug::RecoveredUnsynced) {
+            self.unsynced_bodies.extend(bodies);
+        }
     }
 
     /// Takes an event; what is to be done for it is added to `out`, in order.
@@ -516,7 +519,9 @@ impl Island {
         if seq == 0 {
             return Some(call);
         }
-        if let Some(to) = self.active.get_mut(&(call.session(), seq)) {
+        if let Some(to) = self.active.get_mut(&(call.session(), seq))
+            && !planted(Bug::RepeatedWhileUnderWay)
+        {
             // The first one is still under way, perhaps decided already: its answer goes to where
             // this one came from.
             *to = (call.link, call.id);
@@ -668,6 +673,7 @@ impl Island {
     pub(crate) fn answer_data(&mut self, call: &Call, need: u64, outcome: Outcome, data: Bytes) {
         let (link, id) = self.address(call);
         let vector = self.sessions.news(call.session(), self.state.clocks());
+        let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
         self.when_committed(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
     }
 
@@ -713,6 +719,9 @@ impl Island {
 
     /// Remembers the first result of `call` in the record that decides it.
     pub(crate) fn remember(&self, decision: &mut Decision, call: &Call, result: atoll_proto::Remembered) {
+        if planted(Bug::ResultForgotten) {
+            return;
+        }
         decision.remember(call.session(), call.request.seq, call.request.acked, result);
     }
 
@@ -731,20 +740,11 @@ impl Island {
     pub(crate) fn stamp(&mut self) -> Stamp {
         let incarnation = self.state.meta().incarnation;
         self.last_stamp = if self.last_stamp.incarnation() == incarnation {
-            Stamp::new(incarnation, self.last_stamp.n() + 1)
+            Stamp::new(incarnation, self.last_stamp.n() + u64::from(!planted(Bug::StampTwice)))
         } else {
             Stamp::new(incarnation, 1)
         };
         self.last_stamp
-    }
-
-    /// `ENOSPC` unless there is room for `bytes` more. Counts down between two looks at the disk,
-    /// so that what was acknowledged always finds its place.
-    pub(crate) fn space(&mut self, bytes: u64) -> Result<(), Stop> {
-        // In the log and in the body, and a row or two.
-        let need = 2 * bytes + 4096;
-        self.room = self.room.checked_sub(need).ok_or(Stop::Fail(Errno::ENOSPC))?;
-        Ok(())
     }
 
     // --------------------------------------------------------------------- time

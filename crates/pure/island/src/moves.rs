@@ -4,6 +4,7 @@
 //! Keys stay, so nothing below a directory moves with it. Its new place goes to all islands by the journal,
 //! when the record that decides it is synced.
 
+use atoll_core::planted::{Bug, planted};
 use std::borrow::Cow;
 
 use atoll_core::{Ino, IslandId, Key, Stamp, Time, TxnId};
@@ -120,7 +121,7 @@ impl Island {
         }
         let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
         let root = self.config.table.owner(Key(0));
-        if !moved.is_empty() && root != me {
+        if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
             works.push((root, Work::Ticket { moved, above, seen }));
         }
         Ok(works)
@@ -383,6 +384,7 @@ impl Island {
 
     /// The attributes that a directory's owner told are those that its stub has.
     pub(crate) fn stub_is_current(renaming: &Renaming, ino: Option<Ino>, version: Stamp) -> bool {
-        moving(renaming).iter().all(|m| Some(m.entry.ino) != ino || m.stub.fixed.version >= version)
+        planted(Bug::StubOfThen)
+            || moving(renaming).iter().all(|m| Some(m.entry.ino) != ino || m.stub.fixed.version >= version)
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: behind what an island has confirmed, or was told to compare for, no entry is missing.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp};
 use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
 
@@ -57,7 +58,7 @@ impl Island {
             }
         }
         self.answer_applied();
-        if synced && upto > self.state.delivered(from) {
+        if (synced || planted(Bug::DroppedUnsynced)) && upto > self.state.delivered(from) {
             let mut decision = Decision::new();
             decision.push(Change::Delivered { island: from, upto });
             let slowest = self.others().map(|i| if i == from { upto } else { self.needs_from(i) }).min();
@@ -74,7 +75,7 @@ impl Island {
     /// has applied and synced, or has to compare for.
     pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
         let skipped = self.state.skipped(to);
-        if self.has_skipped(to) && after < skipped {
+        if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
             self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
         }
         let mut after_this = if self.has_skipped(to) { skipped } else { Stamp::default() };

@@ -1,5 +1,6 @@
 //! Participants of transactions: preparing, voting, and carrying out what was decided.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, TxnId};
 use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, TxnState, Vote, Work};
 
@@ -192,7 +193,9 @@ impl Island {
             }
             // Its prepare was lost here: the coordinator has to say what it was.
             (None, Some(moments))
-                if self.state.lost(moments.prepared) && !self.recovery.redone.contains(&txn) =>
+                if self.state.lost(moments.prepared)
+                    && !self.recovery.redone.contains(&txn)
+                    && !planted(Bug::LostPartStaysLost) =>
             {
                 match part {
                     Some(part) => {

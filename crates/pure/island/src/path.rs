@@ -1,5 +1,6 @@
 //! Where directories are: ancestors, path hashes, walking a path through the skeleton.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
 use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
@@ -35,8 +36,8 @@ impl Island {
     pub(crate) fn open_for_names(&self, ino: Ino) -> Result<&Dir, Stop> {
         let dir = self.owned(ino)?;
         match dir.owned.as_ref().and_then(|o| o.sealed.or(o.adopted)) {
-            Some(txn) => Err(Stop::Txn(txn)),
-            None => Ok(dir),
+            Some(txn) if !planted(Bug::OpenBeforeCommit) => Err(Stop::Txn(txn)),
+            _ => Ok(dir),
         }
     }
 

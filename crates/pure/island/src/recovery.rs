@@ -2,6 +2,7 @@
 //! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
 
 use atoll_core::map::IdSet;
+use atoll_core::planted::{Bug, planted};
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
@@ -66,7 +67,8 @@ impl Island {
         let first = self.state.meta().incarnation == 0;
         let mut decision = Decision::new();
         if !clean || first {
-            let incarnation = self.state.meta().incarnation + 1;
+            let more = u32::from(first || !planted(Bug::IncarnationKept));
+            let incarnation = self.state.meta().incarnation + more;
             decision.push(Change::Incarnation { incarnation });
             if !first && self.config.islands.len() > 1 {
                 self.recovery.goes_onward = true;
@@ -362,7 +364,7 @@ impl Island {
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.phase == Phase::Hidden && !self.recovery.waiting.is_empty()
+        self.phase == Phase::Hidden && !self.recovery.waiting.is_empty() && !planted(Bug::ServesAtOnce)
     }
 
     pub(crate) fn tick_recovery(&mut self) {

@@ -6,6 +6,7 @@
 //! attaches keeps nothing: its client has seen to that.
 
 use atoll_core::map::{IdMap, IdSet};
+use atoll_core::planted::{Bug, planted};
 use std::collections::BTreeMap;
 
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
@@ -202,7 +203,7 @@ impl Island {
     fn attach(&mut self, call: Call, mount: bool) {
         let session = call.session();
         self.recalled(session);
-        if mount {
+        if mount && !planted(Bug::NotRecalled) {
             for other in self.mounts() {
                 let alive = &self.sessions.alive;
                 let holds = |a: Option<&Alive>| a.map_or_else(|| self.may_be_sole(other), |a| a.sole);

@@ -1,5 +1,6 @@
 //! What of the log is written and what survives a power cut, and who waits for which.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_posix::{Answer, Op};
 use atoll_proto::{ClientOp, Outcome};
 
@@ -29,7 +30,7 @@ impl Island {
     }
 
     pub(crate) fn await_synced(&mut self, seq: u64, call: Call) {
-        if seq <= self.synced {
+        if seq <= self.synced || planted(Bug::FsyncBeforeSync) {
             return self.finish_sync(call);
         }
         self.sync_waiting.push((seq, call));
@@ -68,7 +69,9 @@ impl Island {
         while self.after_sync.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
             match op {
-                BodyOp::Drop { ino } if self.gates.is_inside(ino) => self.going.push((ino, ticket)),
+                BodyOp::Drop { ino } if self.gates.is_inside(ino) && !planted(Bug::BodyGoesEarly) => {
+                    self.going.push((ino, ticket))
+                }
                 _ => self.out.push(Effect::Body(ticket, op)),
             }
         }

@@ -9,6 +9,7 @@
 //! there. So it is never lost where others know of it, and one that is not known was aborted.
 
 use atoll_core::map::IdMap;
+use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{Ino, IslandId, Stamp, Time, TxnId};
@@ -315,7 +316,8 @@ impl Island {
             _ => {}
         }
         let begun = &self.txns.begun[&first];
-        if begun.parties.iter().all(|party| party.prepared.is_some()) {
+        let votes = |party: &Party| party.prepared.is_some() || planted(Bug::VoteOfNobody);
+        if begun.parties.iter().all(votes) {
             if begun.plan.is_ready() {
                 self.commit(first);
             } else {
@@ -332,7 +334,10 @@ impl Island {
         let mut told = Vec::new();
         let early = self.stamps_before_commit(&begun.plan);
         for party in &begun.parties {
-            let prepared = party.prepared.expect("all have voted");
+            let prepared = party.prepared.unwrap_or_else(|| {
+                assert!(planted(Bug::VoteOfNobody), "all have voted");
+                Stamp::default()
+            });
             let part = Part { origin: begun.origin, work: party.work.clone() };
             let moments = self.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
             told.push((party.txn, party.island, moments));
@@ -521,8 +526,8 @@ impl Island {
 
     /// Sends a message when the record at `seq` is synced, which is asked for now.
     pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: Peer) {
-        if seq <= self.synced {
-            return self.send(0, to, peer);
+        if seq <= self.synced || planted(Bug::OutcomeBeforeSync) {
+            return self.send(seq, to, peer);
         }
         self.txns.synced_sends.push_back((seq, to, peer));
         self.want_sync();
@@ -590,7 +595,7 @@ impl Island {
                 let (moments, part) = (row.moments, Box::new(row.part.clone()));
                 self.send_decided(from, txn, Some(moments), Some(part));
             }
-            None if self.state.lost(moments.committed) => {
+            None if self.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
                 let (prepared, part) = (moments.prepared, part.clone());
                 self.bring_back(moments.committed, Lost::Commit { from, txn, prepared, part });
             }
@@ -603,8 +608,9 @@ impl Island {
     /// Tells partners of what is synced now.
     pub(crate) fn stable(&mut self) {
         let synced = self.synced;
-        let (ready, wait): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.txns.unconfirmed).into_iter().partition(|(seq, ..)| *seq <= synced);
+        let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.txns.unconfirmed)
+            .into_iter()
+            .partition(|(seq, ..)| *seq <= synced || planted(Bug::StableBeforeSync));
         self.txns.unconfirmed = wait;
         let mut by_partner: BTreeMap<IslandId, Vec<(TxnId, Stamp)>> = BTreeMap::new();
         for (_, partner, txn, committed) in ready {

@@ -3,6 +3,7 @@
 //! Whoever attaches keeps nothing: an island that has started again takes it as the answer to a
 //! recall. So what was kept goes first when a link breaks, and only then is the session taken up again.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Caller, Errno};
 use atoll_proto::{ClientOp, Notice};
@@ -49,6 +50,9 @@ impl<T> Route<T> {
                 self.calls.remove(&id);
             } else {
                 call.lost |= std::mem::take(&mut call.in_flight);
+                if planted(Bug::AskedAsNew) {
+                    call.seq = 0;
+                }
                 self.ask(id, out);
             }
         }

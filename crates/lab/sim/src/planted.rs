@@ -1,0 +1,87 @@
+//! Whether the simulator finds bugs that are planted on purpose, one at a time.
+//!
+//! A run that fails with a bug and without it has not found it.
+
+use atoll_core::planted::{Bug, plant};
+
+use crate::cause::Failure;
+use crate::scenario::{SCENARIOS, Scenario, run};
+
+/// How a bug was found.
+#[derive(Debug)]
+pub struct Found {
+    /// By which scenario.
+    pub scenario: &'static str,
+    /// With which seed.
+    pub seed: u64,
+    /// Runs that it took, of all scenarios in turn.
+    pub runs: u64,
+    /// What went wrong.
+    pub failure: Failure,
+}
+
+/// Runs all scenarios in turn, with seeds from `first` on, until one fails that does not without the bug.
+pub fn find(bug: Bug, first: u64, runs_max: u64) -> Option<Found> {
+    search(bug, SCENARIOS, first, runs_max)
+}
+
+/// As [`find`], with the one scenario that finds it soonest.
+pub fn find_quickly(bug: Bug, first: u64, runs_max: u64) -> Option<Found> {
+    let scenario = Scenario::named(found_by(bug)).expect("a scenario of that name");
+    search(bug, std::slice::from_ref(scenario), first, runs_max)
+}
+
+fn search(bug: Bug, scenarios: &'static [Scenario], first: u64, runs_max: u64) -> Option<Found> {
+    let order = (first..).flat_map(|seed| scenarios.iter().map(move |scenario| (scenario, seed)));
+    for (runs, (scenario, seed)) in (1..=runs_max).zip(order) {
+        if let Some(failure) = fails_by(bug, scenario, seed) {
+            return Some(Found { scenario: scenario.name, seed, runs, failure });
+        }
+    }
+    None
+}
+
+/// How a run fails with a bug, if it does not without it.
+pub fn fails_by(bug: Bug, scenario: &Scenario, seed: u64) -> Option<Failure> {
+    plant(Some(bug));
+    let failure = run(scenario, seed, None).failure;
+    plant(None);
+    failure.filter(|_| run(scenario, seed, None).failure.is_none())
+}
+
+/// The scenario that finds a bug soonest, as far as we know.
+pub const fn found_by(bug: Bug) -> &'static str {
+    match bug {
+        Bug::AnswerBeforeLog | Bug::IncarnationKept | Bug::LostPartStaysLost => "faults",
+        Bug::SendBeforeLog => "crash_points",
+        Bug::FsyncBeforeSync
+        | Bug::FsyncWithoutBody
+        | Bug::NoDirty
+        | Bug::NoDirtyCarried
+        | Bug::BodyGoesUnsynced => "power",
+        Bug::ResultForgotten | Bug::AskedAsNew => "partition",
+        Bug::RepeatedWhileUnderWay | Bug::NotSealed | Bug::HeldNameIgnored | Bug::OpenBeforeCommit => {
+            "history_partition"
+        }
+        Bug::StampTwice | Bug::FullDirectoryGoes | Bug::StubStays | Bug::OrphanDropped => "sequential",
+        Bug::NameNotHeld | Bug::NoTicket => "deaths",
+        Bug::LentNameNotHeld | Bug::CountNotClaimed | Bug::ShippedAsItWas => "storm",
+        Bug::UndecidedLookup | Bug::VoteOfNobody => "concurrent",
+        Bug::UndecidedListing => "histories",
+        Bug::OutcomeBeforeSync
+        | Bug::StableBeforeSync
+        | Bug::LostCommitStaysLost
+        | Bug::KeptBeforeSync
+        | Bug::PlaceBeforeSync
+        | Bug::CheckpointWithoutBodies => "power_points",
+        Bug::AbsentIsEmpty => "absences_power",
+        Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
+        Bug::JournalGap => "storm_deaths",
+        Bug::AnsweredUnapplied | Bug::ServesAtOnce => "history_errors",
+        Bug::DroppedUnsynced | Bug::NotRecalled => "errors",
+        Bug::TwoWriters => "slow",
+        Bug::BodyGoesEarly => "history_slow",
+        Bug::RecoveredUnsynced | Bug::NotWrittenAgain => "errors_power",
+        Bug::LockNotWoken | Bug::LockForgotten | Bug::LockedFileMoves => "locks",
+    }
+}

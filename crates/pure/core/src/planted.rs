@@ -1,0 +1,117 @@
+//! Bugs that are planted on purpose, one at a time, to see that the tests find each (`docs/TESTING.md`).
+//!
+//! Without the feature `planted` none can be, and [`planted`] is `false` before the program runs.
+
+use std::fmt;
+
+/// Whether bugs can be planted in this build: never in one that serves anybody.
+pub const CAN_PLANT: bool = cfg!(feature = "planted");
+
+macro_rules! bugs {
+    ($($name:ident: $what:literal,)*) => {
+        /// A bug that can be planted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Bug {
+            $(#[doc = $what] $name,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What is wrong with it.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$name => $what,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    AnswerBeforeLog: "a change is answered before its record is written",
+    SendBeforeLog: "a message leaves before the record that it tells of is written",
+    FsyncBeforeSync: "fsync is answered before the log is synced",
+    FsyncWithoutBody: "fsync syncs the log and not the body",
+    ResultForgotten: "the first result of a request is not remembered",
+    RepeatedWhileUnderWay: "a request that comes again while it is under way is begun once more",
+    AskedAsNew: "a client asks again for what may have arrived as if it were new",
+    StampTwice: "a stamp of the clock is given twice",
+    IncarnationKept: "an island that lost power goes on with the clock of its last life",
+    NameNotHeld: "a name is not held while others are asked",
+    LentNameNotHeld: "a name that is lent can be changed meanwhile",
+    UndecidedLookup: "a lookup does not wait for what was prepared before it came",
+    UndecidedListing: "a listing does not wait for what was prepared before it came",
+    CountNotClaimed: "two changes of one file's link count are prepared together",
+    FullDirectoryGoes: "an rmdir does not look whether the directory is empty",
+    NotSealed: "a directory that is about to go still takes names",
+    HeldNameIgnored: "a directory goes while a name in it is lent",
+    OpenBeforeCommit: "a directory takes names before its mkdir is known to have happened",
+    OutcomeBeforeSync: "an outcome is told before it survives a power cut",
+    StableBeforeSync: "a partner is told that an outcome is safe before it is",
+    VoteOfNobody: "a vote counts, whatever transaction it is about",
+    LostCommitStaysLost: "a commit that was lost, and others have carried out, is not done again",
+    LostPartStaysLost: "a part of another's transaction that was lost is not done again",
+    StubOfThen: "a directory is moved with attributes that it had before",
+    NoTicket: "directories move without asking whether another move crosses theirs",
+    JournalGap: "a journal is applied although a part of it is missing",
+    AnsweredUnapplied: "a change that all islands must know is answered before they do",
+    DroppedUnsynced: "a journal's entry is dropped when it is applied, and not synced, everywhere",
+    KeptBeforeSync: "an island says that its journal is safe before it is",
+    StubStays: "the name of a directory does not follow its attributes",
+    PlaceBeforeSync: "a directory's new place leaves before it survives a power cut",
+    NoDirty: "synced bytes are overwritten without a record that says so",
+    NoDirtyCarried: "synced bytes are overwritten by carried ones without a record that says so",
+    TwoWriters: "two writers are in one body at once",
+    BodyGoesEarly: "the body of a removed file goes while somebody is inside",
+    BodyGoesUnsynced: "the body of a removed file goes before the record that says so is safe",
+    RecoveredUnsynced: "what a dead process had put in place is taken for synced",
+    NotWrittenAgain: "what a failed sync may have lost is not written again",
+    CheckpointWithoutBodies: "a checkpoint does not sync the bodies that it speaks of",
+    OrphanDropped: "a file that is open somewhere goes with its last name",
+    LockNotWoken: "whoever waits for a lock is not told when it is free",
+    LockForgotten: "a lock is granted without a row",
+    NotRecalled: "a second mount is let in while the first still uses what it keeps",
+    ShippedAsItWas: "a file goes to its new home as it was when that began",
+    LockedFileMoves: "a file moves while it is locked",
+    ServesAtOnce: "a starting island serves before it has heard from the others",
+    AbsentIsEmpty: "a directory that may have lost names is listed as whole",
+    ReturnsWithoutComparing: "an island that missed more than was kept for it does not compare",
+}
+
+impl fmt::Display for Bug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+#[cfg(feature = "planted")]
+mod switch {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::Bug;
+
+    /// One more than the bug; 0 if there is none.
+    static PLANTED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Whether this process runs with that bug.
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as usize + 1
+    }
+
+    /// This process runs with a bug from here on, or with none.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.store(bug.map_or(0, |bug| bug as usize + 1), Ordering::Relaxed);
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use switch::{plant, planted};
+
+/// Whether this process runs with that bug.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
