@@ -19,6 +19,7 @@ use crate::places::{Place, Places};
 use crate::request::{Header, LockIn, Request, SetAttrIn};
 use crate::session::{Config, Flush, Keep, Locks, Readers};
 use crate::settle::{self, Moved, Settling};
+use crate::told::Told;
 use atoll_core::{Ino, Time};
 use atoll_posix::{
     Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
     pub(crate) config: Config,
+    pub(crate) told: Told,
     pub(crate) handles: AtomicU64,
 }
 
@@ -69,6 +71,11 @@ enum Shape {
     Made(Place),
     /// The same for LOOKUP, where the absence of a name may be kept.
     Looked(Place),
+    /// Nothing but success: what was meant is not there any more.
+    RemovedDir {
+        place: Place,
+        meant: Option<Ino>,
+    },
     Renamed {
         from: Place,
         to: Place,
@@ -134,6 +141,11 @@ impl Core {
         self.nodes.raise(found.attr.ino);
         let _ = self.places.learn(found.attr.ino, place);
         self.found(header, found, keep_secs);
+    }
+
+    /// The directory that a thread means by a name, as far as it is known.
+    fn meant(&self, thread: u32, place: &Place) -> Option<Ino> {
+        self.told.take(thread, place).unwrap_or_else(|| self.places.at(place))
     }
 
     /// The kernel forgets an id so many times. True if it does not know it any more.
@@ -265,7 +277,11 @@ fn translate(
             job(Op::Mkdir { dir, name, mode: mode & mode::ALL, umask }, shape)
         }
         Request::Unlink { name } => job(Op::Unlink { dir, name }, Shape::Unit),
-        Request::Rmdir { name } => job(Op::Rmdir { dir, name }, Shape::Unit),
+        Request::Rmdir { name } => {
+            let place = Place { dir, name: name.clone() };
+            let meant = core.meant(header.pid, &place);
+            job(Op::Rmdir { dir, name, meant }, Shape::RemovedDir { place, meant })
+        }
         Request::Rename { new_dir, flags, name, new_name } => {
             let mode = match flags {
                 0 => RenameMode::Replace,
@@ -274,12 +290,13 @@ fn translate(
                 _ => return Err(Errno::EINVAL),
             };
             let new_dir = Ino(new_dir);
-            let shape = Shape::Renamed {
-                from: Place { dir, name: name.clone() },
-                to: Place { dir: new_dir, name: new_name.clone() },
-                exchange: mode == RenameMode::Exchange,
-            };
-            job(Op::Rename { dir, name, new_dir, new_name, mode }, shape)
+            let from = Place { dir, name: name.clone() };
+            let to = Place { dir: new_dir, name: new_name.clone() };
+            let [meant, new_meant] = [&from, &to].map(|place| core.meant(header.pid, place));
+            // Else the kernel, which knows of nothing there, is told that it is taken.
+            let new_meant = new_meant.filter(|_| mode != RenameMode::NoReplace);
+            let shape = Shape::Renamed { from, to, exchange: mode == RenameMode::Exchange };
+            job(Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, shape)
         }
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
         // A truncation comes by itself, behind the kernel's own checks.
@@ -562,7 +579,11 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
     let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
-        (Err(Errno::ENOENT), Shape::Looked(_)) if keep_secs > 0 => {
+        (Err(Errno::ENOENT), Shape::Looked(place)) => {
+            core.told.tell(header.pid, place.clone(), None);
+            if keep_secs == 0 {
+                return core.fail(header, Errno::ENOENT);
+            }
             let mut out = Out::with_capacity(abi::ENTRY_OUT);
             core.ok(header, &out.absent(keep_secs).0);
             return;
@@ -578,13 +599,26 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
         (Shape::Looked(place), Answer::Found { found }) if found.attr.kind == Kind::Directory => {
+            core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
             looked(core, header, &found, place, keep_secs);
         }
-        (Shape::Entry | Shape::Looked(_), Answer::Found { found }) => {
+        (shape @ (Shape::Entry | Shape::Looked(_)), Answer::Found { found }) => {
+            if let Shape::Looked(place) = shape {
+                core.told.tell(header.pid, place, None);
+            }
             core.nodes.raise(found.attr.ino);
             core.found(header, &found, keep_secs);
         }
-        (Shape::Made(place), Answer::Found { found }) => core.found_dir(header, &found, &place, keep_secs),
+        (Shape::Made(place), Answer::Found { found }) => {
+            core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
+            core.found_dir(header, &found, &place, keep_secs);
+        }
+        (Shape::RemovedDir { place, meant }, _) => {
+            if let Some(gone) = meant {
+                core.places.vacate(gone, &place);
+            }
+            core.ok(header, &[]);
+        }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
             let ino = found.attr.ino;
             out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });

@@ -23,6 +23,7 @@ mod request;
 mod session;
 mod settle;
 mod sweep;
+mod told;
 
 pub use counters::Count;
 pub use mount::{MountError, MountOptions, is_dead};

@@ -18,6 +18,7 @@ use crate::places::Places;
 use crate::recall::Recall;
 use crate::request::parse;
 use crate::settle::Settling;
+use crate::told::Told;
 use atoll_core::Ino;
 use atoll_vfs::{Files, handover};
 use bytes::Bytes;
@@ -381,6 +382,7 @@ impl Session {
             counters: Counters::default(),
             readers: Readers::new(config.readers),
             config,
+            told: Told::default(),
             handles: AtomicU64::new(1),
         });
         {
