@@ -11,7 +11,8 @@ use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
 use crate::gate::Gate;
 use crate::held::{Held, Holder};
-use crate::listing::Listing;
+use crate::listers::Listers;
+use crate::listing::{Listing, Packed};
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
     pub(crate) config: Config,
+    pub(crate) listers: Listers,
     pub(crate) told: Told,
     pub(crate) handles: AtomicU64,
 }
@@ -337,7 +339,10 @@ fn translate(
             let lock = everything(Holder { owner: lock_owner, fh: 0, flock: false });
             job(Op::SetLock { ino, lock, wait: false }, Shape::Unit)
         }
-        Request::ReleaseDir => answered(&[]),
+        Request::ReleaseDir { fh } => {
+            core.listers.closed(dir, fh);
+            answered(&[])
+        }
         Request::Fsync => job(Op::Fsync { ino }, Shape::Unit),
         Request::FsyncDir => job(Op::FsyncDir { dir }, Shape::Unit),
         Request::SetXattr { flags, setxattr_flags, name, value } => {
@@ -359,8 +364,15 @@ fn translate(
         Request::RemoveXattr { name } => {
             job(Op::RemoveXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Unit)
         }
-        Request::ReadDir { offset, size, plus } => {
-            let listing = Listing { dir, offset, size: (size as usize).min(IO_BYTES_MAX), plus };
+        Request::OpenDir => {
+            core.answer_open_dir(header);
+            Ok(None)
+        }
+        Request::ReadDir { fh, offset, size, plus } => {
+            if core.listers.is_at_end(fh, offset) {
+                return answered(&[]);
+            }
+            let listing = Listing { dir, handle: fh, offset, size: (size as usize).min(IO_BYTES_MAX), plus };
             let after = listing.after();
             job(Op::ReadDir { dir, after, bytes: size, plus }, Shape::Listing(listing))
         }
@@ -412,8 +424,8 @@ fn translate(
         }
         Request::Destroy => answered(&[]),
         Request::Ioctl => Err(Errno(25)), // ENOTTY
-        // Once and for all: listings need no open, and what is not known here is not asked again.
-        Request::OpenDir | Request::Statx | Request::Other => Err(Errno::ENOSYS),
+        // Once and for all: what is not known here is not asked again.
+        Request::Statx | Request::Other => Err(Errno::ENOSYS),
     }
 }
 
@@ -422,6 +434,18 @@ impl Core {
         let mut out = Out::with_capacity(16);
         out.open_out(self.handles.fetch_add(1, Relaxed), self.open_flags(flags));
         self.ok(header, &out.0);
+    }
+
+    /// A zero-message open would have the kernel keep listings for all who open a directory.
+    fn answer_open_dir(&self, header: &Header) {
+        let _answering = self.gate.answer();
+        let handle = self.handles.fetch_add(1, Relaxed);
+        let keeps = self.keep() && self.listers.keeps(Ino(header.node), handle);
+        let mut out = Out::with_capacity(16);
+        out.open_out(handle, if keeps { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 });
+        if !self.ok(header, &out.0) {
+            self.listers.closed(Ino(header.node), handle);
+        }
     }
 
     fn answer_init(&self, header: &Header, major: u32, minor: u32, max_readahead: u32, offered: u64) {
@@ -447,7 +471,6 @@ impl Core {
             | init::MAX_PAGES
             // The target of a symbolic link never changes while its id lives.
             | init::CACHE_SYMLINKS
-            | init::NO_OPENDIR_SUPPORT
             | init::HANDLE_KILLPRIV_V2
             | init::SETXATTR_EXT
             | init::DIRECT_IO_ALLOW_MMAP
@@ -666,7 +689,10 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
         (Shape::Offset, Answer::Offset { offset }) => _ = core.ok(header, &out.u64(offset).0),
         (Shape::Listing(listing), Answer::Entries { entries, eof }) => {
             match listing.pack(&entries, eof, keep_secs, (&core.nodes, &core.places)) {
-                Ok((out, learned)) => {
+                Ok(Packed { out, learned, end }) => {
+                    if let Some(end) = end {
+                        core.listers.ended(listing.handle, end);
+                    }
                     if !core.ok(header, &out.0) {
                         untold(core, &learned);
                     }

@@ -12,6 +12,7 @@ mod device;
 mod dying;
 mod gate;
 mod held;
+mod listers;
 mod listing;
 mod look;
 mod mount;

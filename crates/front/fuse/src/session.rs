@@ -11,6 +11,7 @@ use crate::device::{Device, Inbox};
 use crate::dying::Dying;
 use crate::gate::Gate;
 use crate::held::Held;
+use crate::listers::Listers;
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
@@ -382,6 +383,7 @@ impl Session {
             counters: Counters::default(),
             readers: Readers::new(config.readers),
             config,
+            listers: Listers::default(),
             told: Told::default(),
             handles: AtomicU64::new(1),
         });
