@@ -62,7 +62,6 @@ pub(crate) mod init {
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
-    pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
@@ -89,6 +88,7 @@ pub(crate) mod fattr {
 pub(crate) mod fopen {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }

@@ -11,7 +11,8 @@ use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
 use crate::gate::Gate;
 use crate::held::{Held, Holder};
-use crate::listing::Listing;
+use crate::listers::Listers;
+use crate::listing::{Listing, Packed};
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
@@ -19,6 +20,7 @@ use crate::places::{Place, Places};
 use crate::request::{Header, LockIn, Request, SetAttrIn};
 use crate::session::{Config, Flush, Keep, Locks, Readers};
 use crate::settle::{self, Moved, Settling};
+use crate::told::Told;
 use atoll_core::{Ino, Time};
 use atoll_posix::{
     Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
@@ -55,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
     pub(crate) config: Config,
+    pub(crate) listers: Listers,
+    pub(crate) told: Told,
     pub(crate) handles: AtomicU64,
 }
 
@@ -69,6 +73,11 @@ enum Shape {
     Made(Place),
     /// The same for LOOKUP, where the absence of a name may be kept.
     Looked(Place),
+    /// Nothing but success: what was meant is not there any more.
+    RemovedDir {
+        place: Place,
+        meant: Option<Ino>,
+    },
     Renamed {
         from: Place,
         to: Place,
@@ -134,6 +143,11 @@ impl Core {
         self.nodes.raise(found.attr.ino);
         let _ = self.places.learn(found.attr.ino, place);
         self.found(header, found, keep_secs);
+    }
+
+    /// The directory that a thread means by a name, as far as it is known.
+    fn meant(&self, thread: u32, place: &Place) -> Option<Ino> {
+        self.told.take(thread, place).unwrap_or_else(|| self.places.at(place))
     }
 
     /// The kernel forgets an id so many times. True if it does not know it any more.
@@ -265,7 +279,11 @@ fn translate(
             job(Op::Mkdir { dir, name, mode: mode & mode::ALL, umask }, shape)
         }
         Request::Unlink { name } => job(Op::Unlink { dir, name }, Shape::Unit),
-        Request::Rmdir { name } => job(Op::Rmdir { dir, name }, Shape::Unit),
+        Request::Rmdir { name } => {
+            let place = Place { dir, name: name.clone() };
+            let meant = core.meant(header.pid, &place);
+            job(Op::Rmdir { dir, name, meant }, Shape::RemovedDir { place, meant })
+        }
         Request::Rename { new_dir, flags, name, new_name } => {
             let mode = match flags {
                 0 => RenameMode::Replace,
@@ -274,12 +292,13 @@ fn translate(
                 _ => return Err(Errno::EINVAL),
             };
             let new_dir = Ino(new_dir);
-            let shape = Shape::Renamed {
-                from: Place { dir, name: name.clone() },
-                to: Place { dir: new_dir, name: new_name.clone() },
-                exchange: mode == RenameMode::Exchange,
-            };
-            job(Op::Rename { dir, name, new_dir, new_name, mode }, shape)
+            let from = Place { dir, name: name.clone() };
+            let to = Place { dir: new_dir, name: new_name.clone() };
+            let [meant, new_meant] = [&from, &to].map(|place| core.meant(header.pid, place));
+            // Else the kernel, which knows of nothing there, is told that it is taken.
+            let new_meant = new_meant.filter(|_| mode != RenameMode::NoReplace);
+            let shape = Shape::Renamed { from, to, exchange: mode == RenameMode::Exchange };
+            job(Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, shape)
         }
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
         // A truncation comes by itself, behind the kernel's own checks.
@@ -320,7 +339,10 @@ fn translate(
             let lock = everything(Holder { owner: lock_owner, fh: 0, flock: false });
             job(Op::SetLock { ino, lock, wait: false }, Shape::Unit)
         }
-        Request::ReleaseDir => answered(&[]),
+        Request::ReleaseDir { fh } => {
+            core.listers.closed(dir, fh);
+            answered(&[])
+        }
         Request::Fsync => job(Op::Fsync { ino }, Shape::Unit),
         Request::FsyncDir => job(Op::FsyncDir { dir }, Shape::Unit),
         Request::SetXattr { flags, setxattr_flags, name, value } => {
@@ -342,8 +364,15 @@ fn translate(
         Request::RemoveXattr { name } => {
             job(Op::RemoveXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Unit)
         }
-        Request::ReadDir { offset, size, plus } => {
-            let listing = Listing { dir, offset, size: (size as usize).min(IO_BYTES_MAX), plus };
+        Request::OpenDir => {
+            core.answer_open_dir(header);
+            Ok(None)
+        }
+        Request::ReadDir { fh, offset, size, plus } => {
+            if core.listers.is_at_end(fh, offset) {
+                return answered(&[]);
+            }
+            let listing = Listing { dir, handle: fh, offset, size: (size as usize).min(IO_BYTES_MAX), plus };
             let after = listing.after();
             job(Op::ReadDir { dir, after, bytes: size, plus }, Shape::Listing(listing))
         }
@@ -395,8 +424,8 @@ fn translate(
         }
         Request::Destroy => answered(&[]),
         Request::Ioctl => Err(Errno(25)), // ENOTTY
-        // Once and for all: listings need no open, and what is not known here is not asked again.
-        Request::OpenDir | Request::Statx | Request::Other => Err(Errno::ENOSYS),
+        // Once and for all: what is not known here is not asked again.
+        Request::Statx | Request::Other => Err(Errno::ENOSYS),
     }
 }
 
@@ -405,6 +434,18 @@ impl Core {
         let mut out = Out::with_capacity(16);
         out.open_out(self.handles.fetch_add(1, Relaxed), self.open_flags(flags));
         self.ok(header, &out.0);
+    }
+
+    /// A zero-message open would have the kernel keep listings for all who open a directory.
+    fn answer_open_dir(&self, header: &Header) {
+        let _answering = self.gate.answer();
+        let handle = self.handles.fetch_add(1, Relaxed);
+        let keeps = self.keep() && self.listers.keeps(Ino(header.node), handle);
+        let mut out = Out::with_capacity(16);
+        out.open_out(handle, if keeps { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 });
+        if !self.ok(header, &out.0) {
+            self.listers.closed(Ino(header.node), handle);
+        }
     }
 
     fn answer_init(&self, header: &Header, major: u32, minor: u32, max_readahead: u32, offered: u64) {
@@ -430,7 +471,6 @@ impl Core {
             | init::MAX_PAGES
             // The target of a symbolic link never changes while its id lives.
             | init::CACHE_SYMLINKS
-            | init::NO_OPENDIR_SUPPORT
             | init::HANDLE_KILLPRIV_V2
             | init::SETXATTR_EXT
             | init::DIRECT_IO_ALLOW_MMAP
@@ -562,7 +602,11 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
     let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
-        (Err(Errno::ENOENT), Shape::Looked(_)) if keep_secs > 0 => {
+        (Err(Errno::ENOENT), Shape::Looked(place)) => {
+            core.told.tell(header.pid, place.clone(), None);
+            if keep_secs == 0 {
+                return core.fail(header, Errno::ENOENT);
+            }
             let mut out = Out::with_capacity(abi::ENTRY_OUT);
             core.ok(header, &out.absent(keep_secs).0);
             return;
@@ -578,13 +622,26 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
         (Shape::Looked(place), Answer::Found { found }) if found.attr.kind == Kind::Directory => {
+            core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
             looked(core, header, &found, place, keep_secs);
         }
-        (Shape::Entry | Shape::Looked(_), Answer::Found { found }) => {
+        (shape @ (Shape::Entry | Shape::Looked(_)), Answer::Found { found }) => {
+            if let Shape::Looked(place) = shape {
+                core.told.tell(header.pid, place, None);
+            }
             core.nodes.raise(found.attr.ino);
             core.found(header, &found, keep_secs);
         }
-        (Shape::Made(place), Answer::Found { found }) => core.found_dir(header, &found, &place, keep_secs),
+        (Shape::Made(place), Answer::Found { found }) => {
+            core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
+            core.found_dir(header, &found, &place, keep_secs);
+        }
+        (Shape::RemovedDir { place, meant }, _) => {
+            if let Some(gone) = meant {
+                core.places.vacate(gone, &place);
+            }
+            core.ok(header, &[]);
+        }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
             let ino = found.attr.ino;
             out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
@@ -632,7 +689,10 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
         (Shape::Offset, Answer::Offset { offset }) => _ = core.ok(header, &out.u64(offset).0),
         (Shape::Listing(listing), Answer::Entries { entries, eof }) => {
             match listing.pack(&entries, eof, keep_secs, (&core.nodes, &core.places)) {
-                Ok((out, learned)) => {
+                Ok(Packed { out, learned, end }) => {
+                    if let Some(end) = end {
+                        core.listers.ended(listing.handle, end);
+                    }
                     if !core.ok(header, &out.0) {
                         untold(core, &learned);
                     }

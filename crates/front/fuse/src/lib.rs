@@ -12,6 +12,7 @@ mod device;
 mod dying;
 mod gate;
 mod held;
+mod listers;
 mod listing;
 mod look;
 mod mount;
@@ -23,6 +24,7 @@ mod request;
 mod session;
 mod settle;
 mod sweep;
+mod told;
 
 pub use counters::Count;
 pub use mount::{MountError, MountOptions, is_dead};

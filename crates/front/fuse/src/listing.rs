@@ -16,6 +16,8 @@ const DOT_DOT: u64 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listing {
     pub(crate) dir: Ino,
+    /// The open directory.
+    pub(crate) handle: u64,
     /// 0, or the cookie of the last name that the caller has seen.
     pub(crate) offset: u64,
     /// Room for the answer, in bytes.
@@ -24,27 +26,38 @@ pub(crate) struct Listing {
     pub(crate) plus: bool,
 }
 
+/// An answer to a listing.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    pub(crate) out: Out,
+    /// The ids that the kernel learns from it, already counted in `nodes`.
+    pub(crate) learned: Vec<Ino>,
+    /// The cookie of the last name of all, if that is in it.
+    pub(crate) end: Option<u64>,
+}
+
 impl Listing {
     /// Where the volume goes on.
     pub(crate) const fn after(&self) -> u64 {
         if self.offset <= DOT_DOT { 0 } else { self.offset }
     }
 
-    /// The answer, and the ids that the kernel learns from it, already counted in `nodes`. What
-    /// does not fit is asked for again, and is not counted.
+    /// The answer. What does not fit is asked for again, and is not counted.
     pub(crate) fn pack(
         &self,
         entries: &[DirEntry],
         eof: bool,
         keep_secs: u64,
         (nodes, places): (&Nodes, &Places),
-    ) -> Result<(Out, Vec<Ino>), Errno> {
+    ) -> Result<Packed, Errno> {
         // To the kernel no bytes are the end of the directory. Less than all must not look so.
         if entries.is_empty() && !eof {
             return Err(Errno::EIO);
         }
         let mut out = Out::with_capacity(self.size.min(128 * (entries.len() + 2)));
         let mut learned = Vec::new();
+        let last = entries.last().map_or(DOT_DOT, |last| last.cookie);
+        let mut end = (eof && self.offset < last).then_some(last);
         let parent = if self.dir == Ino::ROOT { Ino::ROOT.0 } else { UNKNOWN_INO };
         for (cookie, ino, name) in [(DOT, self.dir.0, &b"."[..]), (DOT_DOT, parent, b"..")] {
             if self.offset < cookie {
@@ -62,6 +75,7 @@ impl Listing {
                 if out.0.is_empty() {
                     return Err(too_small);
                 }
+                end = None;
                 break;
             }
             match &entry.found {
@@ -81,7 +95,7 @@ impl Listing {
             }
             out.dirent(entry.ino.0, entry.cookie, entry.kind.format_bits(), name);
         }
-        Ok((out, learned))
+        Ok(Packed { out, learned, end })
     }
 
     fn room(&self, out: &Out, name: &[u8]) -> Result<(), Errno> {
@@ -127,9 +141,10 @@ mod tests {
         let nodes = Nodes::default();
         let entries = [entry(20), entry(21), entry(22)];
         let one = ENTRY_OUT + padded(DIRENT + 6);
-        let listing = Listing { dir: Ino(9), offset: 2, size: 2 * one + 10, plus: true };
-        let (out, learned) = listing.pack(&entries, true, 0, (&nodes, &Places::default())).unwrap();
-        assert_eq!((out.0.len(), learned), (2 * one, vec![Ino(20), Ino(21)]));
+        let listing = Listing { dir: Ino(9), handle: 0, offset: 2, size: 2 * one + 10, plus: true };
+        let Packed { out, learned, end } =
+            listing.pack(&entries, true, 0, (&nodes, &Places::default())).unwrap();
+        assert_eq!((out.0.len(), learned, end), (2 * one, vec![Ino(20), Ino(21)], None));
         assert!(nodes.knows(Ino(21)) && !nodes.knows(Ino(22)));
     }
 
@@ -137,21 +152,24 @@ mod tests {
     fn dot_and_dot_dot_come_first_and_each_can_be_gone_on_from() {
         let nodes = Nodes::default();
         let len = |offset| {
-            let listing = Listing { dir: Ino(9), offset, size: 4096, plus: false };
-            listing.pack(&[entry(20)], true, 0, (&nodes, &Places::default())).unwrap().0.0.len()
+            let listing = Listing { dir: Ino(9), handle: 0, offset, size: 4096, plus: false };
+            listing.pack(&[entry(20)], true, 0, (&nodes, &Places::default())).unwrap().out.0.len()
         };
         assert_eq!([len(0), len(1), len(2)], [32 * 3, 32 * 2, 32]);
         assert_eq!(nodes.count(), 0, "a listing without attributes tells no ids");
-        let at = |offset| Listing { dir: Ino(9), offset, size: 4096, plus: false }.after();
+        let at = |offset| Listing { dir: Ino(9), handle: 0, offset, size: 4096, plus: false }.after();
         assert_eq!([at(0), at(1), at(2), at(3)], [0, 0, 0, 3]);
     }
 
     #[test]
     fn incomplete_never_looks_like_the_end() {
         let nodes = Nodes::default();
-        let listing = Listing { dir: Ino(9), offset: 5, size: 4096, plus: false };
+        let listing = Listing { dir: Ino(9), handle: 0, offset: 5, size: 4096, plus: false };
         assert_eq!(listing.pack(&[], false, 0, (&nodes, &Places::default())).err(), Some(Errno::EIO));
-        assert!(listing.pack(&[], true, 0, (&nodes, &Places::default())).unwrap().0.0.is_empty());
+        let last = listing.pack(&[], true, 0, (&nodes, &Places::default())).unwrap();
+        assert!(last.out.0.is_empty() && last.end.is_none());
+        let empty = Listing { offset: 0, ..listing };
+        assert_eq!(empty.pack(&[], true, 0, (&nodes, &Places::default())).unwrap().end, Some(DOT_DOT));
         let small = Listing { size: 24, ..listing };
         assert_eq!(
             small.pack(&[entry(20)], true, 0, (&nodes, &Places::default())).err(),

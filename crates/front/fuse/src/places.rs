@@ -115,7 +115,8 @@ impl Places {
         }
     }
 
-    fn vacate(&self, ino: Ino, place: &Place) {
+    /// The kernel does not have it there any more.
+    pub(crate) fn vacate(&self, ino: Ino, place: &Place) {
         let mut shard = self.of_place(place);
         if shard.get(place) == Some(&ino) {
             shard.remove(place);

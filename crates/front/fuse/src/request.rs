@@ -135,11 +135,14 @@ pub(crate) enum Request<'a> {
     },
     OpenDir,
     ReadDir {
+        fh: u64,
         offset: u64,
         size: u32,
         plus: bool,
     },
-    ReleaseDir,
+    ReleaseDir {
+        fh: u64,
+    },
     FsyncDir,
     GetLock(LockIn),
     SetLock {
@@ -311,10 +314,10 @@ fn parse_body(code: u32, body: &[u8], xattr_ext: bool) -> Result<Request<'_>, Er
         }
         opcode::OPENDIR => Request::OpenDir,
         opcode::READDIR | opcode::READDIRPLUS => {
-            let (offset, size) = (f.skip(8)?.u64()?, f.u32()?);
-            Request::ReadDir { offset, size, plus: code == opcode::READDIRPLUS }
+            let (fh, offset, size) = (f.u64()?, f.u64()?, f.u32()?);
+            Request::ReadDir { fh, offset, size, plus: code == opcode::READDIRPLUS }
         }
-        opcode::RELEASEDIR => Request::ReleaseDir,
+        opcode::RELEASEDIR => Request::ReleaseDir { fh: f.u64()? },
         opcode::FSYNCDIR => Request::FsyncDir,
         opcode::GETLK => Request::GetLock(f.lock()?),
         opcode::SETLK => Request::SetLock { lock: f.lock()?, wait: false },

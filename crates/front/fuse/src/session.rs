@@ -11,6 +11,7 @@ use crate::device::{Device, Inbox};
 use crate::dying::Dying;
 use crate::gate::Gate;
 use crate::held::Held;
+use crate::listers::Listers;
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
@@ -18,6 +19,7 @@ use crate::places::Places;
 use crate::recall::Recall;
 use crate::request::parse;
 use crate::settle::Settling;
+use crate::told::Told;
 use atoll_core::Ino;
 use atoll_vfs::{Files, handover};
 use bytes::Bytes;
@@ -381,6 +383,8 @@ impl Session {
             counters: Counters::default(),
             readers: Readers::new(config.readers),
             config,
+            listers: Listers::default(),
+            told: Told::default(),
             handles: AtomicU64::new(1),
         });
         {

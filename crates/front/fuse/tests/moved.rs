@@ -38,7 +38,7 @@ fn split(files: &Memory, path: &str) -> (Ino, Name) {
 /// As another mount does it.
 fn move_behind(files: &Memory, from: &str, to: &str, mode: RenameMode) {
     let ((dir, name), (new_dir, new_name)) = (split(files, from), split(files, to));
-    files.behind(Op::Rename { dir, name, new_dir, new_name, mode }, b"");
+    files.behind(Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }, b"");
 }
 
 /// `a` was at `b/d/e`, where this mount's kernel has it still, and is back now.
@@ -165,6 +165,43 @@ fn who_opens_below_directories_that_others_exchange_hardly_ever_fails_while_thei
     let (opened, failed) = (opened.into_inner(), failed.into_inner());
     eprintln!("{failed} of {opened} failed");
     assert!(failed * 400 <= opened, "{failed} of {opened}");
+}
+
+/// As another mount does it: just when this one removes or replaces what it has found at `from`, that goes to `to`.
+fn moves_in_between(world: &World, from: &str, to: &str, comes_there: bool) {
+    let ((dir, name), (new_dir, new_name)) = (split(&world.files, from), split(&world.files, to));
+    let comes = Op::Mkdir { dir, name: name.clone(), mode: 0o755, umask: 0 };
+    let mode = RenameMode::Replace;
+    let mut first = vec![Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }];
+    first.extend(comes_there.then_some(comes));
+    *world.files.first.lock().unwrap() = first;
+}
+
+#[test]
+fn a_directory_that_was_moved_away_before_its_name_is_removed_or_replaced_lives_on() {
+    if !can_mount() {
+        return;
+    }
+    let world = shared("lives");
+    fs::create_dir(world.at("away")).unwrap();
+    for (round, comes_there, rename) in [(0, true, false), (1, true, true), (2, false, true)] {
+        fs::create_dir(world.at("name")).unwrap();
+        fs::create_dir(world.at("other")).unwrap();
+        // Used, or the kernel would forget it, and learn of it anew.
+        let used = fs::File::open(world.at("name")).unwrap();
+        let to = format!("away/{round}");
+        moves_in_between(&world, "name", &to, comes_there);
+        if rename {
+            fs::rename(world.at("other"), world.at("name")).unwrap();
+            fs::remove_dir(world.at("name")).unwrap();
+        } else {
+            fs::remove_dir(world.at("name")).unwrap();
+            fs::remove_dir(world.at("other")).unwrap();
+        }
+        let path = format!("/proc/self/fd/{}/file", used.as_raw_fd());
+        fs::write(path, "").unwrap_or_else(|why| panic!("round {round}: {why}"));
+        assert!(fs::symlink_metadata(world.at(&to).join("file")).is_ok());
+    }
 }
 
 /// More directories than are looked after at once.

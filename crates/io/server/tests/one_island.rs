@@ -187,7 +187,15 @@ fn every_operation_on_a_file_or_one_directory_asks_one_island_once() {
         ("link", Op::Link { ino, dir, name: n("g") }, b""),
         (
             "rename",
-            Op::Rename { dir, name: n("g"), new_dir: dir, new_name: n("h"), mode: RenameMode::Replace },
+            Op::Rename {
+                dir,
+                name: n("g"),
+                new_dir: dir,
+                new_name: n("h"),
+                mode: RenameMode::Replace,
+                meant: None,
+                new_meant: None,
+            },
             b"",
         ),
         ("readdir", Op::ReadDir { dir, after: 0, bytes: 4096, plus: true }, b""),
@@ -218,7 +226,7 @@ fn mkdir_and_rmdir_ask_once_and_involve_two_islands_at_most() {
         remote += usize::from(at_work == 2);
         tree.wait_until_forgotten();
         let before = tree.records();
-        let (_, asked) = tree.counted(Op::Rmdir { dir: Ino::ROOT, name }, b"");
+        let (_, asked) = tree.counted(Op::Rmdir { dir: Ino::ROOT, name, meant: None }, b"");
         assert_eq!(asked, 1);
         assert!(tree.islands_at_work(&before) <= 2);
     }

@@ -363,9 +363,25 @@ fn names_that_are_none_are_refused_in_every_operation() {
             create(Ino::ROOT, z(n), FileKind::Symlink, b"/"),
             Op::Mkdir { dir: Ino::ROOT, name: z(n), mode: 0o755, umask: 0 },
             Op::Unlink { dir: Ino::ROOT, name: z(n) },
-            Op::Rmdir { dir: Ino::ROOT, name: z(n) },
-            Op::Rename { dir: Ino::ROOT, name: name(b"good 1"), new_dir, new_name: z(n), mode },
-            Op::Rename { dir: Ino::ROOT, name: z(n), new_dir, new_name: name(b"x"), mode },
+            Op::Rmdir { dir: Ino::ROOT, name: z(n), meant: None },
+            Op::Rename {
+                dir: Ino::ROOT,
+                name: name(b"good 1"),
+                new_dir,
+                new_name: z(n),
+                mode,
+                meant: None,
+                new_meant: None,
+            },
+            Op::Rename {
+                dir: Ino::ROOT,
+                name: z(n),
+                new_dir,
+                new_name: name(b"x"),
+                mode,
+                meant: None,
+                new_meant: None,
+            },
             Op::Link { ino: Ino(1 << 48 | 17), dir: Ino::ROOT, name: z(n) },
         ]
     };

@@ -8,7 +8,7 @@ use crate::history::{Answer, Found, History, How, Id, Kind, Op, Record};
 use crate::step::{Cause, Guesses, Has, Step, Told};
 
 /// What the search runs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Program {
     /// With the record of each, and whether its answer is known.
     pub(crate) steps: Vec<Planned>,
@@ -24,6 +24,15 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// The same, if the operation of this record had nothing to do.
+    pub(crate) fn without(&self, record: usize) -> Self {
+        let mut without = self.clone();
+        for planned in without.steps.iter_mut().filter(|planned| planned.record == record) {
+            planned.step = Step::Refused(Vec::new());
+        }
+        without
+    }
+
     /// Something was made whose number was not told.
     pub(crate) fn has_unnumbered(&self) -> bool {
         let unbound = self.unbound;
@@ -34,7 +43,7 @@ impl Program {
 }
 
 /// A step, and whose it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Planned {
     pub(crate) step: Step,
     pub(crate) record: usize,
@@ -227,6 +236,35 @@ pub(crate) fn compile(history: &History, lenience: Lenience) -> Result<Program, 
     });
     let guesses = guesses(history, &steps, &all, unbound);
     Ok(Program { steps, events, ids: all.ids, names: all.names, unbound, guesses })
+}
+
+/// Renames that were done, while another client did one that brings the same file to the same name: what Linux looks up
+/// before and after that is one file, and it says that nothing is left to do.
+pub(crate) fn done_by_others(history: &History) -> Vec<usize> {
+    let mut brought: HashMap<[(Id, &str); 2], Vec<&Record>> = HashMap::new();
+    for record in &history.records {
+        let Op::Rename { dir, name, new_dir, new_name, how } = &record.op else { continue };
+        let (from, to) = ((*dir, name.as_str()), (*new_dir, new_name.as_str()));
+        brought.entry([from, to]).or_default().push(record);
+        if *how == How::Exchange {
+            brought.entry([to, from]).or_default().push(record);
+        }
+    }
+    let over = |one: &Record, start| one.end.is_some_and(|end| end < start);
+    let is_so = |record: &Record| {
+        let Op::Rename { dir, name, new_dir, new_name, .. } = &record.op else { return false };
+        let others = brought.get(&[(*dir, name.as_str()), (*new_dir, new_name.as_str())]);
+        let beside = |other: &&Record| {
+            let refused =
+                matches!(&other.answer, Answer::Error(error) if !MAY_HAVE_HAPPENED.contains(&error.as_str()));
+            other.client != record.client
+                && !refused
+                && !over(other, record.start)
+                && !over(record, other.start)
+        };
+        record.answer == Answer::Ok && others.is_some_and(|others| others.iter().any(beside))
+    };
+    (0..history.records.len()).filter(|at| is_so(&history.records[*at])).collect()
 }
 
 /// Who made something and looks next what has that name mostly finds what it made.

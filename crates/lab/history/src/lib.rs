@@ -65,13 +65,21 @@ impl fmt::Display for Explanation {
     }
 }
 
+/// Renames that are tried as ones that had nothing left to do, for each operation that does not fit.
+const TRIED_MAX: usize = 8;
+
 /// What is not held against a file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lenience {
     /// Linux decides by where it has directories, and hears of another mount's renames only when it looks these up
-    /// again. So it may say `ESTALE` to anything, trying again helps; and to a rename between directories that are held
-    /// open `EINVAL` or `ENOTEMPTY`, as if the one were still below the other.
+    /// again. So it may say `ESTALE` to anything, trying again helps; `ELOOP` to anything that finds a directory below
+    /// where it has that; and to a rename between directories that are held open `EINVAL` or `ENOTEMPTY`, as if the one
+    /// were still below the other.
     pub stale: bool,
+    /// Through several mounts: Linux looks the two names of a rename up one after the other, and judges by what each was
+    /// then. So it may say `EISDIR` or `ENOTDIR` though they never were such two at once; and where another mount does
+    /// the same rename in between it finds the same file twice, which makes it say that all is done.
+    pub apart: bool,
 }
 
 impl Lenience {
@@ -79,7 +87,10 @@ impl Lenience {
     fn lets_pass(self, record: &Record) -> bool {
         let Answer::Error(error) = &record.answer else { return false };
         let rename = matches!(record.op, Op::Rename { .. });
-        self.stale && (error == "ESTALE" || rename && (error == "EINVAL" || error == "ENOTEMPTY"))
+        let error = error.as_str();
+        let by_place =
+            matches!(error, "ESTALE" | "ELOOP") || rename && matches!(error, "EINVAL" | "ENOTEMPTY");
+        self.stale && by_place || self.apart && rename && matches!(error, "EISDIR" | "ENOTDIR")
     }
 }
 
@@ -91,27 +102,49 @@ pub fn check(history: &History) -> Verdict {
 
 /// The same, but for what is not held against it.
 pub fn check_with(history: &History, lenience: Lenience) -> Verdict {
-    let program = match compile::compile(history, lenience) {
+    let mut program = match compile::compile(history, lenience) {
         Ok(program) => program,
         Err(absurd) => {
             return Verdict::Broken(explain::absurd(history, &absurd));
         }
     };
-    let hasty = run(history, &program, true);
-    match hasty {
+    let (mut verdict, mut reached) = decide(history, &program);
+    let mut others = if lenience.apart { compile::done_by_others(history) } else { Vec::new() };
+    // Which of them had nothing left to do is found by trying: those that began last before it did not fit.
+    while matches!(verdict, Verdict::Broken(_)) {
+        let stuck_at = program.events.get(reached).map_or(u64::MAX, |(time, _)| *time);
+        let mut near: Vec<usize> =
+            others.iter().copied().filter(|at| history.records[*at].start <= stuck_at).collect();
+        near.sort_by_key(|at| std::cmp::Reverse(history.records[*at].start));
+        let better = near.into_iter().take(TRIED_MAX).find_map(|at| {
+            let without = program.without(at);
+            let (verdict, further) = decide(history, &without);
+            (further > reached).then_some((at, without, verdict, further))
+        });
+        let Some((at, without, next, further)) = better else { break };
+        others.retain(|other| *other != at);
+        (program, verdict, reached) = (without, next, further);
+    }
+    verdict
+}
+
+/// The verdict, and how many events fit.
+fn decide(history: &History, program: &compile::Program) -> (Verdict, usize) {
+    let hasty = run(history, program, true);
+    match hasty.0 {
         // There may still be an order, with numbers given otherwise.
-        Verdict::Broken(_) if program.has_unnumbered() => run(history, &program, false),
-        verdict => verdict,
+        Verdict::Broken(_) if program.has_unnumbered() => run(history, program, false),
+        _ => hasty,
     }
 }
 
-fn run(history: &History, program: &compile::Program, hasty: bool) -> Verdict {
+fn run(history: &History, program: &compile::Program, hasty: bool) -> (Verdict, usize) {
     let mut search = search::Search::new(program, hasty);
-    for (_, event) in &program.events {
+    for (at, (_, event)) in program.events.iter().enumerate() {
         if let Err(stuck) = search.advance(*event) {
             let why = explain::stuck(history, program, search.base(), &stuck);
-            return if stuck.gave_up { Verdict::Undecided(why) } else { Verdict::Broken(why) };
+            return (if stuck.gave_up { Verdict::Undecided(why) } else { Verdict::Broken(why) }, at);
         }
     }
-    Verdict::Fits { widest: search.widest }
+    (Verdict::Fits { widest: search.widest }, program.events.len())
 }

@@ -537,6 +537,7 @@ pub fn error_name(errno: Errno) -> String {
         Errno::FBIG => "EFBIG",
         Errno::MLINK => "EMLINK",
         Errno::BUSY => "EBUSY",
+        Errno::LOOP => "ELOOP",
         Errno::AGAIN => "EAGAIN",
         Errno::XDEV => "EXDEV",
         Errno::OPNOTSUPP => "EOPNOTSUPP",

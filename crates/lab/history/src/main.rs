@@ -45,8 +45,8 @@ struct Cli {
     /// do it). With more than 1, files shrink too
     #[arg(long, default_value_t = 1)]
     blocks: u64,
-    /// Do not hold against it what Linux itself says where another mount has moved a directory: ESTALE, and EINVAL and
-    /// ENOTEMPTY to renames
+    /// Do not hold against it what Linux itself says where another mount changes names at the same time: ESTALE, ELOOP,
+    /// and to renames EINVAL, ENOTEMPTY, EISDIR, ENOTDIR, and that one is done that another mount has done
     #[arg(long)]
     stale: bool,
     /// Keep the history in this file
@@ -79,7 +79,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         bail!("there are no operations to judge");
     }
     let began = Instant::now();
-    let verdict = check_with(&history, Lenience { stale: cli.stale });
+    let verdict = check_with(&history, Lenience { stale: cli.stale, apart: cli.stale });
     println!(
         "{} operations judged in {:.1} s: {verdict}",
         history.records.len(),

@@ -1,6 +1,6 @@
 //! Small histories by hand: what is allowed, what is not, and what is said about it.
 
-use atoll_history::{Answer, Found, History, Kind, Op, Record, Verdict, check};
+use atoll_history::{Answer, Found, History, Kind, Lenience, Op, Record, Verdict, check, check_with};
 
 const ROOT: u64 = 1;
 
@@ -26,6 +26,13 @@ impl Story {
 
     fn verdict(self) -> Verdict {
         check(&History { root: ROOT, records: self.records })
+    }
+
+    /// Whether it fits with this lenience, though it does not fit without.
+    fn passes_with(self, lenience: Lenience) -> bool {
+        let history = History { root: ROOT, records: self.records };
+        assert!(!check(&history).fits());
+        check_with(&history, lenience).fits()
     }
 }
 
@@ -137,6 +144,36 @@ fn an_error_without_a_cause_is_a_fault() {
     let verdict = Story::default().did(0, (1, 2), lookup("a"), error("ENOTEMPTY")).verdict();
     assert!(verdict.to_string().contains("ENOTEMPTY has no cause here"), "{verdict}");
     assert!(Story::default().did(0, (1, 2), make("a", Kind::File), error("ENOSPC")).verdict().fits());
+}
+
+#[test]
+fn what_linux_says_by_where_it_has_directories_passes_if_asked_for() {
+    let stale = Lenience { stale: true, ..Lenience::default() };
+    for (op, errno) in [(lookup("a"), "ELOOP"), (lookup("a"), "ESTALE"), (rename("a", "b"), "EINVAL")] {
+        assert!(Story::default().did(0, (1, 2), op, error(errno)).passes_with(stale), "{errno}");
+    }
+    assert!(!Story::default().did(0, (1, 2), lookup("a"), error("EINVAL")).passes_with(stale));
+}
+
+#[test]
+fn a_rename_whose_names_are_looked_up_apart_may_be_anothers_if_asked_for() {
+    let apart = Lenience { apart: true, ..Lenience::default() };
+    let story = |second: (u64, u64)| {
+        Story::default()
+            .did(0, (1, 2), make("a", Kind::File), is(10))
+            .did(1, (3, 6), rename("a", "b"), Answer::Ok)
+            .did(2, second, rename("a", "b"), Answer::Ok)
+            .did(0, (20, 21), lookup("b"), is(10))
+    };
+    assert!(story((4, 9)).passes_with(apart));
+    assert!(!story((7, 9)).passes_with(apart), "the other one was over");
+    let kinds = Story::default().did(0, (1, 2), rename("a", "a"), error("ENOTDIR"));
+    assert!(kinds.passes_with(apart));
+    // Only that nothing was left to do: it is no rename of something else.
+    let other = story((4, 9)).did(0, (22, 23), lookup("b"), error("ENOENT"));
+    assert!(!other.passes_with(apart));
+    let alone = Story::default().did(0, (1, 2), make("b", Kind::File), is(10));
+    assert!(!alone.did(1, (3, 6), rename("a", "b"), Answer::Ok).passes_with(apart), "nobody else did it");
 }
 
 #[test]

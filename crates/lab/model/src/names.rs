@@ -206,8 +206,10 @@ impl Model {
         caller: &Caller,
         dir: Ino,
         name: &Name,
+        meant: Option<Ino>,
     ) -> Result<Outcome, Denied> {
         let ino = self.walk(caller, dir, name)?.ok_or(Errno::ENOENT)?;
+        is_meant(meant, Some(ino))?;
         self.may_remove(caller, dir, ino)?;
         if !self.node(ino)?.directory()?.entries.is_empty() {
             return Err(Errno::ENOTEMPTY.into());
@@ -254,12 +256,15 @@ impl Model {
         old: Place<'_>,
         new: Place<'_>,
         mode: RenameMode,
+        (meant, new_meant): (Option<Ino>, Option<Ino>),
     ) -> Result<Outcome, Denied> {
         // Both walks come before either name is looked for.
         let source = self.walk(caller, old.0, old.1)?;
         let target = self.walk(caller, new.0, new.1)?;
         let source = source.ok_or(Errno::ENOENT)?;
         self.is_alive(new.0)?;
+        is_meant(meant, Some(source))?;
+        is_meant(new_meant, target)?;
         match (mode, target) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::ENOENT.into()),
@@ -445,6 +450,11 @@ impl Model {
 fn entry_bytes(name: &Name, plus: bool) -> usize {
     let fixed = if plus { 152 } else { 24 };
     fixed + name.as_bytes().len().next_multiple_of(8)
+}
+
+/// Not POSIX's: a caller may say which object it means by a name.
+fn is_meant(meant: Option<Ino>, there: Option<Ino>) -> Result<(), Errno> {
+    if meant.is_none() || meant == there { Ok(()) } else { Err(Errno::ESTALE) }
 }
 
 fn check_target(new: &New<'_>) -> Result<(), Errno> {

@@ -187,9 +187,10 @@ impl Model {
             }
             Op::Mkdir { dir, name, mode, umask } => self.mkdir(now, caller, *dir, name, *mode, *umask),
             Op::Unlink { dir, name } => self.unlink(now, caller, *dir, name),
-            Op::Rmdir { dir, name } => self.rmdir(now, caller, *dir, name),
-            Op::Rename { dir, name, new_dir, new_name, mode } => {
-                self.rename(now, caller, (*dir, name), (*new_dir, new_name), *mode)
+            Op::Rmdir { dir, name, meant } => self.rmdir(now, caller, *dir, name, *meant),
+            Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
+                let (from, to) = ((*dir, name), (*new_dir, new_name));
+                self.rename(now, caller, from, to, *mode, (*meant, *new_meant))
             }
             Op::Link { ino, dir, name } => self.link(now, caller, *ino, *dir, name),
             Op::Readlink { ino } => self.readlink(now, *ino),

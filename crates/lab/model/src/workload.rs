@@ -119,6 +119,8 @@ pub struct Workload {
     weights: Weights,
     clients: Vec<(SessionId, Caller)>,
     names: Vec<Name>,
+    /// Callers say what they mean by names. A stream of its own: the operations stay the same ones.
+    meaning: Option<Rng>,
 }
 
 impl Workload {
@@ -131,7 +133,7 @@ impl Workload {
             (SessionId(3), user(1001, 1001, &[1001, 2000])),
             (SessionId(4), user(1002, 1002, &[])),
         ];
-        Self { rng: Rng::new(seed), weights, clients, names: names() }
+        Self { rng: Rng::new(seed), weights, clients, names: names(), meaning: None }
     }
 
     /// The same with other clients.
@@ -141,14 +143,21 @@ impl Workload {
         self
     }
 
+    /// The same, but of what is removed or renamed callers sometimes say what they mean, rightly or not.
+    pub fn with_meaning(mut self) -> Self {
+        self.meaning = Some(Rng::new(self.rng.clone().bits()));
+        self
+    }
+
     /// Draws the next operation, given the tree as it is now.
     pub fn next(&mut self, model: &Model) -> Step {
         let full = model.inos().nth(OBJECTS_MAX).is_some();
-        let op = match self.draw(model) {
+        let mut op = match self.draw(model) {
             Op::Create { .. } if full => self.unlink(model),
             Op::Mkdir { .. } if full => self.rmdir(model),
             op => op,
         };
+        self.mean(model, &mut op);
         // Half of all is root's, or refusals would be most of what happens.
         let (session, caller) =
             if self.rng.percent(50) { self.clients[0].clone() } else { self.rng.pick(&self.clients).clone() };
@@ -157,6 +166,23 @@ impl Workload {
             _ => Bytes::new(),
         };
         Step { session, caller, op, data }
+    }
+
+    fn mean(&mut self, model: &Model, op: &mut Op) {
+        let Some(rng) = &mut self.meaning else { return };
+        let mut say = |dir: Ino, name: &Name| match rng.below(10) {
+            0..3 => model.children(dir).find(|(n, _)| *n == name).map(|(_, ino)| ino),
+            3 => model.inos().nth(rng.index(model.inos().count())),
+            _ => None,
+        };
+        match op {
+            Op::Rmdir { dir, name, meant } => *meant = say(*dir, name),
+            Op::Rename { dir, name, new_dir, new_name, meant, new_meant, .. } => {
+                *meant = say(*dir, name);
+                *new_meant = say(*new_dir, new_name);
+            }
+            _ => {}
+        }
     }
 
     fn data(&mut self) -> Bytes {
@@ -326,7 +352,7 @@ impl Workload {
 
     fn rmdir(&mut self, model: &Model) -> Op {
         let (dir, name) = self.place_of(model, true);
-        Op::Rmdir { dir, name }
+        Op::Rmdir { dir, name, meant: None }
     }
 
     fn rename(&mut self, model: &Model) -> Op {
@@ -343,7 +369,7 @@ impl Workload {
             1 | 2 => RenameMode::Exchange,
             _ => RenameMode::Replace,
         };
-        Op::Rename { dir, name, new_dir, new_name, mode }
+        Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }
     }
 
     fn link(&mut self, model: &Model) -> Op {

@@ -55,7 +55,15 @@ impl Bench {
 
     fn rename(&mut self, from: (Ino, &str), to: (Ino, &str), mode: RenameMode) -> Result<Answer, Errno> {
         let (dir, new_dir) = (from.0, to.0);
-        self.run(Op::Rename { dir, name: name(from.1), new_dir, new_name: name(to.1), mode })
+        self.run(Op::Rename {
+            dir,
+            name: name(from.1),
+            new_dir,
+            new_name: name(to.1),
+            mode,
+            meant: None,
+            new_meant: None,
+        })
     }
 
     fn list(&mut self, dir: Ino, after: u64, bytes: u32) -> (Vec<DirEntry>, bool) {
@@ -174,14 +182,14 @@ fn what_replaces_must_be_of_the_same_sort() {
     assert_eq!(replace(&mut bench, "d", "e"), Ok(Answer::Removed { orphan: None }));
     assert_eq!(bench.attr(ROOT).nlink, 3);
     assert_eq!(bench.run(Op::Unlink { dir: ROOT, name: name("e") }), Err(Errno::EISDIR));
-    assert_eq!(bench.run(Op::Rmdir { dir: ROOT, name: name("f") }), Err(Errno::ENOTDIR));
+    assert_eq!(bench.run(Op::Rmdir { dir: ROOT, name: name("f"), meant: None }), Err(Errno::ENOTDIR));
 }
 
 #[test]
 fn a_removed_directory_is_empty_for_ever() {
     let mut bench = Bench::new();
     let d = bench.mkdir(ROOT, "d");
-    bench.run(Op::Rmdir { dir: ROOT, name: name("d") }).unwrap();
+    bench.run(Op::Rmdir { dir: ROOT, name: name("d"), meant: None }).unwrap();
     assert_eq!(bench.create(d, "f", false), Err(Errno::ENOENT));
     assert_eq!(bench.list(d, 0, 4096), (Vec::new(), true));
     assert_eq!(bench.attr(d).nlink, 0);

@@ -120,10 +120,10 @@ impl Local {
             Op::Unlink { dir, name } => {
                 fs::unlinkat(self.dir(*dir), name.as_bytes(), AtFlags::empty()).map(nothing)
             }
-            Op::Rmdir { dir, name } => {
+            Op::Rmdir { dir, name, .. } => {
                 fs::unlinkat(self.dir(*dir), name.as_bytes(), AtFlags::REMOVEDIR).map(nothing)
             }
-            Op::Rename { dir, name, new_dir, new_name, mode } => {
+            Op::Rename { dir, name, new_dir, new_name, mode, .. } => {
                 let flags = match mode {
                     RenameMode::Replace => RenameFlags::empty(),
                     RenameMode::NoReplace => RenameFlags::NOREPLACE,

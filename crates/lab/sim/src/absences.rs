@@ -83,17 +83,41 @@ fn draw(rng: &mut Rng, tree: &Tree, files: bool) -> Op {
             let (name, mode) = (Bytes::from_static(b"user.x"), XattrMode::Any);
             Op::SetXattr { ino, name, value, mode, kill_sgid: false }
         }
-        24..44 => Op::Rename { dir, name: at, new_dir: dir, new_name, mode: RenameMode::NoReplace },
+        24..44 => Op::Rename {
+            dir,
+            name: at,
+            new_dir: dir,
+            new_name,
+            mode: RenameMode::NoReplace,
+            meant: None,
+            new_meant: None,
+        },
         44..62 => {
             let new_dir = tree.dirs[rng.index(tree.dirs.len())];
-            Op::Rename { dir, name: at, new_dir, new_name, mode: RenameMode::NoReplace }
+            Op::Rename {
+                dir,
+                name: at,
+                new_dir,
+                new_name,
+                mode: RenameMode::NoReplace,
+                meant: None,
+                new_meant: None,
+            }
         }
         62..70 => {
             let (new_dir, new_name) = tree.at[&some(rng)].clone();
-            Op::Rename { dir, name: at, new_dir, new_name, mode: RenameMode::Exchange }
+            Op::Rename {
+                dir,
+                name: at,
+                new_dir,
+                new_name,
+                mode: RenameMode::Exchange,
+                meant: None,
+                new_meant: None,
+            }
         }
         70..80 => Op::Mkdir { dir: ino, name: new_name, mode: 0o755, umask: 0 },
-        80..86 => Op::Rmdir { dir: ino, name: new_name },
+        80..86 => Op::Rmdir { dir: ino, name: new_name, meant: None },
         86..94 => Op::Create {
             dir: ino,
             name: name(&format!("f{}", rng.below(NAMES))),
@@ -112,6 +136,8 @@ fn draw(rng: &mut Rng, tree: &Tree, files: bool) -> Op {
                 new_dir: some(rng),
                 new_name: file,
                 mode: RenameMode::Replace,
+                meant: None,
+                new_meant: None,
             }
         }
     }
@@ -119,7 +145,7 @@ fn draw(rng: &mut Rng, tree: &Tree, files: bool) -> Op {
 
 /// What an operation that has ended well has done to places.
 fn learn(tree: &mut Tree, op: &Op) {
-    let Op::Rename { dir, name, new_dir, new_name, mode } = op else { return };
+    let Op::Rename { dir, name, new_dir, new_name, mode, .. } = op else { return };
     let find = |tree: &Tree, dir: &Ino, name: &Name| {
         tree.at.iter().find(|(_, (d, n))| d == dir && n == name).map(|(ino, _)| *ino)
     };

@@ -15,7 +15,7 @@ use crate::frontend::sensible;
 use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
-use crate::sequential::config_of;
+use crate::sequential::{config_of, workload_of};
 use crate::world::{Choice, PATIENCE_US, TROUBLE_US_MAX, World};
 
 /// What disturbs the clients.
@@ -85,7 +85,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     let world = run.world.insert(trouble.world(run.seed, CLIENTS)?);
     let mut judge = Judge::new(world)?;
     let weights = Weights { mkdir: 12, rmdir: 9, rename: 22, set_attr: 14, ..Weights::default() };
-    let mut workload = Workload::new(run.seed, weights);
+    let mut workload = workload_of(run.seed, weights);
     for n in 1..=run.steps {
         trouble.disturb(world);
         round(world, &mut judge, &mut workload, 0)?;

@@ -312,10 +312,12 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
         new_dir: Ino::ROOT,
         new_name: new_name.clone(),
         mode,
+        meant: None,
+        new_meant: None,
     };
     let op = match script {
         Script::Mkdir => mkdir(&a),
-        Script::Rmdir => Op::Rmdir { dir: Ino::ROOT, name: a.clone() },
+        Script::Rmdir => Op::Rmdir { dir: Ino::ROOT, name: a.clone(), meant: None },
         Script::Chmod => {
             Op::SetAttr { ino: dir.expect("made"), set: SetAttr { mode: Some(0o700), ..SetAttr::default() } }
         }
@@ -401,7 +403,15 @@ fn prepare(world: &mut World, judge: &mut Judge, what: Between) -> Result<Op, Fa
                     (new, RenameMode::Exchange)
                 }
             };
-            Op::Rename { dir: from, name: moved, new_dir: dirs[1], new_name, mode }
+            Op::Rename {
+                dir: from,
+                name: moved,
+                new_dir: dirs[1],
+                new_name,
+                mode,
+                meant: None,
+                new_meant: None,
+            }
         }
         Between::Link(home) => {
             let ino = file(world, judge, home, of(home), "old", true)?;
@@ -418,7 +428,7 @@ fn prepare(world: &mut World, judge: &mut Judge, what: Between) -> Result<Op, Fa
                 file(world, judge, there, new_dir, "new", false)?;
             }
             let mode = if swaps { RenameMode::Exchange } else { RenameMode::Replace };
-            Op::Rename { dir: from, name: old, new_dir, new_name: new, mode }
+            Op::Rename { dir: from, name: old, new_dir, new_name: new, mode, meant: None, new_meant: None }
         }
     };
     world.settle()?;
@@ -483,6 +493,8 @@ fn prepare_link(world: &mut World, judge: &mut Judge, what: Linked) -> Result<Op
         new_dir,
         new_name: new.clone(),
         mode: RenameMode::Replace,
+        meant: None,
+        new_meant: None,
     };
     Ok(match what {
         Linked::Make => make("old"),

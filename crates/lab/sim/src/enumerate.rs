@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use atoll_core::VolumePath;
-use atoll_model::{Dump, Strictness, Weights, Workload};
+use atoll_model::{Dump, Strictness, Weights};
 use atoll_posix::{Attr, Caller, Kind, Op};
 use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
 
@@ -15,7 +15,7 @@ use crate::concurrent::{CLIENTS, Trouble, round};
 use crate::judge::Judge;
 use crate::links::Party;
 use crate::scenario::Run;
-use crate::sequential::world_of;
+use crate::sequential::{workload_of, world_of};
 use crate::world::{PATIENCE_US, World};
 use bytes::Bytes;
 
@@ -179,7 +179,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     let world = run.world.insert(world_of(run.seed, CLIENTS + 2)?);
     let mut judge = Judge::new(world)?;
     let weights = Weights { mkdir: 14, rmdir: 6, rename: 30, link: 20, set_attr: 12, ..Weights::default() };
-    let mut workload = Workload::new(run.seed, weights);
+    let mut workload = workload_of(run.seed, weights);
     for n in 1..=run.steps {
         trouble.disturb(world);
         if world.rng.percent(10) {

@@ -496,6 +496,8 @@ impl Scene {
             new_dir: into.ino,
             new_name: name.clone(),
             mode,
+            meant: None,
+            new_meant: None,
         };
         let op =
             if parent.ino == into.ino { ClientOp::Fs { op } } else { ClientOp::Rename { op, key: into.key } };

@@ -103,7 +103,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     crate::invariants(world)?;
     let history = History { root: Ino::ROOT.0, records };
     // A client is told that a directory has moved by ESTALE, as a kernel is, which asks once more.
-    match atoll_history::check_with(&history, Lenience { stale: true }) {
+    match atoll_history::check_with(&history, Lenience { stale: true, apart: false }) {
         atoll_history::Verdict::Fits { .. } => Ok(()),
         verdict => Err(Failure::new(verdict.to_string())),
     }
@@ -155,7 +155,9 @@ fn draw(world: &mut World, client: usize, party: &mut Party) -> (Op, Asked, Byte
         }
         (20..32, _) => (Op::Lookup { dir: at, name: n }, Asked::Lookup { dir: id, name: named }, none),
         (32..40, _) => (Op::Unlink { dir: at, name: n }, Asked::Unlink { dir: id, name: named }, none),
-        (40..46, _) => (Op::Rmdir { dir: at, name: n }, Asked::Rmdir { dir: id, name: named }, none),
+        (40..46, _) => {
+            (Op::Rmdir { dir: at, name: n, meant: None }, Asked::Rmdir { dir: id, name: named }, none)
+        }
         (46..66, _) => {
             let (new_dir, new_name) = (dir(world, party), name(world));
             let (mode, how) = match world.rng.below(6) {
@@ -165,7 +167,11 @@ fn draw(world: &mut World, client: usize, party: &mut Party) -> (Op, Asked, Byte
             };
             let new = text(&new_name);
             let asked = Asked::Rename { dir: id, name: named, new_dir: new_dir.0, new_name: new, how };
-            (Op::Rename { dir: at, name: n, new_dir, new_name, mode }, asked, none)
+            (
+                Op::Rename { dir: at, name: n, new_dir, new_name, mode, meant: None, new_meant: None },
+                asked,
+                none,
+            )
         }
         (66..72, Some(ino)) => {
             (Op::Link { ino, dir: at, name: n }, Asked::Link { file: ino.0, dir: id, name: named }, none)

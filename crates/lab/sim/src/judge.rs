@@ -94,7 +94,7 @@ impl Judge {
             self.model.set_next_ino(found.attr.ino);
         }
         let removed = match &step.op {
-            Op::Rmdir { dir, name } => self.child(*dir, name),
+            Op::Rmdir { dir, name, .. } => self.child(*dir, name),
             Op::Rename { new_dir, new_name, .. } => self.child(*new_dir, new_name),
             _ => None,
         };
@@ -302,7 +302,7 @@ pub(crate) fn as_if_here(
             expected.clone()
         }
         (
-            Op::Rmdir { dir, name } | Op::Rename { dir, name, .. },
+            Op::Rmdir { dir, name, .. } | Op::Rename { dir, name, .. },
             Err(Errno::EPERM),
             Err(Errno::EACCES | Errno::EISDIR | Errno::ENOTDIR),
         ) if elsewhere(dir, name) => expected.clone(),

@@ -110,9 +110,15 @@ impl Owner {
         let subdir = (!subdirs.is_empty()).then(|| subdirs[rng.index(subdirs.len())].clone());
         let many = own.len() >= NAMES_MAX;
         match (rng.below(100), file, subdir) {
-            (0..30, Some((dir, name, _)), _) => {
-                Op::Rename { dir, name, new_dir: to, new_name: new, mode: RenameMode::Replace }
-            }
+            (0..30, Some((dir, name, _)), _) => Op::Rename {
+                dir,
+                name,
+                new_dir: to,
+                new_name: new,
+                mode: RenameMode::Replace,
+                meant: None,
+                new_meant: None,
+            },
             (30..45, Some((.., attr)), _) if !many => Op::Link { ino: attr.ino, dir: to, name: new },
             (45..60, Some((dir, name, _)), _) => Op::Unlink { dir, name },
             (60..68, Some((.., attr)), _) => {
@@ -126,11 +132,17 @@ impl Owner {
                 let mode = Some(0o700 + (self.next % 64) as u32);
                 Op::SetAttr { ino: attr.ino, set: SetAttr { mode, ..SetAttr::default() } }
             }
-            (80..86, _, Some((dir, name, _))) => {
-                Op::Rename { dir, name, new_dir: dir, new_name: new, mode: RenameMode::Replace }
-            }
+            (80..86, _, Some((dir, name, _))) => Op::Rename {
+                dir,
+                name,
+                new_dir: dir,
+                new_name: new,
+                mode: RenameMode::Replace,
+                meant: None,
+                new_meant: None,
+            },
             (86..90, _, Some((dir, name, attr))) if self.judge.model.children(attr.ino).next().is_none() => {
-                Op::Rmdir { dir, name }
+                Op::Rmdir { dir, name, meant: None }
             }
             (86..95, ..) if !many => Op::Mkdir { dir, name: new, mode: 0o755, umask: 0 },
             (_, Some((dir, name, _)), _) if many => Op::Unlink { dir, name },

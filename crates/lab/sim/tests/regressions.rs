@@ -75,7 +75,7 @@ fn create(dir: Ino, n: &str, mode: u32) -> Op {
 
 fn rename(n: &str, new_name: &str, mode: RenameMode) -> Op {
     let (dir, new_dir) = (Ino::ROOT, Ino::ROOT);
-    Op::Rename { dir, name: name(n), new_dir, new_name: name(new_name), mode }
+    Op::Rename { dir, name: name(n), new_dir, new_name: name(new_name), mode, meant: None, new_meant: None }
 }
 
 fn lock(kind: LockKind, flock: bool) -> LockRange {
@@ -169,7 +169,8 @@ fn a_rename_says_who_may_write_a_directory_before_what_is_in_its_way() {
     let there = bench.mkdir(new_dir, "d");
     bench.file(there, "f", 0o644);
     let mode = RenameMode::Replace;
-    let rename = Op::Rename { dir, name: name("d"), new_dir, new_name: name("d"), mode };
+    let rename =
+        Op::Rename { dir, name: name("d"), new_dir, new_name: name("d"), mode, meant: None, new_meant: None };
     bench.by(0, &USER, rename.clone(), &[]);
     bench.root(rename);
     bench.end();
@@ -209,7 +210,7 @@ fn locks_go_with_what_they_were_on() {
         bench.root(Op::SetLock { ino, lock: lock(LockKind::Write, true), wait: false });
     }
     bench.root(Op::Unlink { dir: Ino::ROOT, name: name("f") });
-    bench.root(Op::Rmdir { dir: Ino::ROOT, name: name("d") });
+    bench.root(Op::Rmdir { dir: Ino::ROOT, name: name("d"), meant: None });
     bench.end();
 }
 
@@ -334,7 +335,15 @@ fn a_change_of_a_directory_that_others_have_applied_is_brought_back() {
         bench.root(Op::SetAttr { ino: dir, set });
         let (name_of, new_name) = (name(&one), name("renamed"));
         let mode = RenameMode::Replace;
-        bench.root(Op::Rename { dir: Ino::ROOT, name: name_of, new_dir: Ino::ROOT, new_name, mode });
+        bench.root(Op::Rename {
+            dir: Ino::ROOT,
+            name: name_of,
+            new_dir: Ino::ROOT,
+            new_name,
+            mode,
+            meant: None,
+            new_meant: None,
+        });
         for island in 0..3 {
             bench.world.kill(island, Fault::PowerCut { seed: seed + island as u64 });
             bench.world.settle().unwrap();
@@ -355,7 +364,7 @@ fn a_deep_tree_goes_while_islands_still_hear_of_what_was_below() {
             dirs.push(bench.mkdir(last, "d"));
         }
         for dir in dirs.iter().rev().skip(1) {
-            bench.root(Op::Rmdir { dir: *dir, name: name("d") });
+            bench.root(Op::Rmdir { dir: *dir, name: name("d"), meant: None });
         }
         bench.end();
     }

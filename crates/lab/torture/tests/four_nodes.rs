@@ -1,6 +1,9 @@
 //! Four nodes over TCP: the short forms of `atoll-torture race`, `reader`, `pjdfstest --nodes 4` and
 //! `work --nodes 4`. Each stops its cluster in order, whose data must be clean.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
 use atoll_torture::cluster::{Cluster, Shape};
 use atoll_torture::pjdfstest;
 use atoll_torture::place::{Place, ready};
@@ -118,5 +121,48 @@ fn tools_notice_nothing_of_nodes_that_die_and_come_back() {
     };
     let ((), kills) = cluster.while_killing(7, run).unwrap();
     assert!(kills >= 2);
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn a_directory_that_one_mount_moves_away_while_another_takes_its_name_lives_on() {
+    if !ready("taken", &[]) {
+        return;
+    }
+    let place = Place::new("taken").unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, kill: false }).unwrap();
+    let [one, two]: [_; 2] = cluster.mounts().try_into().unwrap();
+    let at = |name: &str| one.join(name);
+    std::fs::create_dir(at("away")).unwrap();
+    let mut moved = 0;
+    for round in 0..400 {
+        ["name", "other"].iter().for_each(|name| std::fs::create_dir(at(name)).unwrap());
+        // Used, so that the kernel does not forget it.
+        let used = std::fs::File::open(at("name")).unwrap();
+        let both = std::sync::Barrier::new(2);
+        let to = format!("away/{round}");
+        let was_moved = std::thread::scope(|scope| {
+            let mover = scope.spawn(|| {
+                both.wait();
+                std::fs::rename(two.join("name"), two.join(&to)).is_ok()
+            });
+            both.wait();
+            // Whether it finds it is chance.
+            let _ = match round % 2 {
+                0 => std::fs::rename(at("other"), at("name")),
+                _ => std::fs::remove_dir(at("name")),
+            };
+            mover.join().unwrap()
+        });
+        // It may have moved what came there.
+        let id = |found: std::io::Result<std::fs::Metadata>| found.ok().map(|found| found.ino());
+        if was_moved && id(std::fs::symlink_metadata(at(&to))) == id(used.metadata()) {
+            moved += 1;
+            let file = format!("/proc/self/fd/{}/file", used.as_raw_fd());
+            std::fs::write(file, "").unwrap_or_else(|why| panic!("round {round}: {why}"));
+        }
+        ["name", "other"].iter().for_each(|name| drop(std::fs::remove_dir(at(name))));
+    }
+    assert!(moved > 20, "{moved}");
     cluster.stop().unwrap();
 }

@@ -14,6 +14,7 @@ use crate::homes::LINKS_MAX;
 use crate::journal::Sight;
 use crate::machine::{Call, Island, Later, Step, Stop};
 use crate::moves::{arrived, moves_parents, replaced_dir};
+use crate::names::is_meant;
 use crate::path::ok;
 use crate::txn::Plan;
 
@@ -154,11 +155,13 @@ impl Island {
         from: Spot,
         to: Spot,
         mode: RenameMode,
+        (meant, new_meant): (Option<Ino>, Option<Ino>),
         owner: IslandId,
     ) -> Result<Step, Stop> {
         let parent = self.open_for_names(from.dir)?.clone();
         self.name_is_free(from.dir, &from.name)?;
         let file = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        is_meant(meant, Some(&file))?;
         let is_dir = file.stub.is_some();
         if !is_dir && file.home == self.config.id {
             self.file_is_free(file.ino)?;
@@ -180,6 +183,7 @@ impl Island {
         let work = Work::Lend {
             renaming: Box::new(renaming.clone()),
             caller: call.caller().clone(),
+            new_meant,
             denied,
             chain,
             wants_chain,
@@ -286,7 +290,7 @@ impl Island {
         message: &PeerMessage,
         work: &mut Work,
     ) -> Result<Result<Seen, Vote>, Stop> {
-        let Work::Lend { renaming, caller, denied, chain, wants_chain } = work else {
+        let Work::Lend { renaming, caller, new_meant, denied, chain, wants_chain } = work else {
             unreachable!("called for Work::Lend")
         };
         let refused = |errno| Ok(Err(Vote::No { errno }));
@@ -294,6 +298,9 @@ impl Island {
         let parent = self.open_for_names(to.dir)?.clone();
         self.name_is_free(to.dir, &to.name)?;
         let there = self.named(to.dir, &to.name)?.cloned();
+        if let Err(errno) = is_meant(*new_meant, there.as_ref()) {
+            return refused(errno);
+        }
         match (mode, &there) {
             (RenameMode::NoReplace, Some(_)) => return refused(Errno::EEXIST),
             (RenameMode::Exchange, None) => return refused(Errno::ENOENT),

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::decision::Decision;
 use crate::machine::{Call, Island, Step, Stop};
+use crate::names::is_meant;
 use crate::path::{done, ok, owned_by};
 use crate::txn::Plan;
 
@@ -127,10 +128,17 @@ impl Island {
 
     // -------------------------------------------------------------------- rmdir
 
-    pub(crate) fn rmdir(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
+    pub(crate) fn rmdir(
+        &mut self,
+        call: &Call,
+        dir: Ino,
+        name: &Name,
+        meant: Option<Ino>,
+    ) -> Result<Step, Stop> {
         let parent = self.owned(dir)?;
         self.name_is_free(dir, name)?;
         let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        is_meant(meant, Some(entry))?;
         self.may_take(call.caller(), dir, parent, entry)?;
         let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
         let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
@@ -193,7 +201,7 @@ impl Island {
                 self.state.dir(dir.place.parent)?;
                 Ok(self.name_new_dir(call, decision, dir, *time))
             }
-            (Op::Rmdir { dir, name }, Work::Seal { .. }) => {
+            (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
                 let parent = self.owned(*dir)?.clone();
                 Ok(self.unname_dir(call, decision, *dir, &parent, name))
             }

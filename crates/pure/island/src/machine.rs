@@ -625,11 +625,11 @@ impl Island {
             Op::Create { dir, name, .. } => self.create(call, *dir, name, op),
             Op::Mkdir { dir, name, mode, umask } => self.mkdir(call, *dir, name, *mode, *umask),
             Op::Unlink { dir, name } => self.unlink(call, *dir, name),
-            Op::Rmdir { dir, name } => self.rmdir(call, *dir, name),
-            Op::Rename { dir, name, new_dir, new_name, mode } => {
+            Op::Rmdir { dir, name, meant } => self.rmdir(call, *dir, name, *meant),
+            Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
                 let from = Spot { dir: *dir, name: name.clone() };
                 let to = Spot { dir: *new_dir, name: new_name.clone() };
-                self.rename(call, from, to, *mode, key)
+                self.rename(call, from, to, *mode, (*meant, *new_meant), key)
             }
             Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
             Op::Readlink { ino } => self.readlink(*ino),

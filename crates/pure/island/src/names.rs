@@ -123,20 +123,23 @@ impl Island {
         from: Spot,
         to: Spot,
         mode: RenameMode,
+        (meant, new_meant): (Option<Ino>, Option<Ino>),
         key: Option<Key>,
     ) -> Result<Step, Stop> {
         if from.dir != to.dir {
             let owner = key.map_or(self.config.id, |key| self.config.table.owner(key));
             if owner != self.config.id {
-                return self.rename_away(call, from, to, mode, owner);
+                return self.rename_away(call, from, to, mode, (meant, new_meant), owner);
             }
         }
         let parent = self.open_for_names(from.dir)?;
         self.name_is_free(from.dir, &from.name)?;
         self.name_is_free(to.dir, &to.name)?;
         let old = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        is_meant(meant, Some(old))?;
         let new_parent = self.open_for_names(to.dir)?;
         let new = self.named(to.dir, &to.name)?;
+        is_meant(new_meant, new)?;
         // As Linux has it: what the names are comes before who asks.
         match (mode, new) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST.into()),
@@ -274,6 +277,15 @@ impl Island {
     fn gone(&self, ino: Ino) -> Outcome {
         let home = self.state.forward(ino).map_or(self.config.id, |forward| forward.to);
         Outcome::Elsewhere { ino, kind: Kind::Regular, home }
+    }
+}
+
+/// Whether a name leads to what the caller means by it. Another mount may have moved that away since the caller's
+/// kernel looked: it would go on with what it has there as if that had been removed.
+pub(crate) fn is_meant(meant: Option<Ino>, there: Option<&Entry>) -> Result<(), Errno> {
+    match meant {
+        Some(ino) if there.is_none_or(|entry| entry.ino != ino) => Err(Errno::ESTALE),
+        _ => Ok(()),
     }
 }
 

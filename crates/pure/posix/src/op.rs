@@ -132,14 +132,17 @@ wire_enum! {
         /// Remove an empty directory. `Answer::Done`.
         7 => Rmdir { /// In this directory.
             dir: Ino, /// The name.
-            name: Name },
+            name: Name, /// What the caller means by it: `ESTALE` if it names something else.
+            meant: Option<Ino> },
         /// Change a name. `Answer::Removed` (of what was replaced).
         8 => Rename { /// From this directory.
             dir: Ino, /// The old name.
             name: Name, /// To this directory.
             new_dir: Ino, /// The new name.
             new_name: Name, /// What happens to a file of that name.
-            mode: RenameMode },
+            mode: RenameMode, /// What the caller means by the old name: `ESTALE` if it names something else.
+            meant: Option<Ino>, /// By the new one: `ESTALE` if it names something else, or nothing.
+            new_meant: Option<Ino> },
         /// Give a file one more name. `Answer::Found`.
         9 => Link { /// The file.
             ino: Ino, /// In this directory.

@@ -341,7 +341,8 @@ wire_enum! {
         /// A rename into a directory that the participant owns: keep the name for it.
         3 => Lend { /// What moves where.
             renaming: Box<Renaming>, /// Who asks.
-            caller: Caller, /// The coordinator's own objection, which comes behind those of the names.
+            caller: Caller, /// What the caller means by the new name.
+            new_meant: Option<Ino>, /// The coordinator's own objection, which comes behind those of the names.
             denied: Option<Errno>, /// The coordinator's ancestors, if a file that the participant may
             /// be the home of goes there.
             chain: Option<Chain>, /// The coordinator is a home and does not know the directory.

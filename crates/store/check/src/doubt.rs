@@ -31,7 +31,7 @@ impl About {
                 self.inos.insert(*ino);
                 self.spot(&Spot { dir: *parent, name: name.clone() });
             }
-            Work::Lend { renaming, caller: _, denied: _, chain, wants_chain: _ } => {
+            Work::Lend { renaming, caller: _, new_meant: _, denied: _, chain, wants_chain: _ } => {
                 self.inos.insert(renaming.file.ino);
                 self.inos.extend(renaming.there.as_ref().map(|there| there.ino));
                 self.spot(&renaming.from);

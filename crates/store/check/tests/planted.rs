@@ -87,6 +87,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
             time: Time::default(),
         }),
         caller: Caller::ROOT,
+        new_meant: None,
         denied: None,
         chain: None,
         wants_chain: false,

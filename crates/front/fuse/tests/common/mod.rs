@@ -62,6 +62,8 @@ pub struct Memory {
     /// Lookups in this directory are not answered until they are cancelled, but for so many.
     pub stuck: Mutex<Option<(Ino, u32)>>,
     pub looking: Mutex<Vec<(Ticket, Done)>>,
+    /// What another mount does just before the next removal or rename of a directory is decided.
+    pub first: Mutex<Vec<Op>>,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
 }
@@ -96,9 +98,14 @@ impl Default for Memory {
             guarded_group: 0.into(),
             read_delay_ms: 0.into(),
             held: Mutex::default(),
+            first: Mutex::default(),
             broken: false.into(),
         }
     }
+}
+
+fn is_meant(meant: Option<Ino>, there: Option<Ino>) -> Result<(), Errno> {
+    if meant.is_none() || meant == there { Ok(()) } else { Err(Errno::ESTALE) }
 }
 
 impl State {
@@ -243,8 +250,9 @@ impl State {
                 plain(made)
             }
             Op::Unlink { dir, name } => plain(self.unlink(dir, &name)?),
-            Op::Rmdir { dir, name } => {
+            Op::Rmdir { dir, name, meant } => {
                 let ino = self.find(dir, &name).ok_or(Errno::ENOENT)?;
+                is_meant(meant, Some(ino))?;
                 if !self.node(ino)?.entries.is_empty() {
                     return Err(Errno::ENOTEMPTY);
                 }
@@ -252,7 +260,9 @@ impl State {
                 self.node(dir)?.attr.nlink -= 1;
                 plain(Answer::Done)
             }
-            Op::Rename { dir, name, new_dir, new_name, mode } => {
+            Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
+                is_meant(meant, self.find(dir, &name))?;
+                is_meant(new_meant, self.find(new_dir, &new_name))?;
                 let taken = self.find(new_dir, &new_name).is_some();
                 let mut removed = Answer::Removed { orphan: None };
                 match mode {
@@ -393,6 +403,11 @@ impl Files for Memory {
             while self.held.lock().unwrap().contains(ino) {
                 atoll_vfs::handover::slow();
                 std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if let Op::Rmdir { .. } | Op::Rename { .. } = &op {
+            for first in std::mem::take(&mut *self.first.lock().unwrap()) {
+                self.behind(first, b"");
             }
         }
         if let Op::Lookup { dir, .. } = &op

@@ -223,7 +223,7 @@ fn a_directory_does_not_go_while_it_may_have_lost_a_name() {
     let (t, s) = ((p + 1) % 4, (p + 2) % 4);
     for seed in 0..16 {
         let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, s, t);
-        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone() });
+        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone(), meant: None });
         bench.wait(3_000_000);
         bench.back(s);
         let rmdir = bench.answer(1, rmdir);
@@ -239,7 +239,7 @@ fn a_name_comes_back_into_a_directory_that_is_being_removed() {
     let (t, s) = ((p + 1) % 4, (p + 2) % 4);
     for seed in 0..16 {
         let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, s, t);
-        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone() });
+        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone(), meant: None });
         let is_seal = |work: &Work| matches!(work, Work::Seal { .. });
         let sealed = bench.step_until(3_000_000, |w| {
             has_work(w, p, TxnState::Committed, is_seal) && has_work(w, t, TxnState::Prepared, is_seal)
@@ -271,7 +271,7 @@ fn a_directory_that_was_renamed_since_is_brought_back_where_it_is() {
         bench.back(h);
         let (dir, new_dir, mode) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
         let (from, new_name) = (bench.names[t].clone(), name("renamed"));
-        bench.ok(Op::Rename { dir, name: from, new_dir, new_name, mode });
+        bench.ok(Op::Rename { dir, name: from, new_dir, new_name, mode, meant: None, new_meant: None });
         bench.wait(1_000_000);
         bench.back(t);
         bench.settle();
@@ -344,14 +344,30 @@ fn a_directory_moves_meanwhile(mode: RenameMode, loses: usize, away: usize, move
         let other = bench.file(t, if mode == RenameMode::Exchange { "b" } else { "c" });
         bench.rest();
         let (dir, new_dir) = (bench.dirs[s], bench.dirs[t]);
-        bench.ok(Op::Rename { dir, name: name("a"), new_dir, new_name: name("b"), mode });
+        bench.ok(Op::Rename {
+            dir,
+            name: name("a"),
+            new_dir,
+            new_name: name("b"),
+            mode,
+            meant: None,
+            new_meant: None,
+        });
         assert!(bench.step_until(5_000_000, |w| !has_work(w, t, TxnState::Prepared, is_lend)));
         bench.lose(of(loses), seed);
         bench.world.stay_away(of(away), Fault::ProcessDeath);
         bench.back(of(loses));
         let (dir, new_dir, mode_of_dir) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
         let (from, new_name) = (bench.names[of(moved)].clone(), name("renamed"));
-        bench.ok(Op::Rename { dir, name: from, new_dir, new_name, mode: mode_of_dir });
+        bench.ok(Op::Rename {
+            dir,
+            name: from,
+            new_dir,
+            new_name,
+            mode: mode_of_dir,
+            meant: None,
+            new_meant: None,
+        });
         bench.wait(1_000_000);
         bench.back(of(away));
         bench.settle();

@@ -112,7 +112,15 @@ impl Bench {
     pub(crate) fn rename(&self, from: (usize, &str), to: (usize, &str)) -> Op {
         let (dir, new_dir) = (self.dirs[from.0], self.dirs[to.0]);
         let mode = RenameMode::Replace;
-        Op::Rename { dir, name: name(from.1), new_dir, new_name: name(to.1), mode }
+        Op::Rename {
+            dir,
+            name: name(from.1),
+            new_dir,
+            new_name: name(to.1),
+            mode,
+            meant: None,
+            new_meant: None,
+        }
     }
 
     pub(crate) fn lookup(&self, island: usize, n: &str) -> Op {

@@ -66,7 +66,15 @@ impl Bench {
 
 fn moved(from: &At, to: &At) -> Op {
     let mode = RenameMode::Replace;
-    Op::Rename { dir: from.0, name: from.1.clone(), new_dir: to.0, new_name: to.1.clone(), mode }
+    Op::Rename {
+        dir: from.0,
+        name: from.1.clone(),
+        new_dir: to.0,
+        new_name: to.1.clone(),
+        mode,
+        meant: None,
+        new_meant: None,
+    }
 }
 
 fn chmod(ino: Ino, mode: u32) -> Op {
@@ -238,13 +246,13 @@ fn who_may_not_enter_the_new_directory_does_not_enter_by_what_is_known_of_the_ol
         bench.rest();
         let walked = VolumePath::from_names([&path[..], std::slice::from_ref(&low.1)].concat()).unwrap();
         assert!(bench.world.walk(1, &user, &walked).unwrap().0.is_ok());
-        bench.ok(Op::Rmdir { dir: old, name: low.1.clone() });
+        bench.ok(Op::Rmdir { dir: old, name: low.1.clone(), meant: None });
         if seed % 2 == 0 {
             bench.world.stay_away(H, Fault::ProcessDeath);
             bench.wait(30_000);
             bench.world.come_back(H);
         }
-        bench.ok(Op::Rmdir { dir: d.0, name: d.1.clone() });
+        bench.ok(Op::Rmdir { dir: d.0, name: d.1.clone(), meant: None });
         let new = bench.mkdir(d.0, &d.1, 0o700);
         assert_ne!(old, new);
         bench.mkdir(new, &low.1, 0o777);
@@ -253,5 +261,35 @@ fn who_may_not_enter_the_new_directory_does_not_enter_by_what_is_known_of_the_ol
         assert_eq!(bench.world.walk(0, &user, &walked).unwrap().0, Err(Errno::EACCES), "{seed}");
         bench.settle();
         assert_eq!(bench.world.walk(1, &user, &walked).unwrap().0, Err(Errno::EACCES), "{seed}");
+    }
+}
+
+#[test]
+fn what_is_not_what_the_caller_means_is_neither_removed_nor_replaced() {
+    for above in [S, T] {
+        let mut bench = Bench::new(3, ISLANDS);
+        let (from, moves) = bench.below(3, S, S);
+        let (to, there) = bench.below(3, above, H);
+        let free = (bench.dirs[above], name("free"));
+        let rename = |to: &At, meant, new_meant| match moved(&from, to) {
+            Op::Rename { dir, name, new_dir, new_name, mode, .. } => {
+                Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }
+            }
+            _ => unreachable!("a rename"),
+        };
+        let rmdir = |meant| Op::Rmdir { dir: to.0, name: to.1.clone(), meant: Some(meant) };
+        for wrong in [
+            rename(&to, Some(there), None),
+            rename(&to, Some(moves), Some(moves)),
+            rename(&free, None, Some(there)),
+            rmdir(moves),
+        ] {
+            assert_eq!(bench.run(0, wrong.clone()), Err(Errno::ESTALE), "{wrong:?}");
+            assert_eq!([&from, &to, &free].map(|at| bench.named(at)), [Some(moves), Some(there), None]);
+        }
+        bench.ok(rename(&to, Some(moves), Some(there)));
+        assert_eq!([&from, &to].map(|at| bench.named(at)), [None, Some(moves)]);
+        bench.ok(rmdir(moves));
+        bench.settle();
     }
 }

@@ -263,7 +263,15 @@ fn permissions_are_those_of_one_island() {
         };
         let rename = |from: (usize, &str), to: (usize, &str), mode| {
             let (dir, new_dir) = (dirs[from.0], dirs[to.0]);
-            Op::Rename { dir, name: name(from.1), new_dir, new_name: name(to.1), mode }
+            Op::Rename {
+                dir,
+                name: name(from.1),
+                new_dir,
+                new_name: name(to.1),
+                mode,
+                meant: None,
+                new_meant: None,
+            }
         };
         for n in ["f", "g", "h"] {
             let model = by(&OWNER, create(n));
@@ -305,9 +313,24 @@ fn a_file_does_not_change_places_with_a_directory_above_it() {
         let (below, ino) = (found.attr.ino, bench.file(S, "f"));
         bench.ok(Op::Link { ino, dir: below, name: name("f") });
         let (above, mode) = (bench.names[T].clone(), RenameMode::Exchange);
-        let down =
-            Op::Rename { dir: below, name: name("f"), new_dir: Ino::ROOT, new_name: above.clone(), mode };
-        let up = Op::Rename { dir: Ino::ROOT, name: above, new_dir: below, new_name: name("f"), mode };
+        let down = Op::Rename {
+            dir: below,
+            name: name("f"),
+            new_dir: Ino::ROOT,
+            new_name: above.clone(),
+            mode,
+            meant: None,
+            new_meant: None,
+        };
+        let up = Op::Rename {
+            dir: Ino::ROOT,
+            name: above,
+            new_dir: below,
+            new_name: name("f"),
+            mode,
+            meant: None,
+            new_meant: None,
+        };
         for op in [down, up] {
             let done = bench.run(0, op).map(|_| ());
             assert!(matches!(done, Err(Errno::EXDEV | Errno::EINVAL)), "{done:?}");

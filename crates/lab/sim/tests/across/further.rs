@@ -98,7 +98,7 @@ fn a_directory_whose_absent_name_is_lent_is_not_removed() {
         if seed % 2 == 0 {
             bench.restart(if seed % 4 == 0 { S } else { T }, Fault::ProcessDeath);
         }
-        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[T].clone() });
+        let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[T].clone(), meant: None });
         let (rename, rmdir) = (bench.answer(0, rename), bench.answer(1, rmdir));
         bench.settle();
         match (rename, rmdir) {
@@ -184,7 +184,15 @@ fn attributes_that_change_while_a_directory_gets_another_name_beside_it_stay_in_
         };
         bench.rest();
         let ino = bench.dirs[moved];
-        let rename = Op::Rename { dir, name: names[moved].clone(), new_dir: dir, new_name: beside, mode };
+        let rename = Op::Rename {
+            dir,
+            name: names[moved].clone(),
+            new_dir: dir,
+            new_name: beside,
+            mode,
+            meant: None,
+            new_meant: None,
+        };
         let rename = bench.call(0, rename);
         bench.wait(100 + seed * 17);
         let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };

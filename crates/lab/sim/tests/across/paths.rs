@@ -53,7 +53,15 @@ impl Tree {
         let ((a, old), (b, new)) = (Self::split(from), Self::split(to));
         let mode = RenameMode::NoReplace;
         let (dir, new_dir) = (self.dirs[a], self.dirs[b]);
-        self.bench.ok(Op::Rename { dir, name: name(old), new_dir, new_name: name(new), mode });
+        self.bench.ok(Op::Rename {
+            dir,
+            name: name(old),
+            new_dir,
+            new_name: name(new),
+            mode,
+            meant: None,
+            new_meant: None,
+        });
         let moved: Vec<(String, Ino)> = self
             .dirs
             .iter()

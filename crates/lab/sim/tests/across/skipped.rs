@@ -41,7 +41,7 @@ fn a_directory_whose_name_was_lent_and_lost_is_compared_when_that_is_done_again(
         bench.rest();
         let (dir, new_dir) = (bench.dirs[S], bench.dirs[T]);
         let (from, to, mode) = (name(&one.1), name(&there.1), RenameMode::Exchange);
-        bench.ok(Op::Rename { dir, name: from, new_dir, new_name: to, mode });
+        bench.ok(Op::Rename { dir, name: from, new_dir, new_name: to, mode, meant: None, new_meant: None });
         // It has carried out all of it, and written nothing.
         bench.world.stay_away(T, Fault::PowerCut { seed });
         bench.wait(3_000_000);
@@ -64,7 +64,15 @@ fn a_name_that_was_lent_twice_and_lost_after_the_first_time_is_not_waited_for_by
         bench.rest();
         let moved = |bench: &Bench, (from, n): (usize, &str), mode| {
             let (dir, new_dir) = (bench.dirs[from], bench.dirs[T]);
-            Op::Rename { dir, name: name(n), new_dir, new_name: name("x"), mode }
+            Op::Rename {
+                dir,
+                name: name(n),
+                new_dir,
+                new_name: name("x"),
+                mode,
+                meant: None,
+                new_meant: None,
+            }
         };
         // This lend is synced by itself, and not its outcome, nor the next one.
         bench.ok(moved(&bench, (S, &first.1), RenameMode::NoReplace));
@@ -89,7 +97,15 @@ fn a_directory_whose_name_a_file_has_by_now_is_compared() {
         let file = bench.pointer(H, T, "f");
         bench.rest();
         let (dir, new_dir, mode) = (bench.dirs[S], bench.dirs[T], RenameMode::Exchange);
-        bench.ok(Op::Rename { dir, name: name(&gone.1), new_dir, new_name: name("f"), mode });
+        bench.ok(Op::Rename {
+            dir,
+            name: name(&gone.1),
+            new_dir,
+            new_name: name("f"),
+            mode,
+            meant: None,
+            new_meant: None,
+        });
         bench.world.stay_away(H, Fault::PowerCut { seed });
         bench.wait(3_000_000);
         bench.back(H);

@@ -35,21 +35,29 @@ fn storm(seed: u64, dirs: bool) {
                 let (from, new_name) = (bench.names[at].clone(), name(&format!("r{}", rng.below(3))));
                 let (mode, dir, new_dir) = (RenameMode::NoReplace, Ino::ROOT, Ino::ROOT);
                 let (from, new_name) = if rng.percent(50) { (from, new_name) } else { (new_name, from) };
-                Op::Rename { dir, name: from, new_dir, new_name, mode }
+                Op::Rename { dir, name: from, new_dir, new_name, mode, meant: None, new_meant: None }
             }
             11 => {
                 let set = SetAttr { mode: Some(0o700 + rng.below(64) as u32), ..SetAttr::default() };
                 Op::SetAttr { ino: bench.dirs[at], set }
             }
             12 => Op::Mkdir { dir: bench.dirs[at], name: name(&n), mode: 0o755, umask: 0 },
-            13 => Op::Rmdir { dir: bench.dirs[at], name: name(&n) },
+            13 => Op::Rmdir { dir: bench.dirs[at], name: name(&n), meant: None },
             0..=2 => bench.link(inos[rng.index(4)], at, &n),
             3..=4 => bench.unlink(at, &n),
             5..=7 => bench.rename((at, &n), (to, &m)),
             8 => {
                 let (dir, new_dir) = (bench.dirs[at], bench.dirs[to]);
                 let mode = RenameMode::Exchange;
-                Op::Rename { dir, name: name(&n), new_dir, new_name: name(&m), mode }
+                Op::Rename {
+                    dir,
+                    name: name(&n),
+                    new_dir,
+                    new_name: name(&m),
+                    mode,
+                    meant: None,
+                    new_meant: None,
+                }
             }
             _ => Op::FsyncDir { dir: bench.dirs[at] },
         };

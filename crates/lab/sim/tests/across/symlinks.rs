@@ -145,6 +145,8 @@ fn a_link_through_a_link_and_one_to_a_renamed_directory_are_told_of_and_no_other
             new_dir: bench.dirs[T],
             new_name: name("renamed"),
             mode: RenameMode::NoReplace,
+            meant: None,
+            new_meant: None,
         };
         bench.settle();
         bench.ok(rename);
@@ -202,7 +204,15 @@ fn a_link_that_is_gone_or_has_another_name_leaves_nothing_behind() {
 
 fn rename_dir(from: Name, to: Name) -> Op {
     let mode = RenameMode::NoReplace;
-    Op::Rename { dir: Ino::ROOT, name: from, new_dir: Ino::ROOT, new_name: to, mode }
+    Op::Rename {
+        dir: Ino::ROOT,
+        name: from,
+        new_dir: Ino::ROOT,
+        new_name: to,
+        mode,
+        meant: None,
+        new_meant: None,
+    }
 }
 
 #[test]

@@ -43,7 +43,15 @@ impl Deep {
     fn rename(&self) -> Op {
         let (from, new_name) = (self.path[0].clone(), name("elsewhere"));
         let mode = RenameMode::Replace;
-        Op::Rename { dir: Ino::ROOT, name: from, new_dir: Ino::ROOT, new_name, mode }
+        Op::Rename {
+            dir: Ino::ROOT,
+            name: from,
+            new_dir: Ino::ROOT,
+            new_name,
+            mode,
+            meant: None,
+            new_meant: None,
+        }
     }
 }
 

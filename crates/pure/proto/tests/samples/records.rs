@@ -120,7 +120,14 @@ pub fn lend() -> Work {
     let (file, there) = (file_entry(), Some(file_entry()));
     let renaming = Box::new(Renaming { from, to, file, there, mode, by: Some(1000), time: TIME });
     let caller = Caller { uid: 1000, gid: 100, groups: Some(vec![4]) };
-    Work::Lend { renaming, caller, denied: Some(Errno::EACCES), chain: Some(chain()), wants_chain: true }
+    Work::Lend {
+        renaming,
+        caller,
+        new_meant: Some(DIR),
+        denied: Some(Errno::EACCES),
+        chain: Some(chain()),
+        wants_chain: true,
+    }
 }
 
 pub fn count() -> Work {

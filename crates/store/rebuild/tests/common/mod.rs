@@ -343,7 +343,19 @@ impl Served {
 
     pub fn rename(&self, from: &str, to: &str) {
         let ((dir, name), (new_dir, new_name)) = (self.at(from), self.at(to));
-        self.op(Op::Rename { dir, name, new_dir, new_name, mode: RenameMode::Replace }, &[]).expect(to);
+        self.op(
+            Op::Rename {
+                dir,
+                name,
+                new_dir,
+                new_name,
+                mode: RenameMode::Replace,
+                meant: None,
+                new_meant: None,
+            },
+            &[],
+        )
+        .expect(to);
     }
 
     pub fn unlink(&self, path: &str) {
