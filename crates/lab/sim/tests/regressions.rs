@@ -433,6 +433,27 @@ fn who_may_walk_is_not_asked_of_islands() {
     passes("concurrent", 500_524);
 }
 
+/// Nor of the model: between the walk and what it was for somebody may have changed who may walk.
+#[test]
+fn who_may_walk_no_more_has_walked_already() {
+    for (name, seed) in [("partition", 319), ("slow", 501_146), ("deaths", 700_122), ("deaths", 700_597)] {
+        passes(name, seed);
+    }
+    passes("listing_deaths", 500_223);
+}
+
+#[test]
+fn a_link_whose_home_is_away_is_told_of_as_it_was_known() {
+    [500_250, 700_384, 700_929].into_iter().for_each(|seed| passes("faults", seed));
+}
+
+/// Its name is gone, its bytes are not.
+#[test]
+fn what_is_copied_from_or_to_a_file_whose_name_has_just_gone_may_be_there() {
+    passes("deaths", 149);
+    passes("concurrent", 700_805);
+}
+
 /// What a process that died has put into bodies is in the kernel's memory only. The next life must sync it before
 /// it says that it is safe, and before a checkpoint lets go of the log.
 #[test]
