@@ -442,6 +442,14 @@ fn who_may_walk_no_more_has_walked_already() {
     passes("listing_deaths", 500_223);
 }
 
+/// An island that others have not told yet what it had lost says so, and is asked again: they can, so they will. Of a
+/// directory it said that it has less in it than it had shown, of a name there that nobody can tell.
+#[test]
+fn what_others_are_about_to_tell_is_waited_for() {
+    passes("faults", 500_150);
+    passes("deaths", 700_887);
+}
+
 #[test]
 fn a_link_whose_home_is_away_is_told_of_as_it_was_known() {
     [500_250, 700_384, 700_929].into_iter().for_each(|seed| passes("faults", seed));

@@ -307,10 +307,21 @@ impl Island {
         if self.may_miss_something() {
             let row = self.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
-                return Err(Errno::EIO.into());
+                // Who is away may be so for ever.
+                let hears = self.others().all(|island| self.is_reachable(island));
+                return Err(if hears { Stop::Unheard } else { Errno::EIO.into() });
             }
         }
         Ok(())
+    }
+
+    /// The attributes of a directory show all that has come to its names. What nobody can tell now is left out.
+    pub(crate) fn dir_is_settled(&self, dir: Ino) -> Result<(), Stop> {
+        self.names_are_settled(dir)?;
+        match self.is_whole(dir) {
+            Err(Stop::Fail(_)) => Ok(()),
+            settled => settled,
+        }
     }
 
     /// Attributes of a directory that is owned here, as they are shown.

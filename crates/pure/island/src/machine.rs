@@ -171,6 +171,8 @@ pub(crate) enum Stop {
     /// Another island is needed that is away: nothing was done, and the client asks again as long as
     /// it has patience.
     NotNow,
+    /// What is missing here may have been lost, and all others are about to tell: the client asks again.
+    Unheard,
     /// Begin again when these are in memory.
     Load(Vec<Load>),
     /// Begin again when the body is free.
@@ -568,7 +570,7 @@ impl Island {
         match stop {
             Stop::Fail(errno) => self.answer(&call, self.state.seen(), Outcome::Failed { errno }),
             Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
-            Stop::NotNow => self.answer(&call, 0, Outcome::NotNow),
+            Stop::NotNow | Stop::Unheard => self.answer(&call, 0, Outcome::NotNow),
             Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
             Stop::Moved { to, moves } => self.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),

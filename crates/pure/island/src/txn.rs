@@ -87,7 +87,7 @@ fn ended_by(stop: &Stop) -> Option<Outcome> {
     match stop {
         Stop::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
         Stop::NeedGroups => Some(Outcome::NeedGroups),
-        Stop::Txn(_) | Stop::NotNow => None,
+        Stop::Txn(_) | Stop::NotNow | Stop::Unheard => None,
         _ => Some(Outcome::Failed { errno: Errno::EIO }),
     }
 }
