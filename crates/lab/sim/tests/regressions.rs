@@ -590,3 +590,8 @@ fn islands_that_were_in_doubt_agree_when_they_have_compared() {
         passes("absences_power", seed);
     }
 }
+
+#[test]
+fn set_id_bits_go_from_the_plain_tree_with_the_mode() {
+    passes("concurrent", 700_580);
+}
