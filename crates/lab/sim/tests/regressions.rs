@@ -592,6 +592,12 @@ fn islands_that_were_in_doubt_agree_when_they_have_compared() {
 }
 
 #[test]
+fn a_plain_tree_that_found_no_room_follows_again_when_there_is_some() {
+    passes("full", 500_284);
+    [500_380, 500_432].into_iter().for_each(|seed| passes("history_full", seed));
+}
+
+#[test]
 fn set_id_bits_go_from_the_plain_tree_with_the_mode() {
     passes("concurrent", 700_580);
 }
