@@ -601,3 +601,9 @@ fn a_plain_tree_that_found_no_room_follows_again_when_there_is_some() {
 fn set_id_bits_go_from_the_plain_tree_with_the_mode() {
     passes("concurrent", 700_580);
 }
+
+/// Or there are a hundred operations of which nobody knows whether they have happened, and too many orders of them.
+#[test]
+fn what_a_client_has_not_even_sent_has_not_happened() {
+    [500_059, 500_203, 230].into_iter().for_each(|seed| passes("history_errors", seed));
+}
