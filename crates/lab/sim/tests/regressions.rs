@@ -607,3 +607,10 @@ fn set_id_bits_go_from_the_plain_tree_with_the_mode() {
 fn what_a_client_has_not_even_sent_has_not_happened() {
     [500_059, 500_203, 230].into_iter().for_each(|seed| passes("history_errors", seed));
 }
+
+/// An adoption that was lost was done again before the journal that it had followed: the name was given to whoever had it
+/// before, and went with it.
+#[test]
+fn the_skeleton_gives_a_name_to_who_had_it_last_in_whatever_order_it_hears() {
+    passes("history_errors", 700_507);
+}
