@@ -33,11 +33,19 @@ impl Model {
         Ok(self.found(ino))
     }
 
+    /// Whether a caller may walk through a directory.
+    pub fn may_walk(&self, caller: &Caller, dir: Ino) -> Result<(), Denied> {
+        let node = self.node(dir)?;
+        node.directory()?;
+        node.allows(caller, Access::EXEC)
+    }
+
     /// What `name` names, for a caller who may walk through `dir`.
     fn walk(&self, caller: &Caller, dir: Ino, name: &Name) -> Result<Option<Ino>, Denied> {
-        let node = self.node(dir)?;
-        let directory = node.directory()?;
-        node.allows(caller, Access::EXEC)?;
+        if !self.is_walked {
+            self.may_walk(caller, dir)?;
+        }
+        let directory = self.node(dir)?.directory()?;
         Ok(directory.entries.get(name).map(|(ino, _)| *ino))
     }
 

@@ -111,6 +111,8 @@ pub struct Model {
     pub(crate) nodes: BTreeMap<Ino, Node>,
     next_ino: Ino,
     atime: AtimeRule,
+    /// Whoever calls has walked to the directories already.
+    pub(crate) is_walked: bool,
 }
 
 impl Model {
@@ -139,7 +141,15 @@ impl Model {
             body: Body::Directory(Directory { parent: Ino::ROOT, ..Directory::default() }),
             locks: Locks::default(),
         };
-        Self { nodes: BTreeMap::from([(Ino::ROOT, root)]), next_ino: Ino(Ino::FIRST_COUNTER), atime }
+        let nodes = BTreeMap::from([(Ino::ROOT, root)]);
+        Self { nodes, next_ino: Ino(Ino::FIRST_COUNTER), atime, is_walked: false }
+    }
+
+    /// From now on the permission to walk is not asked for: a kernel has seen to that before it calls, and
+    /// who may walk can have changed since.
+    #[must_use]
+    pub fn walked(self) -> Self {
+        Self { is_walked: true, ..self }
     }
 
     /// The id that the next file or directory gets; counts up from there. A judge sets it to what

@@ -209,6 +209,29 @@ fn groups_that_decide_and_were_not_sent_are_asked_for_by_eacces() {
 }
 
 #[test]
+fn who_has_walked_already_is_asked_only_whether_he_may_change_names() {
+    let mut bench = Bench::new();
+    bench.model = bench.model.walked();
+    let d = bench.mkdir(ROOT, "d");
+    bench.create(d, "f", true).unwrap();
+    bench.run(Op::SetAttr { ino: d, set: SetAttr { mode: Some(0o702), ..SetAttr::default() } }).unwrap();
+    let other = Caller { uid: 5, gid: 5, groups: Some(vec![]) };
+    let rename = |from, to| Op::Rename {
+        dir: d,
+        name: name(from),
+        new_dir: d,
+        new_name: name(to),
+        mode: RenameMode::Replace,
+        meant: None,
+        new_meant: None,
+    };
+    assert_eq!(bench.run_as(&other, Op::Lookup { dir: d, name: name("x") }), Err(Errno::ENOENT));
+    assert_eq!(bench.run_as(&other, rename("x", "y")), Err(Errno::ENOENT));
+    assert_eq!(bench.run_as(&other, rename("f", "f")), Ok(Answer::Removed { orphan: None }));
+    assert_eq!(bench.run_as(&other, rename("f", "x")), Err(Errno::EACCES));
+}
+
+#[test]
 fn seeking_past_the_end_finds_nothing() {
     let mut bench = Bench::new();
     let ino = bench.create(ROOT, "f", true).unwrap().ino;

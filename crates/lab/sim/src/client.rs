@@ -24,6 +24,8 @@ pub(crate) struct Client {
     done: BTreeMap<u64, Done>,
     /// What islands have answered to questions that were asked of them alone.
     pub(crate) told: Vec<(u64, Result<Outcome, Errno>)>,
+    /// The last reply was `EIO`, and ended an operation.
+    pub(crate) refused: bool,
     /// Files without a name of which an island has told that this mount may have them open.
     pub(crate) orphans: Vec<Ino>,
     /// What it has closed, so that it knows an orphan no more of which it is told late.
@@ -43,6 +45,7 @@ impl Client {
             under_way: 0,
             done: BTreeMap::new(),
             told: Vec::new(),
+            refused: false,
             orphans: Vec::new(),
             closed: BTreeSet::new(),
             looked_up: BTreeSet::new(),

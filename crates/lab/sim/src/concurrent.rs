@@ -1,8 +1,6 @@
 //! Several clients at once. In each round every client has one operation under way; afterwards some
 //! order of them must explain all answers. With few in a round, all orders are tried.
 
-use std::borrow::Cow;
-
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Model, Step, Strictness, Weights, Workload};
@@ -264,27 +262,28 @@ fn explain(
         let got = answered(p);
         if is_done {
             let now = world.now_wall();
-            let _ = judge.apply(world, &as_sent(&p.step), &got, now);
+            let _ = judge.apply_in_round(world, &p.step, &got, now);
             return true;
         }
         let is_full = world.excuses(&got, p.began_us);
         if is_full || is_refused(&p.step.op, &got, disturbed, &judge.model) {
             return true;
         }
-        if walked_into_nothing(judge, &p.step.op) {
+        let is_copied = matches!(p.step.op, Op::CopyRange { to, .. } if got.is_ok() && !judge.is_gone(to));
+        if walked_into_nothing(judge, &p.step.op) && !is_copied {
             // What a kernel finds gone, it looks up again. What goes while an island has not heard what all
             // others know is kept that long; and a file without a name, until it is safe that it has none.
             let may_be = match p.step.op {
                 Op::Fsync { .. } | Op::FsyncDir { .. } => true,
                 // As if it were open; nobody sees it.
-                Op::Write { .. } => true,
+                Op::Write { .. } | Op::Fallocate { .. } | Op::CopyRange { .. } => true,
                 Op::GetAttr { .. } => is_nameless(&got),
                 _ => false,
             };
             return got.is_err() || may_be || world.faults > 0;
         }
         let now = world.now_wall();
-        let expected = judge.apply(world, &as_sent(&p.step), &got, now);
+        let expected = judge.apply_in_round(world, &p.step, &got, now);
         let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
         if p.cut_off
             && matches!(p.step.op, Op::Lookup { .. })
@@ -371,6 +370,7 @@ fn explain(
         Some(next) => {
             *judge = next;
             judge.forget_removed(world);
+            judge.forget_nameless();
             judge.close_orphans(world);
             Ok(())
         }
@@ -404,7 +404,7 @@ fn explain(
 
 /// The operation is about something that another one of the round has removed.
 fn walked_into_nothing(judge: &Judge, op: &Op) -> bool {
-    let gone = |ino| judge.model.attr(ino).is_none();
+    let gone = |ino| judge.is_gone(ino);
     let about = crate::frontend::target_of(op);
     let from = match op {
         Op::CopyRange { from, .. } => Some(*from),
@@ -438,14 +438,6 @@ fn told(done: &Done) -> Option<(Ino, Kind)> {
         Ok((Answer::Found { found }, _)) => Some((found.attr.ino, found.attr.kind)),
         Ok((Answer::Attr { attr }, _)) => Some((attr.ino, attr.kind)),
         _ => None,
-    }
-}
-
-/// A step as it was sent: who may walk is a kernel's to say, by what it knew before.
-fn as_sent(step: &Step) -> Cow<'_, Step> {
-    match step.op {
-        Op::Lookup { .. } => Cow::Owned(Step { caller: Caller::ROOT, ..step.clone() }),
-        _ => Cow::Borrowed(step),
     }
 }
 

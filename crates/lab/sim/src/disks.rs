@@ -25,8 +25,6 @@ pub(crate) struct Ailment {
     pub(crate) was_full: bool,
     /// Some effects or reads fail, or have failed in this life.
     pub(crate) fails: bool,
-    /// Its plain tree could not follow in this life.
-    pub(crate) unlaid: bool,
     /// Bits have changed at rest.
     pub(crate) flipped: bool,
 }
@@ -40,7 +38,7 @@ impl Node {
 
     /// A life begins: what failed in the last one is over, if nothing is told to fail any more.
     pub(crate) fn life_ails(&mut self) {
-        (self.ailment.was_full, self.ailment.unlaid) = (false, false);
+        self.ailment.was_full = false;
         self.ailment.fails &= self.disk.is_told_to_fail();
     }
 
@@ -131,8 +129,7 @@ impl World {
             self.free_disk(island);
             let node = &mut self.nodes[island];
             node.ailment.slow_us = 0;
-            // A plain tree follows again when its island has started again.
-            if node.ailment.fails || node.ailment.unlaid {
+            if node.ailment.fails {
                 node.disk.fail_all(None);
                 node.disk.heal_all_reads();
                 self.kill(island, Fault::ProcessDeath);

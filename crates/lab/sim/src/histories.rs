@@ -44,6 +44,8 @@ struct UnderWay {
     began_us: u64,
     start: u64,
     asked: Asked,
+    /// Requests that the client had sent before.
+    requests: u64,
     /// The names of a listing until now.
     listed: Vec<Listed>,
 }
@@ -126,8 +128,9 @@ fn begin(world: &mut World, clock: &mut Clock, client: usize, party: &mut Party)
     let (op, asked, data) = draw(world, client, party);
     let pause = world.rng.below(2_000);
     let (start, began_us) = (clock.now(world), world.now_us());
+    let requests = world.clients[client].route.counters().requests;
     let token = world.call(client, &Caller::ROOT, op, data, pause);
-    party.under_way = Some(UnderWay { token, began_us, start, asked, listed: Vec::new() });
+    party.under_way = Some(UnderWay { token, began_us, start, asked, requests, listed: Vec::new() });
 }
 
 fn draw(world: &mut World, client: usize, party: &mut Party) -> (Op, Asked, Bytes) {
@@ -256,11 +259,27 @@ fn end(
     // Sooner or later every kernel closes what has no name.
     let orphans: Vec<Ino> = orphans.into_iter().collect();
     world.forget_all(&orphans);
+    if done.is_err() && nothing_happened(world, client, &under_way) {
+        return;
+    }
     let answer = told(&under_way, done);
     let UnderWay { start, asked, .. } = under_way;
     // What nobody knows of may still happen.
     let end = Some(clock.now(world)).filter(|_| answer != Told::Unknown);
     records.push(Record { client: client as u32, start, end, op: asked, answer });
+}
+
+/// What has failed was not even sent, since its island had not answered for long; or its island has said so of
+/// what is one record, when it was asked for the first time. What was asked again may have been done before.
+fn nothing_happened(world: &World, client: usize, under_way: &UnderWay) -> bool {
+    let client = &world.clients[client];
+    let is_one_record =
+        !matches!(under_way.asked, Asked::Write { .. } | Asked::Append { .. } | Asked::Truncate { .. });
+    match client.route.counters().requests - under_way.requests {
+        0 => true,
+        1 => client.refused && is_one_record,
+        _ => false,
+    }
 }
 
 fn told(under_way: &UnderWay, done: Done) -> Told {

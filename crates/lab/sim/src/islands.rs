@@ -141,7 +141,6 @@ impl World {
         // A disk that has died is seen to after this, as after any other effect.
         if self.nodes[island].is_excused() {
             self.note(format_args!("island {island}: its tree is not laid: {error}"));
-            self.nodes[island].ailment.unlaid = true;
         } else if !self.nodes[island].disk.is_dead() {
             self.fail(format!("island {island} cannot lay its tree: {error}"));
         }

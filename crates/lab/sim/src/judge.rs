@@ -20,6 +20,8 @@ pub struct Judge {
     pub orphans: Vec<Ino>,
     /// Directories that are removed, of which the mounts were not told yet.
     removed: Vec<Ino>,
+    /// Files that have lost their last name in this round, where nobody says that he has one open.
+    nameless: Vec<Ino>,
 }
 
 /// What the world did with an operation, as far as the model needs to be told.
@@ -38,8 +40,8 @@ impl Judge {
             Ok((Answer::Attr { attr }, _)) => attr,
             other => return Err(Failure::new(format!("the root's attributes: {other:?}"))),
         };
-        let model = Model::new(root.btime, AtimeRule::Never);
-        Ok(Self { model, orphans: Vec::new(), removed: Vec::new() })
+        let model = Model::new(root.btime, AtimeRule::Never).walked();
+        Ok(Self { model, orphans: Vec::new(), removed: Vec::new(), nameless: Vec::new() })
     }
 
     /// Runs an operation in the world, then in the model, and compares.
@@ -88,6 +90,13 @@ impl Judge {
     /// Applies an operation to the model, with the ids that the world gave. It may be one that has not happened,
     /// so the world is told of nothing.
     pub(crate) fn apply(&mut self, world: &World, step: &Step, got: &Done, now: Time) -> Done {
+        let done = self.apply_in_round(world, step, got, now);
+        self.forget_nameless();
+        done
+    }
+
+    /// The same, while others go on with what they know: a file that has lost its last name keeps its bytes.
+    pub(crate) fn apply_in_round(&mut self, world: &World, step: &Step, got: &Done, now: Time) -> Done {
         if let (Op::Create { .. } | Op::Mkdir { .. }, Ok((Answer::Found { found }, _))) = (&step.op, got)
             && self.model.attr(found.attr.ino).is_none()
         {
@@ -115,7 +124,7 @@ impl Judge {
         }
         match &done {
             Ok((Answer::Removed { orphan: Some(ino) }, _)) if world.config.mounts => self.orphans.push(*ino),
-            Ok((Answer::Removed { orphan: Some(ino) }, _)) => self.model.forget(*ino),
+            Ok((Answer::Removed { orphan: Some(ino) }, _)) => self.nameless.push(*ino),
             _ => {}
         }
         match done {
@@ -140,6 +149,15 @@ impl Judge {
         let at = rng.index(tree.items.len());
         let path = tree.items.keys().nth(at).map_or(&b"/"[..], |path| path);
         VolumePath::parse(if path.is_empty() { b"/" } else { path }).unwrap_or_default()
+    }
+
+    /// Whether there is nothing of this number, or nothing but bytes.
+    pub(crate) fn is_gone(&self, ino: Ino) -> bool {
+        self.nameless.contains(&ino) || self.model.attr(ino).is_none()
+    }
+
+    pub(crate) fn forget_nameless(&mut self) {
+        std::mem::take(&mut self.nameless).into_iter().for_each(|ino| self.model.forget(ino));
     }
 
     /// Every mount forgets the directories that are removed by what was applied, which has happened.
@@ -323,9 +341,9 @@ pub(crate) fn verdict(expected: &Done, got: &Done, disturbed: bool, strict: Stri
             let at = a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(a.len().min(b.len()));
             vec![format!("bytes: expected {} of them, got {}, first difference at {at}", a.len(), b.len())]
         }
-        // What a skeleton tells while an owner is away may be old.
+        // What a skeleton tells while an owner is away may be old, and so may what is known of a link.
         (Ok((Answer::Attr { attr: a }, _)), Ok((Answer::Attr { attr: b }, _)))
-            if disturbed && a.kind == Kind::Directory =>
+            if disturbed && matches!(a.kind, Kind::Directory | Kind::Symlink) =>
         {
             let same = (a.ino, a.kind) == (b.ino, b.kind);
             if same { Vec::new() } else { vec![format!("expected {a:?}, got {b:?}")] }

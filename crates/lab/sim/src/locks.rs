@@ -161,7 +161,13 @@ fn moves_on(world: &mut World, dirs: &[Ino; 2], files: &mut [(Ino, usize)]) -> u
     files[n].1 = 1 - from;
     let name = name(&format!("f{n}"));
     let (dir, new_dir, new_name, mode) = (dirs[from], dirs[1 - from], name.clone(), RenameMode::Replace);
-    world.call(0, &Caller::ROOT, Op::Rename { dir, name, new_dir, new_name, mode }, Bytes::new(), 0)
+    world.call(
+        0,
+        &Caller::ROOT,
+        Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None },
+        Bytes::new(),
+        0,
+    )
 }
 
 /// What a process does when it has been answered.

@@ -12,7 +12,8 @@ use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Engine, Laying, Work};
 use atoll_island::{Event, Phase};
 use atoll_model::{Rng, Strictness};
-use atoll_posix::{Caller, Op};
+use atoll_posix::{Caller, Errno, Op};
+use atoll_proto::Outcome;
 use atoll_route::{Route, RouteOut};
 use atoll_view::Finding;
 use bytes::Bytes;
@@ -546,7 +547,11 @@ impl World {
         self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
         match message {
             ToClient::Reply { id, reply, data } => {
+                let failed = matches!(reply.outcome, Outcome::Failed { errno: Errno::EIO });
+                let under_way = self.clients[client].under_way();
                 self.with_client(client, &data, |route, out| route.on_reply(now_ms, island, id, reply, out));
+                let client = &mut self.clients[client];
+                client.refused = failed && client.under_way() < under_way;
             }
             ToClient::Notice(notice) => {
                 self.with_client(client, &[], |route, out| route.on_notice(island, notice, out));

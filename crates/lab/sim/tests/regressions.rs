@@ -442,6 +442,35 @@ fn who_may_walk_is_not_asked_of_islands() {
     passes("concurrent", 500_524);
 }
 
+/// Nor of the model: between the walk and what it was for somebody may have changed who may walk.
+#[test]
+fn who_may_walk_no_more_has_walked_already() {
+    for (name, seed) in [("partition", 319), ("slow", 501_146), ("deaths", 700_122), ("deaths", 700_597)] {
+        passes(name, seed);
+    }
+    passes("listing_deaths", 500_223);
+}
+
+/// An island that others have not told yet what it had lost says so, and is asked again: they can, so they will. Of a
+/// directory it said that it has less in it than it had shown, of a name there that nobody can tell.
+#[test]
+fn what_others_are_about_to_tell_is_waited_for() {
+    passes("faults", 500_150);
+    passes("deaths", 700_887);
+}
+
+#[test]
+fn a_link_whose_home_is_away_is_told_of_as_it_was_known() {
+    [500_250, 700_384, 700_929].into_iter().for_each(|seed| passes("faults", seed));
+}
+
+/// Its name is gone, its bytes are not.
+#[test]
+fn what_is_copied_from_or_to_a_file_whose_name_has_just_gone_may_be_there() {
+    passes("deaths", 149);
+    passes("concurrent", 700_805);
+}
+
 /// What a process that died has put into bodies is in the kernel's memory only. The next life must sync it before
 /// it says that it is safe, and before a checkpoint lets go of the log.
 #[test]
@@ -611,4 +640,28 @@ fn a_plain_file_is_not_longer_than_its_file_after_a_death() {
         }
     }
     assert!(deaths >= 6, "{deaths}");
+}
+
+#[test]
+fn a_plain_tree_that_found_no_room_follows_again_when_there_is_some() {
+    passes("full", 500_284);
+    [500_380, 500_432].into_iter().for_each(|seed| passes("history_full", seed));
+}
+
+#[test]
+fn set_id_bits_go_from_the_plain_tree_with_the_mode() {
+    passes("concurrent", 700_580);
+}
+
+/// Or there are a hundred operations of which nobody knows whether they have happened, and too many orders of them.
+#[test]
+fn what_a_client_has_not_even_sent_has_not_happened() {
+    [500_059, 500_203, 230].into_iter().for_each(|seed| passes("history_errors", seed));
+}
+
+/// An adoption that was lost was done again before the journal that it had followed: the name was given to whoever had it
+/// before, and went with it.
+#[test]
+fn the_skeleton_gives_a_name_to_who_had_it_last_in_whatever_order_it_hears() {
+    passes("history_errors", 700_507);
 }

@@ -37,7 +37,7 @@ impl Island {
             return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
         }
         let dir = self.owned(ino)?;
-        self.names_are_settled(ino)?;
+        self.dir_is_settled(ino)?;
         Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
     }
 

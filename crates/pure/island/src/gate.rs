@@ -5,10 +5,10 @@
 //! when nobody is inside.
 
 use atoll_core::map::IdMap;
-use atoll_core::planted::{Bug, planted};
 use std::collections::VecDeque;
 
 use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
 
 /// How a body is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 //! island may have decided already, and not for what was prepared since it came.
 
 use atoll_core::map::{IdMap, IdSet};
-use atoll_core::planted::{Bug, planted};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, TxnId};
 use atoll_posix::{Attr, Errno};
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
@@ -309,10 +309,21 @@ impl Island {
         if self.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
             let row = self.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
-                return Err(Errno::EIO.into());
+                // Who is away may be so for ever.
+                let hears = self.others().all(|island| self.is_reachable(island));
+                return Err(if hears { Stop::Unheard } else { Errno::EIO.into() });
             }
         }
         Ok(())
+    }
+
+    /// The attributes of a directory show all that has come to its names. What nobody can tell now is left out.
+    pub(crate) fn dir_is_settled(&self, dir: Ino) -> Result<(), Stop> {
+        self.names_are_settled(dir)?;
+        match self.is_whole(dir) {
+            Err(Stop::Fail(_)) => Ok(()),
+            settled => settled,
+        }
     }
 
     /// Attributes of a directory that is owned here, as they are shown.

@@ -4,9 +4,9 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::{IdMap, IdSet};
-use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeMap, VecDeque};
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{
@@ -464,7 +464,10 @@ impl Island {
 
     pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
         if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
-            self.state.entry(place.parent, name)?;
+            let entry = self.state.entry(place.parent, name)?;
+            if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
+                self.state.dir(skeleton.ino)?;
+            }
         }
         Ok(())
     }
@@ -631,18 +634,24 @@ impl Island {
         if parent.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
+        let now = self.entry_now(decision, place.parent, name);
         if there {
+            // A name that was lost and given again is here before the journal of who had it first. All of this
+            // directory's names are of one clock; a move's own stamp says nothing.
+            let came = |dir: &Dir| (dir.place.parent, &dir.place.name) == (place.parent, &place.name);
+            let is_later = |dir: &Dir| place.version.stamp < dir.place.version.stamp;
+            let other = now.filter(|entry| entry.ino != ino).and_then(|e| self.dir_now(decision, e.ino));
+            if place.version.stamp != Stamp::default()
+                && other.is_some_and(|dir| came(&dir) && is_later(&dir))
+            {
+                return;
+            }
             let home = self.config.id;
             let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
             decision.entry(place.parent, name, Some(entry));
             return;
         }
         // Another directory may have taken the name in the same journal.
-        let staged = decision.record.changes.iter().rev().find_map(|change| match change {
-            Change::Entry { dir, name: n, row } if *dir == place.parent && n == name => Some(row.clone()),
-            _ => None,
-        });
-        let now = staged.unwrap_or_else(|| self.state.entry(place.parent, name).ok().flatten().cloned());
         match now {
             // The plain tree could not have it there while the directory was.
             Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),

@@ -1,6 +1,8 @@
 //! POSIX and flock locks at a file's home. Grants are rows, so that they survive a restart; those
 //! who wait are kept in memory and ask again when something was given up.
 
+use std::collections::VecDeque;
+
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
 use atoll_posix::locks::{Locks, NotLocked};
@@ -8,7 +10,8 @@ use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
 use atoll_proto::{Change, Remembered};
 
 use crate::decision::Decision;
-use crate::machine::{Call, Island, Step, Stop};
+use crate::event::LinkId;
+use crate::machine::{Call, Island, Step, Stop, address_of};
 use crate::path::{done, ok};
 
 impl Island {
@@ -90,6 +93,20 @@ impl Island {
         for call in self.lock_waiting.remove(&ino).unwrap_or_default() {
             self.start(call, false);
         }
+    }
+
+    /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
+    pub(crate) fn lock_link_closed(&mut self, link: LinkId) {
+        for waiting in self.lock_waiting.values_mut() {
+            let here = |call: &Call| address_of(&self.active, call).0 == link;
+            let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
+            *waiting = stay;
+            let gone: VecDeque<Call> = gone;
+            for call in gone {
+                self.active.remove(&(call.session(), call.request.seq));
+            }
+        }
+        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
     /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.

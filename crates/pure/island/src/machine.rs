@@ -2,9 +2,9 @@
 //! committed, and knows where every request waits.
 
 use atoll_core::map::{IdMap, IdSet};
-use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeMap, VecDeque};
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{H3, Ino, IslandId, Key, SessionId, Stamp, Table, Time, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Caller, Errno, Op};
@@ -172,6 +172,8 @@ pub(crate) enum Stop {
     /// Another island is needed that is away: nothing was done, and the client asks again as long as
     /// it has patience.
     NotNow,
+    /// What is missing here may have been lost, and all others are about to tell: the client asks again.
+    Unheard,
     /// Begin again when these are in memory.
     Load(Vec<Load>),
     /// Begin again when the body is free.
@@ -576,7 +578,7 @@ impl Island {
         match stop {
             Stop::Fail(errno) => self.answer(&call, self.state.seen(), Outcome::Failed { errno }),
             Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
-            Stop::NotNow => self.answer(&call, 0, Outcome::NotNow),
+            Stop::NotNow | Stop::Unheard => self.answer(&call, 0, Outcome::NotNow),
             Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
             Stop::Moved { to, moves } => self.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
@@ -783,17 +785,7 @@ impl Island {
     fn link_closed(&mut self, link: LinkId, ended: bool) {
         self.enumerate_link_closed(link);
         self.sessions.link_closed(link, ended, self.now.ms);
-        // Whoever waits for a lock will ask again on a new link, if it has not done so already.
-        for waiting in self.lock_waiting.values_mut() {
-            let here = |call: &Call| address_of(&self.active, call).0 == link;
-            let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
-            *waiting = stay;
-            let gone: VecDeque<Call> = gone;
-            for call in gone {
-                self.active.remove(&(call.session(), call.request.seq));
-            }
-        }
-        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+        self.lock_link_closed(link);
         self.gates.retain(|call| call.request.seq != 0 || call.link != link);
     }
 }

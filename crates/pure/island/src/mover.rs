@@ -6,9 +6,9 @@
 //! hears of the new home before the old one cannot take it back any more.
 
 use atoll_core::map::{IdMap, IdSet};
-use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeSet, VecDeque};
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind, Op, Whence};

@@ -4,9 +4,9 @@
 //! Keys stay, so nothing below a directory moves with it. Its new place goes to all islands by the journal,
 //! when the record that decides it is synced.
 
-use atoll_core::planted::{Bug, planted};
 use std::borrow::Cow;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time, TxnId};
 use atoll_posix::perm::{self, Access};
 use atoll_posix::{Caller, Errno, acl};

@@ -1,6 +1,6 @@
 //! Names of files in one directory: lookup, create, unlink, link, rename, listing. One island each.
 
-use atoll_core::{Ino, Key, Name, Time};
+use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, acl};
 use atoll_proto::{BodyChange, Change, ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
@@ -262,6 +262,9 @@ impl Island {
                             let entry = self.state.entry(*dir, name)?.expect("it was just found");
                             self.looked_up(entry)?
                         }
+                        // It was linked, whatever has become of that since.
+                        ClientOp::Link { home, .. } => self.gone_to(*ino, *home),
+                        ClientOp::Fs { op: Op::Link { .. } } => self.gone_to(*ino, ino.minted_by()),
                         ClientOp::Fs { op } if self.state.forward(*ino).is_none() => {
                             made(*ino, op, call).unwrap_or(Outcome::Failed { errno: Errno::ESTALE })
                         }
@@ -275,7 +278,12 @@ impl Island {
 
     /// It was done to a file that was homed here then: its attributes are its home's to tell, wherever that is.
     fn gone(&self, ino: Ino) -> Outcome {
-        let home = self.state.forward(ino).map_or(self.config.id, |forward| forward.to);
+        self.gone_to(ino, self.config.id)
+    }
+
+    /// The same of a file that was homed there.
+    fn gone_to(&self, ino: Ino, home: IslandId) -> Outcome {
+        let home = self.state.forward(ino).map_or(home, |forward| forward.to);
         Outcome::Elsewhere { ino, kind: Kind::Regular, home }
     }
 }
@@ -299,23 +307,10 @@ fn made(ino: Ino, op: &Op, call: &Call) -> Option<Outcome> {
         Op::Mkdir { mode, umask, .. } => (Kind::Directory, *mode, *umask, 0, 0),
         _ => return None,
     };
-    let (caller, time) = (call.caller(), Time::default());
+    let caller = call.caller();
     let nlink = if kind == Kind::Directory { 2 } else { 1 };
-    let attr = Attr {
-        ino,
-        kind,
-        mode: mode & !umask & 0o7777,
-        nlink,
-        uid: caller.uid,
-        gid: caller.gid,
-        rdev,
-        size,
-        blocks: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-    };
+    let (mode, uid, gid) = (mode & !umask & 0o7777, caller.uid, caller.gid);
+    let attr = Attr { mode, nlink, uid, gid, rdev, size, ..Attr::blank(ino, kind) };
     // Nobody knows more of it.
     Some(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
 }

@@ -81,7 +81,7 @@ impl Island {
                 self.holds.wait(held, message.clone());
                 return Ok(());
             }
-            Err(Stop::Txn(_)) => Vote::Busy,
+            Err(Stop::Txn(_) | Stop::Unheard) => Vote::Busy,
             // It waits for what it has not seen.
             Err(Stop::NotNow) => return Ok(()),
             Err(stop) => return Err(stop),

@@ -107,7 +107,7 @@ impl Island {
         if self.config.table.owner(stub.key) != self.config.id {
             return Ok(None);
         }
-        self.names_are_settled(ino)?;
+        self.dir_is_settled(ino)?;
         Ok(self.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 

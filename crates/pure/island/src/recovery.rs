@@ -2,9 +2,9 @@
 //! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
 
 use atoll_core::map::IdSet;
-use atoll_core::planted::{Bug, planted};
 use std::collections::BTreeMap;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
 use atoll_proto::{
     Change, Dir, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static,

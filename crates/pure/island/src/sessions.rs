@@ -6,9 +6,9 @@
 //! attaches keeps nothing: its client has seen to that.
 
 use atoll_core::map::{IdMap, IdSet};
-use atoll_core::planted::{Bug, planted};
 use std::collections::BTreeMap;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
 use atoll_proto::{Change, ClientOp, Forward, Notice, Outcome, Session};

@@ -9,9 +9,9 @@
 //! there. So it is never lost where others know of it, and one that is not known was aborted.
 
 use atoll_core::map::IdMap;
-use atoll_core::planted::{Bug, planted};
 use std::collections::{BTreeMap, VecDeque};
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp, Time, TxnId};
 use atoll_posix::{Answer, Attr, Errno};
 use atoll_proto::{
@@ -88,7 +88,7 @@ fn ended_by(stop: &Stop) -> Option<Outcome> {
     match stop {
         Stop::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
         Stop::NeedGroups => Some(Outcome::NeedGroups),
-        Stop::Txn(_) | Stop::NotNow => None,
+        Stop::Txn(_) | Stop::NotNow | Stop::Unheard => None,
         _ => Some(Outcome::Failed { errno: Errno::EIO }),
     }
 }

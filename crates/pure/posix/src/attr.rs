@@ -99,6 +99,16 @@ wire_struct! {
     }
 }
 
+impl Attr {
+    /// Of something with one name, of which only this is known.
+    pub fn blank(ino: Ino, kind: Kind) -> Self {
+        let (mode, nlink, uid, gid, rdev, size, blocks) = (0, 1, 0, 0, 0, 0, 0);
+        let time = Time::default();
+        let (atime, mtime, ctime, btime) = (time, time, time, time);
+        Self { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime }
+    }
+}
+
 wire_enum! {
     /// A time to be set.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

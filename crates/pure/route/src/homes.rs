@@ -1,6 +1,9 @@
 //! The files that the frontend knows and that are not homed where their ids were minted.
 
 use atoll_core::{IdMap, Ino, IslandId};
+use atoll_posix::{Attr, Found, Kind, Op};
+
+use crate::route::What;
 
 #[derive(Debug, Clone, Copy)]
 struct Home {
@@ -57,6 +60,17 @@ impl Homes {
             self.known.remove(&ino);
         }
     }
+}
+
+/// What is told of a file that is gone, to whom has made it or its name and had no answer until now. If the call were
+/// made once more it would happen twice, after others have seen it come and go.
+pub(crate) fn made(what: &What, ino: Ino) -> Option<Found> {
+    let kind = match what {
+        What::Op(Op::Link { .. }) => Kind::Regular,
+        What::Op(Op::Create { kind, exclusive: true, .. }) => *kind,
+        _ => return None,
+    };
+    Some(Found { attr: Attr::blank(ino, kind), attr_current: false })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::detour::client_op;
 use crate::dirs::Dirs;
 use crate::hints::Hints;
-use crate::homes::Homes;
+use crate::homes::{Homes, made};
 use crate::links::{Links, leads_on};
 use crate::serial::Serial;
 
@@ -690,6 +690,14 @@ impl<T> Route<T> {
             && errno == Errno::ESTALE
             && call.dangled < DANGLED_MAX
         {
+            let home = self.homes.of(ino);
+            if let Some(found) = made(&call.what, ino) {
+                if home != call.island {
+                    return self.follow(id, ino, home, out);
+                }
+                let call = self.take(id);
+                return Self::end(call, Ok(Answer::Found { found }), None, None, out);
+            }
             // It lost its name meanwhile, or moved: only the name's owner can say that there is none.
             self.homes.forget(ino);
             call.dangled += 1;

@@ -314,6 +314,13 @@ impl Pending {
         self.retain(|item| (item.stage, item.row) != (Stage::Settled, Row::Missing));
     }
 
+    /// What was laid and is not settled waits again.
+    pub(crate) fn lay_again(&mut self) {
+        let Self { inos, names, counts, .. } = self;
+        let items = inos.values_mut().chain(names.values_mut());
+        items.filter(|item| item.stage == Stage::Laid).for_each(|item| item.go(Stage::Waiting, counts));
+    }
+
     /// Items that were laid and are not settled.
     pub(crate) fn laid_len(&self) -> usize {
         self.counts.get(Stage::Laid)
@@ -444,6 +451,34 @@ mod tests {
         world.pending.settle();
         world.checkpoint();
         assert!(world.snapshot.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_settled_is_laid_again_when_the_view_has_lost_it() {
+        for (many, checkpoints) in [(10, false), (10, true), (MANY, true)] {
+            let mut world = World::default();
+            change(&mut world, 0..many);
+            if checkpoints {
+                world.checkpoint();
+            }
+            let (_, names) = world.lay();
+            world.pending.settle();
+            change(&mut world, 0..1);
+            world.lay();
+            world.pending.lay_again();
+            if checkpoints {
+                world.checkpoint();
+            }
+            let settled: BTreeSet<_> =
+                names.into_iter().map(|(dir, name)| RowKey::ViewName(dir, name)).collect();
+            let again = world.lay_all();
+            assert!(again.is_superset(&all(0..1)));
+            let not_settled = |key: &&RowKey| matches!(key, RowKey::ViewName(..)) && !settled.contains(key);
+            assert!(all(0..many).iter().filter(not_settled).all(|key| again.contains(key)));
+            world.pending.settle();
+            world.checkpoint();
+            assert!(world.snapshot.is_empty());
+        }
     }
 
     #[test]

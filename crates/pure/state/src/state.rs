@@ -728,6 +728,11 @@ impl State {
         self.view.settle();
     }
 
+    /// The view has lost what it knew of what was laid out and is not settled: it has to be laid again.
+    pub fn view_lost(&mut self) {
+        self.view.lay_again();
+    }
+
     /// What was taken and is not settled, in ids and names.
     pub fn view_laid_len(&self) -> usize {
         self.view.laid_len()

@@ -11,10 +11,10 @@
 //! Those are written again even where they do not: after a failed sync the kernel may call pages clean that
 //! never reached the disk. They are read from memory then, and no later sync would bring them there.
 
-use atoll_core::planted::{Bug, planted};
 use std::collections::BTreeMap;
 
 use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, block_len};
 use atoll_disk::{Disk, DiskFile};
 use atoll_proto::BodyChange;

@@ -34,7 +34,9 @@ const PAGE_ROWS: usize = 1 << 12;
 /// The view of one island at work.
 pub struct Laying<D: Disk> {
     engine: Arc<Engine<D>>,
-    view: View<D>,
+    options: Options,
+    /// None until it could be opened again after its disk has failed.
+    view: Option<View<D>>,
     settled_ms: u64,
     /// Somebody waits for it.
     in_haste: bool,
@@ -54,7 +56,23 @@ impl<D: Disk> Laying<D> {
         if view.index_was_lost() {
             view.lay_all(&crate::whole::WholeState(&engine))?;
         }
-        Ok(Self { engine, view, settled_ms: 0, in_haste: false })
+        Ok(Self { engine, options, view: Some(view), settled_ms: 0, in_haste: false })
+    }
+
+    /// The view. One whose disk has failed, as it does when it is full, is opened again.
+    fn view(&mut self) -> io::Result<&mut View<D>> {
+        let engine = &self.engine;
+        if self.view.take_if(|view| view.has_failed()).is_some() {
+            engine.with_island(|island| island.state_mut().view_lost());
+        }
+        if self.view.is_none() {
+            let view = View::open(Arc::clone(engine.disk()), Arc::clone(engine.bodies()), self.options)?;
+            if view.index_was_lost() {
+                return Err(io::Error::other("its index was lost: all is laid again at the next start"));
+            }
+            self.view = Some(view);
+        }
+        Ok(self.view.as_mut().expect("just opened"))
     }
 
     /// The island.
@@ -85,6 +103,7 @@ impl<D: Disk> Laying<D> {
         if engine.is_halted() || self.is_drained() {
             return Ok(Report::default());
         }
+        self.view()?;
         let (upto, (inos, names), is_page) = self.take()?;
         let laid = self.lay(upto, &inos, &names);
         engine.with_island(|island| island.state_mut().view_laid());
@@ -105,11 +124,12 @@ impl<D: Disk> Laying<D> {
         // A name must not outlive its record, nor be laid before the bytes behind it are there.
         self.engine.sync_upto(upto).map_err(io::Error::other)?;
         self.engine.settle_bodies().map_err(io::Error::other)?;
-        let source = CommittedState::new(&self.engine);
+        let engine = Arc::clone(&self.engine);
+        let source = CommittedState::new(&engine);
         if !self.in_haste && inos.len() + names.len() < COURTESY_MAX {
             source.rests_left.set(RESTS_MAX);
         }
-        self.view.lay(inos, names, &source)
+        self.view()?.lay(inos, names, &source)
     }
 
     /// More waits than one round lays.
@@ -157,14 +177,16 @@ impl<D: Disk> Laying<D> {
     }
 
     fn is_drained(&self) -> bool {
-        !self.view.is_behind() && self.engine.with_island(|i| i.state().view_is_drained())
+        let follows = |view: &View<D>| !view.has_failed() && !view.is_behind();
+        self.view.as_ref().is_some_and(follows) && self.engine.with_island(|i| i.state().view_is_drained())
     }
 
     /// Makes what was laid survive a power cut.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settled_ms = self.engine.clock.now().ms;
-        self.view.settle()?;
-        let again: Vec<Ino> = self.view.behind().collect();
+        let view = self.view()?;
+        view.settle()?;
+        let again: Vec<Ino> = view.behind().collect();
         self.engine.with_island(|island| {
             // What is to be laid again is kept until it was.
             island.state_mut().view_again(&again, &[]);
@@ -176,7 +198,8 @@ impl<D: Disk> Laying<D> {
     /// Compares the plain tree and the bodies with the state. Everything must have been laid, and
     /// nothing may change meanwhile.
     pub fn audit(&self) -> io::Result<Vec<Finding>> {
-        self.view.audit(&crate::whole::WholeState(&self.engine))
+        let closed = || io::Error::other("its index could not be opened again");
+        self.view.as_ref().ok_or_else(closed)?.audit(&crate::whole::WholeState(&self.engine))
     }
 
     /// Lays until nothing waits, and settles: before the island stops.

@@ -145,6 +145,11 @@ impl Snapshot {
         })
     }
 
+    /// True after the first error: only opening the file again helps.
+    pub fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
     /// How many rows there are.
     pub fn len(&self) -> Result<u64, SnapshotError> {
         let rows = self.rows()?;

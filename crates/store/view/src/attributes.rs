@@ -24,7 +24,8 @@ pub(crate) struct Want<'a> {
     pub(crate) had_xattrs: bool,
 }
 
-/// Set-user-id and set-group-id, which a change of owner takes away.
+/// Set-user-id and set-group-id. A change of owner takes them away, but not from directories, nor
+/// set-group-id where the group may not execute.
 const SET_ID: u32 = 0o6000;
 
 fn native(time: Time) -> (i64, u32) {
@@ -87,8 +88,10 @@ impl<D: Disk> View<D> {
         let mut mode = stat.mode;
         if self.options.root && (stat.uid, stat.gid) != (want.uid, want.gid) {
             keep(self.disk.set_owner(path, want.uid, want.gid))?;
-            mode &= !SET_ID;
             changed = true;
+            if mode & SET_ID != 0 {
+                mode = self.disk.stat(path)?.mode;
+            }
         }
         if want.xattrs.is_some() || want.had_xattrs {
             let acls_changed = self.lay_xattrs(path, want, &mut changed, &mut keep)?;

@@ -82,6 +82,10 @@ impl Index {
         Ok(Self { snapshot, set: BTreeMap::new(), gone: BTreeSet::new() })
     }
 
+    pub(crate) fn has_failed(&self) -> bool {
+        self.snapshot.has_failed()
+    }
+
     fn get<T: Decode>(&self, key: &Key) -> io::Result<Option<T>> {
         let row = match self.set.get(key) {
             Some(row) => return Ok(Some(T::from_slice(row).map_err(|e| damaged(e.what))?)),

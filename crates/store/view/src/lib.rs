@@ -171,6 +171,12 @@ impl<D: Disk> View<D> {
         self.index_was_lost
     }
 
+    /// The disk has failed under the index. What was given to [`View::lay`] and not settled must be laid by
+    /// another view, which can be opened when this one is dropped.
+    pub fn has_failed(&self) -> bool {
+        self.index.has_failed()
+    }
+
     /// Something must be laid again although nothing has changed since: directories that still held
     /// what a later change takes away. Until it was, what was given to [`View::lay`] must be kept.
     pub fn is_behind(&self) -> bool {

@@ -118,6 +118,25 @@ fn attributes_that_come_while_a_directory_is_laid_go_when_they_are_removed() {
 }
 
 #[test]
+fn set_id_bits_that_a_change_of_owner_leaves_go_with_the_mode() {
+    for (before, after) in [(0o2700, 0o700), (0o6755, 0o755), (0o2700, 0o2700), (0o4711, 0o2711)] {
+        let disk = Arc::new(SimDisk::new(before.into()));
+        let (_bodies, mut view) = open(&disk, true).unwrap();
+        let mut model = Model::default();
+        let dir = model.mkdir(Ino::ROOT, &name(b"d")).unwrap();
+        let file = model.create(dir, &name(b"f"), Kind::Regular).unwrap();
+        for (mode, uid) in [(before, 0), (after, 1000)] {
+            let fixed = &mut model.dirs.get_mut(&dir).unwrap().fixed;
+            (fixed.mode, fixed.uid) = (mode, uid);
+            let attr = &mut model.inodes.get_mut(&file).unwrap().attr;
+            (attr.mode, attr.uid) = (mode, uid);
+            lay(&mut view, &model).unwrap();
+            assert_laid(&*disk, &view, &model, true, &format!("{mode:o} of {uid}"));
+        }
+    }
+}
+
+#[test]
 fn a_directory_goes_although_what_was_in_it_is_told_later() {
     for settles in [false, true] {
         let disk = Arc::new(SimDisk::new(1));

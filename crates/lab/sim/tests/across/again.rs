@@ -5,7 +5,7 @@ use atoll_core::{Ino, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode};
 use atoll_proto::{TxnState, Work};
-use atoll_sim::SlowDisks;
+use atoll_sim::{Party, SlowDisks};
 use bytes::Bytes;
 
 use crate::bench::{Bench, H, R, S, T, has_work, is_lend, name, power};
@@ -404,5 +404,38 @@ fn a_directory_that_came_and_was_renamed_then_is_renamed_again_when_it_has_come_
         bench.settle();
         assert_eq!(bench.at(T, "y"), Ok(ino), "seed {seed}");
         bench.has_not(T, "x");
+    }
+}
+
+/// The answer to a link is lost, if it does not arrive yet, and until the client asks again others remove what it
+/// has made. Tells whether the file was gone when it was answered.
+fn a_link_that_was_undone(seed: u64, home: usize, file_goes: bool) -> bool {
+    let mut bench = Bench::new(seed, 3);
+    let ino = bench.file(home, "a");
+    bench.rest();
+    bench.run(1, bench.lookup(home, "a")).unwrap();
+    let link = bench.call(0, bench.link(ino, T, "b"));
+    while bench.run(1, bench.lookup(T, "b")).is_err() {}
+    bench.world.partition(|party| party == Party::Client(0));
+    bench.run(1, bench.unlink(T, "b")).unwrap();
+    if file_goes {
+        bench.run(1, bench.unlink(home, "a")).unwrap();
+    }
+    bench.wait(100_000);
+    bench.world.partition(|_| true);
+    let link = bench.answer(0, link);
+    let Ok((Answer::Found { found }, _)) = link else { panic!("seed {seed}: {link:?}") };
+    assert_eq!(found.attr.ino, ino);
+    bench.settle();
+    bench.has_not(T, "b");
+    !found.attr_current
+}
+
+#[test]
+fn a_link_whose_name_others_have_removed_is_answered_as_done() {
+    for home in [H, T] {
+        let gone = |seed: &u64| a_link_that_was_undone(*seed, home, true);
+        assert!((0..120).filter(gone).count() > 0);
+        (0..30).for_each(|seed| assert!(!a_link_that_was_undone(seed, home, false)));
     }
 }
