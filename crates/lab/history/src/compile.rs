@@ -66,22 +66,6 @@ pub(crate) struct Absurd {
     pub(crate) why: String,
 }
 
-/// After these nobody knows whether it has happened.
-const MAY_HAVE_HAPPENED: [&str; 12] = [
-    "EIO",
-    "EINTR",
-    "ETIMEDOUT",
-    "ENOTCONN",
-    "ECONNRESET",
-    "ECONNABORTED",
-    "ECONNREFUSED",
-    "EHOSTDOWN",
-    "EHOSTUNREACH",
-    "ENETUNREACH",
-    "ESHUTDOWN",
-    "EPIPE",
-];
-
 /// What a file system may always say.
 const NO_CLAIM: [&str; 15] = [
     "EACCES",
@@ -205,8 +189,7 @@ pub(crate) fn compile(history: &History, lenience: Lenience) -> Result<Program, 
         if let Some(id) = record.op.ids().into_iter().find(untold) {
             return Err(absurd(format!("nobody was told of object {id} before this began")));
         }
-        let unknown = matches!(record.answer, Answer::Unknown)
-            || matches!(&record.answer, Answer::Error(error) if MAY_HAVE_HAPPENED.contains(&error.as_str()));
+        let unknown = record.is_unknown();
         let list = if unknown {
             unanswered(&mut all, &record.op, &mut next_unbound).into_iter().collect()
         } else if record.end.is_none() {
@@ -255,8 +238,7 @@ pub(crate) fn done_by_others(history: &History) -> Vec<usize> {
         let Op::Rename { dir, name, new_dir, new_name, .. } = &record.op else { return false };
         let others = brought.get(&[(*dir, name.as_str()), (*new_dir, new_name.as_str())]);
         let beside = |other: &&Record| {
-            let refused =
-                matches!(&other.answer, Answer::Error(error) if !MAY_HAVE_HAPPENED.contains(&error.as_str()));
+            let refused = matches!(&other.answer, Answer::Error(_)) && !other.is_unknown();
             other.client != record.client
                 && !refused
                 && !over(other, record.start)

@@ -11,6 +11,22 @@ use serde::{Deserialize, Serialize};
 /// The number of a file or directory, as the file system tells it.
 pub type Id = u64;
 
+/// After these nobody knows whether it has happened.
+const MAY_HAVE_HAPPENED: [&str; 12] = [
+    "EIO",
+    "EINTR",
+    "ETIMEDOUT",
+    "ENOTCONN",
+    "ECONNRESET",
+    "ECONNABORTED",
+    "ECONNREFUSED",
+    "EHOSTDOWN",
+    "EHOSTUNREACH",
+    "ENETUNREACH",
+    "ESHUTDOWN",
+    "EPIPE",
+];
+
 /// One operation of one client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -26,6 +42,17 @@ pub struct Record {
     pub op: Op,
     /// What was told.
     pub answer: Answer,
+}
+
+impl Record {
+    /// Nobody knows whether it has happened.
+    pub fn is_unknown(&self) -> bool {
+        match &self.answer {
+            Answer::Unknown => true,
+            Answer::Error(error) => MAY_HAVE_HAPPENED.contains(&error.as_str()),
+            _ => false,
+        }
+    }
 }
 
 /// Operations. Sizes and places in a file are counted in blocks of whatever size the recorder reads and writes at

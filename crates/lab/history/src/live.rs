@@ -3,12 +3,14 @@
 //! Every operation is relative to a directory that the client holds open, and touches one name or two: that is what a
 //! file system promises to be one operation. What is in a file is blocks that are filled with one number each.
 
-use std::collections::BTreeMap;
+mod paper;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
@@ -21,6 +23,9 @@ const OPEN_MAX: usize = 6;
 /// Blocks of a file.
 const BLOCKS_MAX: u64 = 8;
 const MODE: Mode = Mode::from_raw_mode(0o777);
+/// How long a client waits when nobody answered it. What is away tells everybody at once, and would have a history of
+/// nothing else.
+const AWAY: Duration = Duration::from_millis(200);
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -40,6 +45,21 @@ pub struct Live {
     /// Blocks that are written or read at once, at most; with more than one, files also shrink. POSIX wants such
     /// requests to be atomic, and many file systems do not do it.
     pub blocks: u64,
+    /// What is done how often.
+    pub mix: Mix,
+    /// After so many operations that nobody knows the outcome of it is enough: each may happen at any later time, and the
+    /// orders are soon too many to try.
+    pub unknown_max: u64,
+}
+
+/// What is done how often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mix {
+    /// Names are made, moved and removed more often than files are used, so that operations meet.
+    #[default]
+    Names,
+    /// Table 5 of Archipelago (section 12): files and attributes, no name is moved.
+    Paper,
 }
 
 /// What the file system can do, found out before.
@@ -53,12 +73,24 @@ struct Able {
 }
 
 impl Live {
-    /// Runs all in a new directory inside, which is left there.
+    /// Runs all in a new directory inside, which is left there, and looks at everything in the end.
     ///
     /// # Errors
     ///
     /// What cannot be done before the operations begin. Errors of these are part of the history.
     pub fn run(&self) -> Result<History> {
+        let mut begun = self.begin()?;
+        begun.work(&AtomicU64::new(self.operations))?;
+        begun.look_over()?;
+        Ok(begun.into_history())
+    }
+
+    /// Makes a new directory inside, for operations to come.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made, or is not the same over all mounts.
+    pub fn begin(&self) -> Result<Begun<'_>> {
         ensure!(self.block > 0 && self.block.is_multiple_of(8), "a block has a multiple of 8 bytes");
         ensure!(
             self.names > 0 && self.blocks > 0 && self.clients > 0,
@@ -85,31 +117,78 @@ impl Live {
                 dir.display(),
             );
         }
-        let left = AtomicU64::new(self.operations);
-        let clock = Instant::now();
-        let records = std::thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for number in 0..self.clients {
-                let root = roots[number as usize % roots.len()].try_clone()?;
-                let (left, live) = (&left, self);
-                threads.push(scope.spawn(move || {
-                    let mut client = Client::new(number, live, able, clock, (id, root));
-                    while left
-                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-                        .is_ok()
-                    {
-                        client.act();
+        Ok(Begun { live: self, able, id, roots, clock: Instant::now(), records: Vec::new() })
+    }
+}
+
+/// A history that is being made.
+#[derive(Debug)]
+pub struct Begun<'a> {
+    live: &'a Live,
+    able: Able,
+    id: Id,
+    roots: Vec<OwnedFd>,
+    clock: Instant,
+    records: Vec<Record>,
+}
+
+impl Begun<'_> {
+    fn client(&self, number: u32, root: &OwnedFd) -> std::io::Result<Client<'_>> {
+        Ok(Client::new(number, self.live, self.able, self.clock, (self.id, root.try_clone()?)))
+    }
+
+    /// Runs operations until none is `left`, whoever takes them from it.
+    ///
+    /// # Errors
+    ///
+    /// A client cannot begin.
+    pub fn work(&mut self, left: &AtomicU64) -> Result<()> {
+        let clients = (0..self.live.clients)
+            .map(|number| self.client(number, &self.roots[number as usize % self.roots.len()]))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        let one_less = |left: u64| left.checked_sub(1);
+        let unknown = AtomicU64::new(0);
+        let records: Vec<Record> = std::thread::scope(|scope| {
+            let work = |mut client: Client<'_>| {
+                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+                    client.act();
+                    if client.records.last().is_some_and(Record::is_unknown) {
+                        if unknown.fetch_add(1, Ordering::Relaxed) >= self.live.unknown_max {
+                            left.store(0, Ordering::Relaxed);
+                        }
+                        std::thread::sleep(AWAY);
                     }
-                    client.records
-                }));
-            }
-            let mut records = Vec::new();
-            for thread in threads {
-                records.extend(thread.join().expect("a client does not panic"));
-            }
-            Ok::<_, std::io::Error>(records)
-        })?;
-        Ok(History { root: id, records })
+                }
+                client.records
+            };
+            let threads: Vec<_> =
+                clients.into_iter().map(|client| scope.spawn(move || work(client))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("a client does not panic")).collect()
+        });
+        self.records.extend(records);
+        Ok(())
+    }
+
+    /// Looks at everything over each mount, as further clients. How many operations had no answer.
+    ///
+    /// # Errors
+    ///
+    /// A client cannot begin.
+    pub fn look_over(&mut self) -> Result<usize> {
+        let mut all = Vec::new();
+        for (root, number) in self.roots.iter().zip(self.live.clients..) {
+            let mut client = self.client(number, root)?;
+            client.look_over(&mut BTreeSet::from([self.id]));
+            all.extend(client.records);
+        }
+        let unknown = all.iter().filter(|record| record.is_unknown()).count();
+        self.records.extend(all);
+        Ok(unknown)
+    }
+
+    /// What was done so far.
+    pub fn into_history(self) -> History {
+        History { root: self.id, records: self.records }
     }
 }
 
@@ -220,6 +299,13 @@ impl<'a> Client<'a> {
     }
 
     fn act(&mut self) {
+        match self.live.mix {
+            Mix::Names => self.act_on_names(),
+            Mix::Paper => self.act_as_the_paper(),
+        }
+    }
+
+    fn act_on_names(&mut self) {
         match self.rng.below(100) {
             0..12 => self.make_file(),
             12..20 => self.make_other(),
@@ -237,11 +323,12 @@ impl<'a> Client<'a> {
     fn make_file(&mut self) {
         let (at, name, exclusive) = (self.dir(), self.name(), self.rng.percent(60));
         let dir = self.dirs[at].0;
-        let op = Op::Make { dir, name: name.clone(), kind: Kind::File, exclusive, mode: None };
+        let (mode, told) = self.mode();
+        let op = Op::Make { dir, name: name.clone(), kind: Kind::File, exclusive, mode: told };
         let mut flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         flags.set(OFlags::EXCL, exclusive);
         let start = self.now();
-        let fd = fs::openat(&self.dirs[at].1, &name, flags, MODE);
+        let fd = fs::openat(&self.dirs[at].1, &name, flags, mode);
         // A symbolic link is in the way, which is not what was asked for.
         if fd.as_ref().is_err_and(|errno| *errno == Errno::LOOP) {
             return;
@@ -254,6 +341,14 @@ impl<'a> Client<'a> {
         }
     }
 
+    fn keep_dir(&mut self, id: Id, fd: OwnedFd) {
+        if self.dirs.len() == OPEN_MAX {
+            let at = 1 + self.rng.index(OPEN_MAX - 1);
+            self.dirs.swap_remove(at);
+        }
+        self.dirs.push((id, fd));
+    }
+
     fn keep_file(&mut self, id: Id, fd: OwnedFd) {
         if self.files.len() == OPEN_MAX {
             let at = self.rng.index(OPEN_MAX);
@@ -264,17 +359,35 @@ impl<'a> Client<'a> {
 
     /// A directory or symbolic link: nobody tells which number it got.
     fn make_other(&mut self) {
+        if !self.able.symlinks || self.rng.percent(75) {
+            return self.make_dir();
+        }
         let (at, name) = (self.dir(), self.name());
-        let is_dir = !self.able.symlinks || self.rng.percent(75);
-        let kind = if is_dir { Kind::Directory } else { Kind::Symlink };
-        let op = Op::Make { dir: self.dirs[at].0, name: name.clone(), kind, exclusive: true, mode: None };
+        if self.make_link(at, &name, "target") {
+            self.look_at(at, name);
+        }
+    }
+
+    fn make_dir(&mut self) {
+        let (at, name) = (self.dir(), self.name());
+        let (mode, told) = self.mode();
+        let (dir, kind) = (self.dirs[at].0, Kind::Directory);
+        let op = Op::Make { dir, name: name.clone(), kind, exclusive: true, mode: told };
         let start = self.now();
-        let fd = &self.dirs[at].1;
-        let done = if is_dir { fs::mkdirat(fd, &name, MODE) } else { fs::symlinkat("target", fd, &name) };
+        let done = fs::mkdirat(&self.dirs[at].1, &name, mode);
         self.record(op, start, done.map(|()| Answer::Ok));
         if done.is_ok() {
             self.look_at(at, name);
         }
+    }
+
+    fn make_link(&mut self, at: usize, name: &str, target: &str) -> bool {
+        let (dir, kind) = (self.dirs[at].0, Kind::Symlink);
+        let op = Op::Make { dir, name: name.to_owned(), kind, exclusive: true, mode: None };
+        let start = self.now();
+        let done = fs::symlinkat(target, &self.dirs[at].1, name);
+        self.record(op, start, done.map(|()| Answer::Ok));
+        done.is_ok()
     }
 
     fn lookup(&mut self) {
@@ -283,8 +396,12 @@ impl<'a> Client<'a> {
     }
 
     fn look_at(&mut self, at: usize, name: String) {
-        let op = Op::Lookup { dir: self.dirs[at].0, name: name.clone() };
         let open = self.rng.percent(60);
+        self.look(at, name, open);
+    }
+
+    fn look(&mut self, at: usize, name: String, open: bool) {
+        let op = Op::Lookup { dir: self.dirs[at].0, name: name.clone() };
         let start = self.now();
         let fd = &self.dirs[at].1;
         let stat = if open {
@@ -298,6 +415,10 @@ impl<'a> Client<'a> {
             FileType::Symlink => Kind::Symlink,
             _ => Kind::File,
         };
+        // It had the name and was removed before it was asked for its number.
+        if open && matches!(stat, Err(Errno::STALE)) {
+            return;
+        }
         // How many names it has is of a later moment than which object it is.
         let found = stat
             .as_ref()
@@ -308,11 +429,7 @@ impl<'a> Client<'a> {
         match kind(stat.st_mode) {
             Kind::Directory => {
                 if let Ok(fd) = open_dir(Path::new(&again)) {
-                    if self.dirs.len() == OPEN_MAX {
-                        let at = 1 + self.rng.index(OPEN_MAX - 1);
-                        self.dirs.swap_remove(at);
-                    }
-                    self.dirs.push((stat.st_ino, fd));
+                    self.keep_dir(stat.st_ino, fd);
                 }
             }
             Kind::File => {
@@ -326,6 +443,10 @@ impl<'a> Client<'a> {
 
     fn unlink(&mut self) {
         let (at, name) = (self.dir(), self.name());
+        self.unlink_name(at, name);
+    }
+
+    fn unlink_name(&mut self, at: usize, name: String) {
         let op = Op::Unlink { dir: self.dirs[at].0, name: name.clone() };
         let start = self.now();
         let done = fs::unlinkat(&self.dirs[at].1, &name, AtFlags::empty());
@@ -375,6 +496,10 @@ impl<'a> Client<'a> {
 
     fn list(&mut self) {
         let at = self.dir();
+        self.list_dir(at);
+    }
+
+    fn list_dir(&mut self, at: usize) {
         let op = Op::List { dir: self.dirs[at].0, atomic: false };
         let start = self.now();
         let done = list(&self.dirs[at].1, self.able.listed_ids);
@@ -386,12 +511,17 @@ impl<'a> Client<'a> {
             return;
         }
         let at = self.rng.index(self.files.len());
+        self.stat_file(at);
+    }
+
+    fn stat_file(&mut self, at: usize) {
         let Opened { id, fd, .. } = &self.files[at];
         let (id, block) = (*id, self.live.block as u64);
         let start = self.now();
         let done = fs::fstat(fd).map(|stat| {
             let size = Some(stat.st_size.cast_unsigned() / block);
-            Answer::Found(Found { nlink: Some(stat.st_nlink), size, ..Found::only(stat.st_ino) })
+            let mode = Some(stat.st_mode & paper::MODE_BITS);
+            Answer::Found(Found { nlink: Some(stat.st_nlink), size, mode, ..Found::only(stat.st_ino) })
         });
         self.record(Op::Stat { file: id }, start, done);
     }
@@ -401,14 +531,26 @@ impl<'a> Client<'a> {
             return self.make_file();
         }
         let file = self.rng.index(self.files.len());
-        let at = self.rng.below(BLOCKS_MAX);
-        let len = 1 + self.rng.below(self.live.blocks);
+        if self.rng.percent(50) { self.write_some(file) } else { self.read_some(file) }
+    }
+
+    fn read_some(&mut self, file: usize) {
+        let (at, len) = self.range();
+        self.read(file, at, len);
+    }
+
+    fn write_some(&mut self, file: usize) {
+        let (at, len) = self.range();
         match self.rng.below(10) {
-            0..4 => self.write(file, at, len),
-            4 => self.append(file, len),
-            5 if self.live.blocks > 1 => self.truncate(file, at),
-            _ => self.read(file, at, len),
+            0 | 1 => self.append(file, len),
+            2 if self.live.blocks > 1 => self.truncate(file, at),
+            _ => self.write(file, at, len),
         }
+    }
+
+    /// Blocks of a file.
+    fn range(&mut self) -> (u64, u64) {
+        (self.rng.below(BLOCKS_MAX), 1 + self.rng.below(self.live.blocks))
     }
 
     /// Numbers that nobody else writes, and the bytes for them.
@@ -465,6 +607,27 @@ impl<'a> Client<'a> {
         let done = rustix::io::pread(&self.files[file].fd, &mut bytes, at * block as u64);
         let answer = done.map(|read| Answer::Data(bytes[..read].chunks(block).map(number_of).collect()));
         self.record(op, start, answer);
+    }
+
+    /// Looks at the first open directory and at all below.
+    fn look_over(&mut self, seen: &mut BTreeSet<Id>) {
+        self.list_dir(0);
+        let Some(Record { answer: Answer::Names(listed), .. }) = self.records.last() else { return };
+        let names: Vec<String> = listed.iter().map(|entry| entry.name.clone()).collect();
+        for name in names {
+            self.files.clear();
+            self.dirs.truncate(1);
+            self.look(0, name, true);
+            if !self.files.is_empty() {
+                self.stat_file(0);
+                (0..BLOCKS_MAX).for_each(|at| self.read(0, at, 1));
+            }
+            if let Some(dir) = self.dirs.pop_if(|(id, _)| seen.insert(*id)) {
+                let above = std::mem::replace(&mut self.dirs[0], dir);
+                self.look_over(seen);
+                self.dirs = vec![above];
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use atoll_history::live::{self, Live};
+use atoll_history::live::{self, Live, Mix};
 use atoll_history::{History, Lenience, Verdict, check_with};
 use clap::Parser;
 
@@ -45,6 +45,9 @@ struct Cli {
     /// do it). With more than 1, files shrink too
     #[arg(long, default_value_t = 1)]
     blocks: u64,
+    /// The operations of Table 5 of Archipelago, in which no name is moved
+    #[arg(long)]
+    paper: bool,
     /// Do not hold against it what Linux itself says where another mount changes names at the same time: ESTALE, ELOOP,
     /// and to renames EINVAL, ENOTEMPTY, EISDIR, ENOTDIR, and that one is done that another mount has done
     #[arg(long)]
@@ -101,6 +104,8 @@ fn made(cli: &Cli) -> Result<History> {
         names: cli.names,
         block: cli.block,
         blocks: cli.blocks,
+        mix: if cli.paper { Mix::Paper } else { Mix::Names },
+        unknown_max: u64::MAX,
     };
     let began = Instant::now();
     let history = live.run()?;

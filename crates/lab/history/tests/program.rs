@@ -35,6 +35,28 @@ fn a_local_file_system_keeps_the_rules() {
 }
 
 #[test]
+fn a_local_file_system_keeps_the_rules_with_the_operations_of_the_paper() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("history.jsonl");
+    let output = run(&[path(dir.path()), "--paper", "--operations", "20000", "--save", path(&saved)]);
+    assert!(output.status.success(), "{}", text(&output));
+    let lines = std::fs::read_to_string(&saved).unwrap();
+    for op in ["make", "unlink", "rmdir", "lookup", "list", "stat", "set-mode", "read", "write"] {
+        assert!(lines.contains(&format!("\"op\":\"{op}\"")), "there is no {op}");
+    }
+    assert!(lines.contains("link-n"), "there is no link");
+    // Nobody sets this mode, of a file: that of the root is known only when somebody has set it.
+    let of_file = |line: &&str| line.contains("\"op\":\"stat\"") && line.contains("\"nlink\":");
+    let set = lines.lines().find(of_file).unwrap();
+    let (before, after) = set.split_once("\"mode\":").unwrap();
+    let wrong = format!("{before}\"mode\":7{after}");
+    std::fs::write(&saved, lines.replace(set, &wrong)).unwrap();
+    let broken = run(&["--file", path(&saved)]);
+    assert_eq!(broken.status.code(), Some(1), "{}", text(&broken));
+    assert!(text(&broken).contains("mode"), "{}", text(&broken));
+}
+
+#[test]
 fn what_cannot_be_run_or_read_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Several nodes over TCP on this machine and mounts of their volume, each a process of its own: killed,
-//! started again, stopped. Whatever becomes of a test, all of it ends.
+//! started again, stopped; each in a network of its own, if ways are to be cut. Whatever becomes of a test, all of
+//! it ends.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use atoll_model::Rng;
 use rustix::io::Errno;
 
 use crate::daemon::{Daemon, Launch, Mount, atoll, binary};
+use crate::network::Network;
+use crate::place;
 use crate::process::{LIFE_MAX, PATIENCE, Process};
 
 /// The volume's name.
@@ -19,6 +22,9 @@ const VOLUME: &str = "torture";
 /// Ports below those that the kernel gives to whoever connects: a node that is down would find its port
 /// taken by a connection when it comes back.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The port of nodes that have a network.
+const PORT: u16 = 7100;
 
 /// Pauses between kills, and between a kill and the start, in milliseconds.
 const LIFE_MS: (u64, u64) = (800, 3500);
@@ -49,24 +55,50 @@ pub struct Cluster {
     mounts: Vec<Mount>,
     nodes: Vec<Option<Process>>,
     addresses: Vec<String>,
+    /// Hosts are the nodes, then the mounts.
+    network: Option<Network>,
     top: PathBuf,
 }
 
 impl Cluster {
     /// Starts the nodes with a new volume, and mounts it, everything in the folder `top`.
     pub fn start(top: &Path, shape: &Shape) -> Result<Self> {
-        let mut cluster =
-            Self { mounts: Vec::new(), nodes: Vec::new(), addresses: Vec::new(), top: top.to_owned() };
-        for node in 0..shape.nodes {
-            cluster.nodes.push(None);
-            cluster.addresses.push(format!("127.0.0.1:{}", free_port()?));
-            cluster.start_node(node)?;
-        }
-        atoll(&["volume", "create", VOLUME, "--nodes", &cluster.addresses.join(",")])?;
+        let addresses = (0..shape.nodes).map(|_| Ok(format!("127.0.0.1:{}", free_port()?)));
+        let mut cluster = Self::found(top, addresses.collect::<Result<_>>()?, None)?;
         for _ in 0..shape.mounts {
             cluster.mount(shape.options())?;
         }
         Ok(cluster)
+    }
+
+    /// The same in a network, with these options for each mount.
+    pub fn start_apart(top: &Path, nodes: usize, options: &[&str]) -> Result<Self> {
+        let network = Network::new(nodes + options.len())?;
+        let addresses = (0..nodes).map(|node| format!("{}:{PORT}", network.address(node))).collect();
+        let mut cluster = Self::found(top, addresses, Some(network))?;
+        options.iter().try_for_each(|options| cluster.mount(options))?;
+        Ok(cluster)
+    }
+
+    /// Nodes with a new volume.
+    fn found(top: &Path, addresses: Vec<String>, network: Option<Network>) -> Result<Self> {
+        let nodes = addresses.iter().map(|_| None).collect();
+        let mut cluster = Self { mounts: Vec::new(), nodes, addresses, network, top: top.to_owned() };
+        (0..cluster.nodes()).try_for_each(|node| cluster.start_node(node))?;
+        let mut create = cluster.command(None);
+        create.args(["volume", "create", VOLUME, "--nodes", &cluster.addresses.join(",")]);
+        place::run(&mut create)?;
+        Ok(cluster)
+    }
+
+    /// An `atoll` at a host, or beside all of them.
+    fn command(&self, host: Option<usize>) -> Command {
+        self.network.as_ref().map_or_else(|| Command::new(binary()), |net| net.command(host, binary()))
+    }
+
+    /// Its ways.
+    pub fn network(&self) -> Result<&Network> {
+        self.network.as_ref().context("it has no network of its own")
     }
 
     /// One more mount, with these options.
@@ -74,7 +106,7 @@ impl Cluster {
         let number = self.mounts.len();
         let point = self.top.join(format!("mnt-{number}"));
         std::fs::create_dir_all(&point)?;
-        let mut command = Command::new(binary());
+        let mut command = self.command(Some(self.nodes() + number));
         command.arg("mount").arg(format!("{}:/{VOLUME}", self.addresses.join(","))).arg(&point);
         command.args(["--foreground", "-o", options]);
         let process = Process::spawn(&mut command, self.top.join(format!("mnt-{number}.log")), LIFE_MAX)?;
@@ -86,16 +118,30 @@ impl Cluster {
 
     /// Starts a node that does not run, and waits until it listens.
     pub fn start_node(&mut self, node: usize) -> Result<()> {
-        let mut command = Command::new(binary());
+        self.spawn_node(node)?;
+        self.wait_node(node)
+    }
+
+    /// Starts a node that does not run, and waits for nothing.
+    pub fn spawn_node(&mut self, node: usize) -> Result<()> {
+        let mut command = self.command(Some(node));
         command.arg("serve").arg("--data").arg(self.data(node)).args(["--listen", &self.addresses[node]]);
         // A restart must not write over what was said before a death that nobody wished for.
         let log =
             (0..).map(|life| self.top.join(format!("node-{node}.{life}.log"))).find(|log| !log.exists());
-        let mut process = Process::spawn(&mut command, log.context("no name for a log")?, LIFE_MAX)?;
-        let listens = |process: &Process| process.said().lines().any(|line| line.starts_with("volumes"));
-        process.wait_until("it listens", PATIENCE, listens).with_context(|| format!("node {node}"))?;
-        self.nodes[node] = Some(process);
+        self.nodes[node] = Some(Process::spawn(&mut command, log.context("no name for a log")?, LIFE_MAX)?);
         Ok(())
+    }
+
+    /// Whether a node runs and listens.
+    pub fn is_ready(&self, node: usize) -> bool {
+        self.nodes[node].as_ref().is_some_and(listens)
+    }
+
+    /// Waits until a node listens.
+    pub fn wait_node(&mut self, node: usize) -> Result<()> {
+        let process = self.nodes[node].as_mut().context("it does not run")?;
+        process.wait_until("it listens", PATIENCE, listens).with_context(|| format!("node {node}"))
     }
 
     /// `kill -9` of a node, which must not have ended by itself.
@@ -145,6 +191,11 @@ impl Cluster {
         self.nodes.len()
     }
 
+    /// How many nodes and mounts: hosts of its network.
+    pub fn hosts(&self) -> usize {
+        self.nodes.len() + self.mounts.len()
+    }
+
     /// A node's data directory.
     pub fn data(&self, node: usize) -> PathBuf {
         self.top.join(format!("data-{node}"))
@@ -191,18 +242,40 @@ impl Cluster {
 
     /// Stops everything in order. The data must be clean then.
     pub fn stop(mut self) -> Result<()> {
+        self.rest()
+    }
+
+    /// Stops everything in order; the data must be clean then; starts the nodes again, and mounts with these options.
+    pub fn check_and_go_on(&mut self, options: &[&str]) -> Result<()> {
+        self.rest()?;
+        (0..self.nodes()).try_for_each(|node| self.start_node(node))?;
+        options.iter().try_for_each(|options| self.mount(options))
+    }
+
+    /// Takes the mounts away, whatever they wait for: whoever called gets an error.
+    pub fn abandon_mounts(&mut self) {
+        self.mounts.clear();
+    }
+
+    fn rest(&mut self) -> Result<()> {
         for mount in &mut self.mounts {
             mount.stop().context("a mount")?;
         }
+        self.mounts.clear();
         for node in self.nodes.iter_mut().flatten() {
             node.stop().context("a node")?;
         }
+        self.nodes.fill_with(|| None);
         for node in 0..self.nodes.len() {
             let said = atoll(&["check", "--read", "--data", &self.data(node).to_string_lossy()])?;
             ensure!(said.contains("nothing wrong"), "node {node}: {said}");
         }
         Ok(())
     }
+}
+
+fn listens(process: &Process) -> bool {
+    process.said().lines().any(|line| line.starts_with("volumes"))
 }
 
 /// An error that says that a node does not answer.

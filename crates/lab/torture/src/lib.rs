@@ -2,6 +2,8 @@
 //!
 //! - [`daemon`] starts, kills and stops `atoll up`, [`cluster`] several nodes over TCP with several mounts, each as
 //!   a [`process`]; [`place`] has folders and small disks for them.
+//! - [`history`] records what several clients do at once while nodes are killed and the ways of their [`network`] are cut
+//!   ([`mishap`]), and has it judged.
 //! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
 //! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
 //! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced.
@@ -11,8 +13,11 @@
 
 pub mod cluster;
 pub mod daemon;
+pub mod history;
 pub mod kill9;
 pub mod million;
+pub mod mishap;
+pub mod network;
 pub mod ops;
 pub mod pjdfstest;
 pub mod place;

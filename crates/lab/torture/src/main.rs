@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::daemon::Launch;
+use atoll_torture::history::{self, Histories};
 use atoll_torture::kill9::{self, Kill9};
 use atoll_torture::million::{self, Million};
 use atoll_torture::place::Place;
@@ -50,6 +51,39 @@ enum Command {
         /// Kill nodes in turn, of several, and start them again; programs must not notice
         #[arg(long)]
         kill: bool,
+    },
+    /// Clients on several mounts, while nodes are killed and ways between them cut; there must be an order of all that
+    /// they were told, and `atoll check` must be clean. Needs `ip`; its networks cannot be seen from outside
+    History {
+        #[command(flatten)]
+        over: Many,
+        /// At least so many operations, all together
+        #[arg(long, default_value_t = 1_000_000)]
+        operations: u64,
+        /// And so many crashes; 0: nobody is killed
+        #[arg(long, default_value_t = 500)]
+        crashes: u64,
+        /// Repeats what is called, killed and cut, though not when
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Kill, but do not cut
+        #[arg(long)]
+        no_cuts: bool,
+        /// Only the operations of Table 5 of Archipelago, which move no name: otherwise every other round has others
+        #[arg(long)]
+        paper: bool,
+        /// Operations of a round, whose history is judged
+        #[arg(long, default_value_t = 15_000)]
+        round: u64,
+        /// After so many rounds everything is stopped and checked
+        #[arg(long, default_value_t = 8)]
+        check_every: u64,
+        /// Do not end at the first round without an order
+        #[arg(long)]
+        go_on: bool,
+        /// Where histories without an order are kept
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        keep: PathBuf,
     },
     /// A directory of many entries, listed while it changes, and many files in many directories
     Million {
@@ -164,6 +198,43 @@ fn run(command: Command) -> Result<()> {
                 _ => run()?,
             }
             volume.stop()?;
+        }
+        Command::History {
+            over: Many { nodes, mounts },
+            operations,
+            crashes,
+            seed,
+            no_cuts,
+            paper,
+            round,
+            check_every,
+            go_on,
+            keep,
+        } => {
+            let cuts = !no_cuts;
+            let what = Histories {
+                nodes,
+                mounts,
+                operations,
+                crashes,
+                seed,
+                cuts,
+                paper,
+                round,
+                check_every,
+                go_on,
+                keep,
+            };
+            let place = Place::new("history")?;
+            let report = match history::run(&what, place.path(), &mut |line| println!("{line}")) {
+                Ok(report) => report,
+                Err(why) => {
+                    println!("data and what was said: {}", place.keep().display());
+                    return Err(why);
+                }
+            };
+            println!("{report}");
+            ensure!(report.broken + report.undecided == 0, "not all rounds have an order");
         }
         Command::Million { files } => {
             let place = Place::new("million")?;

@@ -35,6 +35,11 @@ impl Place {
         &self.0
     }
 
+    /// It is not removed, so that people can look into it.
+    pub fn keep(self) -> PathBuf {
+        std::mem::take(&mut std::mem::ManuallyDrop::new(self).0)
+    }
+
     /// A path in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)

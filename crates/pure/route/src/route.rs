@@ -643,9 +643,12 @@ impl<T> Route<T> {
                 }
                 (Op::ReadDir { dir, .. }, Answer::Entries { entries, .. }) => {
                     entries.iter().for_each(|e| self.links.note(e.ino, e.kind));
-                    let dirs = entries.iter().filter(|e: &&DirEntry| e.kind == Kind::Directory);
-                    for entry in dirs.filter(|e| e.found.is_some()) {
-                        learn(entry.ino, *dir, &entry.name);
+                    for entry in entries.iter().filter(|e: &&DirEntry| e.found.is_some()) {
+                        match entry.kind {
+                            Kind::Directory => learn(entry.ino, *dir, &entry.name),
+                            // Only its home tells of it, and the kernel may never look it up.
+                            _ => self.homes.answered(entry.ino, call.island, id),
+                        }
                     }
                 }
                 (Op::Unlink { .. } | Op::Rename { .. }, Answer::Removed { orphan: Some(ino) }) => {

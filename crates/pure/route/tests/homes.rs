@@ -2,7 +2,7 @@
 //! another order than they told it.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Table, Time};
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op};
+use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Found, Kind, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply};
 use atoll_route::{Config, Route, RouteOut, Sent};
 use bytes::Bytes;
@@ -64,12 +64,15 @@ fn lookup() -> Op {
 
 /// Its home is the island that says so.
 fn found(ino: Ino) -> Outcome {
+    Outcome::Ok { answer: Answer::Found { found: told(ino) }, keys: Vec::new() }
+}
+
+fn told(ino: Ino) -> Found {
     let (kind, time) = (Kind::Regular, Time::default());
     let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
     let (atime, mtime, ctime, btime) = (time, time, time, time);
     let attr = Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime };
-    let found = Found { attr, attr_current: true };
-    Outcome::Ok { answer: Answer::Found { found }, keys: Vec::new() }
+    Found { attr, attr_current: true }
 }
 
 #[test]
@@ -114,4 +117,19 @@ fn a_link_that_names_a_home_from_before_a_move_is_asked_again_with_the_new_one()
     assert!(client.out.finished.is_empty());
     client.reply(&again, gone());
     assert_eq!(client.out.finished.len(), 1, "nothing is newer than that");
+}
+
+#[test]
+fn a_file_that_a_listing_tells_of_is_asked_for_where_the_listing_found_it() {
+    let Scene { mut client, here, there, ino } = Scene::new();
+    let list = Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 4096, plus: true };
+    // Its attributes are told by its home alone; of what is homed elsewhere a listing tells only the number.
+    for (found, home) in [(None, there), (Some(told(ino)), here)] {
+        let asked = client.call(list.clone());
+        let name = Name::new(b"f").unwrap();
+        let entries = vec![DirEntry { name, ino, kind: Kind::Regular, cookie: 1, found }];
+        let answer = Answer::Entries { entries, eof: true };
+        client.reply(&asked, Outcome::Ok { answer, keys: Vec::new() });
+        assert_eq!(client.call(Op::GetAttr { ino }).island, home);
+    }
 }

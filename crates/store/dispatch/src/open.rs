@@ -275,8 +275,11 @@ impl BodyChanges {
             };
             let gone = [BodyChange::Drop { ino }];
             let attr = row.as_ref().map(|r| r.attr);
-            if attr.is_some_and(|attr| attr.kind == Kind::Regular) {
-                touched.push(ino);
+            match attr.map(|attr| attr.kind) {
+                Some(Kind::Regular) => touched.push(ino),
+                // It was dropped, and has come back: what has no bytes is made by the view alone.
+                Some(_) => continue,
+                None => {}
             }
             let what = Redo {
                 ino,

@@ -311,8 +311,13 @@ impl<D: Disk> View<D> {
                 if why == Why::NoParent && source.dir(*ino)?.is_none() {
                     return Ok(());
                 }
-                // The one above has changed since this laying began, and comes with the next.
-                if why == Why::NoParent && source.waits(*parent) {
+                // The one above, or what has its name, has changed since this laying began, and comes with the next.
+                let comes = match why {
+                    Why::NoParent => source.waits(*parent),
+                    Why::Taken => source.waits(*ino) || self.is_held_for_now(*parent, name, source)?,
+                    _ => false,
+                };
+                if comes {
                     let tried = self.tried_before.get(ino).copied().unwrap_or(0);
                     if tried < RETRIES_MAX {
                         self.again.insert(*ino, tried + 1);
@@ -323,6 +328,16 @@ impl<D: Disk> View<D> {
             }
         }
         Ok(())
+    }
+
+    /// What has the name that a directory is to get is a directory that will leave it with the next laying.
+    fn is_held_for_now(&mut self, parent: Ino, name: &Name, source: &dyn Source) -> io::Result<bool> {
+        let Some(above) = self.path(parent)? else { return Ok(false) };
+        let Some(holder) = self.look(&join(&above, name.as_bytes()))? else { return Ok(true) };
+        Ok(match self.index.ours(holder.ino)? {
+            Some(Ours::Dir(other)) => self.again.contains_key(&other) || source.waits(other),
+            _ => false,
+        })
     }
 
     /// A directory that is to go holds something of ours, which the state must have taken away since

@@ -231,6 +231,34 @@ fn a_skeleton_directory_that_goes_and_comes_back_while_it_is_laid_is_no_conflict
 }
 
 #[test]
+fn a_directory_whose_name_is_held_by_one_that_must_wait_comes_into_its_place_after_that() {
+    let (root, mut met) = (Ino::ROOT, 0);
+    let [a, b, far] = [b"a".as_slice(), b"b", b"far"].map(name);
+    for look in 0..12 {
+        let context = format!("gone at look {look}");
+        let mut w = World::new();
+        w.model.mkdir(root, &a).unwrap();
+        w.model.mkdir(root, &b).unwrap();
+        w.lay("where they begin");
+        w.model.settled();
+        // One goes into a directory that is not there at the moment, the other takes its name.
+        let above = w.model.mkdir(root, &far).unwrap();
+        assert!(w.model.rename((root, &b), (above, &b)) && w.model.rename((root, &a), (root, &b)));
+        let (inos, names) = w.model.lists();
+        let source =
+            GoesAndComes { model: &w.model, dirs: vec![above], looks: 0.into(), gone: look..look + 1 };
+        let report = w.view.lay(&inos, &names, &source).unwrap();
+        assert_eq!(report.conflicts, [], "{context}");
+        met += u32::from(w.disk.stat(b"tree/far/b").is_err());
+        // Only what has changed since is listed again.
+        w.model.settled();
+        w.model.inos.insert(above);
+        w.lay(&context);
+    }
+    assert!(met > 0, "it was never gone when it counted");
+}
+
+#[test]
 fn a_lost_index_costs_no_name_elsewhere() {
     let (mut w, ..) = linked();
     w.lay("linked");

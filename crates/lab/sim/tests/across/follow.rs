@@ -2,13 +2,13 @@
 
 use atoll_core::Ino;
 use atoll_disk::sim::Fault;
-use atoll_posix::{Answer, LockKind, LockRange, Op, SetAttr};
+use atoll_posix::{Answer, Kind, LockKind, LockRange, Op, SetAttr};
 use atoll_proto::{TxnState, Work};
 use atoll_sim::crash_points::{Point, Script, count, one, world};
 use atoll_sim::{Config, SlowDisks, World};
 use bytes::Bytes;
 
-use crate::bench::{Bench, CONTENT, H, S, T, has_work, power};
+use crate::bench::{Bench, CONTENT, H, S, T, has_work, name, power};
 
 /// Longer than a file needs to follow its name.
 const FOLLOWED_US: u64 = 3_000_000;
@@ -210,6 +210,24 @@ fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
         assert_eq!(bench.world.homes(ino), [T]);
         bench.settle();
     }
+}
+
+#[test]
+fn a_symbolic_link_that_has_gone_and_come_back_before_a_crash_is_one_in_the_plain_tree() {
+    let mut bench = bench(1, 3);
+    let (dir, target) = (bench.dirs[S], Bytes::from_static(b"target"));
+    let (kind, mode, umask, rdev, exclusive) = (Kind::Symlink, 0o777, 0, 0, true);
+    let create = Op::Create { dir, name: name("a"), kind, mode, umask, rdev, exclusive, target };
+    let Ok((Answer::Found { found }, _)) = bench.run(0, create) else { panic!("it is not made") };
+    bench.rest();
+    for (from, to) in [((S, "a"), (T, "b")), ((T, "b"), (S, "a"))] {
+        bench.ok(bench.rename(from, to));
+        // Not longer, so that the plain tree does not have it yet.
+        assert!(bench.step_until(AGAIN_US, |world| world.homes(found.attr.ino) == [to.0]));
+    }
+    bench.restart(S, Fault::ProcessDeath);
+    bench.wait(FOLLOWED_US);
+    bench.settle();
 }
 
 #[test]
