@@ -349,7 +349,7 @@ pub(crate) fn verdict(expected: &Done, got: &Done, disturbed: bool, strict: Stri
             if same { Vec::new() } else { vec![format!("expected {a:?}, got {b:?}")] }
         }
         (Ok((Answer::Found { found: a }, _)), Ok((Answer::Found { found: b }, _)))
-            if disturbed && a.attr.kind == Kind::Directory && !b.attr_current =>
+            if disturbed && matches!(a.attr.kind, Kind::Directory | Kind::Symlink) && !b.attr_current =>
         {
             let same = (a.attr.ino, a.attr.kind) == (b.attr.ino, b.attr.kind);
             if same { Vec::new() } else { vec![format!("expected {a:?}, got {b:?}")] }
