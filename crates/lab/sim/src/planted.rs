@@ -3,7 +3,6 @@
 //! A run that fails with a bug and without it has not found it.
 
 use atoll_core::planted::{Bug, plant};
-use atoll_core::planted::{Bug, planted};
 
 use crate::cause::Failure;
 use crate::scenario::{SCENARIOS, Scenario, run};
