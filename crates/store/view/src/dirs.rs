@@ -5,6 +5,7 @@ use std::io;
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Ino, Name};
 use atoll_disk::{Disk, FileKind};
+use atoll_posix::Kind;
 
 use crate::index::{DirMark, Ours};
 use crate::{LIMBO, NEW_DIR_MODE, Report, Source, Subject, TREE, View, Why, is_absent, is_fatal, join};
@@ -242,7 +243,7 @@ impl<D: Disk> View<D> {
                     Move::To { ino, parent, name } => {
                         self.try_place(*ino, *parent, name, &pending, source, touched)
                     }
-                    Move::Away { ino } => self.try_remove(*ino, touched),
+                    Move::Away { ino } => self.try_remove(*ino, source, touched),
                 };
                 match tried {
                     Ok(Tried::Done) => report.dirs += 1,
@@ -275,7 +276,7 @@ impl<D: Disk> View<D> {
             if let Move::To { ino, .. } = m
                 && self.locate(*ino)? != Some(At::Limbo)
             {
-                return self.detach(*ino, touched);
+                return self.detach(*ino, source, touched);
             }
         }
         let removal = moves.iter().position(|m| matches!(m, Move::Away { .. }));
@@ -305,7 +306,7 @@ impl<D: Disk> View<D> {
             Move::To { ino, parent, name } => {
                 // Not under a name that it no longer has.
                 if why != Why::NoParent && matches!(self.locate(*ino)?, Some(At::Tree { .. })) {
-                    self.detach(*ino, touched)?;
+                    self.detach(*ino, source, touched)?;
                 }
                 // It went with the directory above.
                 if why == Why::NoParent && source.dir(*ino)?.is_none() {
@@ -359,15 +360,29 @@ impl<D: Disk> View<D> {
         Ok(false)
     }
 
-    fn detach(&mut self, ino: Ino, touched: &mut IdSet<Ino>) -> io::Result<()> {
+    fn detach(&mut self, ino: Ino, source: &dyn Source, touched: &mut IdSet<Ino>) -> io::Result<()> {
         let from = self.locate(ino)?;
         let Some(path) = self.path(ino)? else { return Ok(()) };
         self.disk.rename(&path, &limbo_path(ino), false)?;
-        self.moved_to(ino, from, At::Limbo, touched);
-        Ok(())
+        self.moved_to(ino, from, At::Limbo, source, touched)
     }
 
-    fn moved_to(&mut self, ino: Ino, from: Option<At>, to: At, touched: &mut IdSet<Ino>) {
+    fn moved_to(
+        &mut self,
+        ino: Ino,
+        from: Option<At>,
+        to: At,
+        source: &dyn Source,
+        touched: &mut IdSet<Ino>,
+    ) -> io::Result<()> {
+        if let Some(At::Tree { parent, name }) = &from
+            && let Some(next) = source.entry(*parent, name)?
+            && next.kind == Kind::Directory
+            && next.ino != ino
+        {
+            // It may have been kept out until now, and forgotten: a directory that was about to go had its name.
+            self.again.entry(next.ino).or_insert(0);
+        }
         for at in [from.as_ref(), Some(&to)] {
             if let Some(At::Tree { parent, .. }) = at {
                 touched.insert(*parent);
@@ -376,6 +391,7 @@ impl<D: Disk> View<D> {
         touched.insert(ino);
         self.moved.insert(ino);
         self.put_at(ino, to);
+        Ok(())
     }
 
     fn try_place(
@@ -394,7 +410,7 @@ impl<D: Disk> View<D> {
         let to_path = join(&above, name.as_bytes());
         match self.disk.rename(&from_path, &to_path, false) {
             Ok(()) => {
-                self.moved_to(ino, Some(from), At::Tree { parent, name: name.clone() }, touched);
+                self.moved_to(ino, Some(from), At::Tree { parent, name: name.clone() }, source, touched)?;
                 Ok(Tried::Done)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -428,7 +444,7 @@ impl<D: Disk> View<D> {
             Some(Ours::File(_)) if holder.kind != FileKind::Directory => {
                 // A link of ours to a name that is no file's any more.
                 let wanted = source.entry(parent, name)?;
-                if wanted.is_some_and(|e| e.kind != atoll_posix::Kind::Directory) {
+                if wanted.is_some_and(|e| e.kind != Kind::Directory) {
                     return Ok(Tried::Conflict(Why::Taken));
                 }
                 self.disk.unlink(path)?;
@@ -446,7 +462,13 @@ impl<D: Disk> View<D> {
                 self.index.set_dir(ino, &DirMark { native: holder.ino, places, xattrs: true })?;
                 // Durable at once, before anything is laid into it.
                 self.index.save()?;
-                self.moved_to(ino, Some(At::Limbo), At::Tree { parent, name: name.clone() }, touched);
+                self.moved_to(
+                    ino,
+                    Some(At::Limbo),
+                    At::Tree { parent, name: name.clone() },
+                    source,
+                    touched,
+                )?;
                 Ok(Tried::Done)
             }
             _ => Ok(Tried::Conflict(Why::Taken)),
@@ -455,7 +477,7 @@ impl<D: Disk> View<D> {
 
     /// Takes a directory out of the tree. It stays in limbo until that is durable: if it comes back before, a power
     /// cut must not leave two native directories of one id, of which nothing tells what is in the older one.
-    fn try_remove(&mut self, ino: Ino, touched: &mut IdSet<Ino>) -> io::Result<Tried> {
+    fn try_remove(&mut self, ino: Ino, source: &dyn Source, touched: &mut IdSet<Ino>) -> io::Result<Tried> {
         let Some(path) = self.path(ino)? else {
             self.lose(ino);
             self.index.forget_dir(ino)?;
@@ -465,7 +487,7 @@ impl<D: Disk> View<D> {
             return Ok(Tried::Blocked);
         }
         if self.locate(ino)? != Some(At::Limbo) {
-            self.detach(ino, touched)?;
+            self.detach(ino, source, touched)?;
         }
         self.leaving.insert(ino);
         Ok(Tried::Done)

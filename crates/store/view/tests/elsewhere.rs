@@ -271,3 +271,35 @@ fn a_lost_index_costs_no_name_elsewhere() {
     assert_eq!(view.lay_all(&model).unwrap().conflicts, []);
     assert_laid(&*disk, &view, &model, true, "all laid again");
 }
+
+/// A directory takes the name of one that is about to go, which its owner has not decided yet. Nobody tells of the first
+/// again when the second goes, however long that takes, or after whatever end of the process.
+#[test]
+fn a_directory_that_was_kept_out_comes_when_the_one_that_has_its_name_goes() {
+    for dies in [false, true] {
+        let mut w = World::new();
+        let (a, b) = (name(b"a"), name(b"b"));
+        let goes = w.model.mkdir(Ino::ROOT, &a).unwrap();
+        let comes = w.model.mkdir(Ino::ROOT, &b).unwrap();
+        w.lay("both");
+        let sealed = w.model.dirs[&goes].clone();
+        assert!(w.model.rename((Ino::ROOT, &b), (Ino::ROOT, &a)));
+        w.model.dirs.insert(goes, sealed);
+        w.view.lay(&[comes], &[], &w.model).unwrap();
+        assert_eq!(w.list("tree"), ["a"]);
+        w.view.settle().unwrap();
+        w.model.settled();
+        if dies {
+            let World { disk, mut model, view, bodies } = w;
+            drop((view, bodies));
+            let disk = Arc::new(disk.revive(Fault::ProcessDeath));
+            let (bodies, view) = open(&disk, true).unwrap();
+            model.recover_bodies(&bodies);
+            w = World { disk, bodies, view, model };
+        }
+        w.model.dirs.remove(&goes);
+        w.view.lay(&[goes], &[], &w.model).unwrap();
+        w.lay("the one has gone");
+        assert_eq!(w.list("tree"), ["a"]);
+    }
+}
