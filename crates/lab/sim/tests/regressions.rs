@@ -665,3 +665,9 @@ fn what_a_client_has_not_even_sent_has_not_happened() {
 fn the_skeleton_gives_a_name_to_who_had_it_last_in_whatever_order_it_hears() {
     passes("history_errors", 700_507);
 }
+
+/// An island said which links it had, and died; that came when it was known to be away, and was believed when it was back.
+#[test]
+fn what_an_island_said_before_it_died_is_not_believed_afterwards() {
+    passes("errors", 1_882_591_650_119_885);
+}

@@ -207,6 +207,8 @@ impl Island {
         *life = message.incarnation;
         match &message.peer {
             Peer::Hello => {
+                // What it had said before may have come late, and be lost there since.
+                self.forget_told(from);
                 self.tell_all(from);
                 Ok(())
             }
