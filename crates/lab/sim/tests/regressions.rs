@@ -671,3 +671,10 @@ fn the_skeleton_gives_a_name_to_who_had_it_last_in_whatever_order_it_hears() {
 fn what_an_island_said_before_it_died_is_not_believed_afterwards() {
     passes("errors", 1_882_591_650_119_885);
 }
+
+/// A name was looked at, a sweep let go of it while another island was asked, and then it changed: the listing of the
+/// moment before did not know what it had been.
+#[test]
+fn a_listing_knows_what_a_name_was_that_was_changed_after_a_sweep() {
+    passes("listing_partition", 1_882_591_650_120_331);
+}

@@ -441,11 +441,13 @@ impl Island {
             Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
             Plan::Link { at, home, time, attr } => {
                 self.owned(at.dir)?;
+                self.need_spot(at)?;
                 let attr = attr.expect("told with the vote");
                 Ok(self.name_linked(call, decision, at, *home, attr, *time))
             }
             Plan::Unlink { at, time } => {
                 self.owned(at.dir)?;
+                self.need_spot(at)?;
                 decision.entry(at.dir, &at.name, None);
                 self.change_names(&mut decision, at.dir, -1, 0, *time);
                 self.remember(&mut decision, call, Remembered::Removed { orphan: None });

@@ -198,11 +198,12 @@ impl Island {
         let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
         match (op, work) {
             (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
-                self.state.dir(dir.place.parent)?;
+                self.need_name(&dir.place)?;
                 Ok(self.name_new_dir(call, decision, dir, *time))
             }
             (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
                 let parent = self.owned(*dir)?.clone();
+                self.state.entry(*dir, name)?;
                 Ok(self.unname_dir(call, decision, *dir, &parent, name))
             }
             _ => unreachable!("{op:?} has no such transaction"),

@@ -194,15 +194,12 @@ impl Island {
         spots.into_iter().flatten().try_for_each(|at| self.need_spot(at))
     }
 
-    /// What a name that comes or goes reads.
+    /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
     pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Stop> {
-        match self.state.dir(at.dir)? {
-            Some(dir) if dir.owned.is_none() => {
-                self.state.entry(at.dir, &at.name)?;
-                self.need_skeleton(at.dir)
-            }
-            _ => Ok(()),
-        }
+        let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
+        let is_owned = dir.owned.is_some();
+        self.state.entry(at.dir, &at.name)?;
+        if is_owned { Ok(()) } else { self.need_skeleton(at.dir) }
     }
 
     /// Carries out, or takes back, what a home had prepared. What it reads is in memory.

@@ -204,11 +204,13 @@ impl Island {
             // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
             return Ok(());
         }
-        *life = message.incarnation;
+        if message.incarnation > *life {
+            *life = message.incarnation;
+            // What its last life had said may have come late, and be lost there since.
+            self.forget_told(from);
+        }
         match &message.peer {
             Peer::Hello => {
-                // What it had said before may have come late, and be lost there since.
-                self.forget_told(from);
                 self.tell_all(from);
                 Ok(())
             }
