@@ -13,18 +13,21 @@ fn four_nodes_make_one_tree() {
     }
     let cluster = Cluster::new(4);
     let (one, two) = (cluster.mount("one", ""), cluster.mount("two", "ro,noexec"));
+    // Names that differ in many bits: each bit of a placement key is the parity of some of a path's, so names that
+    // differ in few may all be placed at two of four islands.
+    let name = |i: u32| format!("d{:08x}", i.wrapping_mul(0x9e37_79b1));
     for i in 0..40 {
-        let dir = one.path(&format!("d{i}/e"));
+        let dir = one.path(&name(i)).join("e");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("file"), format!("content {i}")).unwrap();
     }
-    std::fs::rename(one.path("d1"), one.path("renamed")).unwrap();
+    std::fs::rename(one.path(&name(1)), one.path("renamed")).unwrap();
     for i in (0..40).filter(|i| *i != 1) {
-        let read = std::fs::read_to_string(two.path(&format!("d{i}/e/file"))).unwrap();
+        let read = std::fs::read_to_string(two.path(&name(i)).join("e/file")).unwrap();
         assert_eq!(read, format!("content {i}"));
     }
     assert_eq!(std::fs::read_to_string(two.path("renamed/e/file")).unwrap(), "content 1");
-    assert!(std::fs::write(two.path("d2/x"), b"x").is_err(), "a read-only mount is read-only");
+    assert!(std::fs::write(two.path(&name(2)).join("x"), b"x").is_err(), "a read-only mount is read-only");
     let status: serde_json::Value = serde_json::from_str(&good(["status", text(&one.0), "--json"])).unwrap();
     let nodes: Vec<_> =
         status["processes"].as_array().unwrap().iter().filter(|p| !p["node"].is_null()).collect();
