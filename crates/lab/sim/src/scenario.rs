@@ -1,5 +1,6 @@
 //! The scenarios by name, and how one run of one is made and told of.
 
+use crate::absences::Absence;
 use crate::cause::Failure;
 use crate::injected::Injected;
 use crate::world::World;
@@ -213,13 +214,19 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "absences",
         what: "directories change while islands are away for long, and compare when they return",
         steps: 250,
-        body: |run| crate::absences::run(run, false),
+        body: |run| crate::absences::run(run, Absence::Death),
     },
     Scenario {
         name: "absences_power",
         what: "the same, and islands lose their power",
         steps: 250,
-        body: |run| crate::absences::run(run, true),
+        body: |run| crate::absences::run(run, Absence::Power),
+    },
+    Scenario {
+        name: "absences_kept",
+        what: "the same, and the others keep their whole journals for them",
+        steps: 250,
+        body: |run| crate::absences::run(run, Absence::Kept),
     },
     Scenario {
         name: "crash_points",

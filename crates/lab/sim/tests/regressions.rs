@@ -600,6 +600,67 @@ fn islands_that_were_in_doubt_agree_when_they_have_compared() {
     }
 }
 
+/// Renames of directories that an island has lost are told in any order, by whoever has seen them: they are done
+/// again in the order in which they were done first.
+#[test]
+fn renames_of_directories_that_were_lost_come_back_in_their_order() {
+    for seed in [3625, 4947, 5608] {
+        passes("absences_kept", seed);
+    }
+    for seed in [4840, 4947, 720_063] {
+        passes("absences_power", seed);
+    }
+}
+
+/// Two islands compare, and each is told by the other where a directory has gone that it holds for a move which was
+/// lost and is done again.
+#[test]
+fn who_has_lost_that_a_directory_moves_tells_where_to_when_it_is_done_again() {
+    passes("absences_power", 720_383);
+}
+
+/// A lend of an earlier life is told twice, as ways come up, and the second time when the first has ended: it is not
+/// done again.
+#[test]
+fn what_was_not_lost_is_not_done_again() {
+    for seed in [858, 900_944] {
+        passes("absences_power", seed);
+    }
+}
+
+/// A change of a directory's attributes carries all of them, and its stub finds them wherever it has been moved
+/// while they were lost.
+#[test]
+fn attributes_of_directories_that_were_lost_come_back_whole_and_to_their_stubs() {
+    for seed in [3603, 3881, 3940, 4656] {
+        passes("absences_kept", seed);
+    }
+}
+
+/// A chain of ancestors is older than what is known of one of them: those above that one are not laid.
+#[test]
+fn ancestors_that_are_none_any_more_are_not_laid() {
+    passes("absences_kept", 4545);
+    passes("absences_power", 720_024);
+}
+
+/// Two directories have one name in a skeleton, by journals of which one is late: the one that stays keeps it.
+#[test]
+fn two_directories_that_meet_at_a_name_have_theirs_in_the_end() {
+    passes("absences_kept", 3276);
+    passes("absences", 1_882_594_232_762_368);
+    for seed in [473, 3439, 1_882_594_232_762_413] {
+        passes("absences_power", seed);
+    }
+}
+
+/// A name was left and then taken by whom its new owner had been: that is no exchange, and two journals wait for
+/// each other if it is taken for one.
+#[test]
+fn who_comes_to_a_name_later_has_not_changed_places_with_who_had_it() {
+    passes("absences_kept", 5112);
+}
+
 /// A daemon is killed while bytes are put behind the end of a file that nobody has touched since the last
 /// checkpoint: its plain file is as long as the file again, though no record tells of them and nobody reads it.
 #[test]

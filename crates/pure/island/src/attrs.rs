@@ -171,12 +171,16 @@ impl Island {
         {
             self.state.entry(dir.place.parent, name)?;
         }
+        // All of them, whatever changes: whoever missed the change before this has them with it.
+        let xattrs = match xattrs {
+            Some(xattrs) => xattrs,
+            None if dir.has_xattrs => self.state.xattrs(ino)?.cloned().unwrap_or_default(),
+            None => Xattrs::default(),
+        };
         let stamp = self.stamp();
         decision.stamp(stamp);
         dir.fixed = Static { version: stamp, mode, uid, gid };
-        if let Some(xattrs) = &xattrs {
-            set_xattrs(decision, ino, &mut dir, xattrs.clone());
-        }
+        set_xattrs(decision, ino, &mut dir, xattrs.clone());
         let (place, fixed) = (dir.place.clone(), dir.fixed);
         decision.dir(ino, dir);
         self.apply_to_stub(decision, ino, &place, &fixed);

@@ -475,7 +475,7 @@ impl Island {
                                 return Err(Stop::NotNow);
                             }
                         }
-                        Sight::Same => self.lay_chain(&mut decision, &chain),
+                        Sight::Same => self.lay_chain(&mut decision, &chain.dirs),
                         Sight::Older | Sight::Newer { .. } => return Err(Stop::NotNow),
                     }
                 }

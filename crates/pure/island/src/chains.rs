@@ -53,7 +53,7 @@ impl Island {
 
     /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
     pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
-        self.lay_chain(decision, chain);
+        self.lay_chain(decision, &chain.dirs);
         for entry in self.own_entries() {
             if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
                 self.apply_entry(decision, &entry);

@@ -18,9 +18,9 @@ use atoll_state::Load;
 
 use crate::compared::as_parent;
 use crate::decision::Decision;
-use crate::journal::is_needless;
 use crate::machine::{Config, Island, Parked, Phase, Stop};
 use crate::promised::Promised;
+use crate::skeleton::is_needless;
 
 /// Milliseconds that a starting island compares before it serves what does not depend on it.
 pub(crate) const COMPARE_MS: u64 = 10_000;
@@ -70,6 +70,17 @@ enum Rows {
     Reading(Ino),
     #[default]
     All,
+}
+
+/// Where the name of a directory of the skeleton leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leads {
+    /// To it.
+    There,
+    /// To nothing, or to what is on its way from there.
+    Nowhere,
+    /// To another directory that has the same place: they were told at different moments.
+    Elsewhere,
 }
 
 /// A directory that is asked for.
@@ -301,7 +312,10 @@ impl Island {
         let dir = self.ancestor(ino, row)?;
         let there = Question::there(self.config.table.owner(above));
         let question = if ino == Ino::ROOT { Question::Fixed } else { there };
-        let differs = self.has_lost_name(ino, row)?
+        let leads = self.name_leads(ino, row)?;
+        // One of the two goes, and leaves the other without a name perhaps.
+        comparing.has_found |= leads == Leads::Elsewhere;
+        let differs = leads == Leads::Nowhere
             || comparing.behind.contains(&ino)
             || self.lent_dirs().any(|lent| is_behind(ino, &lent, row));
         if row.owned.is_some() {
@@ -314,19 +328,19 @@ impl Island {
         Ok(())
     }
 
-    /// Whether the name of a directory of the skeleton does not lead to it, and to nothing that is on its way from
-    /// there: places that were told at different moments have met there.
-    fn has_lost_name(&self, ino: Ino, row: &Dir) -> Result<bool, Stop> {
-        let Place { parent, name: Some(name), .. } = &row.place else { return Ok(false) };
+    /// Where the name of a directory of the skeleton leads.
+    fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
+        let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
         if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
-            return Ok(false);
+            return Ok(Leads::There);
         }
-        let Some(there) = self.state.entry(*parent, name)? else { return Ok(true) };
+        let Some(there) = self.state.entry(*parent, name)? else { return Ok(Leads::Nowhere) };
         if there.ino == ino || there.kind != Kind::Directory {
-            return Ok(false);
+            return Ok(Leads::There);
         }
-        let other = self.state.dir(there.ino)?;
-        Ok(other.is_none_or(|other| other.place.parent != *parent || other.place.name.as_ref() != Some(name)))
+        let other = self.state.dir(there.ino)?.map(|other| &other.place);
+        let is_its = other.is_some_and(|its| (its.parent, &its.name) == (*parent, &row.place.name));
+        Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
     }
 
     /// Looks through names of a directory behind a cookie, for stubs; what is to be looked through next.
@@ -673,7 +687,7 @@ impl Island {
         let old = self.dir_now(decision, dir.ino).map(|row| row.place);
         self.add_skeleton(decision, dir, None);
         if let Some(row) = self.dir_now(decision, dir.ino)
-            && matches!(self.has_lost_name(dir.ino, &row), Ok(true))
+            && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
             && old.as_ref() == Some(&row.place)
         {
             self.skeleton_name(decision, &row.place, dir.ino, true);

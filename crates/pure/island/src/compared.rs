@@ -168,13 +168,12 @@ impl Island {
         let Some(row) = self.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
             return Ok(Some(Known::Gone));
         };
-        let holder = self.holds.holds_dir(ask.ino).filter(|_| ask.wants_chain);
-        if holder.is_some_and(|txn| self.journal.happened.contains(&txn))
-            && let Some(promised) = self.promised(ask.ino)
-        {
+        let promised = self.promised(ask.ino).filter(|_| ask.wants_chain);
+        if let Some(promised) = promised.filter(|promised| promised.place.version > row.place.version) {
             // Two islands that compare for the same journal, which this waits for, must not wait for each other.
             return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
         }
+        let holder = self.holds.holds_dir(ask.ino).filter(|_| ask.wants_chain);
         if self.is_open(holder, missed) {
             return Ok(None);
         }

@@ -120,9 +120,7 @@ impl Island {
         time: Time,
         txn: Option<TxnId>,
     ) {
-        for above in chain {
-            self.add_skeleton(decision, above, None);
-        }
+        self.lay_chain(decision, chain);
         self.add_skeleton(decision, new, Some(new_owned(time, txn)));
     }
 

@@ -7,7 +7,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
 use atoll_posix::{Errno, Kind};
-use atoll_proto::{Chain, Change, Entry, Inode, Peer, PeerMessage, Seen, Spot, Vote, Work};
+use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen, Spot, Vote, Work};
 
 use crate::decision::Decision;
 use crate::journal::Sight;
@@ -146,7 +146,7 @@ impl Island {
         if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
-        self.lay_chain(decision, chain);
+        self.lay_chain(decision, &chain.dirs);
         self.count_homes(decision, at.dir, 1);
         Ok(true)
     }
@@ -165,10 +165,14 @@ impl Island {
         Ok(())
     }
 
-    /// Puts a chain of ancestors into the skeleton.
-    pub(crate) fn lay_chain(&mut self, decision: &mut Decision, chain: &Chain) {
-        for above in &chain.dirs {
+    /// Puts a chain of ancestors into the skeleton, but for those above a directory that is known to be elsewhere by
+    /// now.
+    pub(crate) fn lay_chain(&mut self, decision: &mut Decision, dirs: &[Ancestor]) {
+        for above in dirs {
             self.add_skeleton(decision, above, None);
+        }
+        for above in dirs.iter().rev().skip(1) {
+            self.prune(decision, above.ino);
         }
     }
 

@@ -7,11 +7,11 @@ use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
+use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{
-    Ancestor, Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Owned, Peer, PeerMessage, Place,
-    Static, Work, Xattrs,
+    Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Peer, PeerMessage, Place, Static, Work,
+    Xattrs,
 };
 
 use crate::chains::seen_in;
@@ -58,6 +58,8 @@ pub(crate) struct Journal {
     pub(crate) comparing: Option<Box<Comparing>>,
     /// Places are taken of which some belong together.
     pub(crate) prunes_nothing: bool,
+    /// Directories of the skeleton whose names others have got, by what is decided next.
+    pub(crate) met: Vec<Ino>,
     /// The first half of what is posted, with what it follows.
     half: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
     /// Counts comparisons.
@@ -354,7 +356,9 @@ impl Island {
             }
         }
         self.journal.prunes_nothing = false;
-        left.into_iter().for_each(|dir| self.prune(&mut decision, dir));
+        // A chain may know a newer place of what was to come below it.
+        let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
+        left.into_iter().chain(laid).for_each(|dir| self.prune(&mut decision, dir));
         decision.push(Change::Clock { island: from, stamp: *last });
         let seq = self.decide(decision);
         self.journal.to_confirm.insert(from, (seq, *last));
@@ -383,6 +387,10 @@ impl Island {
             let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
             if !missing.is_empty() {
                 for island in missing {
+                    if self.journal.stalled.contains(&island) {
+                        // It waits itself, and is asked again with all that do.
+                        continue;
+                    }
                     let after = self.state.clocks().get(island);
                     self.send(0, island, Peer::Resend { after });
                 }
@@ -486,9 +494,7 @@ impl Island {
                     && row.fixed.version < fixed.version
                 {
                     row.fixed = *fixed;
-                    if let Some(xattrs) = xattrs {
-                        set_xattrs(decision, *ino, &mut row, xattrs.clone());
-                    }
+                    set_xattrs(decision, *ino, &mut row, xattrs.clone());
                     decision.dir(*ino, row);
                 }
                 self.apply_to_stub(decision, *ino, place, fixed);
@@ -533,130 +539,6 @@ impl Island {
     fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
         let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
         rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
-    }
-
-    // ----------------------------------------------------------------- skeleton
-
-    /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
-    /// above it must be there.
-    pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
-        if let Some(mut row) = self.dir_now(decision, new.ino) {
-            let mut changed = owned.is_some();
-            if row.fixed.version < new.fixed.version {
-                row.fixed = new.fixed;
-                set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
-                changed = true;
-            }
-            let moved = row.place.version < new.place.version;
-            row.owned = owned.or(row.owned);
-            if changed {
-                decision.dir(new.ino, row);
-            }
-            if moved {
-                self.take_skeleton_place(decision, new.ino, &new.place, Time::default());
-            }
-            return;
-        }
-        let mut row = Dir {
-            key: new.key,
-            birth_bytes: new.birth_bytes,
-            place: new.place.clone(),
-            fixed: new.fixed,
-            has_xattrs: false,
-            has_acl: false,
-            below: 0,
-            homes: 0,
-            owned,
-        };
-        if !new.xattrs.0.is_empty() {
-            set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
-        }
-        decision.dir(new.ino, row);
-        self.compare_also(new.ino);
-        self.skeleton_name(decision, &new.place, new.ino, true);
-        let parent = new.place.parent;
-        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
-        above.below += 1;
-        decision.dir(parent, above);
-    }
-
-    /// Everything that [`Island::remove_dir`] reads must be in memory.
-    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
-        for (_, dir) in self.ancestors(ino)? {
-            self.need_name(&dir.place)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
-    pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
-        let mut at = ino;
-        loop {
-            let row = self.dir_now(decision, at).expect("known by the caller");
-            if row.owned.is_some() {
-                self.drop_locks(decision, at);
-            }
-            if row.below > 0 || row.homes > 0 {
-                // What is below is gone at its owner; that is on its way here, and takes this along.
-                decision.dir(at, Dir { owned: None, ..row });
-                break;
-            }
-            decision.no_dir(at);
-            if row.has_xattrs {
-                decision.xattrs(at, None);
-            }
-            self.skeleton_name(decision, &row.place, at, false);
-            let parent = row.place.parent;
-            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
-            above.below = above.below.checked_sub(1).expect("a count of directories below 0");
-            let prune = is_needless(parent, &above);
-            decision.dir(parent, above);
-            if !prune {
-                break;
-            }
-            at = parent;
-        }
-    }
-
-    /// Takes a directory out of the skeleton if nothing needs it any more.
-    pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
-        let row = self.dir_now(decision, dir);
-        if !self.journal.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
-            self.remove_dir(decision, dir);
-        }
-    }
-
-    /// In a directory that is not owned here, the names of skeleton directories are kept so that
-    /// paths can be walked. (At the owner the entry is there anyway.)
-    pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
-        let Some(name) = &place.name else { return };
-        let parent = self.dir_now(decision, place.parent);
-        if parent.is_none_or(|dir| dir.owned.is_some()) {
-            return;
-        }
-        let now = self.entry_now(decision, place.parent, name);
-        if there {
-            // A name that was lost and given again is here before the journal of who had it first. All of this
-            // directory's names are of one clock; a move's own stamp says nothing.
-            let came = |dir: &Dir| (dir.place.parent, &dir.place.name) == (place.parent, &place.name);
-            let is_later = |dir: &Dir| place.version.stamp < dir.place.version.stamp;
-            let other = now.filter(|entry| entry.ino != ino).and_then(|e| self.dir_now(decision, e.ino));
-            if place.version.stamp != Stamp::default()
-                && other.is_some_and(|dir| came(&dir) && is_later(&dir))
-            {
-                return;
-            }
-            let home = self.config.id;
-            let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
-            decision.entry(place.parent, name, Some(entry));
-            return;
-        }
-        // Another directory may have taken the name in the same journal.
-        match now {
-            // The plain tree could not have it there while the directory was.
-            Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),
-            _ => decision.entry(place.parent, name, None),
-        }
     }
 
     // ------------------------------------------------------------------ vectors
@@ -783,14 +665,11 @@ impl Island {
     }
 }
 
-/// Nothing below it, and no name in it, is this island's.
-pub(crate) fn is_needless(ino: Ino, dir: &Dir) -> bool {
-    dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
-}
-
 /// Sets all extended attributes of a directory, with the flags in its row that tell of them.
 pub(crate) fn set_xattrs(decision: &mut Decision, ino: Ino, row: &mut Dir, xattrs: Xattrs) {
-    row.has_xattrs = !xattrs.0.is_empty();
+    let had = std::mem::replace(&mut row.has_xattrs, !xattrs.0.is_empty());
     row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some() || xattrs.get(acl::DEFAULT_XATTR).is_some();
-    decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
+    if had || row.has_xattrs {
+        decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
+    }
 }

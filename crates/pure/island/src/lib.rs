@@ -38,6 +38,7 @@ mod recovery;
 mod room;
 mod sessions;
 mod shape;
+mod skeleton;
 mod space;
 mod symlinks;
 mod sync;

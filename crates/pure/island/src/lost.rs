@@ -13,7 +13,7 @@ use atoll_proto::{
 use crate::decision::Decision;
 use crate::dirs::{new_owned, staged_dir};
 use crate::machine::{Island, Parked, Phase, Stop};
-use crate::moves::moving;
+use crate::outbox::is_pair;
 
 /// A record of this island that is gone.
 #[derive(Debug, Clone)]
@@ -40,6 +40,7 @@ impl Island {
                 self.recovery.lost.insert(*stamp, Lost::Entry(entry.clone()));
             }
         }
+        self.places_again();
         self.redo_lost();
     }
 
@@ -87,15 +88,18 @@ impl Island {
                 }
                 Ok(())
             }
-            Lost::Entry(entry @ JournalEntry::Place { ino, place, from, replaced, time, .. }) => {
-                if self.is_to_come(stamp, *ino, place.parent) {
+            Lost::Entry(entry @ JournalEntry::Place { place, .. }) => {
+                let is_held = self.is_held_for(entry);
+                if is_held || !self.place_fits(entry)? && self.is_preceded(stamp, place.parent) {
                     self.recovery.places.insert(stamp, entry.clone());
                     return Ok(());
                 }
-                self.redo_place(stamp, *ino, place, &from.name, *replaced, *time)
+                self.redo_place(stamp, entry)?;
+                self.places_again();
+                Ok(())
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
-                self.redo_fixed(stamp, *ino, place, fixed, xattrs.as_ref())
+                self.redo_fixed(stamp, *ino, place, fixed, xattrs)
             }
             Lost::Entry(JournalEntry::Onward) => self.pass(stamp),
         }
@@ -209,7 +213,16 @@ impl Island {
                 self.need_home(&part.work)?;
                 self.do_home(&mut decision, &part.work);
             }
-            Work::Hold { .. } => {}
+            Work::Hold { ino, to, .. } => {
+                let row = self.state.dir(*ino)?.filter(|row| row.owned.is_some());
+                if let Some(row) = row.filter(|row| row.place.version < to.version) {
+                    // How it was when it was held first is lost, and may come back later, or has come back without
+                    // its being known that it has moved.
+                    let (fixed, has_xattrs) = (row.fixed, row.has_xattrs);
+                    let xattrs = if has_xattrs { self.state.xattrs(*ino)?.cloned() } else { None };
+                    self.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
+                }
+            }
             // Its vote leaves when it is synced, so it cannot be lost; and without it there are no bytes.
             Work::Arrive { .. } => return Ok(true),
             Work::Ticket { .. } => {
@@ -249,6 +262,9 @@ impl Island {
             }
             Work::Lend { renaming, .. } => {
                 let to = &renaming.to;
+                if !self.lend_fits(renaming)? && self.is_preceded(stamp, to.dir) {
+                    return Ok(false);
+                }
                 let dir = self.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
                 let is_sealed = dir.is_some_and(|owned| owned.sealed.is_some());
                 return Ok(!is_sealed && self.holds.holder(to.dir, &to.name).is_none());
@@ -316,7 +332,7 @@ impl Island {
         if let Some(chain) = chain {
             self.need_chain(chain)?;
             self.doubt_new(decision, &chain.dirs);
-            self.lay_chain(decision, chain);
+            self.lay_chain(decision, &chain.dirs);
             self.count_homes(decision, renaming.from.dir, 1);
         }
         match now {
@@ -470,19 +486,65 @@ impl Island {
 
     // ------------------------------------------------------------------- journal
 
-    /// Whether a directory that was renamed in another has not come there yet, since the outcome that brought it is
-    /// lost too, and waits for something.
-    fn is_to_come(&self, stamp: Stamp, ino: Ino, dir: Ino) -> bool {
+    /// Whether something that was earlier may still change names of directories in a directory, by what is done
+    /// again: all that is told has an order, but not that in which it is told.
+    fn is_preceded(&self, stamp: Stamp, dir: Ino) -> bool {
         let lent = self.holds.lent();
         let lent = lent.iter().filter_map(|txn| self.state.txn(*txn));
         let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
         let lost = self.recovery.unfinished.values().map(|(when, work)| (*when, work));
-        lent.chain(lost).any(|(when, work)| match work {
-            Work::Lend { renaming, .. } => {
-                when < stamp && moving(renaming).iter().any(|m| m.entry.ino == ino && m.to.dir == dir)
-            }
-            _ => false,
-        })
+        let mut works = lent.chain(lost);
+        let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
+        let mut places = self.recovery.places.range(..stamp).map(|(_, entry)| entry);
+        let mut lost = self.recovery.lost.range(..stamp);
+        self.has_witnesses()
+            || works.any(|(when, work)| {
+                when < stamp && matches!(work, Work::Lend { renaming, .. } if renaming.to.dir == dir)
+            })
+            || places.any(is_in)
+            || lost.any(|(_, lost)| matches!(lost, Lost::Entry(entry) if is_in(entry)))
+    }
+
+    /// Whether the name that is lent to a directory, or by one, names what it named then.
+    fn lend_fits(&self, renaming: &Renaming) -> Result<bool, Stop> {
+        let Renaming { to, file, there, .. } = renaming;
+        if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
+            return Ok(true);
+        }
+        let now = self.state.entry(to.dir, &to.name)?;
+        let is_about_dirs = [Some(file), there.as_ref(), now].into_iter().flatten().any(|e| e.stub.is_some());
+        let ino = |entry: Option<&Entry>| entry.map(|entry| entry.ino);
+        Ok(!is_about_dirs || ino(now) == Some(file.ino) || ino(now) == ino(there.as_ref()))
+    }
+
+    /// Whether a directory that was renamed within another is there, and its new name is free, as it was then.
+    fn place_fits(&self, entry: &JournalEntry) -> Result<bool, Stop> {
+        let JournalEntry::Place { ino, place, from, replaced, .. } = entry else { return Ok(true) };
+        let Some(to) = &place.name else { return Ok(true) };
+        if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none()) {
+            return Ok(true);
+        }
+        let there = self.state.entry(place.parent, to)?.map(|entry| entry.ino);
+        let old = self.state.entry(place.parent, &from.name)?.map(|entry| entry.ino);
+        let was_there = replaced.or_else(|| self.swapped_with(entry));
+        Ok(there == Some(*ino) || old == Some(*ino) && there == was_there)
+    }
+
+    /// Whether a name that a directory was renamed from or to is held: who holds it has it as it is, and ends.
+    fn is_held_for(&self, entry: &JournalEntry) -> bool {
+        let JournalEntry::Place { place, from, .. } = entry else { return false };
+        let to = place.name.as_ref();
+        to.into_iter().chain([&from.name]).any(|name| self.holds.holder(place.parent, name).is_some())
+    }
+
+    /// The directory that one has changed places with, if that is not done again either.
+    fn swapped_with(&self, entry: &JournalEntry) -> Option<Ino> {
+        let lost = self.recovery.lost.values().filter_map(|lost| match lost {
+            Lost::Entry(other) => Some(other),
+            _ => None,
+        });
+        let mut others = lost.chain(self.recovery.places.values());
+        others.find(|other| is_pair(entry, other))?.about().map(|(ino, _)| ino)
     }
 
     /// A directory has come that may have been renamed then.
@@ -491,19 +553,15 @@ impl Island {
         self.recovery.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
     }
 
-    fn redo_place(
-        &mut self,
-        stamp: Stamp,
-        ino: Ino,
-        place: &Place,
-        from: &Name,
-        replaced: Option<Ino>,
-        time: Time,
-    ) -> Result<(), Stop> {
-        let (dir, to) = (place.parent, place.name.clone().expect("the root has no other place"));
+    fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Stop> {
+        let JournalEntry::Place { ino, place, from, replaced, time, .. } = lost else {
+            return self.pass(stamp);
+        };
+        let (ino, time, dir, to) = (*ino, *time, place.parent, place.name.as_ref());
+        let to = to.expect("the root has no other place");
         self.need_to_move(ino, dir)?;
         let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
-        let (old, there) = (self.state.entry(dir, from)?.cloned(), self.state.entry(dir, &to)?.cloned());
+        let (old, there) = (self.state.entry(dir, &from.name)?.cloned(), self.state.entry(dir, to)?.cloned());
         let owned = self.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
         let entry = here(old.as_ref()).or_else(|| here(there.as_ref()));
         let (Some(parent), Some(entry)) = (owned, entry) else { return self.pass(stamp) };
@@ -511,25 +569,41 @@ impl Island {
             return self.pass(stamp);
         }
         let mut decision = Decision::new();
-        let mut gone = 0_i32;
-        if here(old.as_ref()).is_some() && *from != to {
-            let in_its_way = there.filter(|there| there.ino != ino);
-            match in_its_way {
-                Some(there) if replaced == Some(there.ino) && self.may_go(there.ino)? => {
-                    self.remove_dir(&mut decision, there.ino);
-                    decision.entry(dir, from, None);
-                    gone = 1;
+        let leaves = here(old.as_ref()).is_some() && from.name != *to;
+        match there.filter(|there| there.ino != ino) {
+            Some(there) if *replaced == Some(there.ino) && self.may_go(there.ino)? => {
+                self.remove_dir(&mut decision, there.ino);
+                decision.entry(dir, &from.name, None);
+                let parent = staged_dir(&decision, dir).unwrap_or(parent);
+                decision.names_changed(dir, &parent, -1, -1, time);
+            }
+            // They change places.
+            Some(there) if self.swapped_with(lost) == Some(there.ino) => {
+                decision.entry(dir, &from.name, Some(there));
+                decision.names_changed(dir, &parent, 0, 0, time);
+            }
+            // Nobody can tell any more how that came there, or that it has gone.
+            Some(_) => {
+                let beside = name_beside(to, ino);
+                if self.state.entry(dir, &beside)?.is_some() {
+                    return self.pass(stamp);
                 }
-                // They change places: it was an exchange, or what was there is not to be lost.
-                Some(there) => decision.entry(dir, from, Some(there)),
-                None => decision.entry(dir, from, None),
+                decision.entry(dir, &from.name, None);
+                decision.names_changed(dir, &parent, 0, 0, time);
+                self.place_beside(&mut decision, &entry, from.clone(), beside, time);
+                self.decide(decision);
+                return self.pass(stamp);
+            }
+            None => {
+                if leaves {
+                    decision.entry(dir, &from.name, None);
+                }
+                decision.names_changed(dir, &parent, 0, 0, time);
             }
         }
-        let parent = staged_dir(&decision, dir).unwrap_or(parent);
-        decision.names_changed(dir, &parent, -i64::from(gone), -gone, time);
         self.take_place(&mut decision, &entry, place, time);
-        let (place, chain) = (place.clone(), self.chain_seen());
-        let from = Spot { dir, name: from.clone() };
+        let (place, from, replaced) = (place.clone(), from.clone(), *replaced);
+        let chain = self.chain_seen();
         self.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
         self.decide(decision);
         Ok(())
@@ -550,25 +624,39 @@ impl Island {
         ino: Ino,
         place: &Place,
         fixed: &Static,
-        xattrs: Option<&Xattrs>,
+        xattrs: &Xattrs,
     ) -> Result<(), Stop> {
-        if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
-            self.state.entry(place.parent, name)?;
-        }
         let row = self.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
             return self.pass(stamp);
         };
         let mut decision = Decision::new();
         row.fixed = *fixed;
-        if let Some(xattrs) = xattrs {
-            crate::journal::set_xattrs(&mut decision, ino, &mut row, xattrs.clone());
-        }
+        crate::journal::set_xattrs(&mut decision, ino, &mut row, xattrs.clone());
+        // Its stub has moved since, or before that, and this is not known again.
+        let promised = self.promised(ino).map(|promised| promised.place);
+        let places = [&row.place, place].into_iter().chain(&promised);
+        let place = places.max_by_key(|place| place.version).expect("not empty").clone();
         decision.dir(ino, row);
-        self.apply_to_stub(&mut decision, ino, place, fixed);
-        let (place, fixed, xattrs) = (place.clone(), *fixed, xattrs.cloned());
-        self.post_again(&mut decision, &JournalEntry::Fixed { ino, place, fixed, xattrs });
+        self.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.clone())?;
         self.decide(decision);
+        Ok(())
+    }
+
+    /// The stub of a directory of this island's may have missed how that is.
+    fn fix_stub_again(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        place: &Place,
+        fixed: Static,
+        xattrs: Xattrs,
+    ) -> Result<(), Stop> {
+        self.need_name(place)?;
+        self.need_child(place, ino)?;
+        self.apply_to_stub(decision, ino, place, &fixed);
+        let place = place.clone();
+        self.post_again(decision, &JournalEntry::Fixed { ino, place, fixed, xattrs });
         Ok(())
     }
 

@@ -700,7 +700,8 @@ impl Island {
     // ---------------------------------------------------------------- decisions
 
     /// Decides: the state changes now, the record goes to the log. Its position.
-    pub(crate) fn decide(&mut self, decision: Decision) -> u64 {
+    pub(crate) fn decide(&mut self, mut decision: Decision) -> u64 {
+        self.doubt_met(&mut decision);
         if decision.record.changes.is_empty() {
             // What was asked for was so already, such as an orphan that is let go of twice. The state
             // counts records by their changes: one without any would share its number with the next.

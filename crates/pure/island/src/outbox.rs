@@ -140,15 +140,15 @@ fn whole_part(entries: &[(Stamp, JournalEntry)]) -> usize {
     end
 }
 
-/// Whether two directories change places by these.
+/// Whether two directories change places by these: at one moment, since names may also come to be free one by one.
 pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
     let goes_to =
         |place: &Place, from: &Spot| place.parent == from.dir && place.name.as_ref() == Some(&from.name);
     match (one, other) {
         (
-            JournalEntry::Place { place, from, .. },
-            JournalEntry::Place { place: other_place, from: other_from, .. },
-        ) => goes_to(place, other_from) && goes_to(other_place, from),
+            JournalEntry::Place { place, from, time, .. },
+            JournalEntry::Place { place: other_place, from: other_from, time: other_time, .. },
+        ) => time == other_time && goes_to(place, other_from) && goes_to(other_place, from),
         _ => false,
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Recovery {
     unkept: BTreeMap<IslandId, Told>,
     /// What others have brought back of this island's lost records, by its own clock.
     pub(crate) lost: BTreeMap<Stamp, Lost>,
-    /// Parts of others' transactions that were done again. Who has told one may have done so twice, and the
-    /// second time may arrive when nothing else is left of it.
+    /// Transactions that were not lost, or whose parts were done again. Who has told one may have done so twice, and
+    /// the second time may arrive when nothing else is left of it.
     pub(crate) redone: IdSet<TxnId>,
     /// Parts of others' transactions that are still to be done again: they wait for something, and are told
     /// again. When each was prepared first, and what it is.
@@ -98,6 +98,7 @@ impl Island {
             else {
                 continue;
             };
+            self.recovery.redone.insert(txn);
             match state {
                 TxnState::Prepared => self.hold(txn, &work, 0),
                 TxnState::Committed => self.remember_leaving(txn, &work),
@@ -380,6 +381,10 @@ impl Island {
         if self.phase == Phase::Hidden && self.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS {
             // It serves what does not depend on what it has missed.
             self.serve();
+        }
+        if !self.recovery.places.is_empty() {
+            self.places_again();
+            self.redo_lost();
         }
         self.ask_no_witness();
         if !self.recovery.unkept.is_empty() {

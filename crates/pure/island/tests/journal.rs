@@ -5,7 +5,7 @@ use atoll_island::{Config, Effect, Event, Island, LinkId, Now};
 use atoll_posix::{Caller, Op};
 use atoll_proto::{
     Chain, Change, ClientOp, Dir, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request,
-    Spot, Static,
+    Spot, Static, Xattrs,
 };
 use atoll_state::State;
 use bytes::Bytes;
@@ -102,7 +102,10 @@ fn look() -> ClientOp {
 
 fn chmod(stamp: u64, mode: u32) -> (Stamp, JournalEntry) {
     let place = Place { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name("d")) };
-    (Stamp(stamp), JournalEntry::Fixed { ino: DIR, place, fixed: fixed(stamp, mode), xattrs: None })
+    (
+        Stamp(stamp),
+        JournalEntry::Fixed { ino: DIR, place, fixed: fixed(stamp, mode), xattrs: Xattrs::default() },
+    )
 }
 
 /// A rename that its coordinator decided when it had seen this much.

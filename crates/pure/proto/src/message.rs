@@ -546,8 +546,8 @@ wire_enum! {
         2 => Fixed { /// The directory.
             ino: Ino, /// Where it is, as its owner knows: the stub there follows.
             place: Place, /// Attributes.
-            fixed: Static, /// Extended attributes, if they have changed.
-            xattrs: Option<Xattrs> },
+            fixed: Static, /// Extended attributes.
+            xattrs: Xattrs },
         /// Nothing, but the clock goes on: past what a power cut has taken, which somebody may have seen.
         3 => Onward,
     }

@@ -172,7 +172,8 @@ pub fn journal() -> JournalEntry {
 }
 
 pub fn journal_fixed(xattrs: bool) -> JournalEntry {
-    JournalEntry::Fixed { ino: DIR, place: place(), fixed: fixed(), xattrs: xattrs.then(super::xattrs) }
+    let xattrs = if xattrs { super::xattrs() } else { Xattrs::default() };
+    JournalEntry::Fixed { ino: DIR, place: place(), fixed: fixed(), xattrs }
 }
 
 fn changes() -> Vec<(&'static str, Change)> {

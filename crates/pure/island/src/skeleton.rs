@@ -1,0 +1,156 @@
+//! The skeleton (`DESIGN` 5): the directories above those that are owned here, and their names, so that paths can
+//! be walked. Who owns their parents judges them; here they follow by journals, chains and comparisons.
+
+use atoll_core::{Ino, Stamp, Time};
+use atoll_posix::Kind;
+use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
+
+use crate::decision::Decision;
+use crate::journal::set_xattrs;
+use crate::machine::{Island, Stop};
+
+impl Island {
+    /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
+    /// above it must be there.
+    pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
+        if let Some(mut row) = self.dir_now(decision, new.ino) {
+            let mut changed = owned.is_some();
+            if row.fixed.version < new.fixed.version {
+                row.fixed = new.fixed;
+                set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
+                changed = true;
+            }
+            let moved = row.place.version < new.place.version;
+            row.owned = owned.or(row.owned);
+            if changed {
+                decision.dir(new.ino, row);
+            }
+            if moved {
+                self.take_skeleton_place(decision, new.ino, &new.place, Time::default());
+            }
+            return;
+        }
+        let mut row = Dir {
+            key: new.key,
+            birth_bytes: new.birth_bytes,
+            place: new.place.clone(),
+            fixed: new.fixed,
+            has_xattrs: false,
+            has_acl: false,
+            below: 0,
+            homes: 0,
+            owned,
+        };
+        set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
+        decision.dir(new.ino, row);
+        self.compare_also(new.ino);
+        self.skeleton_name(decision, &new.place, new.ino, true);
+        let parent = new.place.parent;
+        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+        above.below += 1;
+        decision.dir(parent, above);
+    }
+
+    /// Everything that [`Island::remove_dir`] reads must be in memory.
+    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
+        for (_, dir) in self.ancestors(ino)? {
+            self.need_name(&dir.place)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
+    pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
+        let mut at = ino;
+        loop {
+            let row = self.dir_now(decision, at).expect("known by the caller");
+            if row.owned.is_some() {
+                self.drop_locks(decision, at);
+            }
+            if row.below > 0 || row.homes > 0 {
+                // What is below is gone at its owner; that is on its way here, and takes this along.
+                decision.dir(at, Dir { owned: None, ..row });
+                break;
+            }
+            decision.no_dir(at);
+            if row.has_xattrs {
+                decision.xattrs(at, None);
+            }
+            self.skeleton_name(decision, &row.place, at, false);
+            let parent = row.place.parent;
+            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+            above.below = above.below.checked_sub(1).expect("a count of directories below 0");
+            let prune = is_needless(parent, &above);
+            decision.dir(parent, above);
+            if !prune {
+                break;
+            }
+            at = parent;
+        }
+    }
+
+    /// Takes a directory out of the skeleton if nothing needs it any more.
+    pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
+        let row = self.dir_now(decision, dir);
+        if !self.journal.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
+            self.remove_dir(decision, dir);
+        }
+    }
+
+    /// In a directory that is not owned here, the names of skeleton directories are kept so that
+    /// paths can be walked. (At the owner the entry is there anyway.)
+    pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
+        let Some(name) = &place.name else { return };
+        let parent = self.dir_now(decision, place.parent);
+        if parent.is_none_or(|dir| dir.owned.is_some()) {
+            return;
+        }
+        let now = self.entry_now(decision, place.parent, name);
+        if there {
+            let other = now.filter(|entry| entry.ino != ino);
+            let other = other.and_then(|e| Some((e.ino, self.dir_now(decision, e.ino)?.place)));
+            if let Some((other, its)) =
+                other.filter(|(_, its)| (its.parent, &its.name) == (place.parent, &place.name))
+            {
+                // A name that was lost and given again is here before the journal of who had it first. All of this
+                // directory's names are of one clock; a move's own stamp says nothing.
+                let stamp = place.version.stamp;
+                let is_later = stamp != Stamp::default() && stamp < its.version.stamp;
+                self.journal.met.push(if is_later { ino } else { other });
+                if is_later {
+                    return;
+                }
+            }
+            let home = self.config.id;
+            let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
+            decision.entry(place.parent, name, Some(entry));
+            return;
+        }
+        // Another directory may have taken the name in the same journal.
+        match now {
+            // The plain tree could not have it there while the directory was.
+            Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),
+            _ => decision.entry(place.parent, name, None),
+        }
+    }
+
+    /// Notes a doubt with what is decided next, if it leaves a directory of the skeleton without a name: whoever had
+    /// or got that is not there, or will not stay there.
+    pub(crate) fn doubt_met(&mut self, decision: &mut Decision) {
+        for ino in std::mem::take(&mut self.journal.met) {
+            let Some(Place { parent, name: Some(name), .. }) =
+                self.dir_now(decision, ino).map(|dir| dir.place)
+            else {
+                continue;
+            };
+            if self.entry_now(decision, parent, &name).is_none_or(|entry| entry.ino != ino) {
+                return self.doubt(decision);
+            }
+        }
+    }
+}
+
+/// Nothing below it, and no name in it, is this island's.
+pub(crate) fn is_needless(ino: Ino, dir: &Dir) -> bool {
+    dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
+}
