@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -313,6 +313,67 @@ fn what_needs_two_nodes_waits_for_both_and_has_no_effect_until_then() {
         remove.join().unwrap().unwrap();
     });
     assert!(theirs.is_dir() && !dirs[away].exists());
+}
+
+/// The plain tree of a node's island.
+fn plain_tree(data: &Path) -> PathBuf {
+    let mut dirs = vec![data.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        if dir.ends_with("tree") {
+            return dir;
+        }
+        let below = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        dirs.extend(below.filter(|path| path.is_dir()));
+    }
+    panic!("no plain tree in {}", data.display());
+}
+
+/// Changes of directories of which more than the others keep for it: it asks what it has missed.
+#[test]
+fn a_node_that_has_missed_more_than_is_kept_for_it_knows_all_when_it_is_back() {
+    const CHANGES: u32 = 4500;
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(3);
+    let mount = cluster.mount("mnt", "");
+    let dirs = cluster.dirs(&mount);
+    let (root, away) = (cluster.owner(&mount.0), victim(&cluster, &mount));
+    let (kept, moves) = (&dirs[root], &dirs[3 - root - away]);
+    let theirs = (0..).map(|n| moves.join(format!("below{n}"))).find(|dir| {
+        std::fs::create_dir(dir).unwrap();
+        cluster.owner(dir) == away
+    });
+    let theirs = theirs.unwrap();
+    std::fs::write(theirs.join("file"), b"content").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).map(|meta| meta.permissions().mode() & 0o777);
+    let set_mode =
+        |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    cluster.kill(away);
+    let moved = mount.path("moved");
+    // The root's owner tells of the rename, and of these.
+    std::fs::rename(moves, &moved).unwrap();
+    set_mode(&moved, 0o751);
+    (0..CHANGES).for_each(|n| set_mode(kept, 0o700 + n % 64));
+    set_mode(kept, 0o715);
+    cluster.start(away);
+    let in_moved = Path::new("moved").join(theirs.file_name().unwrap()).join("file");
+    eventually("its plain tree has what it owns by its path of now", || {
+        let tree = plain_tree(&cluster.data(away));
+        std::fs::read(tree.join(&in_moved)).is_ok_and(|read| read == b"content")
+            && mode(&tree.join("moved")).is_ok_and(|mode| mode == 0o751)
+    });
+    let other = cluster.mount("other", "");
+    assert_eq!(std::fs::read(other.path(text(&in_moved))).unwrap(), b"content");
+    let (old, kept) = (moves.file_name().unwrap(), kept.file_name().unwrap());
+    assert!(!other.0.join(old).exists());
+    assert_eq!(mode(&other.0.join(kept)).unwrap(), 0o715);
+    drop((mount, other));
+    for node in 0..3 {
+        cluster.nodes[node].take().unwrap().stop();
+        let said = good(["check", "--data", text(&cluster.data(node)), "--read"]);
+        assert!(said.contains("nothing wrong"), "{said}");
+    }
 }
 
 #[test]

@@ -34,9 +34,6 @@ const CROWDED_LOOK: Duration = Duration::from_millis(1);
 
 /// Files whose names have gone to another island follow when they rest, and do not take the links for themselves.
 const MOVING: Moving = Moving { rests_ms: 200, bytes_per_s: 64 << 20 };
-/// Entries of its journal that an island keeps for one that is away. Far more than comparing needs, as long as the
-/// simulator finds islands that differ after it (design 005): a day's absence, as a rule, is made up for by the journal.
-const OUTBOX_MAX: usize = 1 << 20;
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
 /// How long stopping waits for files that are on their way, and how often it looks.
@@ -489,7 +486,6 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
             root_uid: options.owner.0,
             root_gid: options.owner.1,
             reserve_bytes: atoll_proto::reserve_bytes(space),
-            outbox_max: OUTBOX_MAX,
             moving: Some(MOVING),
             ..Config::new(island, config.seed, config.table.clone(), config.islands())
         },
