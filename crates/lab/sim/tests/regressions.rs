@@ -661,6 +661,12 @@ fn who_comes_to_a_name_later_has_not_changed_places_with_who_had_it() {
     passes("absences_kept", 5112);
 }
 
+/// The same, and the power fails: the record that tells of the file is there before any of the bytes may be.
+#[test]
+fn a_plain_file_is_not_longer_than_its_file_after_a_power_cut() {
+    passes("power_points", 40_000_056);
+}
+
 /// A daemon is killed while bytes are put behind the end of a file that nobody has touched since the last
 /// checkpoint: its plain file is as long as the file again, though no record tells of them and nobody reads it.
 #[test]

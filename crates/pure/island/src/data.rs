@@ -287,7 +287,7 @@ impl Island {
         let attr = *attr;
         self.file_changed(decision, row);
         decision.sums(ino, new.clone());
-        self.touched.insert(ino);
+        self.touch(ino, self.state.seq() + 1);
         Some(attr)
     }
 
@@ -311,17 +311,22 @@ impl Island {
                 return After::Committed(0);
             }
             decision.push(Change::Dirty { ino });
-        } else if to > size && !self.touched.contains(&ino) {
+        } else if let Some(seq) = self.touched.get(&ino) {
+            return After::safe(*seq, self.fresh.contains(&ino));
+        } else if to > size {
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
         } else {
             return After::Committed(0);
         }
         let seq = self.decide(decision);
-        self.touched.insert(ino);
-        // Bytes that were never synced may be lost in a power cut anyway.
-        let is_synced = from < size && !self.fresh.contains(&ino);
-        if is_synced { After::Synced(seq) } else { After::Committed(seq) }
+        self.touch(ino, seq);
+        After::safe(seq, self.fresh.contains(&ino))
+    }
+
+    /// A record is about the body of a file: a recovery looks at that, from the first one since a checkpoint on.
+    pub(crate) fn touch(&mut self, ino: Ino, seq: u64) {
+        self.touched.entry(ino).or_insert(seq);
     }
 
     /// Whether the body must be synced before bytes are put in place. A recovery does not do again
@@ -651,4 +656,12 @@ impl Island {
 pub(crate) enum After {
     Committed(u64),
     Synced(u64),
+}
+
+impl After {
+    /// What a power cut takes of bodies that were never synced may be lost anyway; a record that tells of others
+    /// must not be lost alone.
+    pub(crate) const fn safe(seq: u64, is_fresh: bool) -> Self {
+        if is_fresh { Self::Committed(seq) } else { Self::Synced(seq) }
+    }
 }

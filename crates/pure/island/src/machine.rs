@@ -282,8 +282,8 @@ pub struct Island {
     pub(crate) born: VecDeque<(u64, Ino)>,
     /// Files made since the last checkpoint began and never synced: their bytes may be lost.
     pub(crate) fresh: IdSet<Ino>,
-    /// Files whose bodies changed since the last checkpoint began.
-    pub(crate) touched: IdSet<Ino>,
+    /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
+    pub(crate) touched: IdMap<Ino, u64>,
     /// The record with which the last checkpoint announced what was being put in place then.
     pub(crate) announced: u64,
     /// Files with bytes in place that no body sync has covered.
@@ -346,7 +346,7 @@ impl Island {
             sessions: Sessions::default(),
             born: VecDeque::new(),
             fresh: IdSet::default(),
-            touched: IdSet::default(),
+            touched: IdMap::default(),
             announced: 0,
             unsynced_bodies: IdSet::default(),
             syncing_bodies: IdSet::default(),
@@ -381,7 +381,7 @@ impl Island {
     /// Bodies that a recovery has looked at: what was put in place in the last life, and what was done again, no
     /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
-        self.touched.extend(bodies);
+        self.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
         self.carried.extend(bodies);
         if !planted(Bug::RecoveredUnsynced) {
             self.unsynced_bodies.extend(bodies);

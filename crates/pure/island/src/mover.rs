@@ -646,8 +646,8 @@ impl Island {
             let mut decision = Decision::new();
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
-            self.touched.insert(ino);
             let seq = self.decide(decision);
+            self.touch(ino, seq);
             self.carried.insert(ino);
             self.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Arriving { ino, txn });
@@ -706,8 +706,8 @@ impl Island {
         decision.inode(row);
         decision.sums(ino, new);
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
-        self.touched.insert(ino);
         let seq = self.decide(decision);
+        self.touch(ino, seq);
         self.carried.insert(ino);
         self.gates.enter(ino, Use::Beside, false);
         let ticket = self.ticket(InBody::Arriving { ino, txn });

@@ -83,7 +83,7 @@ impl Island {
             self.decide(decision);
             self.gates.leave(ino, Use::Exclusive);
         } else {
-            self.touched.insert(ino);
+            self.touch(ino, self.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
             self.carried.insert(ino);
             let seq = self.decide(decision);
@@ -194,8 +194,8 @@ impl Island {
         }
         self.remember(&mut decision, call, Remembered::Done);
         let seq = self.decide(decision);
-        self.touched.insert(ino);
-        let after = if self.fresh.contains(&ino) { After::Committed(seq) } else { After::Synced(seq) };
+        self.touch(ino, seq);
+        let after = After::safe(seq, self.fresh.contains(&ino));
         if grows {
             // Order within one body: the hole first, then the length, then the body is free.
             let ticket = self.ticket(InBody::Dropping { ino });
@@ -236,8 +236,8 @@ impl Island {
         self.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
         self.remember(&mut decision, call, Remembered::Done);
-        self.decide(decision);
-        self.touched.insert(ino);
+        let seq = self.decide(decision);
+        self.touch(ino, seq);
         self.gates.leave(ino, Use::Exclusive);
         Step::Decided(done())
     }
