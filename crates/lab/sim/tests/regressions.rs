@@ -678,3 +678,10 @@ fn what_an_island_said_before_it_died_is_not_believed_afterwards() {
 fn a_listing_knows_what_a_name_was_that_was_changed_after_a_sweep() {
     passes("listing_partition", 1_882_591_650_120_331);
 }
+
+/// The answer to a chmod was lost, the file's last name went, and asked again it was told that there is no such file:
+/// who looked in between saw the new mode.
+#[test]
+fn a_change_that_was_done_is_told_as_done_though_its_file_is_gone() {
+    passes("history_partition", 1_882_594_232_762_395);
+}

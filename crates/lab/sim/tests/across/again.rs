@@ -3,9 +3,9 @@
 
 use atoll_core::{Ino, Table};
 use atoll_disk::sim::Fault;
-use atoll_posix::{Answer, Errno, Kind, Op, RenameMode};
+use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_proto::{TxnState, Work};
-use atoll_sim::{Party, SlowDisks};
+use atoll_sim::{Config, Party, SlowDisks};
 use bytes::Bytes;
 
 use crate::bench::{Bench, H, R, S, T, has_work, is_lend, name, power};
@@ -438,4 +438,66 @@ fn a_link_whose_name_others_have_removed_is_answered_as_done() {
         assert!((0..120).filter(gone).count() > 0);
         (0..30).for_each(|seed| assert!(!a_link_that_was_undone(seed, home, false)));
     }
+}
+
+#[test]
+fn a_change_of_a_file_that_others_have_removed_is_answered_as_done() {
+    let changed = |seed: &u64| {
+        let mut bench = Bench::new(*seed, 3);
+        let ino = bench.file(H, "a");
+        bench.run(1, bench.lookup(H, "a")).unwrap();
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let call = bench.call(0, Op::SetAttr { ino, set });
+        let mode = |bench: &mut Bench| match bench.run(1, Op::GetAttr { ino }) {
+            Ok((Answer::Attr { attr }, _)) => attr.mode,
+            other => panic!("{other:?}"),
+        };
+        while mode(&mut bench) != 0o600 {}
+        bench.world.partition(|party| party == Party::Client(0));
+        bench.run(1, bench.unlink(H, "a")).unwrap();
+        bench.wait(100_000);
+        bench.world.partition(|_| true);
+        let Ok((Answer::Attr { attr }, _)) = bench.answer(0, call) else {
+            panic!("seed {seed}: it was changed")
+        };
+        assert_eq!((attr.ino, attr.kind), (ino, Kind::Regular));
+        attr.mode != 0o600
+    };
+    assert!((0..60).filter(changed).count() > 0);
+}
+
+#[test]
+fn a_create_whose_file_others_have_moved_and_removed_is_answered_as_done() {
+    let made = |seed: &u64| {
+        let mut config = Config::new(*seed, 3);
+        (config.clients, config.delay_us_max, config.moves) = (2, 300, true);
+        let mut bench = Bench::with(config);
+        let (dir, target) = (bench.dirs[S], Bytes::new());
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, false);
+        let create = Op::Create { dir, name: name("a"), kind, mode, umask, rdev, exclusive, target };
+        let create = bench.call(0, create);
+        let ino = loop {
+            if let Ok((Answer::Found { found }, _)) = bench.run(1, bench.lookup(S, "a")) {
+                break found.attr.ino;
+            }
+        };
+        bench.world.partition(|party| party == Party::Client(0));
+        if bench.world.poll(0, create).is_some() {
+            return false;
+        }
+        bench.run(1, bench.rename((S, "a"), (T, "b"))).unwrap();
+        bench.wait(3_000_000);
+        assert_eq!(bench.world.homes(ino), [T], "it has followed its name");
+        bench.run(1, bench.unlink(T, "b")).unwrap();
+        bench.wait(100_000);
+        bench.world.partition(|_| true);
+        let Ok((Answer::Found { found }, _)) = bench.answer(0, create) else {
+            panic!("seed {seed}: it was made")
+        };
+        assert_eq!(found.attr.ino, ino, "seed {seed}: it was made twice");
+        bench.settle();
+        bench.has_not(S, "a");
+        !found.attr_current
+    };
+    assert!((0..160).filter(made).count() > 0);
 }
