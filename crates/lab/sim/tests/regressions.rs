@@ -685,3 +685,9 @@ fn a_listing_knows_what_a_name_was_that_was_changed_after_a_sweep() {
 fn a_change_that_was_done_is_told_as_done_though_its_file_is_gone() {
     passes("history_partition", 1_882_594_232_762_395);
 }
+
+/// An island had lost a directory, of which only one that was away knew: it said that there was none.
+#[test]
+fn a_directory_that_another_may_bring_back_is_not_said_to_be_gone() {
+    passes("errors", 620_138);
+}

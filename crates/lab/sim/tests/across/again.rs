@@ -1,7 +1,7 @@
 //! What a power cut has taken from one island and others tell again: in what order, how often, and what has
 //! happened meanwhile.
 
-use atoll_core::{Ino, Table};
+use atoll_core::{H3, Ino, Name, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_proto::{TxnState, Work};
@@ -500,4 +500,40 @@ fn a_create_whose_file_others_have_moved_and_removed_is_answered_as_done() {
         !found.attr_current
     };
     assert!((0..160).filter(made).count() > 0);
+}
+
+/// A name in the root whose directory that island will own.
+fn owned_by(seed: u64, island: usize) -> Name {
+    let (table, h3) = (Table::new(4), H3::new(seed));
+    let owner = |n: &Name| usize::from(table.owner(h3.path([n]).unwrap().key()).0);
+    (0..).map(|i| name(&format!("e{i}"))).find(|n| owner(n) == island).unwrap()
+}
+
+/// Makes a file in a directory.
+fn create(dir: Ino, n: &str) -> Op {
+    let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+    Op::Create { dir, name: name(n), kind, mode, umask, rdev, exclusive, target: Bytes::new() }
+}
+
+#[test]
+fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
+    let p = root_owner();
+    let t = (p + 1) % 4;
+    for seed in 0..16 {
+        let mut bench = Bench::new(seed, 4);
+        bench.rest();
+        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: owned_by(seed, t), mode: 0o755, umask: 0 };
+        let Ok((Answer::Found { found }, _)) = bench.run(0, mkdir) else { panic!("not made") };
+        let dir = found.attr.ino;
+        bench.lose(t, seed);
+        bench.world.stay_away(p, Fault::ProcessDeath);
+        bench.back(t);
+        let first = bench.call(0, create(dir, "a"));
+        bench.wait(1_000_000);
+        bench.back(p);
+        let first = bench.answer(0, first).map(|_| ());
+        assert!(matches!(first, Ok(()) | Err(Errno::EIO)), "seed {seed}: {first:?}");
+        bench.settle();
+        bench.ok(create(dir, "b"));
+    }
 }
