@@ -691,3 +691,9 @@ fn a_change_that_was_done_is_told_as_done_though_its_file_is_gone() {
 fn a_directory_that_another_may_bring_back_is_not_said_to_be_gone() {
     passes("errors", 620_138);
 }
+
+/// A block of zeros that nobody had cut away was a hole after a death, as it may be: the judge knew it as data.
+#[test]
+fn zeros_may_become_holes() {
+    passes("deaths", 1_882_594_232_762_440);
+}
