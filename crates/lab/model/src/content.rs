@@ -1,9 +1,12 @@
 //! Bytes of a file: pages that were written, holes between them. Grows and shrinks; knows nothing
 //! of times and permissions.
 
-use crate::rng::mix;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use atoll_posix::Whence;
+
+use crate::rng::mix;
 
 /// Bytes of a page: the grain of holes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -105,6 +108,28 @@ impl Content {
         Some(offset.max(page * PAGE_BYTES))
     }
 
+    /// Whether a file system may tell this when it is asked for data or a hole (lseek(2)): which zeros are holes is
+    /// its own affair, but what is not zero is data. None is `ENXIO`.
+    pub fn may_tell(&self, offset: u64, whence: Whence, told: Option<u64>) -> bool {
+        let is_inside = |at: u64| (offset..self.size).contains(&at);
+        match (whence, told) {
+            _ if offset >= self.size => told.is_none(),
+            (Whence::Data, None) => self.next_byte(offset).is_none(),
+            (Whence::Data, Some(at)) => is_inside(at) && self.next_byte(offset).is_none_or(|byte| at <= byte),
+            (Whence::Hole, None) => false,
+            (Whence::Hole, Some(at)) => at == self.size || (is_inside(at) && self.next_byte(at) != Some(at)),
+        }
+    }
+
+    /// The first byte at or after `offset` that is not zero.
+    fn next_byte(&self, offset: u64) -> Option<u64> {
+        self.pages.range(offset / PAGE_BYTES..).find_map(|(&page, bytes)| {
+            let from = offset.saturating_sub(page * PAGE_BYTES) as usize;
+            let at = bytes[from..].iter().position(|byte| *byte != 0)?;
+            Some(page * PAGE_BYTES + (from + at) as u64)
+        })
+    }
+
     /// The first hole at or after `offset`, which is below the size; the end counts as one.
     pub fn next_hole(&self, offset: u64) -> u64 {
         let mut at = offset;
@@ -200,6 +225,20 @@ mod tests {
         assert_eq!(content.next_hole(2 * PAGE_BYTES), 3 * PAGE_BYTES);
         content.truncate(2 * PAGE_BYTES + 1);
         assert_eq!(content.next_hole(2 * PAGE_BYTES), 2 * PAGE_BYTES + 1);
+    }
+
+    #[test]
+    fn zeros_may_be_holes_or_data_and_all_else_is_data() {
+        let mut content = Content::default();
+        content.write(0, &[0; 10]);
+        content.write(100, b"x");
+        content.truncate(3 * PAGE_BYTES);
+        let data = |at, told| content.may_tell(at, Whence::Data, told);
+        assert!(data(0, Some(0)) && data(0, Some(100)) && !data(0, Some(101)) && !data(0, None));
+        assert!(data(101, None) && data(101, Some(PAGE_BYTES)) && !data(101, Some(100)));
+        let hole = |at, told| content.may_tell(at, Whence::Hole, told);
+        assert!(hole(0, Some(0)) && hole(0, Some(3 * PAGE_BYTES)) && !hole(0, Some(100)) && !hole(0, None));
+        assert!(!hole(3 * PAGE_BYTES, Some(3 * PAGE_BYTES)) && hole(3 * PAGE_BYTES, None));
     }
 
     #[test]

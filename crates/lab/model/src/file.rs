@@ -127,6 +127,12 @@ impl Model {
         Ok(Answer::Offset { offset }.into())
     }
 
+    /// As [`Content::may_tell`], of a file.
+    pub fn may_tell(&self, ino: Ino, offset: u64, whence: Whence, told: Option<u64>) -> bool {
+        let content = self.node(ino).ok().and_then(|node| node.content().ok());
+        content.is_some_and(|content| content.may_tell(offset, whence, told))
+    }
+
     pub(crate) fn copy_range(
         &mut self,
         now: Time,

@@ -745,3 +745,22 @@ fn what_an_island_said_before_it_died_is_not_believed_afterwards() {
 fn a_listing_knows_what_a_name_was_that_was_changed_after_a_sweep() {
     passes("listing_partition", 1_882_591_650_120_331);
 }
+
+/// The answer to a chmod was lost, the file's last name went, and asked again it was told that there is no such file:
+/// who looked in between saw the new mode.
+#[test]
+fn a_change_that_was_done_is_told_as_done_though_its_file_is_gone() {
+    passes("history_partition", 1_882_594_232_762_395);
+}
+
+/// An island had lost a directory, of which only one that was away knew: it said that there was none.
+#[test]
+fn a_directory_that_another_may_bring_back_is_not_said_to_be_gone() {
+    passes("errors", 620_138);
+}
+
+/// A block of zeros that nobody had cut away was a hole after a death, as it may be: the judge knew it as data.
+#[test]
+fn zeros_may_become_holes() {
+    passes("deaths", 1_882_594_232_762_440);
+}

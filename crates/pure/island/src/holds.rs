@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, TxnId};
-use atoll_posix::{Attr, Errno};
+use atoll_posix::Attr;
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
 use atoll_state::cookie_of;
 
@@ -309,9 +309,7 @@ impl Island {
         if self.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
             let row = self.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
-                // Who is away may be so for ever.
-                let hears = self.others().all(|island| self.is_reachable(island));
-                return Err(if hears { Stop::Unheard } else { Errno::EIO.into() });
+                return Err(self.untold(self.others()));
             }
         }
         Ok(())

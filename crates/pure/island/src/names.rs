@@ -234,7 +234,7 @@ impl Island {
             Remembered::Removed { orphan } => ok(Answer::Removed { orphan: *orphan }, None),
             Remembered::Attr { ino } => {
                 if self.homed(*ino)?.is_none() && self.state.dir(*ino)?.is_none() {
-                    return Ok(self.gone(*ino));
+                    return Ok(self.gone_to(*ino, Kind::Regular, self.config.id));
                 }
                 match self.get_attr(*ino)? {
                     Step::Looked(outcome) => outcome,
@@ -255,20 +255,8 @@ impl Island {
                     // Its owner or home is another island: the name tells. Or it was made, and removed or
                     // moved by somebody else since.
                     None => match &call.request.op {
-                        ClientOp::Fs { op: Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } }
-                        | ClientOp::Link { op: Op::Link { dir, name, .. }, .. }
-                            if self.state.entry(*dir, name)?.is_some_and(|entry| entry.ino == *ino) =>
-                        {
-                            let entry = self.state.entry(*dir, name)?.expect("it was just found");
-                            self.looked_up(entry)?
-                        }
-                        // It was linked, whatever has become of that since.
-                        ClientOp::Link { home, .. } => self.gone_to(*ino, *home),
-                        ClientOp::Fs { op: Op::Link { .. } } => self.gone_to(*ino, ino.minted_by()),
-                        ClientOp::Fs { op } if self.state.forward(*ino).is_none() => {
-                            made(*ino, op, call).unwrap_or(Outcome::Failed { errno: Errno::ESTALE })
-                        }
-                        ClientOp::Fs { op: Op::Create { .. } } => self.gone(*ino),
+                        ClientOp::Fs { op } => self.made_before(call, op, *ino, ino.minted_by())?,
+                        ClientOp::Link { op, home } => self.made_before(call, op, *ino, *home)?,
                         _ => Outcome::Failed { errno: Errno::ESTALE },
                     },
                 }
@@ -276,15 +264,29 @@ impl Island {
         })
     }
 
-    /// It was done to a file that was homed here then: its attributes are its home's to tell, wherever that is.
-    fn gone(&self, ino: Ino) -> Outcome {
-        self.gone_to(ino, self.config.id)
+    /// What was made before, or was homed at `home` when it got a name, and is not here.
+    fn made_before(&self, call: &Call, op: &Op, ino: Ino, home: IslandId) -> Result<Outcome, Stop> {
+        let there = match op {
+            Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } => {
+                self.state.entry(*dir, name)?.filter(|entry| entry.ino == ino)
+            }
+            _ => None,
+        };
+        Ok(match (op, there) {
+            (Op::Mkdir { .. }, Some(entry)) => self.looked_up(entry)?,
+            (_, Some(entry)) => Outcome::DoneTo { ino, kind: entry.kind, home: entry.home },
+            (Op::Link { .. }, None) => self.gone_to(ino, Kind::Regular, home),
+            (Op::Create { kind, .. }, None) if self.state.forward(ino).is_some() => {
+                self.gone_to(ino, *kind, self.config.id)
+            }
+            _ => made(ino, op, call).unwrap_or(Outcome::Failed { errno: Errno::ESTALE }),
+        })
     }
 
-    /// The same of a file that was homed there.
-    fn gone_to(&self, ino: Ino, home: IslandId) -> Outcome {
+    /// It was done to a file that was homed there then: its attributes are its home's to tell, wherever that is.
+    fn gone_to(&self, ino: Ino, kind: Kind, home: IslandId) -> Outcome {
         let home = self.state.forward(ino).map_or(home, |forward| forward.to);
-        Outcome::Elsewhere { ino, kind: Kind::Regular, home }
+        Outcome::DoneTo { ino, kind, home }
     }
 }
 

@@ -27,6 +27,9 @@ impl Island {
     pub(crate) fn owned(&self, ino: Ino) -> Result<&Dir, Stop> {
         match self.state.dir(ino)? {
             Some(dir) if dir.owned.is_some() => Ok(dir),
+            Some(dir) if self.config.table.owner(dir.key) != self.config.id => Err(Errno::ESTALE.into()),
+            // Who had it made knows of it, and may not have told.
+            _ if self.may_have_lost(ino.minted_by()) => Err(self.untold([ino.minted_by()])),
             _ => Err(Errno::ESTALE.into()),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
+use atoll_posix::Errno;
 use atoll_proto::{
     Change, Dir, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static,
     TxnState, Work,
@@ -365,6 +366,17 @@ impl Island {
     /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
     pub(crate) fn may_miss_something(&self) -> bool {
         self.has_witnesses() || !self.recovery.unfinished.is_empty() || !self.recovery.places.is_empty()
+    }
+
+    /// After an unclean end that island may know of something that is missing here.
+    pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
+        !self.told_of_lost(by) || !self.recovery.lost.is_empty() || !self.recovery.unfinished.is_empty()
+    }
+
+    /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
+    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Stop {
+        let hears = by.into_iter().all(|island| island == self.config.id || self.is_reachable(island));
+        if hears { Stop::Unheard } else { Errno::EIO.into() }
     }
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.

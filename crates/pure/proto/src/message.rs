@@ -221,6 +221,12 @@ wire_enum! {
             ino: Ino, /// Type of that.
             kind: Kind, /// Its home.
             home: IslandId },
+        /// Done before, to a file that was homed there, which alone has its attributes. If it is gone by now, nobody
+        /// has them.
+        12 => DoneTo { /// The file.
+            ino: Ino, /// Type of that; a regular file, if it is not known.
+            kind: Kind, /// Its home.
+            home: IslandId },
         /// Nothing was done: the file has moved there.
         11 => Moved { /// Its home.
             to: IslandId, /// How often it had moved then.

@@ -119,6 +119,7 @@ impl<T> Route<T> {
             pointer: None,
             dangled: 0,
             linked_home: None,
+            done: None,
             gather: None,
         };
         self.calls.insert(id, call);

@@ -1,9 +1,9 @@
 //! The files that the frontend knows and that are not homed where their ids were minted.
 
 use atoll_core::{IdMap, Ino, IslandId};
-use atoll_posix::{Attr, Found, Kind, Op};
+use atoll_posix::{Answer, Attr, Found, Kind, Op};
 
-use crate::route::What;
+use crate::route::{Route, RouteOut, What};
 
 #[derive(Debug, Clone, Copy)]
 struct Home {
@@ -62,15 +62,23 @@ impl Homes {
     }
 }
 
-/// What is told of a file that is gone, to whom has made it or its name and had no answer until now. If the call were
-/// made once more it would happen twice, after others have seen it come and go.
-pub(crate) fn made(what: &What, ino: Ino) -> Option<Found> {
-    let kind = match what {
-        What::Op(Op::Link { .. }) => Kind::Regular,
-        What::Op(Op::Create { kind, exclusive: true, .. }) => *kind,
-        _ => return None,
-    };
-    Some(Found { attr: Attr::blank(ino, kind), attr_current: false })
+impl<T> Route<T> {
+    /// A file is gone, and so are its attributes, that a call has changed, or made, or given a name, without an answer
+    /// until now. If the call were made once more it would fail, or happen twice, after others have seen it.
+    pub(crate) fn done_to(&mut self, id: u64, ino: Ino, kind: Kind, out: &mut RouteOut<T>) {
+        let kind = match self.dirs.get(ino) {
+            Some(_) => Kind::Directory,
+            None if self.links.contains(ino) => Kind::Symlink,
+            None => kind,
+        };
+        let call = self.take(id);
+        let attr = Attr::blank(ino, kind);
+        let answer = match &call.what {
+            What::Op(Op::SetAttr { .. }) => Answer::Attr { attr },
+            _ => Answer::Found { found: Found { attr, attr_current: false } },
+        };
+        Self::end(call, Ok(answer), None, None, out);
+    }
 }
 
 #[cfg(test)]

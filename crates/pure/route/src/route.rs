@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::detour::client_op;
 use crate::dirs::Dirs;
 use crate::hints::Hints;
-use crate::homes::{Homes, made};
+use crate::homes::Homes;
 use crate::links::{Links, leads_on};
 use crate::serial::Serial;
 
@@ -161,6 +161,8 @@ pub(crate) struct Call<T> {
     pub(crate) dangled: u32,
     /// Where its file was homed when it was sent last, if another island than that is asked.
     pub(crate) linked_home: Option<IslandId>,
+    /// It was done, to a file of this type: if that is gone by now, so are its attributes.
+    pub(crate) done: Option<Kind>,
     /// Parts of a call that asks every island (statfs).
     pub(crate) gather: Option<Gather>,
 }
@@ -375,6 +377,7 @@ impl<T> Route<T> {
             pointer: None,
             dangled: 0,
             linked_home: None,
+            done: None,
             gather,
         };
         match self.route(&call) {
@@ -514,6 +517,10 @@ impl<T> Route<T> {
             }
             Outcome::Elsewhere { ino, kind, home } => {
                 self.links.note(ino, kind);
+                self.follow(id, ino, home, out);
+            }
+            Outcome::DoneTo { ino, kind, home } => {
+                call.done = Some(kind);
                 self.follow(id, ino, home, out);
             }
             Outcome::Moved { to, moves } => {
@@ -694,12 +701,11 @@ impl<T> Route<T> {
             && call.dangled < DANGLED_MAX
         {
             let home = self.homes.of(ino);
-            if let Some(found) = made(&call.what, ino) {
-                if home != call.island {
-                    return self.follow(id, ino, home, out);
-                }
-                let call = self.take(id);
-                return Self::end(call, Ok(Answer::Found { found }), None, None, out);
+            if let Some(kind) = call.done {
+                return match home == call.island {
+                    true => self.done_to(id, ino, kind, out),
+                    false => self.follow(id, ino, home, out),
+                };
             }
             // It lost its name meanwhile, or moved: only the name's owner can say that there is none.
             self.homes.forget(ino);

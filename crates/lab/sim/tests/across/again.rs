@@ -1,11 +1,11 @@
 //! What a power cut has taken from one island and others tell again: in what order, how often, and what has
 //! happened meanwhile.
 
-use atoll_core::{Ino, Table};
+use atoll_core::{H3, Ino, Name, Table};
 use atoll_disk::sim::Fault;
-use atoll_posix::{Answer, Errno, Kind, Op, RenameMode};
+use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_proto::{TxnState, Work};
-use atoll_sim::{Party, SlowDisks};
+use atoll_sim::{Config, Party, SlowDisks};
 use bytes::Bytes;
 
 use crate::bench::{Bench, H, R, S, T, has_work, is_lend, name, power};
@@ -437,5 +437,103 @@ fn a_link_whose_name_others_have_removed_is_answered_as_done() {
         let gone = |seed: &u64| a_link_that_was_undone(*seed, home, true);
         assert!((0..120).filter(gone).count() > 0);
         (0..30).for_each(|seed| assert!(!a_link_that_was_undone(seed, home, false)));
+    }
+}
+
+#[test]
+fn a_change_of_a_file_that_others_have_removed_is_answered_as_done() {
+    let changed = |seed: &u64| {
+        let mut bench = Bench::new(*seed, 3);
+        let ino = bench.file(H, "a");
+        bench.run(1, bench.lookup(H, "a")).unwrap();
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let call = bench.call(0, Op::SetAttr { ino, set });
+        let mode = |bench: &mut Bench| match bench.run(1, Op::GetAttr { ino }) {
+            Ok((Answer::Attr { attr }, _)) => attr.mode,
+            other => panic!("{other:?}"),
+        };
+        while mode(&mut bench) != 0o600 {}
+        bench.world.partition(|party| party == Party::Client(0));
+        bench.run(1, bench.unlink(H, "a")).unwrap();
+        bench.wait(100_000);
+        bench.world.partition(|_| true);
+        let Ok((Answer::Attr { attr }, _)) = bench.answer(0, call) else {
+            panic!("seed {seed}: it was changed")
+        };
+        assert_eq!((attr.ino, attr.kind), (ino, Kind::Regular));
+        attr.mode != 0o600
+    };
+    assert!((0..60).filter(changed).count() > 0);
+}
+
+#[test]
+fn a_create_whose_file_others_have_moved_and_removed_is_answered_as_done() {
+    let made = |seed: &u64| {
+        let mut config = Config::new(*seed, 3);
+        (config.clients, config.delay_us_max, config.moves) = (2, 300, true);
+        let mut bench = Bench::with(config);
+        let (dir, target) = (bench.dirs[S], Bytes::new());
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, false);
+        let create = Op::Create { dir, name: name("a"), kind, mode, umask, rdev, exclusive, target };
+        let create = bench.call(0, create);
+        let ino = loop {
+            if let Ok((Answer::Found { found }, _)) = bench.run(1, bench.lookup(S, "a")) {
+                break found.attr.ino;
+            }
+        };
+        bench.world.partition(|party| party == Party::Client(0));
+        if bench.world.poll(0, create).is_some() {
+            return false;
+        }
+        bench.run(1, bench.rename((S, "a"), (T, "b"))).unwrap();
+        bench.wait(3_000_000);
+        assert_eq!(bench.world.homes(ino), [T], "it has followed its name");
+        bench.run(1, bench.unlink(T, "b")).unwrap();
+        bench.wait(100_000);
+        bench.world.partition(|_| true);
+        let Ok((Answer::Found { found }, _)) = bench.answer(0, create) else {
+            panic!("seed {seed}: it was made")
+        };
+        assert_eq!(found.attr.ino, ino, "seed {seed}: it was made twice");
+        bench.settle();
+        bench.has_not(S, "a");
+        !found.attr_current
+    };
+    assert!((0..160).filter(made).count() > 0);
+}
+
+/// A name in the root whose directory that island will own.
+fn owned_by(seed: u64, island: usize) -> Name {
+    let (table, h3) = (Table::new(4), H3::new(seed));
+    let owner = |n: &Name| usize::from(table.owner(h3.path([n]).unwrap().key()).0);
+    (0..).map(|i| name(&format!("e{i}"))).find(|n| owner(n) == island).unwrap()
+}
+
+/// Makes a file in a directory.
+fn create(dir: Ino, n: &str) -> Op {
+    let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+    Op::Create { dir, name: name(n), kind, mode, umask, rdev, exclusive, target: Bytes::new() }
+}
+
+#[test]
+fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
+    let p = root_owner();
+    let t = (p + 1) % 4;
+    for seed in 0..16 {
+        let mut bench = Bench::new(seed, 4);
+        bench.rest();
+        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: owned_by(seed, t), mode: 0o755, umask: 0 };
+        let Ok((Answer::Found { found }, _)) = bench.run(0, mkdir) else { panic!("not made") };
+        let dir = found.attr.ino;
+        bench.lose(t, seed);
+        bench.world.stay_away(p, Fault::ProcessDeath);
+        bench.back(t);
+        let first = bench.call(0, create(dir, "a"));
+        bench.wait(1_000_000);
+        bench.back(p);
+        let first = bench.answer(0, first).map(|_| ());
+        assert!(matches!(first, Ok(()) | Err(Errno::EIO)), "seed {seed}: {first:?}");
+        bench.settle();
+        bench.ok(create(dir, "b"));
     }
 }

@@ -196,6 +196,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
+        ("done to", Outcome::DoneTo { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
         ("moved", Outcome::Moved { to: IslandId(2), moves: 3 }),
         ("held", Outcome::Held { quiet: true, incarnation: 4, keeps: vec![(IslandId(1), 3)] }),
         ("cut made", Outcome::CutMade { made: true }),
