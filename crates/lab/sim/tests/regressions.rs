@@ -764,3 +764,9 @@ fn a_directory_that_another_may_bring_back_is_not_said_to_be_gone() {
 fn zeros_may_become_holes() {
     passes("deaths", 1_882_594_232_762_440);
 }
+
+/// An island that had lost the removal of an empty directory let a file be made there: it went with the directory.
+#[test]
+fn a_directory_whose_removal_is_lost_gets_no_file_before_it_goes_again() {
+    passes("history_errors", 1_882_594_232_762_431);
+}

@@ -61,6 +61,7 @@ impl Island {
             let mut decision = Decision::new();
             decision.stamp(stamp);
             self.adopt(&mut decision, &new, &[], time, None);
+            self.is_adopted(ino);
             return Ok(self.name_new_dir(call, decision, &new, time));
         }
         let work = Work::Adopt { dir: new, time, chain };
@@ -229,6 +230,7 @@ impl Island {
                     return Ok(Err(Vote::Busy));
                 }
                 self.adopt(decision, dir, chain, *time, Some(txn));
+                self.is_adopted(dir.ino);
             }
             Work::Seal { ino, .. } => {
                 self.may_seal(*ino)?;

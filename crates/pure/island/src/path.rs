@@ -57,6 +57,7 @@ impl Island {
 
     /// Whether `caller` may add or remove names.
     pub(crate) fn may_change_names(&self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        self.is_not_removed(ino, dir)?;
         let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
     }

@@ -26,6 +26,8 @@ pub(crate) struct Recovery {
     since_ms: u64,
     /// The end before was unclean, and the clock has not been moved on since.
     pub(crate) goes_onward: bool,
+    /// Directories that were made since, while something was missing.
+    adopted: IdSet<Ino>,
     /// Islands that may know of something that this one has lost in an unclean end.
     witnesses: IdSet<IslandId>,
     /// Those, and those that have told but whose news is not synced: until that is they bring it back again.
@@ -323,6 +325,7 @@ impl Island {
             && self.state.session(WITNESS).is_some()
         {
             self.end_session(WITNESS);
+            self.recovery.adopted.clear();
         }
     }
 
@@ -371,6 +374,23 @@ impl Island {
     /// After an unclean end that island may know of something that is missing here.
     pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
         !self.told_of_lost(by) || !self.recovery.lost.is_empty() || !self.recovery.unfinished.is_empty()
+    }
+
+    /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
+    /// go with it when that is told.
+    pub(crate) fn is_not_removed(&self, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
+        if is_empty && self.may_miss_something() && !self.recovery.adopted.contains(&ino) {
+            return Err(self.untold(self.recovery.witnesses.iter().copied()));
+        }
+        Ok(())
+    }
+
+    /// A directory is made.
+    pub(crate) fn is_adopted(&mut self, ino: Ino) {
+        if self.may_miss_something() {
+            self.recovery.adopted.insert(ino);
+        }
     }
 
     /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.

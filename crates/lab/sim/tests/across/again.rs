@@ -537,3 +537,29 @@ fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
         bench.ok(create(dir, "b"));
     }
 }
+
+/// T has lost that its directory in the root was removed, and the root's owner, who knows, is away.
+#[test]
+fn a_directory_whose_removal_may_be_lost_gets_no_names() {
+    let p = root_owner();
+    let t = (p + 1) % 4;
+    for seed in 0..16 {
+        let mut bench = Bench::new(seed, 4);
+        let n = owned_by(seed, t);
+        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: n.clone(), mode: 0o755, umask: 0 };
+        let Ok((Answer::Found { found }, _)) = bench.run(0, mkdir) else { panic!("not made") };
+        let dir = found.attr.ino;
+        bench.run(1, Op::Lookup { dir: Ino::ROOT, name: n.clone() }).unwrap();
+        bench.rest();
+        bench.ok(Op::Rmdir { dir: Ino::ROOT, name: n, meant: None });
+        bench.lose(t, seed);
+        bench.world.stay_away(p, Fault::ProcessDeath);
+        bench.back(t);
+        let create = bench.call(1, create(dir, "a"));
+        bench.wait(1_000_000);
+        bench.back(p);
+        let create = bench.answer(1, create).map(|_| ());
+        assert!(matches!(create, Err(Errno::EIO | Errno::ESTALE)), "seed {seed}: {create:?}");
+        bench.settle();
+    }
+}
