@@ -8,7 +8,7 @@ use atoll_proto::{TxnState, Work};
 use atoll_sim::{Config, Party, SlowDisks};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, R, S, T, has_work, is_lend, name, power};
+use crate::bench::{Bench, H, R, S, T, has_work, is_home, is_lend, name, power};
 
 /// Another island than the root's owner, and not `but`.
 fn root_owner() -> usize {
@@ -560,6 +560,64 @@ fn a_directory_whose_removal_may_be_lost_gets_no_names() {
         bench.back(p);
         let create = bench.answer(1, create).map(|_| ());
         assert!(matches!(create, Err(Errno::EIO | Errno::ESTALE)), "seed {seed}: {create:?}");
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_link_to_a_file_that_has_just_moved_is_answered_as_done_when_its_answer_is_lost() {
+    let linked = |seed: &u64| {
+        let mut config = Config::new(*seed, 3);
+        (config.clients, config.delay_us_max, config.moves) = (2, 300, true);
+        let mut bench = Bench::with(config);
+        let ino = bench.file(S, "a");
+        bench.run(1, bench.lookup(S, "a")).unwrap();
+        bench.ok(bench.rename((S, "a"), (T, "b")));
+        // The client asks while it is told that the file has moved: it names the old home, and is sent to the new one.
+        assert!(bench.step_until(5_000_000, |w| has_work(w, S, TxnState::Committed, is_arrival)));
+        let link = bench.call(1, bench.link(ino, H, "c"));
+        assert!(bench.step_until(1_000_000, |w| has_work(w, H, TxnState::Committed, is_home)));
+        bench.world.partition(|party| party == Party::Client(1));
+        if bench.world.poll(1, link).is_some() {
+            return false;
+        }
+        bench.wait(100_000);
+        bench.world.partition(|_| true);
+        let link = bench.answer(1, link);
+        assert!(link.is_ok(), "seed {seed}: {link:?}");
+        bench.settle();
+        bench.has(H, "c", ino, 2);
+        true
+    };
+    assert!((0..16).filter(linked).count() > 4);
+}
+
+const fn is_arrival(work: &Work) -> bool {
+    matches!(work, Work::Arrive { .. })
+}
+
+/// A directory was renamed away just before the owner of its old name died. Others, who know directories, are not
+/// asked by who makes something of that name.
+#[test]
+fn what_makes_a_name_is_answered_by_its_owner_alone() {
+    for seed in 0..12 {
+        let mut bench = Bench::new(seed, 3);
+        let (file, dir) = (bench.file(S, "a"), bench.dirs[T]);
+        bench.run(1, bench.lookup(S, "a")).unwrap();
+        let mkdir = Op::Mkdir { dir, name: name("x"), mode: 0o755, umask: 0 };
+        bench.ok(mkdir.clone());
+        bench.run(1, bench.lookup(T, "x")).unwrap();
+        bench.rest();
+        let to = if seed % 2 == 0 { S } else { T };
+        bench.ok(bench.rename((T, "x"), (to, "y")));
+        bench.world.stay_away(T, Fault::ProcessDeath);
+        let makes = [bench.link(file, T, "x"), create(dir, "x"), mkdir][seed as usize % 3].clone();
+        let made = bench.call(1, makes);
+        bench.wait(1_000_000);
+        assert_eq!(bench.world.poll(1, made), None, "seed {seed}: its owner is away");
+        bench.back(T);
+        let made = bench.answer(1, made);
+        assert!(made.is_ok(), "seed {seed}: {made:?}");
         bench.settle();
     }
 }
