@@ -28,7 +28,7 @@ pub fn find(bug: Bug, first: u64, runs_max: u64) -> Option<Found> {
 /// As [`find`], with the one scenario that finds it soonest.
 pub fn find_quickly(bug: Bug, first: u64, runs_max: u64) -> Option<Found> {
     let scenario = Scenario::named(found_by(bug)).expect("a scenario of that name");
-    search(bug, std::slice::from_ref(scenario), first, runs_max)
+    search(bug, std::slice::from_ref(scenario), first.max(first_of(bug)), runs_max)
 }
 
 fn search(bug: Bug, scenarios: &'static [Scenario], first: u64, runs_max: u64) -> Option<Found> {
@@ -49,6 +49,15 @@ pub fn fails_by(bug: Bug, scenario: &Scenario, seed: u64) -> Option<Failure> {
     failure.filter(|_| run(scenario, seed, None).failure.is_none())
 }
 
+/// Where the scenario that finds a bug soonest begins to look, if that takes long from the first seed on.
+const fn first_of(bug: Bug) -> u64 {
+    match bug {
+        // Two mounts must come to an island again within the delay of a message, and one of them must have kept bytes.
+        Bug::NotRecalled => 1_290,
+        _ => 1,
+    }
+}
+
 /// The scenario that finds a bug soonest, as far as we know.
 pub const fn found_by(bug: Bug) -> &'static str {
     match bug {
@@ -64,7 +73,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
             "history_partition"
         }
         Bug::StampTwice | Bug::FullDirectoryGoes | Bug::StubStays | Bug::OrphanDropped => "sequential",
-        Bug::NameNotHeld | Bug::NoTicket => "deaths",
+        Bug::NameNotHeld | Bug::NoTicket | Bug::AnsweredUnapplied => "deaths",
         Bug::LentNameNotHeld | Bug::CountNotClaimed | Bug::ShippedAsItWas => "storm",
         Bug::UndecidedLookup | Bug::VoteOfNobody => "concurrent",
         Bug::UndecidedListing => "histories",
@@ -77,7 +86,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::AbsentIsEmpty => "absences_power",
         Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
         Bug::JournalGap => "storm_deaths",
-        Bug::AnsweredUnapplied | Bug::ServesAtOnce => "history_errors",
+        Bug::ServesAtOnce => "history_errors",
         Bug::DroppedUnsynced | Bug::NotRecalled => "errors",
         Bug::TwoWriters => "slow",
         Bug::BodyGoesEarly => "history_slow",

@@ -19,6 +19,7 @@ use atoll_state::Load;
 use crate::compared::as_parent;
 use crate::decision::Decision;
 use crate::machine::{Config, Island, Parked, Phase, Stop};
+use crate::path::DEPTH_MAX;
 use crate::promised::Promised;
 use crate::skeleton::is_needless;
 
@@ -32,8 +33,6 @@ const OPEN_MAX: usize = 256;
 const ASKS_PER_MESSAGE: usize = 64;
 /// Directories that change in one record.
 const CHANGES_PER_RECORD: usize = 64;
-/// Directories above one another at most; more go in a circle.
-const DEPTH_MAX: usize = 4096;
 
 /// A comparison under way: walking -> waiting for answers -> taking what was found -> over.
 #[derive(Debug, Clone, Default)]

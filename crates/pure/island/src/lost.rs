@@ -14,6 +14,7 @@ use crate::decision::Decision;
 use crate::dirs::{new_owned, staged_dir};
 use crate::machine::{Island, Parked, Phase, Stop};
 use crate::outbox::is_pair;
+use crate::path::DEPTH_MAX;
 
 /// A record of this island that is gone.
 #[derive(Debug, Clone)]
@@ -466,13 +467,14 @@ impl Island {
     /// Whether a directory is above another, or what is above that is not known.
     fn is_above(&self, decision: &Decision, ino: Ino, below: Ino) -> bool {
         let mut at = below;
-        while at != Ino::ROOT {
+        for _ in 0..DEPTH_MAX {
             match self.dir_now(decision, at) {
+                _ if at == Ino::ROOT => return false,
                 Some(row) if at != ino => at = row.place.parent,
                 _ => return true,
             }
         }
-        false
+        true
     }
 
     /// A name as a decision under construction leaves it.

@@ -22,6 +22,9 @@ pub(crate) fn done() -> Outcome {
     ok(Answer::Done, None)
 }
 
+/// Directories above one another at most; more go in a circle.
+pub(crate) const DEPTH_MAX: usize = 1 << 16;
+
 impl Island {
     /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
     pub(crate) fn owned(&self, ino: Ino) -> Result<&Dir, Stop> {
@@ -115,7 +118,7 @@ impl Island {
         Ok(self.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 
-    /// The directory and everything above it, from the root down.
+    /// The directory and everything above it, from the root down. `ELOOP` if that has no end.
     pub(crate) fn ancestors(&self, ino: Ino) -> Result<Vec<(Ino, &Dir)>, Stop> {
         let mut chain = Vec::new();
         let mut at = ino;
@@ -124,6 +127,9 @@ impl Island {
             chain.push((at, dir));
             if at == Ino::ROOT {
                 break;
+            }
+            if chain.len() == DEPTH_MAX {
+                return Err(Errno::ELOOP.into());
             }
             at = dir.place.parent;
         }
