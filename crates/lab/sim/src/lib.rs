@@ -27,6 +27,7 @@ mod net;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod power;
+mod recalls;
 mod rows;
 pub mod scenario;
 mod script;

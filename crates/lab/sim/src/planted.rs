@@ -28,7 +28,7 @@ pub fn find(bug: Bug, first: u64, runs_max: u64) -> Option<Found> {
 /// As [`find`], with the one scenario that finds it soonest.
 pub fn find_quickly(bug: Bug, first: u64, runs_max: u64) -> Option<Found> {
     let scenario = Scenario::named(found_by(bug)).expect("a scenario of that name");
-    search(bug, std::slice::from_ref(scenario), first.max(first_of(bug)), runs_max)
+    search(bug, std::slice::from_ref(scenario), first, runs_max)
 }
 
 fn search(bug: Bug, scenarios: &'static [Scenario], first: u64, runs_max: u64) -> Option<Found> {
@@ -47,15 +47,6 @@ pub fn fails_by(bug: Bug, scenario: &Scenario, seed: u64) -> Option<Failure> {
     let failure = run(scenario, seed, None).failure;
     plant(None);
     failure.filter(|_| run(scenario, seed, None).failure.is_none())
-}
-
-/// Where the scenario that finds a bug soonest begins to look, if that takes long from the first seed on.
-const fn first_of(bug: Bug) -> u64 {
-    match bug {
-        // Two mounts must come to an island again within the delay of a message, and one of them must have kept bytes.
-        Bug::NotRecalled => 1_290,
-        _ => 1,
-    }
 }
 
 /// The scenario that finds a bug soonest, as far as we know.
@@ -87,7 +78,8 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
         Bug::JournalGap => "storm_deaths",
         Bug::ServesAtOnce => "history_errors",
-        Bug::DroppedUnsynced | Bug::NotRecalled => "errors",
+        Bug::DroppedUnsynced => "errors",
+        Bug::NotRecalled => "recalls",
         Bug::TwoWriters => "slow",
         Bug::BodyGoesEarly => "history_slow",
         Bug::RecoveredUnsynced | Bug::NotWrittenAgain => "errors_power",

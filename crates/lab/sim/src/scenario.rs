@@ -181,6 +181,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::locks::run(run, crate::concurrent::Trouble::Partitions),
     },
     Scenario {
+        name: "recalls",
+        what: "a mount that was alone takes its time to drop what it keeps, and another one comes",
+        steps: 1,
+        body: crate::recalls::run,
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

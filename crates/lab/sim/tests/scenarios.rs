@@ -140,3 +140,8 @@ fn whoever_waits_for_a_lock_gets_it_and_nobody_else_has_it() {
     seeds("lock_deaths", 1, 12);
     seeds("lock_partition", 1, 12);
 }
+
+#[test]
+fn nothing_is_changed_by_another_while_a_mount_keeps_what_it_was() {
+    seeds("recalls", 1, 300);
+}
