@@ -43,6 +43,7 @@ pub use injected::Injected;
 pub use invariants::invariants;
 pub use judge::{Judge, Verdict};
 pub use links::Party;
+pub use recalls::alone;
 pub use rows::Rows;
 pub use scenario::{Report, SCENARIOS, Scenario, run};
 pub use script::SlowDisks;

@@ -16,14 +16,14 @@ const ALONE_US: u64 = 40_000_000;
 /// would last.
 const RECALL_US: u64 = 4_500_000;
 /// Before the other comes, at most.
-const PAUSE_US: u64 = 20_000_000;
+const PAUSE_US: u64 = 22_500_000;
 /// By then it is let in.
 const PATIENCE_US: u64 = 60_000_000;
 
-pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
-    let mut config = Config::new(run.seed, 1 + (run.seed % 3) as u16);
-    (config.clients, config.mounts, config.recall_us, config.drifts) = (2, true, RECALL_US, true);
-    let world = run.world.insert(World::new(config)?);
+/// The first client is a mount that has been alone for long, with a file; the second one is cut off.
+pub fn alone(mut config: Config) -> Result<(World, Ino), Failure> {
+    (config.clients, config.mounts) = (2, true);
+    let mut world = World::new(config)?;
     world.partition(|party| party == Party::Client(1));
     world.run_for(ALONE_US)?;
     let (name, target) = (Name::new(b"f").expect("a name"), Bytes::new());
@@ -34,6 +34,19 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         return Err(Failure::new(format!("no file is made: {made:?}")));
     };
     let ino = found.attr.ino;
+    let write = Op::Write { ino, offset: 0, append: false, kill_set_id: false };
+    let written = world.run(0, &Caller::ROOT, write, Bytes::from_static(&[7; 9000]))?;
+    if written.is_err() || !world.keeps(0) {
+        return Err(Failure::new(format!("nobody else is attached: {written:?}")));
+    }
+    Ok((world, ino))
+}
+
+pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
+    let mut config = Config::new(run.seed, 1 + (run.seed % 3) as u16);
+    (config.recall_us, config.drifts) = (RECALL_US, true);
+    let (world, ino) = alone(config)?;
+    let world = run.world.insert(world);
     let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let change = world.call(1, &Caller::ROOT, Op::SetAttr { ino, set }, Bytes::new(), 0);
     let pause = world.rng.below(PAUSE_US);

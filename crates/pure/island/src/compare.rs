@@ -21,7 +21,7 @@ use crate::decision::Decision;
 use crate::machine::{Config, Island, Parked, Phase, Stop};
 use crate::path::DEPTH_MAX;
 use crate::promised::Promised;
-use crate::skeleton::is_needless;
+use crate::skeleton::{is_needless, is_one_name};
 
 /// Milliseconds that a starting island compares before it serves what does not depend on it.
 pub(crate) const COMPARE_MS: u64 = 10_000;
@@ -338,7 +338,7 @@ impl Island {
             return Ok(Leads::There);
         }
         let other = self.state.dir(there.ino)?.map(|other| &other.place);
-        let is_its = other.is_some_and(|its| (its.parent, &its.name) == (*parent, &row.place.name));
+        let is_its = other.is_some_and(|its| is_one_name(its, &row.place));
         Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
     }
 

@@ -259,7 +259,7 @@ impl Island {
         let (attr, sync_first) = (body_attr(&attr), false);
         let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
         let ticket = self.ticket(InBody::Changing { ino });
-        self.body_after(ticket, op, if dirty { After::Synced(seq) } else { After::Committed(seq) });
+        self.body_after(ticket, op, After::safe(seq, !dirty));
         Step::Decided(ok(Answer::Wrote { len, offset }, None))
     }
 
@@ -321,6 +321,7 @@ impl Island {
         }
         let seq = self.decide(decision);
         self.touch(ino, seq);
+        // Bytes that were never synced may be lost in a power cut anyway.
         After::safe(seq, self.fresh.contains(&ino))
     }
 
@@ -659,9 +660,8 @@ pub(crate) enum After {
 }
 
 impl After {
-    /// What a power cut takes of bodies that were never synced may be lost anyway; a record that tells of others
-    /// must not be lost alone.
-    pub(crate) const fn safe(seq: u64, is_fresh: bool) -> Self {
-        if is_fresh { Self::Committed(seq) } else { Self::Synced(seq) }
+    /// The record must not be lost alone: synced, unless what is done in the body may be lost anyway.
+    pub(crate) const fn safe(seq: u64, may_be_lost: bool) -> Self {
+        if may_be_lost { Self::Committed(seq) } else { Self::Synced(seq) }
     }
 }

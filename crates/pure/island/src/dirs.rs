@@ -15,6 +15,7 @@ use crate::decision::Decision;
 use crate::machine::{Call, Island, Step, Stop};
 use crate::names::is_meant;
 use crate::path::{done, ok, owned_by};
+use crate::skeleton::new_row;
 use crate::txn::Plan;
 
 impl Island {
@@ -61,7 +62,7 @@ impl Island {
             let mut decision = Decision::new();
             decision.stamp(stamp);
             self.adopt(&mut decision, &new, &[], time, None);
-            self.is_adopted(ino);
+            self.note_adopted(ino);
             return Ok(self.name_new_dir(call, decision, &new, time));
         }
         let work = Work::Adopt { dir: new, time, chain };
@@ -87,18 +88,7 @@ impl Island {
         decision.names_changed(dir, &parent, 1, 1, time);
         self.remember(&mut decision, call, Remembered::Ino { ino: new.ino });
         self.decide(decision);
-        let owned = new_owned(time, None);
-        let row = Dir {
-            key: new.key,
-            birth_bytes: new.birth_bytes,
-            place: new.place.clone(),
-            fixed: new.fixed,
-            has_xattrs: false,
-            has_acl: false,
-            below: 0,
-            homes: 0,
-            owned: Some(owned),
-        };
+        let row = new_row(new, Some(new_owned(time, None)));
         let found = Found { attr: crate::path::dir_attr(new.ino, &row), attr_current: true };
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
     }
@@ -230,7 +220,7 @@ impl Island {
                     return Ok(Err(Vote::Busy));
                 }
                 self.adopt(decision, dir, chain, *time, Some(txn));
-                self.is_adopted(dir.ino);
+                self.note_adopted(dir.ino);
             }
             Work::Seal { ino, .. } => {
                 self.may_seal(*ino)?;

@@ -572,18 +572,13 @@ impl Island {
         }
         let mut decision = Decision::new();
         let leaves = here(old.as_ref()).is_some() && from.name != *to;
-        match there.filter(|there| there.ino != ino) {
+        let (left, gone) = match there.filter(|there| there.ino != ino) {
+            None => (None, 0),
             Some(there) if *replaced == Some(there.ino) && self.may_go(there.ino)? => {
                 self.remove_dir(&mut decision, there.ino);
-                decision.entry(dir, &from.name, None);
-                let parent = staged_dir(&decision, dir).unwrap_or(parent);
-                decision.names_changed(dir, &parent, -1, -1, time);
+                (None, 1)
             }
-            // They change places.
-            Some(there) if self.swapped_with(lost) == Some(there.ino) => {
-                decision.entry(dir, &from.name, Some(there));
-                decision.names_changed(dir, &parent, 0, 0, time);
-            }
+            Some(there) if self.swapped_with(lost) == Some(there.ino) => (Some(there), 0),
             // Nobody can tell any more how that came there, or that it has gone.
             Some(_) => {
                 let beside = name_beside(to, ino);
@@ -596,13 +591,12 @@ impl Island {
                 self.decide(decision);
                 return self.pass(stamp);
             }
-            None => {
-                if leaves {
-                    decision.entry(dir, &from.name, None);
-                }
-                decision.names_changed(dir, &parent, 0, 0, time);
-            }
+        };
+        if leaves {
+            decision.entry(dir, &from.name, left);
         }
+        let parent = staged_dir(&decision, dir).unwrap_or(parent);
+        decision.names_changed(dir, &parent, -i64::from(gone), -gone, time);
         self.take_place(&mut decision, &entry, place, time);
         let (place, from, replaced) = (place.clone(), from.clone(), *replaced);
         let chain = self.chain_seen();

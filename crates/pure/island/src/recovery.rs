@@ -387,7 +387,7 @@ impl Island {
     }
 
     /// A directory is made.
-    pub(crate) fn is_adopted(&mut self, ino: Ino) {
+    pub(crate) fn note_adopted(&mut self, ino: Ino) {
         if self.may_miss_something() {
             self.recovery.adopted.insert(ino);
         }

@@ -89,8 +89,7 @@ impl Island {
             let seq = self.decide(decision);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
-            let loses = len < size && !self.fresh.contains(&ino);
-            self.body_after(ticket, op, if loses { After::Synced(seq) } else { After::Committed(seq) });
+            self.body_after(ticket, op, After::safe(seq, len >= size || self.fresh.contains(&ino)));
         }
         Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
     }

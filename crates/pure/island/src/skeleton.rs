@@ -30,17 +30,7 @@ impl Island {
             }
             return;
         }
-        let mut row = Dir {
-            key: new.key,
-            birth_bytes: new.birth_bytes,
-            place: new.place.clone(),
-            fixed: new.fixed,
-            has_xattrs: false,
-            has_acl: false,
-            below: 0,
-            homes: 0,
-            owned,
-        };
+        let mut row = new_row(new, owned);
         set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
         decision.dir(new.ino, row);
         self.compare_also(new.ino);
@@ -109,9 +99,7 @@ impl Island {
         if there {
             let other = now.filter(|entry| entry.ino != ino);
             let other = other.and_then(|e| Some((e.ino, self.dir_now(decision, e.ino)?.place)));
-            if let Some((other, its)) =
-                other.filter(|(_, its)| (its.parent, &its.name) == (place.parent, &place.name))
-            {
+            if let Some((other, its)) = other.filter(|(_, its)| is_one_name(its, place)) {
                 // A name that was lost and given again is here before the journal of who had it first. All of this
                 // directory's names are of one clock; a move's own stamp says nothing.
                 let stamp = place.version.stamp;
@@ -153,4 +141,24 @@ impl Island {
 /// Nothing below it, and no name in it, is this island's.
 pub(crate) fn is_needless(ino: Ino, dir: &Dir) -> bool {
     dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
+}
+
+/// The row of a directory that nothing is known of but this, yet without its extended attributes.
+pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
+    Dir {
+        key: new.key,
+        birth_bytes: new.birth_bytes,
+        place: new.place.clone(),
+        fixed: new.fixed,
+        has_xattrs: false,
+        has_acl: false,
+        below: 0,
+        homes: 0,
+        owned,
+    }
+}
+
+/// Whether two places are one name, whenever that was.
+pub(crate) fn is_one_name(one: &Place, other: &Place) -> bool {
+    (one.parent, &one.name) == (other.parent, &other.name)
 }
