@@ -204,7 +204,7 @@ pub(crate) fn round(
             played.push(Played { client, step, token, began_us, links, done, cut_off });
         }
     }
-    let (faults, calm) = (world.faults, world.is_calm());
+    let (faults, calm, halts) = (world.faults, world.is_calm(), world.halts);
     for p in &mut played {
         let pause = world.rng.below(3_000);
         p.began_us = world.now_us() + pause;
@@ -246,16 +246,20 @@ pub(crate) fn round(
     }
     let disturbed = !calm || faults != world.faults || !world.is_calm() || world.is_ailing();
     let taken: Vec<Taken> = listings.into_iter().filter_map(Listing::taken).collect();
-    explain(world, judge, &played, &taken, disturbed)
+    let torn: Vec<&Step> =
+        played.iter().filter(|p| p.cut_off && halts != world.halts).map(|p| &p.step).collect();
+    explain(world, judge, &played, &taken, disturbed, &torn)
 }
 
-/// Finds an order that explains all answers, and has the model follow it.
+/// Finds an order that explains all answers, and has the model follow it. Writes of `torn` may have been seen
+/// in part before they were answered.
 fn explain(
     world: &mut World,
     judge: &mut Judge,
     played: &[Played],
     taken: &[Taken],
     disturbed: bool,
+    torn: &[&Step],
 ) -> Result<(), Failure> {
     let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
     let fits = |judge: &mut Judge, p: &Played, is_done: bool, world: &mut World| {
@@ -285,6 +289,7 @@ fn explain(
         let now = world.now_wall();
         let expected = judge.apply_in_round(world, &p.step, &got, now);
         let got = as_if_here(world, p.client, &judge.model, &p.step.op, &expected, got);
+        let got = as_if_whole(torn, &p.step.op, &expected, got);
         if p.cut_off
             && matches!(p.step.op, Op::Lookup { .. })
             && told(&got).is_some_and(|(_, kind)| matches!(kind, Kind::Directory | Kind::Symlink))
@@ -400,6 +405,24 @@ fn explain(
             Err(Failure::new(format!("no order explains these answers:\n  {}", lines.join("\n  "))))
         }
     }
+}
+
+/// The bytes, as they would be if no write had been seen that an island began and did not end: it takes a file
+/// as it finds it, and the write is made again when it is asked again.
+fn as_if_whole(torn: &[&Step], op: &Op, expected: &Done, mut got: Done) -> Done {
+    let (Op::Read { ino, offset, .. }, Ok((_, bytes)), Ok((_, old))) = (op, &mut got, expected) else {
+        return got;
+    };
+    for step in torn {
+        let Op::Write { ino: written, offset: at, .. } = &step.op else { continue };
+        let new = |i: u64| i.checked_sub(*at).and_then(|i| step.data.get(usize::try_from(i).ok()?));
+        for ((at, byte), old) in (*offset..).zip(&mut *bytes).zip(old) {
+            if written == ino && new(at) == Some(byte) {
+                *byte = *old;
+            }
+        }
+    }
+    got
 }
 
 /// The operation is about something that another one of the round has removed.

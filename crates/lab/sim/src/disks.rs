@@ -160,6 +160,7 @@ impl World {
         self.note(format_args!("island {island}: has halted: {why}"));
         self.nodes[island].fault = Fault::ProcessDeath;
         self.nodes[island].halted = true;
+        self.halts += 1;
     }
 
     /// An island could not be opened for its disk: it is tried again.

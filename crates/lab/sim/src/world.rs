@@ -251,6 +251,8 @@ pub struct World {
     pub(crate) transcript: Transcript,
     /// Counts faults, so that a judge knows whether there was one meanwhile.
     pub(crate) faults: u64,
+    /// Counts islands that stopped over their disks, perhaps half way through a write.
+    pub(crate) halts: u64,
     /// What was done to it so far.
     pub injected: Injected,
     /// Until then clients may be told that there is no space.
@@ -314,6 +316,7 @@ impl World {
             conns,
             transcript: Transcript::default(),
             faults: 0,
+            halts: 0,
             injected: Injected::default(),
             full_until_us: 0,
             failure: None,

@@ -770,3 +770,10 @@ fn zeros_may_become_holes() {
 fn a_directory_whose_removal_is_lost_gets_no_file_before_it_goes_again() {
     passes("history_errors", 1_882_594_232_762_431);
 }
+
+/// An island stopped over its disk half way through a write, and took the file as it found it: another client read that
+/// before the write was asked again.
+#[test]
+fn a_write_that_a_failing_disk_cut_short_may_be_seen_so_until_it_is_asked_again() {
+    passes("errors", 1293);
+}
