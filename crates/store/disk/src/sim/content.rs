@@ -14,6 +14,8 @@ pub(super) const SECTOR: u64 = 512;
 enum Page {
     /// Takes space and reads as zeros: allocated, never written.
     Reserved,
+    /// Was written, zeros only: as the tail of a log is.
+    Zeros,
     Data(Box<[u8; PAGE as usize]>),
 }
 
@@ -28,16 +30,28 @@ pub(super) struct Content {
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     Write { offset: u64, bytes: Box<[u8]> },
+    WriteZeros { offset: u64, len: u64 },
     SetLen(u64),
     Punch { offset: u64, len: u64 },
     Allocate { offset: u64, len: u64, keep_size: bool },
 }
 
 impl Change {
+    pub(super) fn write(offset: u64, bytes: &[u8]) -> Self {
+        let len = bytes.len() as u64;
+        // Each is the one before it, and the first is zero.
+        if len >= PAGE && bytes[0] == 0 && bytes[1..] == bytes[..bytes.len() - 1] {
+            Self::WriteZeros { offset, len }
+        } else {
+            Self::Write { offset, bytes: bytes.into() }
+        }
+    }
+
     /// What it costs to remember it.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Write { bytes, .. } => bytes.len() as u64,
+            Self::WriteZeros { len, .. } => *len,
             _ => 0,
         }
     }
@@ -46,11 +60,19 @@ impl Change {
     fn len_after(&self, len: u64) -> u64 {
         match self {
             Self::Write { offset, bytes } => len.max(offset + bytes.len() as u64),
+            Self::WriteZeros { offset, len: n } => len.max(offset + n),
             Self::SetLen(new) => *new,
             Self::Allocate { offset, len: n, keep_size: false } => len.max(offset + n),
             Self::Punch { .. } | Self::Allocate { .. } => len,
         }
     }
+}
+
+/// What `len` bytes from `offset` on are of each piece of `size` bytes.
+fn parts(offset: u64, len: u64, size: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset + len;
+    let part = move |n| (offset.max(n * size), end.min((n + 1) * size));
+    (offset / size..end.div_ceil(size)).map(part).filter(|(from, to)| from < to)
 }
 
 impl Content {
@@ -70,17 +92,13 @@ impl Content {
 
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let n = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
-        let mut done = 0;
-        while done < n {
-            let at = offset + done as u64;
-            let start = (at % PAGE) as usize;
-            let piece = (PAGE as usize - start).min(n - done);
-            let to = &mut buf[done..done + piece];
-            match self.pages.get(&(at / PAGE)) {
-                Some(Page::Data(page)) => to.copy_from_slice(&page[start..start + piece]),
-                Some(Page::Reserved) | None => to.fill(0),
+        for (from, to) in parts(offset, n as u64, PAGE) {
+            let start = (from % PAGE) as usize;
+            let to = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            match self.pages.get(&(from / PAGE)) {
+                Some(Page::Data(page)) => to.copy_from_slice(&page[start..start + to.len()]),
+                Some(Page::Reserved | Page::Zeros) | None => to.fill(0),
             }
-            done += piece;
         }
         n
     }
@@ -96,15 +114,21 @@ impl Content {
     fn apply_sectors(&mut self, change: &Change, keep: impl Fn(u64) -> bool) {
         match change {
             Change::Write { offset, bytes } => {
-                let mut done = 0;
-                while done < bytes.len() {
-                    let at = offset + done as u64;
-                    let n = ((SECTOR - at % SECTOR) as usize).min(bytes.len() - done);
-                    if keep(at / SECTOR) {
-                        let start = (at % PAGE) as usize;
-                        self.page(at / PAGE)[start..start + n].copy_from_slice(&bytes[done..done + n]);
+                for (from, to) in
+                    parts(*offset, bytes.len() as u64, SECTOR).filter(|(at, _)| keep(at / SECTOR))
+                {
+                    let start = (from % PAGE) as usize;
+                    let new = &bytes[(from - offset) as usize..(to - offset) as usize];
+                    self.page(from / PAGE)[start..start + new.len()].copy_from_slice(new);
+                }
+            }
+            Change::WriteZeros { offset, len } => {
+                for (from, to) in parts(*offset, *len, SECTOR).filter(|(at, _)| keep(at / SECTOR)) {
+                    let start = (from % PAGE) as usize;
+                    match self.pages.entry(from / PAGE).or_insert(Page::Zeros) {
+                        Page::Data(page) => page[start..start + (to - from) as usize].fill(0),
+                        page => *page = Page::Zeros,
                     }
-                    done += n;
                 }
             }
             Change::SetLen(len) => self.zero(*len, u64::MAX, keep),
@@ -123,12 +147,12 @@ impl Content {
 
     fn page(&mut self, page: u64) -> &mut [u8; PAGE as usize] {
         let page = self.pages.entry(page).or_insert(Page::Reserved);
-        if matches!(page, Page::Reserved) {
+        if matches!(page, Page::Reserved | Page::Zeros) {
             *page = Page::Data(Box::new([0; PAGE as usize]));
         }
         match page {
             Page::Data(bytes) => bytes,
-            Page::Reserved => unreachable!("it was given bytes just now"),
+            Page::Reserved | Page::Zeros => unreachable!("it was given bytes just now"),
         }
     }
 
@@ -170,7 +194,7 @@ impl Content {
         if offset >= self.len {
             return None;
         }
-        let is_data = |page: &Page| matches!(page, Page::Data(_));
+        let is_data = |page: &Page| matches!(page, Page::Zeros | Page::Data(_));
         let first = offset / PAGE;
         if hole {
             let mut page = first;

@@ -564,7 +564,7 @@ impl World {
         check_size(offset, bytes.len() as u64)?;
         let fits = self.fitting(ino, offset, bytes.len() as u64) as usize;
         if fits > 0 {
-            self.change(ino, Change::Write { offset, bytes: bytes[..fits].into() });
+            self.change(ino, Change::write(offset, &bytes[..fits]));
         }
         if fits < bytes.len() { err(Errno::NOSPC) } else { Ok(()) }
     }
