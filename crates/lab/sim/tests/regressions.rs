@@ -777,3 +777,10 @@ fn a_directory_whose_removal_is_lost_gets_no_file_before_it_goes_again() {
 fn a_write_that_a_failing_disk_cut_short_may_be_seen_so_until_it_is_asked_again() {
     passes("errors", 1293);
 }
+
+/// What a directory's rename had done here was done again before its place was told again: a chmod in between went to
+/// the stub at the old name only.
+#[test]
+fn a_chmod_finds_the_stub_where_it_will_be() {
+    passes("absences_kept", 3_000_000_349);
+}

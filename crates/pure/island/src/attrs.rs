@@ -166,11 +166,8 @@ impl Island {
         (mode, uid, gid): (u32, u32, u32),
         xattrs: Option<Xattrs>,
     ) -> Result<Stamp, Stop> {
-        if let Some(name) = &dir.place.name
-            && self.state.dir(dir.place.parent)?.is_some_and(|parent| parent.owned.is_some())
-        {
-            self.state.entry(dir.place.parent, name)?;
-        }
+        let place = self.place_to_be(ino, &dir.place);
+        self.need_child(&place, ino)?;
         // All of them, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {
             Some(xattrs) => xattrs,
@@ -181,7 +178,7 @@ impl Island {
         decision.stamp(stamp);
         dir.fixed = Static { version: stamp, mode, uid, gid };
         set_xattrs(decision, ino, &mut dir, xattrs.clone());
-        let (place, fixed) = (dir.place.clone(), dir.fixed);
+        let fixed = dir.fixed;
         decision.dir(ino, dir);
         self.apply_to_stub(decision, ino, &place, &fixed);
         self.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);

@@ -630,9 +630,7 @@ impl Island {
         row.fixed = *fixed;
         crate::journal::set_xattrs(&mut decision, ino, &mut row, xattrs.clone());
         // Its stub has moved since, or before that, and this is not known again.
-        let promised = self.promised(ino).map(|promised| promised.place);
-        let places = [&row.place, place].into_iter().chain(&promised);
-        let place = places.max_by_key(|place| place.version).expect("not empty").clone();
+        let place = self.place_to_be(ino, std::cmp::max_by_key(&row.place, place, |place| place.version));
         decision.dir(ino, row);
         self.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.clone())?;
         self.decide(decision);

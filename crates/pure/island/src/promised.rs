@@ -17,6 +17,12 @@ pub(crate) struct Promised {
 }
 
 impl Island {
+    /// Where a directory's stub is, or will be when what has been decided is done here too.
+    pub(crate) fn place_to_be(&self, ino: Ino, place: &Place) -> Place {
+        let promised = self.promised(ino).map(|promised| promised.place);
+        promised.filter(|promised| promised.version > place.version).unwrap_or_else(|| place.clone())
+    }
+
     /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
     /// not done again yet.
     pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
