@@ -232,6 +232,40 @@ fn two_without_root(cluster: &Cluster, mount: &Mounted) -> [usize; 2] {
     [others.next().unwrap(), others.next_back().unwrap()]
 }
 
+#[test]
+fn a_node_that_is_killed_while_another_is_away_serves_all_that_it_owns() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "soft=1");
+    let dirs = cluster.dirs(&mount);
+    let [lost, killed] = two_without_root(&cluster, &mount);
+    // A name that one has lent to the other, and a directory that is empty.
+    std::fs::rename(dirs[lost].join("file"), dirs[killed].join("came")).unwrap();
+    let empty = (0..).map(|n| mount.0.join(format!("empty{n}"))).find(|empty| {
+        std::fs::create_dir(empty).unwrap();
+        cluster.owner(empty) == killed
+    });
+    let empty = empty.expect("one of them is");
+    cluster.kill(lost);
+    cluster.kill(killed);
+    cluster.start(killed);
+    let fresh = cluster.mount("fresh", "soft=1");
+    for at in [&mount, &fresh] {
+        let (dir, empty) =
+            (at.0.join(dirs[killed].file_name().unwrap()), at.0.join(empty.file_name().unwrap()));
+        eventually("it is back", || list(&dir).is_ok());
+        assert_eq!(list(&dir).unwrap(), ["came", "file"]);
+        let absent = std::fs::symlink_metadata(dir.join("absent")).unwrap_err();
+        assert_eq!(absent.kind(), std::io::ErrorKind::NotFound);
+        for dir in [dir, empty] {
+            std::fs::write(dir.join("new"), b"x").unwrap();
+            std::fs::remove_file(dir.join("new")).unwrap();
+        }
+    }
+}
+
 /// Time for all nodes to hear of a link, also on a slow machine.
 const TOLD: Duration = Duration::from_secs(3);
 

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use atoll_core::{H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId};
-use atoll_island::{BodyDone, Config, Effect, Event, Island, LinkId, Now, Phase};
+use atoll_island::{BodyDone, Config, Effect, Ended, Event, Island, LinkId, Now, Phase};
 use atoll_model::Rng;
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode};
 use atoll_proto::{
@@ -199,7 +199,7 @@ impl World {
             rows_max: usize::MAX / 8,
             ..Config::new(IslandId(id), SEED, table.clone(), (0..ISLANDS as u16).map(IslandId).collect())
         };
-        let island = |id| Rc::new(Island::new(config(id), State::new(SEED), false, now));
+        let island = |id| Rc::new(Island::new(config(id), State::new(SEED), Ended::PowerCut, now));
         Self {
             islands: (0..ISLANDS as u16).map(island).collect(),
             digests: [0; ISLANDS],

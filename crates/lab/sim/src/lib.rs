@@ -34,8 +34,9 @@ mod script;
 pub mod sequential;
 mod storm;
 mod transcript;
+pub mod votes;
 mod walks;
-pub mod world;
+mod world;
 
 pub use cause::Failure;
 pub use client::Done;

@@ -52,7 +52,7 @@ pub fn fails_by(bug: Bug, scenario: &Scenario, seed: u64) -> Option<Failure> {
 /// The scenario that finds a bug soonest, as far as we know.
 pub const fn found_by(bug: Bug) -> &'static str {
     match bug {
-        Bug::AnswerBeforeLog | Bug::IncarnationKept | Bug::LostPartStaysLost => "faults",
+        Bug::AnswerBeforeLog => "faults",
         Bug::SendBeforeLog => "crash_points",
         Bug::FsyncBeforeSync
         | Bug::FsyncWithoutBody
@@ -64,13 +64,16 @@ pub const fn found_by(bug: Bug) -> &'static str {
             "history_partition"
         }
         Bug::StampTwice | Bug::FullDirectoryGoes | Bug::StubStays | Bug::OrphanDropped => "sequential",
-        Bug::NameNotHeld | Bug::NoTicket | Bug::AnsweredUnapplied => "deaths",
+        Bug::NameNotHeld | Bug::NoTicket => "deaths",
+        Bug::AnsweredUnapplied => "absences",
         Bug::LentNameNotHeld | Bug::CountNotClaimed | Bug::ShippedAsItWas => "storm",
         Bug::UndecidedLookup | Bug::VoteOfNobody => "concurrent",
         Bug::UndecidedListing => "histories",
         Bug::OutcomeBeforeSync
         | Bug::StableBeforeSync
         | Bug::LostCommitStaysLost
+        | Bug::LostPartStaysLost
+        | Bug::IncarnationKept
         | Bug::KeptBeforeSync
         | Bug::PlaceBeforeSync
         | Bug::CheckpointWithoutBodies => "power_points",
@@ -80,6 +83,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::ServesAtOnce => "history_errors",
         Bug::DroppedUnsynced => "errors",
         Bug::NotRecalled => "recalls",
+        Bug::VoteBeforeLog => "votes",
         Bug::TwoWriters => "slow",
         Bug::BodyGoesEarly => "history_slow",
         Bug::RecoveredUnsynced | Bug::NotWrittenAgain => "errors_power",

@@ -187,6 +187,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: crate::recalls::run,
     },
     Scenario {
+        name: "votes",
+        what: "an island dies about its vote, and is back while the one that asked for it is away",
+        steps: 1,
+        body: crate::votes::run,
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

@@ -36,8 +36,8 @@ fn two_renames_drawn_by_chance_meet_in_every_order() {
     assert!(complete > 6, "{complete} sets of 12 are covered whole");
 }
 
-/// Finds what is open: two islands each ask the other for a chain of ancestors that the other can tell only
-/// when it has applied the asker's journal.
+/// Two islands may each ask the other for a chain of ancestors that the other can tell only when it has applied
+/// the asker's journal.
 #[test]
 fn three_renames_drawn_by_chance_meet_in_many_orders() {
     let mut rng = Rng::new(2);

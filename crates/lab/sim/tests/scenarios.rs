@@ -145,3 +145,8 @@ fn whoever_waits_for_a_lock_gets_it_and_nobody_else_has_it() {
 fn nothing_is_changed_by_another_while_a_mount_keeps_what_it_was() {
     seeds("recalls", 1, 300);
 }
+
+#[test]
+fn what_was_promised_outlives_a_process_while_the_other_is_away() {
+    seeds("votes", 1, 100);
+}

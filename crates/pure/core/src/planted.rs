@@ -32,6 +32,7 @@ macro_rules! bugs {
 bugs! {
     AnswerBeforeLog: "a change is answered before its record is written",
     SendBeforeLog: "a message leaves before the record that it tells of is written",
+    VoteBeforeLog: "a vote does, and no other message",
     FsyncBeforeSync: "fsync is answered before the log is synced",
     FsyncWithoutBody: "fsync syncs the log and not the body",
     ResultForgotten: "the first result of a request is not remembered",

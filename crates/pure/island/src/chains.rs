@@ -98,6 +98,7 @@ mod tests {
     use super::*;
     use crate::event::{Event, Now};
     use crate::machine::Config;
+    use crate::recovery::Ended;
     use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
     use atoll_posix::{Attr, Kind};
     use atoll_proto::{
@@ -128,7 +129,7 @@ mod tests {
     fn a_redo_takes_a_chain_that_lacks_only_its_own_journal_and_lays_that_over_it() {
         let me = IslandId(0);
         let config = Config::new(me, 1, Table::new(2), vec![me, IslandId(1)]);
-        let mut island = Island::new(config, State::new(1), true, Now::default());
+        let mut island = Island::new(config, State::new(1), Ended::Orderly, Now::default());
         let file = Ino::mint(me, 20);
         let stamp = island.stamp();
         let (from, time) = (Spot { dir: Ino::ROOT, name: name("before") }, Time::default());

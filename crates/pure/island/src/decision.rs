@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::event::{Effect, Event, Now};
     use crate::machine::{Config, Island};
+    use crate::recovery::Ended;
     use atoll_core::{IslandId, Table, Time};
     use atoll_state::State;
 
@@ -118,7 +119,7 @@ mod tests {
     fn a_decision_that_changes_nothing_is_no_record() {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let now = Now { wall: Time::default(), ms: 0 };
-        let mut island = Island::new(config, State::new(1), false, now);
+        let mut island = Island::new(config, State::new(1), Ended::PowerCut, now);
         let mut out = Vec::new();
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let seq = island.state().seq();

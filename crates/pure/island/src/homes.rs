@@ -385,7 +385,7 @@ impl Island {
         self.born.binary_search_by_key(&ino, |(_, born)| *born).is_ok()
     }
 
-    /// Tells that a work is prepared: at once, unless what it builds on could be gone after a power cut. `marks`:
+    /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power cut. `marks`:
     /// a mark was set that must survive what it is for.
     pub(crate) fn vote_yes(
         &mut self,
@@ -406,7 +406,9 @@ impl Island {
         if marks || needs_sync {
             self.send_synced(self.state.seq(), to, peer);
         } else {
-            self.send(0, to, peer);
+            // The death of this process must not take what the coordinator builds on.
+            let seq = if planted(Bug::VoteBeforeLog) { 0 } else { self.state.seq() };
+            self.send(seq, to, peer);
         }
     }
 }

@@ -50,4 +50,5 @@ pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, No
 pub use machine::{Config, Counters, Island, Phase};
 pub use mover::Moving;
 pub use outbox::OUTBOX_MAX;
+pub use recovery::Ended;
 pub use under_way::UnderWay;

@@ -5,6 +5,7 @@
 //! that no other island took part in: those are gone, and a name may be taken by what they removed.
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time, TxnId};
+use atoll_posix::Errno;
 use atoll_proto::{
     Ancestor, Chain, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, PlaceVersion,
     Remembered, Renaming, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
@@ -52,9 +53,19 @@ impl Island {
         }
         while let Some((stamp, lost)) = self.recovery.lost.pop_first() {
             self.state.look_away();
-            if let Err(Stop::Load(loads)) = self.redo(stamp, &lost) {
-                self.recovery.lost.insert(stamp, lost);
-                return self.load(loads, Parked::Lost);
+            match (self.redo(stamp, &lost), lost) {
+                (Ok(()), _) => {}
+                (Err(Stop::Load(loads)), lost) => {
+                    self.recovery.lost.insert(stamp, lost);
+                    return self.load(loads, Parked::Lost);
+                }
+                // Something that it needs is in doubt: it is tried again, and nobody may forget it.
+                (Err(_), Lost::Entry(entry)) => drop(self.recovery.places.insert(stamp, entry)),
+                (Err(_), Lost::Part { txn, part, .. }) => {
+                    self.recovery.unfinished.insert(txn, (stamp, part.work));
+                }
+                // It is not confirmed, so it is told again.
+                (Err(_), Lost::Commit { .. }) => {}
             }
         }
         if self.phase == Phase::Hidden {
@@ -341,10 +352,7 @@ impl Island {
             Some(now) if renaming.there.as_ref().is_some_and(|there| there.ino == now.ino) => {}
             // Its removal is lost: it must not be lost with it.
             Some(now) => {
-                let beside = name_beside(&to.name, now.ino);
-                if self.state.entry(to.dir, &beside)?.is_some() {
-                    return Ok(());
-                }
+                let beside = self.free_beside(to.dir, &to.name, now.ino)?;
                 match &now.stub {
                     Some(_) => {
                         self.need_to_move(now.ino, to.dir)?;
@@ -381,7 +389,7 @@ impl Island {
         if let Some(name) = &above.place.name {
             self.need_to_move(above.ino, above.place.parent)?;
             self.state.entry(above.place.parent, name)?;
-            self.state.entry(above.place.parent, &name_beside(name, above.ino))?;
+            self.free_beside(above.place.parent, name, above.ino)?;
         }
         Ok(())
     }
@@ -414,10 +422,8 @@ impl Island {
                 decision.entry(parent, &name, Some(entry));
             }
             Some(_) => {
-                let beside = name_beside(&name, new.ino);
-                if self.entry_now(decision, parent, &beside).is_some() {
-                    return;
-                }
+                let is_free = |beside: &Name| self.entry_now(decision, parent, beside).is_none();
+                let beside = names_beside(&name, new.ino).find(is_free).expect("there is no end of them");
                 decision.names_changed(parent, &row, 1, 1, time);
                 self.place_beside(decision, &entry, Spot { dir: parent, name }, beside, time);
             }
@@ -581,10 +587,7 @@ impl Island {
             Some(there) if self.swapped_with(lost) == Some(there.ino) => (Some(there), 0),
             // Nobody can tell any more how that came there, or that it has gone.
             Some(_) => {
-                let beside = name_beside(to, ino);
-                if self.state.entry(dir, &beside)?.is_some() {
-                    return self.pass(stamp);
-                }
+                let beside = self.free_beside(dir, to, ino)?;
                 decision.entry(dir, &from.name, None);
                 decision.names_changed(dir, &parent, 0, 0, time);
                 self.place_beside(&mut decision, &entry, from.clone(), beside, time);
@@ -611,7 +614,21 @@ impl Island {
             return Ok(false);
         }
         self.need_skeleton(ino)?;
-        Ok(self.may_seal(ino).is_ok())
+        match self.may_seal(ino) {
+            Err(Stop::Fail(Errno::ENOTEMPTY)) => Ok(false),
+            // Whether it is empty may be known later.
+            other => other.map(|()| true),
+        }
+    }
+
+    /// A name beside one, for something that has to give way.
+    fn free_beside(&self, dir: Ino, name: &Name, ino: Ino) -> Result<Name, Stop> {
+        for beside in names_beside(name, ino) {
+            if self.state.entry(dir, &beside)?.is_none() {
+                return Ok(beside);
+            }
+        }
+        unreachable!("there is no end of them")
     }
 
     fn redo_fixed(
@@ -674,11 +691,15 @@ impl Island {
     }
 }
 
-/// A name for what lost its own to something else: `NAME.atoll-ID`.
-fn name_beside(name: &Name, ino: Ino) -> Name {
-    let suffix = format!(".atoll-{:x}", ino.0);
-    let kept = name.as_bytes().len().min(Name::BYTES_MAX - suffix.len());
-    let mut bytes = name.as_bytes()[..kept].to_vec();
-    bytes.extend_from_slice(suffix.as_bytes());
-    Name::new(&bytes).expect("a name with a suffix is a name")
+/// Names for what lost its own to something else: `NAME.atoll-ID`, then with a number behind it.
+fn names_beside(name: &Name, ino: Ino) -> impl Iterator<Item = Name> + '_ {
+    (1..).map(move |nth: u64| {
+        let suffix = match nth {
+            1 => format!(".atoll-{:x}", ino.0),
+            _ => format!(".atoll-{:x}-{nth}", ino.0),
+        };
+        let kept = name.as_bytes().len().min(Name::BYTES_MAX - suffix.len());
+        Name::new(&[&name.as_bytes()[..kept], suffix.as_bytes()].concat())
+            .expect("a name with a suffix is a name")
+    })
 }

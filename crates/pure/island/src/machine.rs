@@ -21,7 +21,7 @@ use crate::gate::Gates;
 use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::mover::{Mover, Moving};
-use crate::recovery::Recovery;
+use crate::recovery::{Ended, Recovery};
 use crate::sessions::Sessions;
 use crate::symlinks::Symlinks;
 use crate::txn::Txns;
@@ -307,8 +307,8 @@ pub struct Island {
 }
 
 impl Island {
-    /// An island with a state recovered from its disk. `clean`: stopped in order, so nothing of its log is lost.
-    pub fn new(config: Config, state: State, clean: bool, now: Now) -> Self {
+    /// An island with a state recovered from its disk, whose last life ended so.
+    pub fn new(config: Config, state: State, ended: Ended, now: Now) -> Self {
         let h3 = H3::new(config.seed);
         let meta = *state.meta();
         let seq = state.seq();
@@ -364,7 +364,7 @@ impl Island {
             config,
             state,
         };
-        island.begin(clean);
+        island.begin(ended);
         island
     }
 

@@ -28,7 +28,7 @@ impl Island {
                 return Ok(());
             }
             let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
-            self.send(0, from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
+            self.send(self.state.seq(), from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
             return Ok(());
         }
         if self.is_held() {
@@ -68,8 +68,6 @@ impl Island {
                     self.begin_pulling(from, txn, file, prepared);
                     return Ok(());
                 }
-                // Before it is written: if this island dies now, the coordinator, which has logged what
-                // the work is, tells it again before this island serves.
                 self.vote_yes(from, txn, &work, prepared, seen, marks);
                 return Ok(());
             }

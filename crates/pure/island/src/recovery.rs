@@ -18,17 +18,28 @@ use crate::lost::Lost;
 use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
 use crate::sessions::WITNESS;
 
+/// How an island's last life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was stopped in order: nothing is missing.
+    Orderly,
+    /// Its process died: what it had told anybody is in its log. What it was told may be missing, and is told again.
+    Death,
+    /// The power may have failed: what was not synced may be missing, and others may have built on it.
+    PowerCut,
+}
+
 /// What a starting island waits for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
     since_ms: u64,
-    /// The end before was unclean, and the clock has not been moved on since.
+    /// The end before was not orderly, and the clock has not been moved on since.
     pub(crate) goes_onward: bool,
     /// Directories that were made since, while something was missing.
     adopted: IdSet<Ino>,
-    /// Islands that may know of something that this one has lost in an unclean end.
+    /// Islands that may know of something that this one has lost in a power cut.
     witnesses: IdSet<IslandId>,
     /// Those, and those that have told but whose news is not synced: until that is they bring it back again.
     unkept: BTreeMap<IslandId, Told>,
@@ -66,15 +77,15 @@ enum Told {
 
 impl Island {
     /// The first records of a life.
-    pub(crate) fn begin(&mut self, clean: bool) {
+    pub(crate) fn begin(&mut self, ended: Ended) {
         let first = self.state.meta().incarnation == 0;
         let mut decision = Decision::new();
-        if !clean || first {
+        if ended != Ended::Orderly || first {
             let more = u32::from(first || !planted(Bug::IncarnationKept));
             let incarnation = self.state.meta().incarnation + more;
             decision.push(Change::Incarnation { incarnation });
-            if !first && self.config.islands.len() > 1 {
-                self.recovery.goes_onward = true;
+            self.recovery.goes_onward = !first && self.config.islands.len() > 1;
+            if self.recovery.goes_onward && ended == Ended::PowerCut {
                 let (results, held) = (Vec::new(), Vec::new());
                 let row = Session { mount: false, local: false, results, acked: 0, held };
                 decision.session(WITNESS, Some(self.state.session(WITNESS).cloned().unwrap_or(row)));

@@ -1,7 +1,7 @@
 //! Others' journals at one island: who waits for them, and what is applied when.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{Config, Effect, Event, Island, LinkId, Now};
+use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
 use atoll_posix::{Caller, Op};
 use atoll_proto::{
     Chain, Change, ClientOp, Dir, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request,
@@ -34,7 +34,7 @@ fn fixed(stamp: u64, mode: u32) -> Static {
 impl World {
     fn new() -> Self {
         let config = Config::new(ME, 1, Table::new(3), vec![ME, OTHER, THIRD]);
-        let island = Island::new(config, State::new(1), true, Now::default());
+        let island = Island::new(config, State::new(1), Ended::Orderly, Now::default());
         let mut world = Self { island, replies: Vec::new(), sent: Vec::new(), next: 0 };
         for island in [OTHER, THIRD] {
             world.event(Event::PeerReachable { island, up: true });
@@ -150,7 +150,7 @@ fn the_first_entry_of_a_life_follows_the_last_one_of_the_life_before() {
     world.island.correct(vec![Change::Clock { island: ME, stamp: before }]);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
-    world.island = Island::new(config, state, false, Now::default());
+    world.island = Island::new(config, state, Ended::PowerCut, Now::default());
     world.sent.clear();
     for island in [OTHER, THIRD] {
         world.event(Event::PeerReachable { island, up: true });
@@ -180,7 +180,7 @@ fn an_outbox_is_bounded_and_whoever_was_away_is_told_to_compare() {
     // What is not synced is kept.
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
-    world.island = Island::new(config, state, true, Now::default());
+    world.island = Island::new(config, state, Ended::Orderly, Now::default());
     for island in [OTHER, THIRD] {
         world.event(Event::PeerReachable { island, up: island == THIRD });
         world.tell(island, Peer::HelloDone);
@@ -204,7 +204,7 @@ fn whoever_has_not_told_what_was_lost_is_not_told_that_what_came_later_is_kept()
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
     // The one that was told of a record that the power cut took is away while this island starts.
-    world.island = Island::new(config, state, false, Now::default());
+    world.island = Island::new(config, state, Ended::PowerCut, Now::default());
     world.event(Event::PeerReachable { island: OTHER, up: false });
     world.event(Event::PeerReachable { island: THIRD, up: true });
     world.tell(THIRD, Peer::HelloDone);

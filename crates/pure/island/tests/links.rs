@@ -1,7 +1,7 @@
 //! A client that has taken up its session on a new link, while what it said on the old one still arrives.
 
 use atoll_core::{Ino, IslandId, SessionId, Table, Time};
-use atoll_island::{Config, Effect, Event, Island, LinkId, Now};
+use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
 use atoll_posix::{Caller, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Request};
 use atoll_state::State;
@@ -25,7 +25,7 @@ impl World {
     fn new() -> Self {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let now = Now { wall: Time::default(), ms: 0 };
-        let island = Island::new(config, State::new(1), false, now);
+        let island = Island::new(config, State::new(1), Ended::PowerCut, now);
         let mut world = Self { island, ms: 0, replies: Vec::new(), notices: Vec::new() };
         world.tick();
         world

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::sum::sums_after_write;
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, Ticket};
+use atoll_island::{BodyDone, BodyOp, Config, Effect, Ended, Event, Island, LinkId, Now, Ticket};
 use atoll_posix::{Answer, Caller, Kind, Op, XattrMode, xattr};
 use atoll_proto::{ClientOp, Outcome, Request};
 use atoll_state::{Load, Loaded, RowKey, State};
@@ -26,7 +26,7 @@ impl World {
     fn new() -> Self {
         let config = Config { rows_max: 0, ..Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]) };
         let now = Now { wall: Time::default(), ms: 0 };
-        let island = Island::new(config, State::new(1), false, now);
+        let island = Island::new(config, State::new(1), Ended::PowerCut, now);
         let (snapshot, bodies, replies) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut world = Self { island, snapshot, ms: 0, seq: 0, bodies, loads: 0, replies };
         world.tick();

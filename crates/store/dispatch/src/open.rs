@@ -7,8 +7,8 @@ use atoll_body::{Bodies, BodyError, Born, Correction, Redo};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
 use atoll_disk::Disk;
-use atoll_island::{Config, Island};
-use atoll_log::{Identity, Log, LogError, Position};
+use atoll_island::{Config, Ended, Island};
+use atoll_log::{Identity, Log, LogError, Opened, Position};
 use atoll_posix::Kind;
 use atoll_proto::{BodyChange, Change, Inode, Record};
 use atoll_snapshot::{Snapshot, SnapshotError};
@@ -124,16 +124,23 @@ impl<D: Disk> Engine<D> {
         let mut state = open_state(&snapshot, id, setup.island.seed)?;
         let meta = *state.meta();
         let mut changes = BodyChanges::default();
-        let (log, records, torn_bytes) = open_log(&disk, &setup, &meta, &mut |payload| {
+        let (log, opened) = open_log(&disk, &setup, &meta, &mut |payload| {
             let record = Record::decode_whole(payload).map_err(|e| e.to_string())?;
             redo_record(&mut state, &snapshot, record, &mut changes)
         })?;
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
-        let mut report = Report { records, torn_bytes, ..Report::default() };
+        let mut report =
+            Report { records: opened.records, torn_bytes: opened.torn_bytes, ..Report::default() };
         let (corrections, touched) = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
-        let clean = meta.clean && records == 0 && torn_bytes == 0;
-        let mut island = Island::new(setup.island, state, clean, clock.now());
+        let ended = if meta.clean && opened.records == 0 && opened.torn_bytes == 0 {
+            Ended::Orderly
+        } else if opened.whole {
+            Ended::Death
+        } else {
+            Ended::PowerCut
+        };
+        let mut island = Island::new(setup.island, state, ended, clock.now());
         island.recovered_bodies(&touched);
         island.correct(corrections);
         let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, net, clock);
@@ -172,23 +179,22 @@ fn open_log<D: Disk>(
     setup: &Setup,
     meta: &atoll_state::state::Meta,
     visit: Visit<'_>,
-) -> Result<(Log<D>, u64, u64), OpenError> {
+) -> Result<(Log<D>, Opened), OpenError> {
     let id = setup.island.id;
     let identity = Identity { volume: setup.volume.0, island: id.0 };
     let failed = |e| OpenError::Log(id, e);
     if setup.is_new && meta.seq == 0 && disk.list(b"log").map_or(true, |names| names.is_empty()) {
         let base = Position::default();
         let log = Log::create(Arc::clone(disk), b"log", setup.log, identity, base).map_err(failed)?;
-        return Ok((log, 0, 0));
+        let (last, records, torn_bytes, clean, whole) = (base, 0, 0, true, true);
+        return Ok((log, Opened { last, records, torn_bytes, clean, whole }));
     }
     let epoch = if meta.seq == 0 { 0 } else { EPOCH };
     let checkpoint = Position { epoch, incarnation: meta.incarnation, seq: meta.seq };
-    let (log, opened) =
-        Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, 0, &mut |record| {
-            visit(record.payload).map_err(Into::into)
-        })
-        .map_err(failed)?;
-    Ok((log, opened.records, opened.torn_bytes))
+    Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, 0, &mut |record| {
+        visit(record.payload).map_err(Into::into)
+    })
+    .map_err(failed)
 }
 
 fn load(state: &mut State, snapshot: &Snapshot, load: Load) -> Result<(), String> {

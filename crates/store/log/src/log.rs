@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use atoll_disk::Disk;
 
+use crate::boot::Boot;
 use crate::frame::{HEADER_BYTES, SegmentHeader, push_record, record_bytes};
 use crate::work::{Part, Place, Segment, Source};
 use crate::{
@@ -46,6 +47,8 @@ pub struct Log<D: Disk> {
     pub(crate) dir_unsynced: bool,
     pub(crate) spare: Spare,
     pub(crate) stopped: Option<Arc<str>>,
+    /// A sync of this life has noted that there was one.
+    pub(crate) noted: bool,
 }
 
 impl<D: Disk> Log<D> {
@@ -91,6 +94,8 @@ impl<D: Disk> Log<D> {
     fn stop(&mut self, what: &str, error: &io::Error) -> LogError {
         let reason: Arc<str> = format!("{what} failed: {error}").into();
         self.stopped = Some(Arc::clone(&reason));
+        // What was written may not be there when it is read again. A disk that fails may keep this back too.
+        let _ = self.place.note_boot(Boot::default());
         LogError::Stopped { reason }
     }
 
@@ -225,6 +230,8 @@ impl<D: Disk> Log<D> {
             segments: std::mem::take(&mut self.unsynced),
             dir: std::mem::take(&mut self.dir_unsynced),
             upto: self.written,
+            boot: (!self.noted && self.config.boot != 0)
+                .then_some(Boot { boot: self.config.boot, synced: true }),
         }))
     }
 
@@ -236,6 +243,7 @@ impl<D: Disk> Log<D> {
         if let Err(error) = synced.result {
             return Err(self.stop("a sync of the log", &error));
         }
+        self.noted = true;
         self.synced = synced.upto;
         Ok(self.synced)
     }

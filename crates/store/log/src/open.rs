@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use atoll_disk::{Disk, DiskFile, OpenHow};
 
+use crate::boot::Boot;
 use crate::cut::finish_cut;
 use crate::frame::{HEADER_BYTES, NoHeader, SegmentHeader, scan_records};
 use crate::log::{Log, Spare};
@@ -25,6 +26,9 @@ pub struct Opened {
     pub torn_bytes: u64,
     /// True if nothing was cut: no torn bytes and no segment behind the last record.
     pub clean: bool,
+    /// True if all that was ever written is there: a sync has succeeded since the log was opened before, in this
+    /// same boot of the machine, and none has failed since.
+    pub whole: bool,
 }
 
 /// A segment whose header is valid, with its bytes.
@@ -102,6 +106,7 @@ impl<D: Disk> Log<D> {
             dir_unsynced: false,
             spare: Spare::Missing,
             stopped: None,
+            noted: false,
         }
     }
 
@@ -142,7 +147,7 @@ impl<D: Disk> Log<D> {
         file.write_at(&header, 0)?;
         file.sync()?;
         place.disk.sync_dir(prefix)?;
-        place.note_boot(config.boot)?;
+        place.note_boot(Boot { boot: config.boot, synced: false })?;
         let mut log = Self::new(place, config, identity, base, HEADER_BYTES as u64);
         log.segments.push_back(Arc::new(Segment { first_seq, seed, file: OnceLock::from(file) }));
         Ok(log)
@@ -207,12 +212,13 @@ impl<D: Disk> Log<D> {
                 _ => break scan.last,
             }
         };
+        let whole = recovery.same_boot && recovery.boot.synced;
         let (place, scanned, torn_bytes) = recovery.finish(&stale, later.make_contiguous())?;
         let tail_at = scanned.last().map_or(0, |(_, end)| *end as u64);
         let clean = torn_bytes == 0 && later.is_empty();
         let mut log = Self::new(place, config, identity, last, tail_at);
         log.segments.extend(scanned.into_iter().map(|(segment, _)| Arc::new(segment)));
-        Ok((log, Opened { last, records, torn_bytes, clean }))
+        Ok((log, Opened { last, records, torn_bytes, clean, whole }))
     }
 }
 

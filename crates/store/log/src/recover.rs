@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use atoll_disk::{Disk, DiskFile};
 
+use crate::boot::Boot;
 use crate::frame::{HEADER_BYTES, ScanEnd, behind, scan_records};
 use crate::open::Loaded;
 use crate::work::{Place, Segment, write_zeros};
@@ -27,8 +28,10 @@ pub(crate) struct Recovery<D: Disk> {
     config: Config,
     /// Highest sequence number that is known to have been synced.
     known: u64,
-    /// No power cut can have taken anything since the log was opened last.
-    same_boot: bool,
+    /// What is known of the last opening.
+    pub(crate) boot: Boot,
+    /// No power cut can have taken anything since then.
+    pub(crate) same_boot: bool,
     scanned: Vec<Scanned<D::File>>,
     /// Of the segment that was scanned last.
     bytes: Vec<u8>,
@@ -44,8 +47,9 @@ impl<D: Disk> Recovery<D> {
         config: Config,
         known: u64,
     ) -> Result<Self, LogError> {
-        let same_boot = config.boot != 0 && place.boot()? == Some(config.boot);
-        Ok(Self { place, identity, config, known, same_boot, scanned: Vec::new(), bytes: Vec::new() })
+        let boot = place.boot()?;
+        let same_boot = config.boot != 0 && boot.boot == config.boot;
+        Ok(Self { place, identity, config, known, boot, same_boot, scanned: Vec::new(), bytes: Vec::new() })
     }
 
     pub(crate) fn passed(&mut self, loaded: Loaded<D::File>, scan: ScanEnd) {
@@ -97,7 +101,7 @@ impl<D: Disk> Recovery<D> {
         }
         self.place.disk.sync_dir(&self.place.prefix)?;
         // Last: until then a hole that a power cut has left is there.
-        self.place.note_boot(self.config.boot)?;
+        self.place.note_boot(Boot { boot: self.config.boot, synced: false })?;
         let segments = self.scanned.into_iter().map(|scanned| (scanned.segment, scanned.end)).collect();
         Ok((self.place, segments, torn))
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 
 use crate::Position;
+use crate::boot::Boot;
 
 /// Bytes of zeros that are written at once.
 pub(crate) const ZEROS_BYTES: usize = 256 * 1024;
@@ -180,6 +181,8 @@ pub struct SyncWork<D: Disk> {
     pub(crate) segments: Vec<Arc<Segment<D::File>>>,
     pub(crate) dir: bool,
     pub(crate) upto: u64,
+    /// To be noted, if it is the first sync.
+    pub(crate) boot: Option<Boot>,
 }
 
 /// A sync that was done, or failed.
@@ -202,7 +205,12 @@ impl<D: Disk> SyncWork<D> {
             for segment in &self.segments {
                 segment.file.get().expect("it was written").sync()?;
             }
-            if self.dir { self.place.disk.sync_dir(&self.place.prefix) } else { Ok(()) }
+            if self.dir {
+                self.place.disk.sync_dir(&self.place.prefix)?;
+            }
+            // Without it the next opening knows less, and nothing else.
+            let _ = self.boot.map(|boot| self.place.note_boot(boot));
+            Ok(())
         };
         Synced { upto: self.upto, result: sync() }
     }

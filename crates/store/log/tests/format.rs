@@ -135,11 +135,23 @@ fn the_file_that_names_the_boot_has_the_bytes_that_the_format_says() {
     let boot = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
     let config = atoll_log::Config { boot, ..atoll_log::Config::default() };
     let identity = Identity { volume: 1, island: 2 };
-    drop(atoll_log::Log::create(std::sync::Arc::clone(&disk), b"log", config, identity, Position::default()));
-    let mut bytes = [0; 64];
-    let n = disk.open(b"log/boot", OpenHow::Read).unwrap().read_at(&mut bytes, 0).unwrap();
-    let mut want = b"ATOLLBUT".to_vec();
-    want.extend(boot.to_le_bytes());
-    want.extend(crc32c::crc32c(&want).to_le_bytes());
-    assert_eq!(bytes[..n], want);
+    let shared = std::sync::Arc::clone(&disk);
+    let mut log = atoll_log::Log::create(shared, b"log", config, identity, Position::default()).unwrap();
+    let noted = |synced: u32| {
+        let mut bytes = [0; 64];
+        let n = disk.open(b"log/boot", OpenHow::Read).unwrap().read_at(&mut bytes, 0).unwrap();
+        let mut want = b"ATOLLBUT".to_vec();
+        want.extend(boot.to_le_bytes());
+        want.extend(synced.to_le_bytes());
+        want.extend(crc32c::crc32c(&want).to_le_bytes());
+        assert_eq!(bytes[..n], want);
+    };
+    noted(0);
+    log.append(1, 1, &[b"one"]).unwrap();
+    let batch = log.take_batch().unwrap().expect("a record").perform();
+    log.written(batch).unwrap();
+    noted(0);
+    let sync = log.take_sync().unwrap().expect("it is not synced").perform();
+    log.synced(sync).unwrap();
+    noted(1);
 }

@@ -293,3 +293,33 @@ fn what_is_not_what_the_caller_means_is_neither_removed_nor_replaced() {
         bench.settle();
     }
 }
+
+#[test]
+fn a_rename_over_an_empty_directory_is_done_again_or_waits_while_another_island_is_away() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        let (old, ino) = bench.below(seed, S, S);
+        let (table, h3) = (Table::new(ISLANDS), H3::new(seed));
+        let owner = |n: &Name| table.owner(h3.path([&bench.names[S], n]).unwrap().key()).0;
+        let new = (0..).map(|i| name(&format!("new{i}"))).find(|n| usize::from(owner(n)) == S).unwrap();
+        let new = (bench.dirs[S], new);
+        let empty = bench.mkdir(new.0, &new.1, 0o755);
+        // It had a name that was lent.
+        bench.file(T, "file");
+        bench.ok(moved(&(bench.dirs[T], name("file")), &(empty, name("came"))));
+        bench.ok(Op::Unlink { dir: empty, name: name("came") });
+        bench.rest();
+        bench.ok(moved(&old, &new));
+        bench.world.stay_away(H, Fault::ProcessDeath);
+        bench.lose(S, seed);
+        bench.world.come_back(S);
+        bench.wait(5_000_000);
+        bench.back(H);
+        bench.settle();
+        let found = (bench.named(&old), bench.named(&new));
+        lost += usize::from(found.0.is_some());
+        assert!([(None, Some(ino)), (Some(ino), Some(empty))].contains(&found), "seed {seed}: {found:?}");
+    }
+    assert!(lost < 20);
+}
