@@ -266,6 +266,40 @@ fn a_node_that_is_killed_while_another_is_away_serves_all_that_it_owns() {
     }
 }
 
+#[test]
+fn an_fsync_fails_once_if_a_node_has_lost_its_power_since_a_change() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::new(4);
+    let mount = cluster.mount("mnt", "soft=10");
+    let dirs = cluster.dirs(&mount);
+    let [_, node] = two_without_root(&cluster, &mount);
+    let mut file = open(dirs[node].join("file"));
+    let power_fails = |cluster: &mut Cluster| {
+        cluster.kill(node);
+        // Nothing says any more that this was a death only.
+        let islands = cluster.data(node).join("islands");
+        let boots =
+            Command::new("find").arg(islands).args(["-path", "*/log/boot", "-delete", "-print"]).output();
+        assert!(!boots.unwrap().stdout.is_empty(), "the log notes its boot");
+        cluster.start(node);
+    };
+    file.write_all(b"is synced").unwrap();
+    file.sync_all().unwrap();
+    power_fails(&mut cluster);
+    file.sync_all().unwrap();
+    file.write_all(b" and this is not").unwrap();
+    power_fails(&mut cluster);
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
+    file.sync_all().unwrap();
+    // A death loses nothing.
+    file.write_all(b" but this is").unwrap();
+    cluster.kill(node);
+    cluster.start(node);
+    file.sync_all().unwrap();
+}
+
 /// Time for all nodes to hear of a link, also on a slow machine.
 const TOLD: Duration = Duration::from_secs(3);
 

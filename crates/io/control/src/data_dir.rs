@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -292,6 +292,10 @@ fn make(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
+/// How often, and after what pauses, a lock is tried that this process itself had.
+const OWN_TRIES: u32 = 100;
+const OWN_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Takes the lock, which the kernel gives back when the process ends.
 fn lock(path: &Path) -> Result<File, DataDirError> {
     let file = path.join(LOCK_FILE);
@@ -303,15 +307,24 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     let mut how = OpenOptions::new();
     how.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut lock = how.open(&file).map_err(fail)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            // Without the number the message is still true.
-            let _ = (&lock).take(32).read_to_string(&mut text);
-            return Err(DataDirError::Locked { path: path.to_owned(), pid: text.trim().parse().ok() });
+    let mut tries = 0;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // Without the number the message is still true.
+                let _ = lock.rewind().and_then(|()| (&lock).take(32).read_to_string(&mut text));
+                let pid = text.trim().parse().ok();
+                // This process has given it back; a child that it has just begun has it until its program runs.
+                if pid != Some(std::process::id()) || tries == OWN_TRIES {
+                    return Err(DataDirError::Locked { path: path.to_owned(), pid });
+                }
+                tries += 1;
+                std::thread::sleep(OWN_PAUSE);
+            }
+            Err(TryLockError::Error(e)) => return Err(fail(e)),
         }
-        Err(TryLockError::Error(e)) => return Err(fail(e)),
     }
     lock.set_len(0).map_err(fail)?;
     lock.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(fail)?;

@@ -152,7 +152,8 @@ fn rows() -> Seeds {
             seeds.insert(format!("{i:02}-{file}-{name}"), seed(key, &row));
         }
     }
-    let meta = Meta { seq: 7, mint_limit: 1 << 20, incarnation: 3, stamp: samples::STAMP, clean: true };
+    let meta =
+        Meta { seq: 7, mint_limit: 1 << 20, incarnation: 3, power: 2, stamp: samples::STAMP, clean: true };
     seeds.insert("meta".to_owned(), seed(&RowKey::Meta, &meta.to_vec()));
     seeds.insert("view".to_owned(), seed(&RowKey::View(ino), b""));
     seeds.insert("view-name".to_owned(), seed(&RowKey::ViewName(Ino::ROOT, name), b""));

@@ -270,7 +270,8 @@ fn explain(
             return true;
         }
         let is_full = world.excuses(&got, p.began_us);
-        if is_full || is_refused(&p.step.op, &got, disturbed, &judge.model) {
+        let may_fail = disturbed || world.may_have_lost(&p.step.op);
+        if is_full || is_refused(&p.step.op, &got, may_fail, &judge.model) {
             return true;
         }
         let is_copied = matches!(p.step.op, Op::CopyRange { to, .. } if got.is_ok() && !judge.is_gone(to));

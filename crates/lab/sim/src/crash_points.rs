@@ -529,13 +529,13 @@ fn strike(
         _ => crate::enumerate::run_listed(world, op.clone(), data.clone())?,
     };
     let answered_before_death = point.is_none() || world.faults == faults;
-    // Who makes sure of the name makes sure of all of it. An answer may be on its way when the power fails.
+    // Who makes sure of the name makes sure of all of it, also after the power has failed.
     let unsafe_yet = match &op {
         // The power may have failed after the answer.
         _ if world.clients.len() > 1 => true,
         Op::Rename { new_dir: dir, .. } | Op::Link { dir, .. } | Op::Unlink { dir, .. } => {
             let synced = world.run(0, &Caller::ROOT, Op::FsyncDir { dir: *dir }, Bytes::new())?;
-            synced.is_err() || world.faults != faults
+            synced.is_err()
         }
         _ => answered_before_death,
     };

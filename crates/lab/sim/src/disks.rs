@@ -3,7 +3,7 @@
 
 use atoll_disk::sim::Fault;
 use atoll_disk::{Disk, FileKind};
-use atoll_posix::Errno;
+use atoll_posix::{Errno, Op};
 use rustix::io::Errno as Native;
 
 use crate::client::Done;
@@ -145,6 +145,11 @@ impl World {
     /// Whether a client may be told so for lack of space.
     pub(crate) fn excuses(&self, done: &Done, began_us: u64) -> bool {
         matches!(done, Err(Errno::ENOSPC)) && began_us <= self.full_until_us
+    }
+
+    /// Whether what it makes sure of may be lost.
+    pub(crate) fn may_have_lost(&self, op: &Op) -> bool {
+        matches!(op, Op::Fsync { .. } | Op::FsyncDir { .. }) && self.halts + self.injected.power_cuts > 0
     }
 
     /// Effects that failed because they were told to.

@@ -55,6 +55,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::AnswerBeforeLog => "faults",
         Bug::SendBeforeLog => "crash_points",
         Bug::FsyncBeforeSync
+        | Bug::LossForgotten
         | Bug::FsyncWithoutBody
         | Bug::NoDirty
         | Bug::NoDirtyCarried

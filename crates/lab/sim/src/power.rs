@@ -2,7 +2,7 @@
 //! must be the tree as of one moment: not before the last `fsync`, and not a mixture. Bytes that no
 //! `fsync` covered may be old or new, each by itself, but never others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
@@ -77,7 +77,7 @@ pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
             return judge_after(world, &history, Some((&step, &got)));
         }
         let now = world.now_wall();
-        let disturbed = world.is_ailing();
+        let disturbed = world.is_ailing() || world.may_have_lost(&step.op);
         if !crate::judge::is_refused(&step.op, &got, disturbed, &judge.model) {
             let expected = judge.apply(world, &step, &got, now);
             judge.forget_removed(world);
@@ -139,7 +139,7 @@ fn judge_after(world: &mut World, history: &History, last: Option<(&Step, &Done)
             candidates.push(after);
         }
     }
-    let free = last.and_then(|(step, _)| target_of(&step.op));
+    let free = last.filter(|(step, _)| step.op.changes()).and_then(|(step, _)| target_of(&step.op));
     let bytes_only = |line: &String| line.contains(": content:") || line.contains(": size:");
     let mut nearest: Option<Vec<String>> = None;
     let mut fitting = None;
@@ -161,15 +161,20 @@ fn judge_after(world: &mut World, history: &History, last: Option<(&Step, &Done)
             "none of {count} states came back; the nearest differs in:\n  {lines}"
         )));
     };
-    if !differ.is_empty() {
-        for item in got.items.values().filter(|item| item.attr.kind == Kind::Regular) {
-            if Some(item.attr.ino) != free {
-                let ino = item.attr.ino;
-                let from = history.files.get(&ino).copied().unwrap_or(0);
-                let versions: Vec<&Judge> =
-                    history.all[from..].iter().chain(&candidates[window.len()..]).collect();
-                bytes_of(world, &versions, ino, item.attr.size)?;
-            }
+    let mut judged = BTreeSet::new();
+    for item in got.items.values().filter(|item| item.attr.kind == Kind::Regular) {
+        let ino = item.attr.ino;
+        if Some(ino) == free || !judged.insert(ino) {
+            continue;
+        }
+        // Who is told that all is safe now has lost nothing.
+        let is_safe = world.run(0, &Caller::ROOT, Op::Fsync { ino }, Bytes::new())?.is_ok();
+        let from =
+            if is_safe { history.all.len() - 1 } else { history.files.get(&ino).copied().unwrap_or(0) };
+        if is_safe || !differ.is_empty() {
+            let versions: Vec<&Judge> =
+                history.all[from..].iter().chain(&candidates[window.len()..]).collect();
+            bytes_of(world, &versions, ino, item.attr.size)?;
         }
     }
     crate::invariants(world)

@@ -34,6 +34,7 @@ bugs! {
     SendBeforeLog: "a message leaves before the record that it tells of is written",
     VoteBeforeLog: "a vote does, and no other message",
     FsyncBeforeSync: "fsync is answered before the log is synced",
+    LossForgotten: "a mount forgets that an island has lost its power since a change",
     FsyncWithoutBody: "fsync syncs the log and not the body",
     ResultForgotten: "the first result of a request is not remembered",
     RepeatedWhileUnderWay: "a request that comes again while it is under way is begun once more",

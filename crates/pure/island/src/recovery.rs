@@ -83,7 +83,7 @@ impl Island {
         if ended != Ended::Orderly || first {
             let more = u32::from(first || !planted(Bug::IncarnationKept));
             let incarnation = self.state.meta().incarnation + more;
-            decision.push(Change::Incarnation { incarnation });
+            decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
             self.recovery.goes_onward = !first && self.config.islands.len() > 1;
             if self.recovery.goes_onward && ended == Ended::PowerCut {
                 let (results, held) = (Vec::new(), Vec::new());

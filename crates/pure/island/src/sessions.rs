@@ -246,7 +246,7 @@ impl Island {
             // Until it says that it keeps nothing any more.
             alive.sole |= sole;
         }
-        Outcome::Attached { sole, incarnation: self.state.meta().incarnation }
+        Outcome::Attached { sole, power: self.state.meta().power }
     }
 
     fn recall(&mut self, session: SessionId) {

@@ -247,8 +247,8 @@ wire_enum! {
         /// The session is known here. `sole`: no other mount is, and what is answered may be kept
         /// until recalled.
         7 => Attached { /// No other mount.
-            sole: bool, /// Incarnation of the island.
-            incarnation: u32 },
+            sole: bool, /// The incarnation of the island that began with its last power cut.
+            power: u32 },
         /// No such session (it expired): attach first.
         8 => NoSession,
         /// An island holds, if it is quiet: it decides no change until the cut or the end of a moment, and

@@ -163,7 +163,8 @@ wire_enum! {
             limit: u64 },
         /// A new incarnation of the island.
         14 => Incarnation { /// Counts up with every unclean start.
-            incarnation: u32 },
+            incarnation: u32, /// The power may have failed before it.
+            power: bool },
         /// Stamps up to this were given in this incarnation.
         16 => Stamp { /// The last one.
             stamp: Stamp },

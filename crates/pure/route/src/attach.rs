@@ -9,7 +9,8 @@ use atoll_posix::{Caller, Errno};
 use atoll_proto::{ClientOp, Notice};
 use bytes::Bytes;
 
-use crate::route::{Call, RELEASE_BATCH, Route, RouteOut, What, changes};
+use crate::route::{Call, RELEASE_BATCH, Route, RouteOut, What};
+use crate::synced::changes;
 
 impl<T> Route<T> {
     /// An island can be reached, or not.
@@ -121,6 +122,7 @@ impl<T> Route<T> {
             linked_home: None,
             done: None,
             gather: None,
+            confirm: None,
         };
         self.calls.insert(id, call);
         self.ask(id, out);
@@ -132,8 +134,13 @@ impl<T> Route<T> {
         id: u64,
         island: IslandId,
         sole: bool,
+        power: u32,
         out: &mut RouteOut<T>,
     ) {
+        self.lived(island, power);
+        if self.calls.get(&id).is_some_and(|call| call.confirm.is_some()) {
+            return self.synced(id, out);
+        }
         self.calls.remove(&id);
         let peer = self.peers.get_mut(&island).expect("a reply of a known island");
         peer.attaching = false;
@@ -243,6 +250,7 @@ impl<T> Route<T> {
         for ino in inos {
             self.dirs.forget(*ino);
             self.links.forget(*ino);
+            self.unsynced.forget(*ino);
             if !self.orphans.is_empty() && self.orphans.remove(ino) {
                 self.release(now_ms, self.homes.of(*ino), *ino, out);
             }

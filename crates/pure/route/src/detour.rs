@@ -1,7 +1,7 @@
 //! Around islands that are away: who else can answer a lookup or a stat of a directory, and the sum
 //! of space over those that can be reached.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::{Ino, IslandId, Key, Name, Table};
 use atoll_posix::{Answer, Errno, Op};
@@ -134,8 +134,18 @@ impl<T> Route<T> {
     }
 }
 
+/// The parts of a call that asks every island.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) left: BTreeSet<IslandId>,
+    pub(crate) sums: BTreeMap<u64, [u64; 5]>,
+}
+
 /// What an island is asked for a call.
 pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &Table) -> ClientOp {
+    if call.confirm.is_some() {
+        return ClientOp::Renew;
+    }
     if let Some(ino) = call.pointer {
         if call.detour.is_some() {
             return ClientOp::SkeletonAttr { ino };

@@ -77,6 +77,9 @@ impl<T> Route<T> {
             What::Op(Op::SetAttr { .. }) => Answer::Attr { attr },
             _ => Answer::Found { found: Found { attr, attr_current: false } },
         };
+        if let What::Op(op) = &call.what {
+            self.note(op, call.island, &answer);
+        }
         Self::end(call, Ok(answer), None, None, out);
     }
 }

@@ -14,6 +14,7 @@ mod links;
 mod patience;
 pub mod route;
 pub mod serial;
+mod synced;
 mod walk;
 
 pub use dirs::{Dirs, Known};

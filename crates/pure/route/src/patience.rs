@@ -11,7 +11,8 @@ use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
 
-use crate::route::{Call, Finished, Peer, Route, RouteOut, What, changes};
+use crate::route::{Call, Finished, Peer, Route, RouteOut, What};
+use crate::synced::changes;
 
 /// Milliseconds since its last answer for which an island counts as living. Signs of life are asked
 /// for every 3 s, and links whose other side is silent break in 4 s.

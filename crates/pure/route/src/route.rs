@@ -4,19 +4,20 @@
 //! answer goes to others; every other call waits for the island's return, or fails when the mount's
 //! patience ends (`patience.rs`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
-use crate::detour::client_op;
+use crate::detour::{Gather, client_op};
 use crate::dirs::Dirs;
 use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::links::{Links, leads_on};
 use crate::serial::Serial;
+use crate::synced::{Unsynced, changes};
 
 /// Milliseconds after which an island that was not ready is asked again; each time twice as long.
 const NOT_NOW_MS: u64 = 20;
@@ -165,12 +166,8 @@ pub(crate) struct Call<T> {
     pub(crate) done: Option<Kind>,
     /// Parts of a call that asks every island (statfs).
     pub(crate) gather: Option<Gather>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Gather {
-    pub(crate) left: BTreeSet<IslandId>,
-    pub(crate) sums: BTreeMap<u64, [u64; 5]>,
+    /// It is synced, if these have not lost their power.
+    pub(crate) confirm: Option<Vec<IslandId>>,
 }
 
 /// What is known of an island.
@@ -183,6 +180,8 @@ pub(crate) struct Peer {
     /// It knew the session when it was last attached.
     pub(crate) known: bool,
     pub(crate) sole: bool,
+    /// Its incarnation that began with its last power cut, as it said when it was attached.
+    pub(crate) power: u32,
     /// Requests from this number on tell whether it is the only mount.
     pub(crate) sole_from: u64,
     /// It waits to hear that what was kept is dropped.
@@ -209,6 +208,7 @@ pub struct Route<T> {
     pub(crate) hints: Hints,
     /// Symbolic links that were looked up: of those others may know if their home is away.
     pub(crate) links: Links,
+    pub(crate) unsynced: Unsynced,
     pub(crate) peers: BTreeMap<IslandId, Peer>,
     pub(crate) calls: IdMap<u64, Call<T>>,
     pub(crate) next_id: u64,
@@ -241,6 +241,7 @@ impl<T> Route<T> {
             homes: Homes::default(),
             hints: Hints::new(config.seed),
             links: Links::default(),
+            unsynced: Unsynced::default(),
             peers,
             calls: IdMap::default(),
             next_id: 1,
@@ -379,6 +380,7 @@ impl<T> Route<T> {
             linked_home: None,
             done: None,
             gather,
+            confirm: None,
         };
         match self.route(&call) {
             Ok(island) => {
@@ -551,7 +553,7 @@ impl<T> Route<T> {
                 self.retry.push((now_ms + pause, id));
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
-            Outcome::Attached { sole, .. } => self.on_attached(now_ms, id, island, sole, out),
+            Outcome::Attached { sole, power } => self.on_attached(now_ms, id, island, sole, power, out),
             Outcome::Hints { hints, next } => {
                 let What::Own(ClientOp::Hints { after }) = call.what else {
                     return self.fail(id, Errno::EIO, out);
@@ -582,7 +584,9 @@ impl<T> Route<T> {
 
     /// Routes a call anew.
     pub(crate) fn again(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let call = self.calls.get(&id).expect("looked at by the caller");
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        call.confirm = None;
+        let call = self.calls.get(&id).expect("looked at");
         match self.route(call) {
             Ok(island) => {
                 let call = self.calls.get_mut(&id).expect("looked at");
@@ -603,6 +607,9 @@ impl<T> Route<T> {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if call.gather.is_some() {
             return self.gather(id, &answer, out);
+        }
+        if matches!(call.what, What::Op(Op::Fsync { .. } | Op::FsyncDir { .. })) {
+            return self.synced(id, out);
         }
         if let Answer::Found { found } = &answer
             && leads_on(&self.peers, self.homes.of(found.attr.ino), found)
@@ -666,6 +673,9 @@ impl<T> Route<T> {
             }
         }
         let call = self.take(id);
+        if let What::Op(op) = &call.what {
+            self.note(op, call.island, &answer);
+        }
         // What a skeleton says of a directory is not all: its size and times are only known ones.
         let answer = match answer {
             Answer::Found { found } if matches!(call.what, What::Op(Op::GetAttr { .. })) => {
@@ -784,16 +794,5 @@ impl<T> Route<T> {
             }
             _ => out.finished.push(Finished { token, result, data, resolved }),
         }
-    }
-}
-
-/// Whether a call changes something, so that its result must be remembered.
-pub(crate) const fn changes(what: &What) -> bool {
-    match what {
-        What::Op(op) => op.changes(),
-        What::Walk(_) => false,
-        // Releasing twice does no harm.
-        What::Own(_) => false,
-        What::Island(_) => false,
     }
 }

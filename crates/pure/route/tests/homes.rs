@@ -23,7 +23,7 @@ impl Client {
         }
         for sent in std::mem::take(&mut client.out.send) {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                client.reply(&sent, Outcome::Attached { sole: false, incarnation: 1 });
+                client.reply(&sent, Outcome::Attached { sole: false, power: 1 });
             }
         }
         client.out = RouteOut::default();

@@ -54,7 +54,7 @@ impl Client {
     fn attached(&mut self, sole: bool) {
         for sent in self.sent() {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { sole, incarnation: 1 });
+                self.reply(sent.id, Outcome::Attached { sole, power: 1 });
             }
         }
     }
@@ -73,7 +73,7 @@ impl Client {
                     self.out.send.iter().filter(|s| s.request.op == ClientOp::Renew).map(|s| s.id).collect();
                 self.out.send.retain(|s| s.request.op != ClientOp::Renew);
                 for id in renewed {
-                    self.reply(id, Outcome::Attached { sole: false, incarnation: 1 });
+                    self.reply(id, Outcome::Attached { sole: false, power: 1 });
                 }
             }
         }
@@ -210,7 +210,7 @@ fn what_an_island_said_before_a_recall_allows_nothing_after_it() {
     client.pass(4_000, false);
     let renewed = asked(&client.sent(), &ClientOp::Renew);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
-    let alone = || Outcome::Attached { sole: true, incarnation: 1 };
+    let alone = || Outcome::Attached { sole: true, power: 1 };
     client.reply(renewed[0], alone());
     assert!(!client.route.may_keep(client.now_ms));
     client.route.recalled(&mut client.out);
@@ -227,7 +227,7 @@ fn a_recall_that_overtakes_the_answer_to_attach_is_answered_after_it() {
     let taken_up = asked(&client.sent(), &ClientOp::Dropped);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
     client.route.recalled(&mut client.out);
-    client.reply(taken_up[0], Outcome::Attached { sole: true, incarnation: 1 });
+    client.reply(taken_up[0], Outcome::Attached { sole: true, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
 }

@@ -44,6 +44,8 @@ wire_struct! {
         pub mint_limit: u64,
         /// Counts up with every unclean start.
         pub incarnation: u32,
+        /// The incarnation that began with the last power cut.
+        pub power: u32,
         /// Stamps of this incarnation up to this were given.
         pub stamp: Stamp,
         /// The island was stopped in order, with nothing behind this position.
@@ -409,13 +411,16 @@ impl State {
             Change::Unreceived { island, upto } => {
                 self.inboxes.entry(*island).or_default().drop_upto(*upto);
             }
-            Change::Incarnation { incarnation } => {
+            Change::Incarnation { incarnation, power } => {
                 self.survived.insert(self.meta.incarnation, self.meta.stamp);
                 self.survived_dirty.insert(self.meta.incarnation);
                 if self.survived.len() > SURVIVED_MAX {
                     self.survived_dirty.extend(self.survived.pop_first().map(|(oldest, _)| oldest));
                 }
                 self.meta.incarnation = *incarnation;
+                if *power {
+                    self.meta.power = *incarnation;
+                }
             }
             Change::Stamp { stamp } => {
                 self.meta.stamp = self.meta.stamp.max(*stamp);

@@ -172,7 +172,7 @@ impl Rows {
             Change::Clock { island, stamp } => drop(self.clocks.raise(*island, *stamp)),
             Change::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
             Change::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
-            Change::Incarnation { incarnation } => self.meta.incarnation = *incarnation,
+            Change::Incarnation { incarnation, .. } => self.meta.incarnation = *incarnation,
             // No rule is about them.
             Change::Result { .. }
             | Change::TakenBack { .. }

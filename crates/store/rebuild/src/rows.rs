@@ -46,10 +46,13 @@ pub(crate) fn write<D: Disk>(
             let (of_files, bytes) = (plan.files.len() as u64, summary.bytes);
             progress(Progress::Read { files: files_done, of_files, bytes });
         }
+        let incarnation = crate::switch::next_incarnation(island, &**disk)?;
         let meta = Meta {
             seq: FIRST_SEQ,
             mint_limit: plan.mint_limits[&island],
-            incarnation: crate::switch::next_incarnation(island, &**disk)?,
+            incarnation,
+            // As after a power cut: what was not in the plain trees is lost.
+            power: incarnation,
             stamp: Stamp::default(),
             clean: true,
         };

@@ -198,6 +198,8 @@ fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
         for (round, to) in [H, S, T, S, H, T].into_iter().enumerate() {
             bench.wait(if seed % 2 == 0 { FOLLOWED_US } else { 40_000 });
             bench.ok(bench.rename(from, (to, "x")));
+            // That something before it may be lost is said once.
+            let _ = bench.run(0, Op::FsyncDir { dir: bench.dirs[to] });
             bench.ok(Op::FsyncDir { dir: bench.dirs[to] });
             from = (to, "x");
             if round % 3 == 2 {

@@ -262,7 +262,6 @@ fn what_gives_way_to_a_name_that_comes_again_gets_one_that_is_free() {
 }
 
 #[test]
-#[ignore = "an fsync does not know that what was written before has gone with the power meanwhile"]
 fn an_fsync_fails_if_what_was_written_before_is_lost() {
     for seed in 0..20 {
         let mut bench = Bench::new(seed, 3);

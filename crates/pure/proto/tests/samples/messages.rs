@@ -192,7 +192,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("stale table", Outcome::StaleTable { table: table() }),
         ("not now", Outcome::NotNow),
         ("resolved", Outcome::Resolved { resolved }),
-        ("attached", Outcome::Attached { sole: true, incarnation: 4 }),
+        ("attached", Outcome::Attached { sole: true, power: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),

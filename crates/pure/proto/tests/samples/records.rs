@@ -195,7 +195,7 @@ fn changes() -> Vec<(&'static str, Change)> {
         ("unreceived", Change::Unreceived { island: IslandId(2), upto: STAMP }),
         ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
         ("mint limit", Change::MintLimit { limit: 1 << 20 }),
-        ("incarnation", Change::Incarnation { incarnation: 3 }),
+        ("incarnation", Change::Incarnation { incarnation: 3, power: true }),
         ("skipped", Change::Skipped { island: IslandId(2), upto: STAMP }),
         ("link", Change::Link { ino: FILE, row: Some(Box::new(link())) }),
         ("links told", Change::LinksTold { island: IslandId(2), digest: 77 }),

@@ -1,0 +1,104 @@
+//! What was changed through this mount and is not synced yet, as far as that matters: an island that loses its power
+//! may lose it, and an `fsync` says so (`docs/design/009-fsync.md`).
+
+use std::collections::BTreeMap;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{IdMap, Ino, IslandId};
+use atoll_posix::{Answer, Errno, Op};
+
+use crate::route::{Peer, Route, RouteOut, What};
+
+/// Files and directories with changes that no `fsync` has covered, as many as the frontend holds at most: which
+/// islands may lose them, with the `power` that each had when the first of these changes was answered.
+#[derive(Debug, Default)]
+pub(crate) struct Unsynced {
+    known: IdMap<Ino, Vec<(IslandId, u32)>>,
+}
+
+impl Unsynced {
+    pub(crate) fn forget(&mut self, ino: Ino) {
+        self.known.remove(&ino);
+    }
+}
+
+impl<T> Route<T> {
+    /// The owner says that all is synced; whoever else may have lost something of it tells whether it has lived on.
+    pub(crate) fn synced(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        let (What::Op(Op::Fsync { ino } | Op::FsyncDir { dir: ino }), owner) = (&call.what, call.island)
+        else {
+            return;
+        };
+        let changes = self.unsynced.known.get(ino).map_or(&[][..], Vec::as_slice);
+        let others = || changes.iter().map(|(island, _)| *island).filter(|island| *island != owner).collect();
+        if let Some(next) = call.confirm.get_or_insert_with(others).pop() {
+            call.island = next;
+            return self.ask(id, out);
+        }
+        let is_lost = changes.iter().any(|(island, power)| power_of(&self.peers, *island) > *power);
+        self.unsynced.known.remove(ino);
+        let is_told = is_lost && !planted(Bug::LossForgotten);
+        let call = self.take(id);
+        Self::end(call, if is_told { Err(Errno::EIO) } else { Ok(Answer::Done) }, None, None, out);
+    }
+
+    /// An island has answered a call so: what that has changed is not synced.
+    pub(crate) fn note(&mut self, op: &Op, by: IslandId, answer: &Answer) {
+        match op {
+            Op::Create { dir, .. }
+            | Op::Mkdir { dir, .. }
+            | Op::Unlink { dir, .. }
+            | Op::Rmdir { dir, .. } => {
+                self.changed(*dir, by);
+                if let Answer::Found { found } = answer {
+                    self.changed(found.attr.ino, by);
+                }
+            }
+            Op::Rename { dir, new_dir, .. } => {
+                [*dir, *new_dir].into_iter().for_each(|dir| self.changed(dir, by))
+            }
+            Op::Link { dir, ino, .. } => [*dir, *ino].into_iter().for_each(|ino| self.changed(ino, by)),
+            Op::SetLock { .. } => {}
+            op if op.changes() => op.file().into_iter().for_each(|ino| self.changed(ino, by)),
+            _ => {}
+        }
+    }
+
+    /// It is kept by its owner, and by who has answered: that one may lose that it has happened at all.
+    fn changed(&mut self, ino: Ino, by: IslandId) {
+        let owner = match self.dirs.get(ino) {
+            Some(dir) => self.config.table.owner(dir.key),
+            None => self.homes.of(ino),
+        };
+        let powers = [owner, by].map(|island| (island, power_of(&self.peers, island)));
+        let known = self.unsynced.known.entry(ino).or_default();
+        for (island, power) in powers {
+            if known.iter().all(|(of, _)| *of != island) {
+                known.push((island, power));
+            }
+        }
+    }
+
+    /// Since its last power cut an island has had this one.
+    pub(crate) fn lived(&mut self, island: IslandId, power: u32) {
+        if let Some(peer) = self.peers.get_mut(&island) {
+            peer.power = peer.power.max(power);
+        }
+    }
+}
+
+fn power_of(peers: &BTreeMap<IslandId, Peer>, island: IslandId) -> u32 {
+    peers.get(&island).map_or(0, |peer| peer.power)
+}
+
+/// Whether a call changes something, so that its result must be remembered.
+pub(crate) const fn changes(what: &What) -> bool {
+    match what {
+        What::Op(op) => op.changes(),
+        What::Walk(_) => false,
+        // Releasing twice does no harm.
+        What::Own(_) => false,
+        What::Island(_) => false,
+    }
+}
