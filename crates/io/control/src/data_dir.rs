@@ -326,7 +326,7 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
             Err(TryLockError::Error(e)) => return Err(fail(e)),
         }
     }
-    lock.set_len(0).map_err(fail)?;
+    lock.set_len(0).and_then(|()| lock.rewind()).map_err(fail)?;
     lock.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(fail)?;
     Ok(lock)
 }

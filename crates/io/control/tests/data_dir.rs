@@ -96,6 +96,20 @@ fn a_killed_process_leaves_no_lock_behind() {
 }
 
 #[test]
+fn a_lock_that_this_process_gives_back_while_it_is_waited_for_names_it_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = DataDir::open_or_create(folder.path()).unwrap();
+    let gives_back = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(held);
+    });
+    let _again = DataDir::open(folder.path()).unwrap();
+    gives_back.join().unwrap();
+    let text = std::fs::read_to_string(folder.path().join("lock")).unwrap();
+    assert_eq!(text, format!("{}\n", std::process::id()));
+}
+
+#[test]
 fn a_folder_with_other_files_is_left_untouched() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thesis.tex"), "precious").unwrap();

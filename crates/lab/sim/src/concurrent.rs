@@ -416,9 +416,12 @@ fn as_if_whole(torn: &[&Step], op: &Op, expected: &Done, mut got: Done) -> Done 
     };
     for step in torn {
         let Op::Write { ino: written, offset: at, .. } = &step.op else { continue };
+        if written != ino {
+            continue;
+        }
         let new = |i: u64| i.checked_sub(*at).and_then(|i| step.data.get(usize::try_from(i).ok()?));
         for ((at, byte), old) in (*offset..).zip(&mut *bytes).zip(old) {
-            if written == ino && new(at) == Some(byte) {
+            if new(at) == Some(byte) {
                 *byte = *old;
             }
         }

@@ -34,9 +34,9 @@ mod script;
 pub mod sequential;
 mod storm;
 mod transcript;
-pub mod votes;
+mod votes;
 mod walks;
-mod world;
+pub mod world;
 
 pub use cause::Failure;
 pub use client::Done;

@@ -1,5 +1,6 @@
 //! Component names and paths: any bytes but NUL and '/', checked where they enter.
 
+use crate::Ino;
 use crate::codec::{Decode, Encode, Malformed, Reader};
 use std::borrow::Borrow;
 use std::fmt;
@@ -45,6 +46,19 @@ impl Name {
     /// The bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Names, without end, for what has lost this one to something else: `NAME.atoll-ID`, then with a number behind it.
+    /// `NAME` is cut where that would be too long.
+    pub fn beside(&self, ino: Ino) -> impl Iterator<Item = Self> + '_ {
+        (1..).map(move |nth: u64| {
+            let suffix = match nth {
+                1 => format!(".atoll-{:x}", ino.0),
+                _ => format!(".atoll-{:x}-{nth}", ino.0),
+            };
+            let kept = self.0.len().min(Self::BYTES_MAX - suffix.len());
+            Self([&self.0[..kept], suffix.as_bytes()].concat().into())
+        })
     }
 }
 
@@ -166,6 +180,17 @@ mod tests {
         }
         for good in [&b"a"[..], b"...", b"\xff\n", &[b'x'; 255]] {
             assert!(Name::new(good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn names_beside_a_name_are_names_and_all_differ() {
+        for long in [&b"a"[..], &[b'x'; 250], &[b'x'; 255]] {
+            let name = Name::new(long).unwrap();
+            let beside: Vec<Name> = name.beside(Ino(u64::MAX)).take(12).collect();
+            let differ: std::collections::BTreeSet<&[u8]> = beside.iter().map(Name::as_bytes).collect();
+            assert_eq!(differ.len(), 12);
+            assert!(beside.iter().all(|n| Name::new(n.as_bytes()).as_ref() == Ok(n)), "{beside:?}");
         }
     }
 

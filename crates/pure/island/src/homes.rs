@@ -385,8 +385,8 @@ impl Island {
         self.born.binary_search_by_key(&ino, |(_, born)| *born).is_ok()
     }
 
-    /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power cut. `marks`:
-    /// a mark was set that must survive what it is for.
+    /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power
+    /// cut. `marks`: a mark was set that must survive what it is for.
     pub(crate) fn vote_yes(
         &mut self,
         to: IslandId,

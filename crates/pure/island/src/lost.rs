@@ -423,7 +423,7 @@ impl Island {
             }
             Some(_) => {
                 let is_free = |beside: &Name| self.entry_now(decision, parent, beside).is_none();
-                let beside = names_beside(&name, new.ino).find(is_free).expect("there is no end of them");
+                let beside = name.beside(new.ino).find(is_free).expect("there is no end of them");
                 decision.names_changed(parent, &row, 1, 1, time);
                 self.place_beside(decision, &entry, Spot { dir: parent, name }, beside, time);
             }
@@ -623,7 +623,7 @@ impl Island {
 
     /// A name beside one, for something that has to give way.
     fn free_beside(&self, dir: Ino, name: &Name, ino: Ino) -> Result<Name, Stop> {
-        for beside in names_beside(name, ino) {
+        for beside in name.beside(ino) {
             if self.state.entry(dir, &beside)?.is_none() {
                 return Ok(beside);
             }
@@ -689,17 +689,4 @@ impl Island {
         }
         Ok(())
     }
-}
-
-/// Names for what lost its own to something else: `NAME.atoll-ID`, then with a number behind it.
-fn names_beside(name: &Name, ino: Ino) -> impl Iterator<Item = Name> + '_ {
-    (1..).map(move |nth: u64| {
-        let suffix = match nth {
-            1 => format!(".atoll-{:x}", ino.0),
-            _ => format!(".atoll-{:x}-{nth}", ino.0),
-        };
-        let kept = name.as_bytes().len().min(Name::BYTES_MAX - suffix.len());
-        Name::new(&[&name.as_bytes()[..kept], suffix.as_bytes()].concat())
-            .expect("a name with a suffix is a name")
-    })
 }

@@ -51,7 +51,8 @@ pub(crate) struct Recovery {
     /// Parts of others' transactions that are still to be done again: they wait for something, and are told
     /// again. When each was prepared first, and what it is.
     pub(crate) unfinished: BTreeMap<TxnId, (Stamp, Work)>,
-    /// Renames of directories that have not come to where they were renamed: that is done again, or told again, first.
+    /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
+    /// renamed, or any other that waits for something. They are done again, or told again, first.
     pub(crate) places: BTreeMap<Stamp, JournalEntry>,
     /// The last lending of each name that was done again: when it was, and what it replaced.
     pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,

@@ -9,11 +9,19 @@ use atoll_posix::{Answer, Errno, Op};
 
 use crate::route::{Peer, Route, RouteOut, What};
 
-/// Files and directories with changes that no `fsync` has covered, as many as the frontend holds at most: which
-/// islands may lose them, with the `power` that each had when the first of these changes was answered.
+/// Files and directories with changes that no `fsync` has covered, as many as the frontend holds at most.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced {
-    known: IdMap<Ino, Vec<(IslandId, u32)>>,
+    known: IdMap<Ino, Changes>,
+}
+
+/// Of one file or directory.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Who may lose them, with the `power` that each had when the first of them was answered.
+    islands: Vec<(IslandId, u32)>,
+    /// No call from this one on was begun before the last of them was answered.
+    last: u64,
 }
 
 impl Unsynced {
@@ -30,14 +38,21 @@ impl<T> Route<T> {
         else {
             return;
         };
-        let changes = self.unsynced.known.get(ino).map_or(&[][..], Vec::as_slice);
-        let others = || changes.iter().map(|(island, _)| *island).filter(|island| *island != owner).collect();
+        let mut changes = self.unsynced.known.get_mut(ino);
+        let islands = changes.as_ref().map_or(&[][..], |changes| &changes.islands);
+        let others = || islands.iter().map(|(island, _)| *island).filter(|island| *island != owner).collect();
         if let Some(next) = call.confirm.get_or_insert_with(others).pop() {
             call.island = next;
             return self.ask(id, out);
         }
-        let is_lost = changes.iter().any(|(island, power)| power_of(&self.peers, *island) > *power);
-        self.unsynced.known.remove(ino);
+        let is_lost = islands.iter().any(|(island, power)| power_of(&self.peers, *island) > *power);
+        match &mut changes {
+            // What was answered while it was under way it may not have covered.
+            Some(changes) if changes.last > id => {
+                changes.islands.iter_mut().for_each(|(island, power)| *power = power_of(&self.peers, *island))
+            }
+            _ => self.unsynced.forget(*ino),
+        }
         let is_told = is_lost && !planted(Bug::LossForgotten);
         let call = self.take(id);
         Self::end(call, if is_told { Err(Errno::EIO) } else { Ok(Answer::Done) }, None, None, out);
@@ -72,10 +87,11 @@ impl<T> Route<T> {
             None => self.homes.of(ino),
         };
         let powers = [owner, by].map(|island| (island, power_of(&self.peers, island)));
-        let known = self.unsynced.known.entry(ino).or_default();
+        let changes = self.unsynced.known.entry(ino).or_default();
+        changes.last = self.next_id;
         for (island, power) in powers {
-            if known.iter().all(|(of, _)| *of != island) {
-                known.push((island, power));
+            if changes.islands.iter().all(|(of, _)| *of != island) {
+                changes.islands.push((island, power));
             }
         }
     }

@@ -212,7 +212,7 @@ impl<D: Disk> Log<D> {
                 _ => break scan.last,
             }
         };
-        let whole = recovery.same_boot && recovery.boot.synced;
+        let whole = recovery.is_whole();
         let (place, scanned, torn_bytes) = recovery.finish(&stale, later.make_contiguous())?;
         let tail_at = scanned.last().map_or(0, |(_, end)| *end as u64);
         let clean = torn_bytes == 0 && later.is_empty();

@@ -30,8 +30,6 @@ pub(crate) struct Recovery<D: Disk> {
     known: u64,
     /// What is known of the last opening.
     pub(crate) boot: Boot,
-    /// No power cut can have taken anything since then.
-    pub(crate) same_boot: bool,
     scanned: Vec<Scanned<D::File>>,
     /// Of the segment that was scanned last.
     bytes: Vec<u8>,
@@ -48,8 +46,17 @@ impl<D: Disk> Recovery<D> {
         known: u64,
     ) -> Result<Self, LogError> {
         let boot = place.boot()?;
-        let same_boot = config.boot != 0 && boot.boot == config.boot;
-        Ok(Self { place, identity, config, known, boot, same_boot, scanned: Vec::new(), bytes: Vec::new() })
+        Ok(Self { place, identity, config, known, boot, scanned: Vec::new(), bytes: Vec::new() })
+    }
+
+    /// No power cut can have taken anything since the last opening.
+    fn is_same_boot(&self) -> bool {
+        self.config.boot != 0 && self.boot.boot == self.config.boot
+    }
+
+    /// Nor anything before it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_same_boot() && self.boot.synced
     }
 
     pub(crate) fn passed(&mut self, loaded: Loaded<D::File>, scan: ScanEnd) {
@@ -90,7 +97,7 @@ impl<D: Disk> Recovery<D> {
         if known > last {
             return Err(Damage::Lost { first: last + 1, known }.into());
         }
-        if self.same_boot && written > last {
+        if self.is_same_boot() && written > last {
             return Err(Damage::Hole { first: last + 1, behind: written }.into());
         }
         self.known = known;

@@ -9,7 +9,7 @@ use atoll_posix::Kind;
 use atoll_proto::{Change, Entry};
 
 use crate::skeleton::gone;
-use crate::work::{Work, name_beside, show};
+use crate::work::{Work, show};
 
 /// A name in a directory.
 type Spot = (Ino, Name);
@@ -218,10 +218,7 @@ impl Work<'_> {
     fn name_stays(&mut self, owner: IslandId, home: IslandId, spot: &Spot, entry: &Entry) {
         let (dir, name) = (spot.0, &spot.1);
         let taken = self.rows[&owner].name(dir, name).is_some();
-        let new = if taken { name_beside(name, entry.ino) } else { name.clone() };
-        if taken && self.rows[&owner].name(dir, &new).is_some() {
-            return;
-        }
+        let new = if taken { self.free_beside(owner, dir, name, entry.ino) } else { name.clone() };
         let mut changes = self.name_at_owner(owner, dir, &new, Some(entry.clone()));
         if taken {
             let row = Some(entry.clone());

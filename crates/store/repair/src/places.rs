@@ -7,7 +7,7 @@ use atoll_posix::Kind;
 use atoll_proto::{Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Spot, Stub};
 
 use crate::dirs::{is_stale, stub_of};
-use crate::work::{Named, Work, name_beside, show};
+use crate::work::{Named, Work, show};
 
 impl Work<'_> {
     pub(crate) fn places(&mut self) {
@@ -113,10 +113,7 @@ impl Work<'_> {
 
     /// A rename, as the owner of the directory above would do it: the others learn of it by its journal.
     fn name_beside(&mut self, owner: IslandId, above: IslandId, dir: Ino, name: &Name, ino: Ino, stub: Stub) {
-        let beside = name_beside(name, ino);
-        if self.rows[&above].name(dir, &beside).is_some() {
-            return;
-        }
+        let beside = self.free_beside(above, dir, name, ino);
         let (Some(stamp), now) = (self.next_stamp(above), self.options.now) else { return };
         let version = PlaceVersion { moves: stub.place.moves, stamp };
         let place = Place { version, parent: dir, name: Some(beside.clone()) };

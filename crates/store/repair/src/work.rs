@@ -148,6 +148,12 @@ impl<'a> Work<'a> {
         names.map(|(_, _, entry)| entry.ino).collect()
     }
 
+    /// The first name beside this one, at an island, that is nobody's.
+    pub(crate) fn free_beside(&self, at: IslandId, dir: Ino, name: &Name, ino: Ino) -> Name {
+        let is_free = |beside: &Name| self.rows[&at].name(dir, beside).is_none();
+        name.beside(ino).find(is_free).expect("there is no end of them")
+    }
+
     /// The next stamp of an island's clock; none if that cannot be true.
     pub(crate) fn next_stamp(&self, island: IslandId) -> Option<Stamp> {
         /// Stamps of one incarnation that are believed: more would be a damaged row.
@@ -205,12 +211,4 @@ fn is_read(volume: &Volume, rows: &Rows) -> bool {
 /// For people.
 pub(crate) fn show(name: &Name) -> String {
     format!("\"{}\"", name.as_bytes().escape_ascii())
-}
-
-/// A name for what finds its own taken: `NAME.atoll-ID`.
-pub(crate) fn name_beside(name: &Name, ino: Ino) -> Name {
-    let suffix = format!(".atoll-{:x}", ino.0);
-    let kept = name.as_bytes().len().min(Name::BYTES_MAX - suffix.len());
-    let bytes = [&name.as_bytes()[..kept], suffix.as_bytes()].concat();
-    Name::new(&bytes).expect("a name with a suffix is a name")
 }

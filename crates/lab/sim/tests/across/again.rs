@@ -1,14 +1,14 @@
 //! What a power cut has taken from one island and others tell again: in what order, how often, and what has
 //! happened meanwhile.
 
-use atoll_core::{H3, Ino, Name, Table};
+use atoll_core::{Ino, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_proto::{TxnState, Work};
 use atoll_sim::{Config, Party, SlowDisks};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, R, S, T, has_work, is_home, is_lend, name, power};
+use crate::bench::{Bench, H, R, S, T, has_work, is_home, is_lend, name, owned_by, power};
 
 /// Another island than the root's owner, and not `but`.
 fn root_owner() -> usize {
@@ -502,13 +502,6 @@ fn a_create_whose_file_others_have_moved_and_removed_is_answered_as_done() {
     assert!((0..160).filter(made).count() > 0);
 }
 
-/// A name in the root whose directory that island will own.
-fn owned_by(seed: u64, island: usize) -> Name {
-    let (table, h3) = (Table::new(4), H3::new(seed));
-    let owner = |n: &Name| usize::from(table.owner(h3.path([n]).unwrap().key()).0);
-    (0..).map(|i| name(&format!("e{i}"))).find(|n| owner(n) == island).unwrap()
-}
-
 /// Makes a file in a directory.
 fn create(dir: Ino, n: &str) -> Op {
     let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
@@ -522,7 +515,7 @@ fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
     for seed in 0..16 {
         let mut bench = Bench::new(seed, 4);
         bench.rest();
-        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: owned_by(seed, t), mode: 0o755, umask: 0 };
+        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: owned_by(4, seed, &[], "e", t), mode: 0o755, umask: 0 };
         let Ok((Answer::Found { found }, _)) = bench.run(0, mkdir) else { panic!("not made") };
         let dir = found.attr.ino;
         bench.lose(t, seed);
@@ -545,7 +538,7 @@ fn a_directory_whose_removal_may_be_lost_gets_no_names() {
     let t = (p + 1) % 4;
     for seed in 0..16 {
         let mut bench = Bench::new(seed, 4);
-        let n = owned_by(seed, t);
+        let n = owned_by(4, seed, &[], "e", t);
         let mkdir = Op::Mkdir { dir: Ino::ROOT, name: n.clone(), mode: 0o755, umask: 0 };
         let Ok((Answer::Found { found }, _)) = bench.run(0, mkdir) else { panic!("not made") };
         let dir = found.attr.ino;

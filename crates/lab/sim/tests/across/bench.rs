@@ -24,6 +24,14 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
+/// A name below this path, with this prefix, whose directory an island of so many will own.
+pub(crate) fn owned_by(islands: u16, seed: u64, above: &[Name], prefix: &str, owner: usize) -> Name {
+    let (table, h3) = (Table::new(islands), H3::new(seed));
+    let key = |n: &Name| h3.path(above.iter().chain([n])).unwrap().key();
+    let mut names = (0..).map(|i| name(&format!("{prefix}{i}")));
+    names.find(|n| usize::from(table.owner(key(n)).0) == owner).unwrap()
+}
+
 /// Each island owns one directory in the root.
 pub(crate) struct Bench {
     pub(crate) world: World,
@@ -39,13 +47,9 @@ impl Bench {
     }
 
     pub(crate) fn with(config: Config) -> Self {
-        let (table, h3) = (Table::new(config.islands), H3::new(config.seed));
-        let owner = |n: &Name| usize::from(table.owner(h3.path([n]).unwrap().key()).0);
-        let names: Vec<Name> = (0..usize::from(config.islands))
-            .map(|island| {
-                (0..).map(|i| name(&format!("d{island}-{i}"))).find(|n| owner(n) == island).unwrap()
-            })
-            .collect();
+        let (islands, seed) = (config.islands, config.seed);
+        let of = |island| owned_by(islands, seed, &[], &format!("d{island}-"), island);
+        let names: Vec<Name> = (0..usize::from(islands)).map(of).collect();
         let clients = config.clients;
         let world = World::new(config).unwrap();
         let mut bench = Self { world, dirs: Vec::new(), names: names.clone() };

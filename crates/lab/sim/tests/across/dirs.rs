@@ -1,10 +1,10 @@
 //! Sequences of directories that move, and of new ones below and in place of them.
 
-use atoll_core::{H3, Ino, Key, Name, Table, VolumePath};
+use atoll_core::{Ino, Key, Name, Table, VolumePath};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode, SetAttr};
 
-use crate::bench::{Bench, H, S, T, name, power};
+use crate::bench::{Bench, H, S, T, name, owned_by, power};
 
 const ISLANDS: u16 = 3;
 
@@ -12,17 +12,9 @@ const ISLANDS: u16 = 3;
 type At = (Ino, Name);
 
 impl Bench {
-    /// A name below this path whose directory an island will own.
-    fn owned_by(&self, seed: u64, above: &[Name], owner: usize) -> Name {
-        let (table, h3) = (Table::new(ISLANDS), H3::new(seed));
-        let key = |n: &Name| h3.path(above.iter().chain([n])).unwrap().key();
-        let mut names = (0..).map(|i| name(&format!("below{i}")));
-        names.find(|n| usize::from(table.owner(key(n)).0) == owner).unwrap()
-    }
-
     /// Makes a directory below this path, on an island.
     fn below_path(&mut self, seed: u64, path: &[Name], dir: Ino, owner: usize) -> (At, Ino) {
-        let n = self.owned_by(seed, path, owner);
+        let n = owned_by(ISLANDS, seed, path, "below", owner);
         let ino = self.mkdir(dir, &n, 0o755);
         ((dir, n), ino)
     }
@@ -216,7 +208,7 @@ fn a_directory_is_made_below_one_that_is_renamed_by_an_island_that_had_not_heard
         let (from, above) = bench.below(at, S, S);
         bench.rest();
         let path = [bench.names[S].clone(), from.1.clone()];
-        let low = bench.owned_by(at, &path, H);
+        let low = owned_by(ISLANDS, at, &path, "below", H);
         let renamed = bench.call(1, moved(&from, &(bench.dirs[T], name("to"))));
         bench.wait(at * 15);
         let mkdir = Op::Mkdir { dir: above, name: low.clone(), mode: 0o755, umask: 0 };
@@ -239,7 +231,7 @@ fn who_may_not_enter_the_new_directory_does_not_enter_by_what_is_known_of_the_ol
         let mut bench = Bench::new(seed, ISLANDS);
         let above = [bench.names[S].clone()];
         // H has a skeleton of /S/d, which everybody may enter.
-        let d = (bench.dirs[S], bench.owned_by(seed, &above, T));
+        let d = (bench.dirs[S], owned_by(ISLANDS, seed, &above, "below", T));
         let old = bench.mkdir(d.0, &d.1, 0o777);
         let path = [above[0].clone(), d.1.clone()];
         let (low, _) = bench.below_path(seed, &path, old, H);
@@ -300,10 +292,7 @@ fn a_rename_over_an_empty_directory_is_done_again_or_waits_while_another_island_
     for seed in 0..20 {
         let mut bench = Bench::new(seed, ISLANDS);
         let (old, ino) = bench.below(seed, S, S);
-        let (table, h3) = (Table::new(ISLANDS), H3::new(seed));
-        let owner = |n: &Name| table.owner(h3.path([&bench.names[S], n]).unwrap().key()).0;
-        let new = (0..).map(|i| name(&format!("new{i}"))).find(|n| usize::from(owner(n)) == S).unwrap();
-        let new = (bench.dirs[S], new);
+        let new = (bench.dirs[S], owned_by(ISLANDS, seed, &bench.names[S..=S], "new", S));
         let empty = bench.mkdir(new.0, &new.1, 0o755);
         // It had a name that was lent.
         bench.file(T, "file");

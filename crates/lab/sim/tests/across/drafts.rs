@@ -1,6 +1,6 @@
 //! The sequences that broke a draft of design 002, by their numbers there.
 
-use atoll_core::{H3, Ino, Name, SessionId, Table};
+use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Step, Strictness};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
@@ -8,7 +8,7 @@ use atoll_proto::TxnState;
 use atoll_sim::{Config, Judge, SlowDisks, World, invariants};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, S, T, has_work, is_home, name, power};
+use crate::bench::{Bench, H, S, T, has_work, is_home, name, owned_by, power};
 
 /// [1], [2b]: S loses its commit, and restarts without the file's home, or without T.
 fn a_coordinator_loses_its_commit(home: usize, without: usize) {
@@ -231,11 +231,6 @@ fn permissions_are_those_of_one_island() {
     let member = Caller { uid: 1000, gid: 1000, groups: Some(vec![50]) };
     for seed in 0..12 {
         let config = Config::new(seed, 3);
-        let (table, h3) = (Table::new(3), H3::new(seed));
-        let owned_by = |island: u16| {
-            let owner = |n: &Name| table.owner(h3.path([n]).unwrap().key()).0;
-            (0..).map(|i| name(&format!("d{island}-{i}"))).find(|n| owner(n) == island).unwrap()
-        };
         let mut world = World::new(config).unwrap();
         let mut judge = Judge::new(&mut world).unwrap();
         let mut by = |caller: &Caller, op: Op| {
@@ -246,9 +241,9 @@ fn permissions_are_those_of_one_island() {
         };
         let mut dirs = Vec::new();
         for island in 0..3 {
-            let n = owned_by(island);
+            let n = owned_by(3, seed, &[], &format!("d{island}-"), island);
             // S is sticky, T is its group's, H is everybody's.
-            let mode = [0o1777, 0o770, 0o777][usize::from(island)];
+            let mode = [0o1777, 0o770, 0o777][island];
             let mkdir = Op::Mkdir { dir: Ino::ROOT, name: n.clone(), mode, umask: 0 };
             let model = by(&Caller::ROOT, mkdir);
             let ino = model.children(Ino::ROOT).find(|(other, _)| **other == n).unwrap().1;

@@ -1,20 +1,19 @@
 //! Islands that were away for longer than others kept their journals for them, and have lost something themselves.
 
-use atoll_core::{H3, Ino, Name, Table};
+use atoll_core::{Ino, Name};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Op, RenameMode};
 use atoll_sim::{Config, Scenario, run};
 
-use crate::bench::{Bench, H, S, T, name};
+use crate::bench::{Bench, H, S, T, name, owned_by};
 
 /// A directory at the end of this path, whose last name is to be found, owned by `owner`.
 fn below(bench: &mut Bench, dir: Ino, path: &[Name], owner: usize) -> (Ino, String) {
-    let (table, h3) = (Table::new(bench.world.config.islands), H3::new(bench.world.config.seed));
-    let key = |n: &String| h3.path(path.iter().chain([&name(n)])).unwrap().key();
-    let n = (0..).map(|i| format!("below{i}")).find(|n| usize::from(table.owner(key(n)).0) == owner).unwrap();
-    let op = Op::Mkdir { dir, name: name(&n), mode: 0o755, umask: 0 };
+    let (islands, seed) = (bench.world.config.islands, bench.world.config.seed);
+    let n = owned_by(islands, seed, path, "below", owner);
+    let op = Op::Mkdir { dir, name: n.clone(), mode: 0o755, umask: 0 };
     let Ok((Answer::Found { found }, _)) = bench.run(0, op) else { panic!("{n} is not made") };
-    (found.attr.ino, n)
+    (found.attr.ino, n.to_string())
 }
 
 /// A directory in an island's own one.

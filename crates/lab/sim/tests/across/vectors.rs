@@ -1,10 +1,10 @@
 //! What a client has seen, and islands that have not: no request by path is answered with a tree from before.
 
-use atoll_core::{H3, Ino, Name, Table, VolumePath};
+use atoll_core::{Ino, Name, Table, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode};
 use atoll_sim::Config;
 
-use crate::bench::{Bench, name};
+use crate::bench::{Bench, name, owned_by};
 
 /// A directory in another, at an island that does not own the root, with a file: the island, and the path.
 struct Deep {
@@ -24,12 +24,10 @@ impl Deep {
         let mut config = Config::new(seed, 3);
         (config.clients, config.delay_us_max) = (2, 300);
         let mut bench = Bench::with(config);
-        let (table, h3) = (Table::new(3), H3::new(seed));
-        let root = usize::from(table.owner(atoll_core::Key(0)).0);
+        let root = usize::from(Table::new(3).owner(atoll_core::Key(0)).0);
         let (island, above) = ((root + 1) % 3, (root + 2) % 3);
         let top = bench.names[above].clone();
-        let is_there = |n: &Name| usize::from(table.owner(h3.path([&top, n]).unwrap().key()).0) == island;
-        let below = (0..).map(|i| name(&format!("x{i}"))).find(is_there).unwrap();
+        let below = owned_by(3, seed, std::slice::from_ref(&top), "x", island);
         bench.ok(Op::Mkdir { dir: bench.dirs[above], name: below.clone(), mode: 0o755, umask: 0 });
         let found = bench.run(0, Op::Lookup { dir: bench.dirs[above], name: below.clone() });
         let Ok((Answer::Found { found }, _)) = found else { panic!("{found:?}") };
