@@ -283,6 +283,11 @@ fn explain(
                 // As if it were open; nobody sees it.
                 Op::Write { .. } | Op::Fallocate { .. } | Op::CopyRange { .. } => true,
                 Op::GetAttr { .. } => is_nameless(&got),
+                Op::Read { .. } | Op::GetLock { .. } | Op::GetXattr { .. } | Op::ListXattr { .. } => {
+                    let now = world.now_wall();
+                    let expected = judge.apply_in_round(world, &p.step, &got, now);
+                    verdict(&expected, &got, disturbed, STRICT).is_empty()
+                }
                 _ => false,
             };
             return got.is_err() || may_be || world.faults > 0;

@@ -538,10 +538,12 @@ impl Island {
         let found = match result {
             Ok(found) => found,
             Err(BodyFault(errno)) => {
-                if let Then::InPlace { to, .. } = then
-                    && to != ino
-                {
-                    self.leave(to, Use::Exclusive);
+                let target = if let Then::InPlace { to, .. } = then { to } else { ino };
+                if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
+                    self.state.view_disturbed(target);
+                }
+                if target != ino {
+                    self.leave(target, Use::Exclusive);
                 }
                 self.leave(ino, how);
                 return self.answer(&call, 0, Outcome::Failed { errno });

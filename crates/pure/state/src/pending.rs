@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
 
-use atoll_core::map::IdMap;
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Ino, Name};
 
 use crate::key::RowKey;
@@ -123,6 +123,8 @@ pub(crate) struct Pending {
     pass: Option<Pass>,
     /// What was taken last is being laid.
     laying: bool,
+    /// Their bodies changed without a record that says so, and the view has not looked at them since.
+    disturbed: IdSet<Ino>,
 }
 
 impl Pending {
@@ -137,6 +139,21 @@ impl Pending {
         }
         *self.counts.of(Stage::Waiting) += 1;
         self.inos.insert(ino, Item { stage: Stage::Waiting, row: self.unknown() });
+    }
+
+    /// Its body has changed, or may have, and there will be no record that says so.
+    pub(crate) fn disturbed(&mut self, ino: Ino) {
+        self.ino_changed(ino);
+        self.disturbed.insert(ino);
+    }
+
+    pub(crate) fn is_disturbed(&self, ino: Ino) -> bool {
+        self.disturbed.contains(&ino)
+    }
+
+    /// The view looks at what it has made of this id, and will know it as that.
+    pub(crate) fn looked_at(&mut self, ino: Ino) {
+        self.disturbed.remove(&ino);
     }
 
     pub(crate) fn name_changed(&mut self, dir: Ino, name: &Name) {
@@ -312,6 +329,10 @@ impl Pending {
         items.filter(|item| item.stage == Stage::Laid).for_each(|item| item.go(Stage::Settled, counts));
         // Nothing is to be done for those that no checkpoint has seen.
         self.retain(|item| (item.stage, item.row) != (Stage::Settled, Row::Missing));
+        if self.pass.is_none() {
+            // The others are gone.
+            self.disturbed.retain(|ino| self.inos.contains_key(ino));
+        }
     }
 
     /// What was laid and is not settled waits again.

@@ -713,6 +713,22 @@ impl State {
         names.iter().for_each(|(dir, name)| self.view.name_changed(*dir, name));
     }
 
+    /// The body of a file has changed, or may have, and there will be no record that says so: a write has failed. It is
+    /// laid again, and how it looks natively says nothing until then.
+    pub fn view_disturbed(&mut self, ino: Ino) {
+        self.view.disturbed(ino);
+    }
+
+    /// It was, and the view has not looked at it since.
+    pub fn view_is_disturbed(&self, ino: Ino) -> bool {
+        self.view.is_disturbed(ino)
+    }
+
+    /// The view looks at what it has made of this id, and will know it as that.
+    pub fn view_looks_at(&mut self, ino: Ino) {
+        self.view.looked_at(ino);
+    }
+
     /// The id has changed since the view has taken it.
     pub fn view_waits_for(&self, ino: Ino) -> bool {
         self.view.waits(ino)

@@ -278,7 +278,14 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn in_flux(&self, ino: Ino) -> bool {
-        self.engine.with_island(|island| island.state().view_waits_for(ino) || island.is_body_changing(ino))
+        self.engine.with_island(|island| {
+            let state = island.state();
+            state.view_waits_for(ino) || state.view_is_disturbed(ino) || island.is_body_changing(ino)
+        })
+    }
+
+    fn looks_at(&self, ino: Ino) {
+        self.engine.with_island(|island| island.state_mut().view_looks_at(ino));
     }
 
     fn rest(&self) {

@@ -220,6 +220,7 @@ impl<D: Disk> View<D> {
         let may_have_xattrs = xattrs.is_some() || want.had_xattrs;
         let path = self.bodies.path(file.ino);
         let refusal = self.lay_attributes(&path, &file.stat, want)?;
+        source.looks_at(file.ino);
         let stat = self.disk.stat(&path)?;
         let older = self.index.file(file.ino)?.map(|mark| mark.older).unwrap_or_default();
         // What is on its way is no change by hand: it is laid again, and then known.

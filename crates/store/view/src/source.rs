@@ -32,6 +32,8 @@ pub trait Source {
     fn in_flux(&self, _ino: Ino) -> bool {
         false
     }
+    /// The view looks now at what it has made of this file, and will know it as that: what disturbed it before is over.
+    fn looks_at(&self, _ino: Ino) {}
     /// Called before each native object that comes or goes: may wait while others need the disk.
     fn rest(&self) {}
 }
