@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Model, Outcome, Step, Strictness, Weights, Workload};
-use atoll_posix::{Answer, Caller, Kind, Op};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -40,7 +40,8 @@ pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
     };
     let clients = vec![(SessionId(1), Caller::ROOT)];
     let mut workload = Workload::new(run.seed, weights).with_clients(clients);
-    let mut history = History { all: vec![judge.clone()], synced: 0, files: BTreeMap::new() };
+    let mut history =
+        History { all: vec![judge.clone()], synced: 0, files: BTreeMap::new(), failed: Vec::new() };
     let quiet = run.steps * 3 / 4;
     for n in 0.. {
         if n == quiet {
@@ -88,6 +89,11 @@ pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
             }
         }
         history.all.push(judge.clone());
+        if matches!(step.op, Op::Write { .. } | Op::CopyRange { .. }) && is_disks(&got) {
+            let mut done = judge.clone();
+            let _ = done.apply(world, &step, &got, now);
+            history.failed.push((history.all.len() - 1, done));
+        }
         if matches!(step.op, Op::Fsync { .. } | Op::FsyncDir { .. }) && got.is_ok() {
             history.synced = history.all.len() - 1;
         }
@@ -123,6 +129,8 @@ struct History {
     synced: usize,
     /// A file's bytes are synced up to this one.
     files: BTreeMap<Ino, usize>,
+    /// What it would have been if a write had not failed then: some of its bytes may be there.
+    failed: Vec<(usize, Judge)>,
 }
 
 /// Judges what came back. `last` was under way, and was repeated.
@@ -168,20 +176,30 @@ fn judge_after(world: &mut World, history: &History, last: Option<(&Step, &Done)
             continue;
         }
         // Who is told that all is safe now has lost nothing.
-        let is_safe = world.run(0, &Caller::ROOT, Op::Fsync { ino }, Bytes::new())?.is_ok();
+        let fsync = world.run(0, &Caller::ROOT, Op::Fsync { ino }, Bytes::new())?;
+        // One that is back from its removal nobody had open.
+        let was_there = history.all.last().is_some_and(|last| last.model.attr(ino).is_some());
+        let is_safe = fsync.is_ok() && was_there;
         let from =
             if is_safe { history.all.len() - 1 } else { history.files.get(&ino).copied().unwrap_or(0) };
         if is_safe || !differ.is_empty() {
             let versions: Vec<&Judge> =
                 history.all[from..].iter().chain(&candidates[window.len()..]).collect();
-            bytes_of(world, &versions, ino, item.attr.size)?;
+            let failed = history.failed.iter().filter(|(at, _)| *at >= from).map(|(_, would)| would);
+            bytes_of(world, &versions, failed, ino, item.attr.size)?;
         }
     }
     crate::invariants(world)
 }
 
-/// Every byte of a file is one that it had since the last sync.
-fn bytes_of(world: &mut World, versions: &[&Judge], ino: Ino, size: u64) -> Result<(), Failure> {
+/// Every byte of a file is one that it had since the last sync, or that a write wanted to put there which failed.
+fn bytes_of<'a>(
+    world: &mut World,
+    versions: &[&Judge],
+    failed: impl Iterator<Item = &'a Judge>,
+    ino: Ino,
+    size: u64,
+) -> Result<(), Failure> {
     let read = Op::Read { ino, offset: 0, len: u32::try_from(size).unwrap_or(u32::MAX) };
     let got = match world.run(0, &Caller::ROOT, read.clone(), Bytes::new())? {
         Ok((Answer::Data, bytes)) => bytes,
@@ -193,12 +211,18 @@ fn bytes_of(world: &mut World, versions: &[&Judge], ino: Ino, size: u64) -> Resu
         let why = format!("file {ino} came back with {} bytes; it had {least:?} to {most:?}", got.len());
         return Err(Failure::new(why));
     }
+    let had: Vec<Vec<u8>> = had.into_iter().chain(failed.filter_map(|f| content(&f.model, ino))).collect();
     for (at, byte) in got.iter().enumerate() {
         if !had.iter().any(|bytes| bytes.get(at).copied().unwrap_or(0) == *byte) {
             return Err(Failure::new(format!("byte {at} of file {ino} is {byte}, which it never was")));
         }
     }
     Ok(())
+}
+
+/// Failed by the disk, which may have done a part of it.
+fn is_disks(done: &Done) -> bool {
+    matches!(done, Err(Errno::EIO | Errno::ENOSPC))
 }
 
 fn content(model: &Model, ino: Ino) -> Option<Vec<u8>> {
