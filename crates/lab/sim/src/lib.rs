@@ -29,6 +29,7 @@ pub mod planted;
 pub mod power;
 mod recalls;
 mod rows;
+mod saves;
 pub mod scenario;
 mod script;
 pub mod sequential;

@@ -193,6 +193,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: crate::votes::run,
     },
     Scenario {
+        name: "saves",
+        what: "clients save files as careful programs do, and islands lose their power at any effect",
+        steps: 60,
+        body: crate::saves::run,
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

@@ -22,24 +22,26 @@ const PATIENCE_US: u64 = 60_000_000;
 /// Effects of a disk that a vote takes, and some more.
 const EFFECTS: u64 = 5;
 
-fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
 }
 
-fn ask(world: &mut World, client: usize, op: Op) -> Result<Ino, Failure> {
+pub(crate) fn ask(world: &mut World, client: usize, op: Op) -> Result<Ino, Failure> {
     match world.run(client, &Caller::ROOT, op.clone(), Bytes::new())? {
         Ok((Answer::Found { found }, _)) => Ok(found.attr.ino),
         other => Err(Failure::new(format!("{op:?}: {other:?}"))),
     }
 }
 
-/// A directory in the root that an island owns, known to both clients.
-fn directory(world: &mut World, config: &Config, island: usize) -> Result<Ino, Failure> {
+/// A directory in the root that an island owns, known to all clients.
+pub(crate) fn directory(world: &mut World, config: &Config, island: usize) -> Result<Ino, Failure> {
     let (table, h3) = (Table::new(config.islands), H3::new(config.seed));
     let owner = |n: &Name| usize::from(table.owner(h3.path([n]).expect("a path").key()).0);
     let of = (0..).map(|i| name(&format!("d{i}"))).find(|n| owner(n) == island).expect("some are");
     let ino = ask(world, 0, Op::Mkdir { dir: Ino::ROOT, name: of.clone(), mode: 0o755, umask: 0 })?;
-    ask(world, 1, Op::Lookup { dir: Ino::ROOT, name: of })?;
+    for client in 1..config.clients {
+        ask(world, client, Op::Lookup { dir: Ino::ROOT, name: of.clone() })?;
+    }
     Ok(ino)
 }
 

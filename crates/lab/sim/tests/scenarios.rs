@@ -147,6 +147,11 @@ fn nothing_is_changed_by_another_while_a_mount_keeps_what_it_was() {
 }
 
 #[test]
+fn what_was_saved_with_care_outlives_power_cuts() {
+    seeds("saves", 1, 60);
+}
+
+#[test]
 fn what_was_promised_outlives_a_process_while_the_other_is_away() {
     seeds("votes", 1, 100);
 }

@@ -97,6 +97,7 @@ pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
 mod tests {
     use super::*;
     use crate::event::{Event, Now};
+    use crate::lost::LostPart;
     use crate::machine::Config;
     use crate::recovery::Ended;
     use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
@@ -158,8 +159,9 @@ mod tests {
         let part = Part { origin: Origin { session: SessionId(1), seq: 1 }, work };
         let txn = TxnId { coordinator: IslandId(1), stamp: Stamp(5) };
         let moments = Moments { prepared: Stamp(1), committed: Stamp(6) };
+        let lost = LostPart { from: IslandId(1), txn, moments, part };
         let done = loop {
-            match island.redo_part(Stamp(1), IslandId(1), txn, moments, &part) {
+            match island.redo_part(Stamp(1), &lost) {
                 Err(Stop::Load(loads)) => {
                     for load in loads {
                         let loaded = load.nothing();

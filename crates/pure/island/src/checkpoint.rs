@@ -53,11 +53,10 @@ impl Island {
         let damaged = self.state.load(load, loaded).is_err();
         for parked in waiting {
             match parked {
-                Parked::Call(call) | Parked::Again(call) if damaged => {
+                Parked::Call(call) if damaged => {
                     self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
                 }
                 Parked::Call(call) => self.start(call, false),
-                Parked::Again(call) => self.arrive(call),
                 Parked::Peer(_) if damaged => {}
                 Parked::Nobody => {}
                 Parked::Lost => self.redo_lost(),

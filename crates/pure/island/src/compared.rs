@@ -110,14 +110,14 @@ impl Island {
 
     /// What lends that were lost, and are not done again yet, say of a directory: the last of them.
     fn known_of_lost(&self, ask: &Ask) -> Result<Option<Known>, Stop> {
-        let lost = self.recovery.unfinished.values().filter_map(|(stamp, work)| match work {
+        let lost = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
             Work::Lend { renaming, .. } if ask.parent == Some(renaming.to.dir) => Some((stamp, renaming)),
             _ => None,
         });
         let is_about = |renaming: &Renaming| {
             renaming.file.ino == ask.ino || renaming.there.as_ref().is_some_and(|there| there.ino == ask.ino)
         };
-        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| **stamp);
+        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
         let Some((_, renaming)) = last else { return Ok(None) };
         let comes = renaming.file.ino == ask.ino;
         let known = if comes { self.known_as_arrived(ask, renaming)? } else { None };

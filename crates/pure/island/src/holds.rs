@@ -248,13 +248,14 @@ impl Island {
             }
         }
         self.holds.happened.remove(&txn);
+        if self.may_miss_something() {
+            // Before anybody else: it was there first.
+            self.lost_again();
+            self.redo_lost();
+        }
         self.let_waiters_in(txn);
         for message in self.holds.waiting.remove(&txn).unwrap_or_default() {
             self.peer(message);
-        }
-        if !self.recovery.places.is_empty() {
-            self.places_again();
-            self.redo_lost();
         }
     }
 
@@ -368,6 +369,7 @@ impl Island {
         if planted(Bug::UndecidedLookup) {
             return Ok(());
         }
+        self.is_done_again_at(dir, Some(name))?;
         self.holds.prepared(dir, Some(name), self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
@@ -376,16 +378,21 @@ impl Island {
         if planted(Bug::UndecidedListing) {
             return Ok(());
         }
+        self.is_done_again_at(dir, None)?;
         self.holds.prepared(dir, None, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::names_are_settled`], and nothing of it can be lost.
     pub(crate) fn names_are_safe(&self, dir: Ino) -> Result<(), Stop> {
+        self.is_done_again_at(dir, None)?;
         self.holds.prepared(dir, None, self.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
-    /// The transaction that holds a name locked.
+    /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
+    /// what is there would change that.
     pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        self.is_done_again_at(dir, Some(name))?;
+        self.is_whole(dir)?;
         match self.holds.holder(dir, name) {
             Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),

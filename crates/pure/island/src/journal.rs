@@ -615,7 +615,6 @@ impl Island {
                     }
                 }
                 Parked::Peer(message) => self.peer(message),
-                Parked::Again(call) => self.arrive(call),
                 Parked::Nobody | Parked::Body(..) | Parked::Lost | Parked::Commit(_) | Parked::Compare => {}
             }
         }

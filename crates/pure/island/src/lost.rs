@@ -23,9 +23,18 @@ pub(crate) enum Lost {
     /// The commit of a transaction that it coordinated.
     Commit { from: IslandId, txn: TxnId, prepared: Stamp, part: Part },
     /// Its own part of another's transaction.
-    Part { from: IslandId, txn: TxnId, moments: Moments, part: Part },
+    Part(LostPart),
     /// An entry of its journal.
     Entry(JournalEntry),
+}
+
+/// See [`Lost::Part`].
+#[derive(Debug, Clone)]
+pub(crate) struct LostPart {
+    pub(crate) from: IslandId,
+    pub(crate) txn: TxnId,
+    pub(crate) moments: Moments,
+    pub(crate) part: Part,
 }
 
 impl Island {
@@ -42,7 +51,7 @@ impl Island {
                 self.recovery.lost.insert(*stamp, Lost::Entry(entry.clone()));
             }
         }
-        self.places_again();
+        self.lost_again();
         self.redo_lost();
     }
 
@@ -61,9 +70,7 @@ impl Island {
                 }
                 // Something that it needs is in doubt: it is tried again, and nobody may forget it.
                 (Err(_), Lost::Entry(entry)) => drop(self.recovery.places.insert(stamp, entry)),
-                (Err(_), Lost::Part { txn, part, .. }) => {
-                    self.recovery.unfinished.insert(txn, (stamp, part.work));
-                }
+                (Err(_), Lost::Part(lost)) => drop(self.recovery.unfinished.insert(lost.txn, (stamp, lost))),
                 // It is not confirmed, so it is told again.
                 (Err(_), Lost::Commit { .. }) => {}
             }
@@ -90,13 +97,12 @@ impl Island {
     fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Stop> {
         match lost {
             Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
-            Lost::Part { from, txn, moments, part } => {
-                if self.redo_part(stamp, *from, *txn, *moments, part)? {
-                    self.recovery.unfinished.remove(txn);
-                    self.places_again();
+            Lost::Part(lost) => {
+                if self.redo_part(stamp, lost)? {
+                    self.recovery.unfinished.remove(&lost.txn);
+                    self.lost_again();
                 } else {
-                    // It is told again.
-                    self.recovery.unfinished.insert(*txn, (stamp, part.work.clone()));
+                    self.recovery.unfinished.insert(lost.txn, (stamp, lost.clone()));
                 }
                 Ok(())
             }
@@ -107,7 +113,7 @@ impl Island {
                     return Ok(());
                 }
                 self.redo_place(stamp, entry)?;
-                self.places_again();
+                self.lost_again();
                 Ok(())
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
@@ -167,18 +173,12 @@ impl Island {
 
     /// This island's own part of another's transaction, unless it was carried out already. False if it has
     /// to wait.
-    pub(crate) fn redo_part(
-        &mut self,
-        stamp: Stamp,
-        from: IslandId,
-        txn: TxnId,
-        moments: Moments,
-        part: &Part,
-    ) -> Result<bool, Stop> {
+    pub(crate) fn redo_part(&mut self, stamp: Stamp, lost: &LostPart) -> Result<bool, Stop> {
+        let LostPart { from, txn, moments, part } = lost.clone();
         if self.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
             return Ok(true);
         }
-        let mut part = part.clone();
+        let mut part = part;
         if !self.may_redo(stamp, &mut part.work)? {
             return Ok(false);
         }
@@ -289,7 +289,7 @@ impl Island {
     /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
     fn comes_before(&self, stamp: Stamp, work: &Work) -> bool {
         let (Work::Drop { at, .. } | Work::Renamed { from: at, .. }) = work else { return false };
-        self.recovery.unfinished.values().any(|(when, work)| *when < stamp && work.brings() == Some(at))
+        self.lost_parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
     }
 
     /// Whether the name that a work takes away has another file by now: what came to it later has come back
@@ -500,7 +500,7 @@ impl Island {
         let lent = self.holds.lent();
         let lent = lent.iter().filter_map(|txn| self.state.txn(*txn));
         let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
-        let lost = self.recovery.unfinished.values().map(|(when, work)| (*when, work));
+        let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
         let mut works = lent.chain(lost);
         let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
         let mut places = self.recovery.places.range(..stamp).map(|(_, entry)| entry);
@@ -555,10 +555,21 @@ impl Island {
         others.find(|other| is_pair(entry, other))?.about().map(|(ino, _)| ino)
     }
 
-    /// A directory has come that may have been renamed then.
-    pub(crate) fn places_again(&mut self) {
+    /// Something has come, or has ended, for which what could not be done again yet may have waited.
+    pub(crate) fn lost_again(&mut self) {
         let places = std::mem::take(&mut self.recovery.places);
         self.recovery.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
+        let parts = std::mem::take(&mut self.recovery.unfinished);
+        self.recovery.lost.extend(parts.into_values().map(|(stamp, lost)| (stamp, Lost::Part(lost))));
+    }
+
+    /// Parts of others' transactions that are lost, and not done again yet.
+    pub(crate) fn lost_parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
+        let lost = self.recovery.lost.iter().filter_map(|(stamp, lost)| match lost {
+            Lost::Part(part) => Some((*stamp, part)),
+            _ => None,
+        });
+        lost.chain(self.recovery.unfinished.values().map(|(stamp, part)| (*stamp, part)))
     }
 
     fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Stop> {

@@ -126,6 +126,8 @@ pub(crate) struct Call {
     pub(crate) attempts: u32,
     /// Position of the last record before it came.
     pub(crate) upto: u64,
+    /// It was carried out before, and waits for something to be answered as it was then.
+    pub(crate) again: bool,
 }
 
 impl Call {
@@ -218,8 +220,6 @@ pub(crate) enum Parked {
     /// Something that looks again by itself.
     Nobody,
     Call(Call),
-    /// A repetition: it is told the first result.
-    Again(Call),
     Peer(atoll_proto::PeerMessage),
     /// A request whose body operation is done.
     Body(Ticket, Result<BodyDone, BodyFault>),
@@ -381,6 +381,7 @@ impl Island {
     /// Bodies that a recovery has looked at: what was put in place in the last life, and what was done again, no
     /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
+        bodies.iter().for_each(|ino| self.state.view_disturbed(*ino));
         self.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
         self.carried.extend(bodies);
         if !planted(Bug::RecoveredUnsynced) {
@@ -396,7 +397,7 @@ impl Island {
                 self.counters.requests += 1;
                 let since_ms = now.ms;
                 let upto = self.state.seq();
-                self.arrive(Call { link, id, request, data, since_ms, attempts: 0, upto });
+                self.arrive(Call { link, id, request, data, since_ms, attempts: 0, upto, again: false });
             }
             Event::Peer(message) => {
                 self.counters.peer_messages += 1;
@@ -542,8 +543,7 @@ impl Island {
             match self.again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.answer(&call, self.state.seq(), outcome),
-                Err(Stop::Load(loads)) => self.load(loads, Parked::Again(call)),
-                Err(stop) => self.park(call, stop, false),
+                Err(stop) => self.park(Call { again: true, ..call }, stop, false),
             }
             return None;
         }
@@ -553,6 +553,9 @@ impl Island {
 
     /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
     pub(crate) fn start(&mut self, call: Call, turn: bool) {
+        if call.again {
+            return self.arrive(Call { again: false, ..call });
+        }
         let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
         self.state.look_away();
         self.upto = call.upto;

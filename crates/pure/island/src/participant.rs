@@ -6,7 +6,7 @@ use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, T
 
 use crate::decision::Decision;
 use crate::journal::Sight;
-use crate::lost::Lost;
+use crate::lost::{Lost, LostPart};
 use crate::machine::{Island, Parked, Stop};
 
 impl Island {
@@ -198,7 +198,7 @@ impl Island {
                 match part {
                     Some(part) => {
                         let part = part.clone();
-                        self.bring_back(moments.prepared, Lost::Part { from, txn, moments, part });
+                        self.bring_back(moments.prepared, Lost::Part(LostPart { from, txn, moments, part }));
                     }
                     None => self.send(0, from, Peer::Ask { txn }),
                 }

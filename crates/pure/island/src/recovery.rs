@@ -5,7 +5,7 @@ use atoll_core::map::IdSet;
 use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
+use atoll_core::{Ino, IslandId, Key, Name, Stamp, TxnId};
 use atoll_posix::Errno;
 use atoll_proto::{
     Change, Dir, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static,
@@ -14,7 +14,7 @@ use atoll_proto::{
 
 use crate::compare::COMPARE_MS;
 use crate::decision::Decision;
-use crate::lost::Lost;
+use crate::lost::{Lost, LostPart};
 use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
 use crate::sessions::WITNESS;
 
@@ -50,7 +50,7 @@ pub(crate) struct Recovery {
     pub(crate) redone: IdSet<TxnId>,
     /// Parts of others' transactions that are still to be done again: they wait for something, and are told
     /// again. When each was prepared first, and what it is.
-    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, Work)>,
+    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, LostPart)>,
     /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
     /// renamed, or any other that waits for something. They are done again, or told again, first.
     pub(crate) places: BTreeMap<Stamp, JournalEntry>,
@@ -383,6 +383,17 @@ impl Island {
         self.has_witnesses() || !self.recovery.unfinished.is_empty() || !self.recovery.places.is_empty()
     }
 
+    /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
+    /// until then is not what the name names.
+    pub(crate) fn is_done_again_at(&self, dir: Ino, name: Option<&Name>) -> Result<(), Stop> {
+        let is_here = |at: &Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
+        let comes_here = |lost: &LostPart| match &lost.part.work {
+            Work::Lend { renaming, .. } => is_here(&renaming.to),
+            _ => false,
+        };
+        if self.lost_parts().any(|(_, lost)| comes_here(lost)) { Err(Stop::Unheard) } else { Ok(()) }
+    }
+
     /// After an unclean end that island may know of something that is missing here.
     pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
         !self.told_of_lost(by) || !self.recovery.lost.is_empty() || !self.recovery.unfinished.is_empty()
@@ -427,7 +438,7 @@ impl Island {
             self.serve();
         }
         if !self.recovery.places.is_empty() {
-            self.places_again();
+            self.lost_again();
             self.redo_lost();
         }
         self.ask_no_witness();

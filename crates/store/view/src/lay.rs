@@ -123,6 +123,10 @@ impl<D: Disk> View<D> {
         }
         let mut wanted = IdSet::default();
         for (dir, name) in names.iter().collect::<BTreeSet<_>>() {
+            if !self.settled_once {
+                // A power cut may have left the name as it is to be, and not the times that were set behind it.
+                work.touched.insert(*dir);
+            }
             match self.wanted(*dir, name, source)? {
                 Wanted::File(ino) => {
                     source.lays(ino);

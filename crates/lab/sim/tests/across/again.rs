@@ -614,3 +614,61 @@ fn what_makes_a_name_is_answered_by_its_owner_alone() {
         bench.settle();
     }
 }
+
+/// T has lost that a name was replaced, and that what had held it before was given up: until both are told again, nobody
+/// may build on what is there. What replaces it next, and is synced, would go for what came first.
+#[test]
+fn a_name_that_is_not_done_again_yet_is_not_given_away() {
+    for seed in 0..40 {
+        let mut bench = Bench::new(seed, 3);
+        let other = bench.file(T, "other");
+        bench.file(T, "b");
+        bench.file(S, "a");
+        let last = bench.file(H, "c");
+        bench.rest();
+        let write = Op::Write { ino: other, offset: 0, append: false, kill_set_id: false };
+        let first = bench.call(0, bench.rename((S, "a"), (T, "b")));
+        assert!(bench.step_until(1_000_000, |w| has_work(w, T, TxnState::Prepared, is_lend)));
+        bench.lose(S, seed);
+        // That it is prepared is safe.
+        bench.run(1, write).unwrap();
+        bench.run(1, Op::Fsync { ino: other }).unwrap();
+        bench.back(S);
+        bench.answer(0, first).unwrap();
+        bench.lose(T, seed);
+        bench.back(T);
+        let t0 = bench.world.now_us();
+        let r = bench.run(1, bench.rename((H, "c"), (T, "b")));
+        eprintln!("{seed} {} {r:?}", bench.world.now_us() - t0);
+        // The first may fail, since this client too has changed something before the power cut.
+        while bench.run(1, Op::FsyncDir { dir: bench.dirs[T] }).is_err() {}
+        bench.settle();
+        bench.wait(10_000_000);
+        assert_eq!(bench.at(T, "b"), Ok(last), "seed {seed}");
+    }
+}
+
+/// The same, and the island that brought the name is away: what is there is not changed until it is back.
+#[test]
+fn a_name_that_may_have_been_replaced_is_not_given_away() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 3);
+        bench.file(S, "first");
+        bench.ok(bench.rename((S, "first"), (T, "first")));
+        bench.file(T, "b");
+        let brought = bench.file(S, "a");
+        let last = bench.file(H, "c");
+        bench.rest();
+        bench.ok(bench.rename((S, "a"), (T, "b")));
+        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.lose(T, seed);
+        bench.back(T);
+        let renamed = bench.run(1, bench.rename((H, "c"), (T, "b")));
+        let removed = bench.run(1, bench.unlink(T, "b"));
+        bench.back(S);
+        bench.settle();
+        bench.wait(10_000_000);
+        assert_eq!((renamed.map(|_| ()), removed.map(|_| ())), (Err(Errno::EIO), Err(Errno::EIO)));
+        assert_eq!((bench.at(T, "b"), bench.at(H, "c")), (Ok(brought), Ok(last)), "seed {seed}");
+    }
+}

@@ -38,6 +38,38 @@ fn a_repeated_unlink_does_not_remove_anothers_new_file() {
     }
 }
 
+/// Its answer is lost, and when it is asked for again something is prepared for the file: it waits for that as what has
+/// been done, and is not done once more, which would take away what somebody has appended since.
+#[test]
+fn a_repeated_truncation_that_has_to_wait_is_not_made_twice() {
+    let mut waited = 0;
+    for at in 0..30 {
+        let mut bench = Bench::new(at, 3);
+        let ino = bench.file(T, "f");
+        bench.rest();
+        let set = SetAttr { size: Some(10), ..SetAttr::default() };
+        let cut = bench.call(1, Op::SetAttr { ino, set });
+        bench.wait(at * 30);
+        bench.world.break_client_links(1);
+        let append = Op::Write { ino, offset: 0, append: true, kill_set_id: false };
+        let done = bench.world.run(0, &Caller::ROOT, append, Bytes::from_static(b"mine")).unwrap();
+        let Ok((Answer::Wrote { offset, .. }, _)) = done else { panic!("{done:?}") };
+        let link = bench.call(0, bench.link(ino, S, "g"));
+        if bench.step_until(1_000_000, |w| has_work(w, T, TxnState::Prepared, is_home)) {
+            bench.world.stay_away(S, Fault::ProcessDeath);
+            bench.wait(500_000);
+            waited += u32::from(offset == 10);
+            bench.back(S);
+        }
+        bench.answer(1, cut).unwrap();
+        bench.answer(0, link).unwrap();
+        bench.settle();
+        let Ok((Answer::Attr { attr }, _)) = bench.run(0, Op::GetAttr { ino }) else { panic!("it is gone") };
+        assert_eq!(attr.size, if offset == 10 { 14 } else { 10 }, "after {} us", at * 30);
+    }
+    assert!(waited > 0);
+}
+
 #[test]
 fn the_first_of_two_hard_links_goes_while_the_second_is_open() {
     for seed in 0..20 {
