@@ -174,11 +174,10 @@ impl Island {
     /// This island's own part of another's transaction, unless it was carried out already. False if it has
     /// to wait.
     pub(crate) fn redo_part(&mut self, stamp: Stamp, lost: &LostPart) -> Result<bool, Stop> {
-        let LostPart { from, txn, moments, part } = lost.clone();
+        let LostPart { from, txn, moments, mut part } = lost.clone();
         if self.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
             return Ok(true);
         }
-        let mut part = part;
         if !self.may_redo(stamp, &mut part.work)? {
             return Ok(false);
         }

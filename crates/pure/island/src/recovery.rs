@@ -48,8 +48,8 @@ pub(crate) struct Recovery {
     /// Transactions that were not lost, or whose parts were done again. Who has told one may have done so twice, and
     /// the second time may arrive when nothing else is left of it.
     pub(crate) redone: IdSet<TxnId>,
-    /// Parts of others' transactions that are still to be done again: they wait for something, and are told
-    /// again. When each was prepared first, and what it is.
+    /// Parts of others' transactions that could not be done again yet: they wait for something. When each was prepared
+    /// first, and what it is.
     pub(crate) unfinished: BTreeMap<TxnId, (Stamp, LostPart)>,
     /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
     /// renamed, or any other that waits for something. They are done again, or told again, first.
@@ -331,9 +331,7 @@ impl Island {
     fn ask_no_witness(&mut self) {
         if self.recovery.witnesses.is_empty()
             && self.phase == Phase::Normal
-            && self.recovery.lost.is_empty()
-            && self.recovery.places.is_empty()
-            && self.recovery.unfinished.is_empty()
+            && !self.is_lost_waiting()
             && self.state.session(WITNESS).is_some()
         {
             self.end_session(WITNESS);
@@ -380,7 +378,13 @@ impl Island {
 
     /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
     pub(crate) fn may_miss_something(&self) -> bool {
-        self.has_witnesses() || !self.recovery.unfinished.is_empty() || !self.recovery.places.is_empty()
+        self.has_witnesses() || self.is_lost_waiting()
+    }
+
+    /// Something that was lost, and was told, is not done again.
+    fn is_lost_waiting(&self) -> bool {
+        let Recovery { lost, places, unfinished, .. } = &self.recovery;
+        !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
     }
 
     /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
@@ -396,7 +400,7 @@ impl Island {
 
     /// After an unclean end that island may know of something that is missing here.
     pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
-        !self.told_of_lost(by) || !self.recovery.lost.is_empty() || !self.recovery.unfinished.is_empty()
+        !self.told_of_lost(by) || self.is_lost_waiting()
     }
 
     /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
@@ -437,7 +441,7 @@ impl Island {
             // It serves what does not depend on what it has missed.
             self.serve();
         }
-        if !self.recovery.places.is_empty() {
+        if self.is_lost_waiting() {
             self.lost_again();
             self.redo_lost();
         }
