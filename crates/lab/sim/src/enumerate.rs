@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::VolumePath;
+use atoll_core::{Ino, VolumePath};
 use atoll_model::{Dump, Strictness, Weights};
 use atoll_posix::{Attr, Caller, Kind, Op};
 use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
@@ -156,6 +156,18 @@ impl Taken {
         }
         out.extend(expected.keys().map(|path| format!("{} is missing", path.escape_ascii())));
         out
+    }
+
+    /// The tree after a write to a file, with as many of its bytes as the listing shows.
+    pub(crate) fn in_part(&self, ino: Ino, before: &Dump, mut after: Dump) -> Dump {
+        let listed = self.result.iter().flatten().find(|row| row.attr.ino == ino).map(|row| row.attr.size);
+        for (path, item) in after.items.iter_mut().filter(|(_, item)| item.attr.ino == ino) {
+            let old = before.items.get(path).map_or(0, |item| item.attr.size);
+            if let Some(size) = listed.filter(|size| (old..item.attr.size).contains(size)) {
+                item.attr.size = size;
+            }
+        }
+        after
     }
 
     fn leads_through_a_file(&self, tree: &Dump) -> bool {

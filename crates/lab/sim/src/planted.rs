@@ -78,7 +78,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
         | Bug::KeptBeforeSync
         | Bug::PlaceBeforeSync
         | Bug::CheckpointWithoutBodies => "power_points",
-        Bug::AbsentIsEmpty => "absences_power",
+        Bug::AbsentIsEmpty => "saves",
         Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
         Bug::JournalGap => "storm_deaths",
         Bug::ServesAtOnce => "history_errors",

@@ -1,5 +1,6 @@
 //! Several clients save files as careful programs do: a new file, its bytes, `fsync`, a rename over the old one,
-//! `fsync` of the directory. Islands lose their power at any effect. What was told to be safe is there, whole.
+//! `fsync` of the directory. Islands lose their power at any effect. What was told to be safe is there, whole, whenever
+//! somebody looks: an island that may have lost it says so, and does not show less.
 
 use std::collections::BTreeMap;
 
@@ -56,15 +57,58 @@ struct Slot {
     name: Name,
     /// What it may lead to, none for nothing: what was told to be safe, and what was begun since.
     possible: Vec<Option<Content>>,
+    /// Of some of it, nobody knows whether it will still be done.
+    is_unanswered: bool,
+    /// Something that was answered has been seen not to be there. It must stay away.
+    is_lost: bool,
     /// The file, if it is known for sure.
     file: Option<(Ino, Bytes)>,
 }
 
 impl Slot {
+    /// Somebody has seen what it leads to. What came after that is lost, if all of it was answered.
+    fn seen(&mut self, fits: impl Fn(Option<&Content>) -> bool) -> Option<()> {
+        let last = self.possible.iter().rposition(|may| fits(may.as_ref()))?;
+        if !self.is_unanswered && last + 1 < self.possible.len() {
+            self.possible.truncate(last + 1);
+            self.is_lost = true;
+        }
+        Some(())
+    }
+
+    /// Somebody has read what it leads to, or found nothing.
+    fn read(&mut self, got: Option<&[u8]>) -> Result<(), Failure> {
+        let fits = |may: Option<&Content>| match (may, got) {
+            (None, None) => true,
+            (Some(content), Some(got)) => content.allows(got),
+            _ => false,
+        };
+        self.seen(fits).ok_or_else(|| {
+            let brief = |bytes: &[u8]| format!("{} bytes of {:?}", bytes.len(), bytes.first());
+            let may = self.possible.iter().map(|may| match may {
+                Some(content) if content.synced => brief(&content.bytes),
+                Some(content) => format!("{}, unsynced", brief(&content.bytes)),
+                None => "nothing".to_owned(),
+            });
+            let (name, dir, may) = (&self.name, self.dir, may.collect::<Vec<_>>().join("; "));
+            let got = got.map_or_else(|| "nothing".to_owned(), brief);
+            Failure::new(format!("{name} in {dir} is {got}, and may be {may}"))
+        })
+    }
+
+    /// Somebody has found the name, or has not.
+    fn found(&mut self, is_there: bool) -> Result<(), Failure> {
+        self.seen(|may| may.is_some() == is_there).ok_or_else(|| {
+            let what = if is_there { "is there, and should not" } else { "is missing" };
+            Failure::new(format!("{} in {} {what}", self.name, self.dir))
+        })
+    }
+
     /// It was told to be this, and safe.
     fn is_safe(&mut self, now: Option<Content>, ino: Option<Ino>) {
         self.file = now.as_ref().filter(|now| now.synced).and_then(|now| Some((ino?, now.bytes.clone())));
         self.possible = vec![now];
+        self.is_unanswered = false;
     }
 }
 
@@ -73,6 +117,8 @@ enum What {
     Save,
     Remove,
     Overwrite,
+    Look,
+    List,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +128,9 @@ enum Stage {
     Fsync,
     Name,
     FsyncDir,
+    Lookup,
+    Read,
+    List,
     Over,
 }
 
@@ -104,6 +153,8 @@ struct Saver {
     slots: Vec<Slot>,
     job: Option<Job>,
     next: u64,
+    /// How often it makes sure, in percent: whoever does also makes safe what others have done.
+    careful: u64,
 }
 
 impl Saver {
@@ -112,9 +163,12 @@ impl Saver {
         let rng = &mut world.rng;
         let slot = rng.index(SLOTS);
         let (at, known) = (&self.slots[slot], self.slots[slot].file.clone());
-        let (what, stage) = match (rng.below(100), &known) {
+        let drawn = if at.is_lost { 25 + rng.below(35) } else { rng.below(100) };
+        let (what, stage) = match (drawn, &known) {
             (0..15, Some(_)) => (What::Overwrite, Stage::Write),
             (15..25, _) => (What::Remove, Stage::Name),
+            (25..40, _) => (What::Look, Stage::Lookup),
+            (40..50, _) => (What::List, Stage::List),
             _ => (What::Save, Stage::Create),
         };
         let old = known.filter(|_| what == What::Overwrite);
@@ -130,24 +184,24 @@ impl Saver {
             ino: old.as_ref().map_or(Ino(0), |(ino, _)| *ino),
             from: (from, temp),
             content: Content { bytes, before: old.map(|(_, bytes)| bytes), synced: false },
-            syncs_file: rng.percent(85),
-            syncs_dir: rng.percent(85),
+            syncs_file: rng.percent(self.careful),
+            syncs_dir: rng.percent(self.careful),
             token: 0,
         }
     }
 
     /// Takes in what came of an operation, and begins the next.
-    fn advance(&mut self, world: &mut World, dirs: &[Ino]) -> bool {
+    fn advance(&mut self, world: &mut World, dirs: &[Ino]) -> Result<bool, Failure> {
         let mut job = match self.job.take() {
             None => self.draw(world, dirs),
             Some(mut job) => {
                 let Some(done) = world.poll(self.client, job.token) else {
                     self.job = Some(job);
-                    return false;
+                    return Ok(false);
                 };
-                self.done(world, &mut job, done);
+                self.done(world, &mut job, done)?;
                 if job.stage == Stage::Over {
-                    return true;
+                    return Ok(true);
                 }
                 job
             }
@@ -156,7 +210,7 @@ impl Saver {
         let pause = world.rng.below(2_000);
         job.token = world.call(self.client, &Caller::ROOT, op, data, pause);
         self.job = Some(job);
-        false
+        Ok(false)
     }
 
     /// The operation of a stage; what it may lead to is possible from now on.
@@ -197,13 +251,16 @@ impl Saver {
                 }
             }
             Stage::FsyncDir => Op::FsyncDir { dir },
+            Stage::Lookup => Op::Lookup { dir, name: new_name },
+            Stage::Read => Op::Read { ino: job.ino, offset: 0, len: READ_BYTES },
+            Stage::List => Op::ReadDir { dir, after: 0, bytes: READ_BYTES, plus: false },
             Stage::Over => unreachable!("it has no operation"),
         };
         (op, Bytes::new())
     }
 
     /// The stage that follows on an answer.
-    fn done(&mut self, world: &mut World, job: &mut Job, done: Done) {
+    fn done(&mut self, world: &mut World, job: &mut Job, done: Done) -> Result<(), Failure> {
         let slot = &mut self.slots[job.slot];
         if let Ok((Answer::Removed { orphan: Some(ino) }, _)) = &done {
             world.forget_all(&[*ino]);
@@ -229,14 +286,44 @@ impl Saver {
                 slot.is_safe(now, Some(job.ino));
                 Stage::Over
             }
+            (Stage::Lookup, Ok((Answer::Found { found }, _))) => {
+                slot.found(true)?;
+                job.ino = found.attr.ino;
+                Stage::Read
+            }
+            (Stage::Lookup, Err(Errno::ENOENT)) => {
+                slot.found(false)?;
+                Stage::Over
+            }
+            (Stage::Read, Ok((Answer::Data, bytes))) => {
+                slot.read(Some(&bytes))?;
+                Stage::Over
+            }
+            // It was found a moment ago. What is not synced may be lost since, and the name lead to what it did before.
+            (Stage::Read, Err(Errno::ENOENT | Errno::ESTALE)) if slot.file.is_some() => {
+                return Err(Failure::new(format!("{} in {} is lost, and was safe", slot.name, slot.dir)));
+            }
+            (Stage::List, Ok((Answer::Entries { entries, .. }, _))) => {
+                let dir = slot.dir;
+                for slot in self.slots.iter_mut().filter(|slot| slot.dir == dir) {
+                    slot.found(entries.iter().any(|entry| entry.name == slot.name))?;
+                }
+                Stage::Over
+            }
             // Nobody goes on with a file of which he does not know whether it is safe.
+            (Stage::Name | Stage::Write, _) => {
+                slot.is_unanswered = true;
+                Stage::Over
+            }
             _ => Stage::Over,
         };
+        Ok(())
     }
 
     /// What its names lead to is what they may lead to.
-    fn look(&self, world: &mut World, names: &mut BTreeMap<Ino, (Ino, Name)>) -> Result<(), Failure> {
-        for Slot { dir, name, possible, .. } in &self.slots {
+    fn look(&mut self, world: &mut World, names: &mut BTreeMap<Ino, (Ino, Name)>) -> Result<(), Failure> {
+        for slot in &mut self.slots {
+            let Slot { dir, name, .. } = &*slot;
             let found =
                 world.run(0, &Caller::ROOT, Op::Lookup { dir: *dir, name: name.clone() }, Bytes::new())?;
             let got = match found {
@@ -254,31 +341,15 @@ impl Saver {
                 }
                 other => return Err(Failure::new(format!("{name} in {dir} cannot be found: {other:?}"))),
             };
-            let fits = possible.iter().any(|may| match (may, &got) {
-                (None, None) => true,
-                (Some(content), Some(got)) => content.allows(got),
-                _ => false,
-            });
-            if !fits {
-                let brief = |bytes: &[u8]| format!("{} bytes of {:?}", bytes.len(), bytes.first());
-                let may: Vec<String> = possible
-                    .iter()
-                    .map(|may| match may {
-                        Some(content) if content.synced => brief(&content.bytes),
-                        Some(content) => format!("{}, unsynced", brief(&content.bytes)),
-                        None => "nothing".to_owned(),
-                    })
-                    .collect();
-                let got = got.map_or_else(|| "nothing".to_owned(), |bytes| brief(&bytes));
-                return Err(Failure::new(format!("{name} in {dir} is {got}, and may be {}", may.join("; "))));
-            }
+            slot.read(got.as_deref())?;
+            slot.is_lost = false;
         }
         Ok(())
     }
 }
 
 /// All has come to rest: what was promised is there, and no file has two names, since none was given two.
-fn look(world: &mut World, savers: &[Saver], dirs: &[Ino]) -> Result<(), Failure> {
+fn look(world: &mut World, savers: &mut [Saver], dirs: &[Ino]) -> Result<(), Failure> {
     world.settle()?;
     let mut names = BTreeMap::new();
     for saver in savers {
@@ -317,14 +388,27 @@ fn disturb(world: &mut World, away: &mut Option<(usize, u64)>) {
     match world.rng.below(100) {
         0..55 => world.arm(island, effects, Fault::PowerCut { seed }),
         55..70 => world.arm(island, effects, Fault::ProcessDeath),
-        70..80 => (0..world.nodes.len()).for_each(|island| world.kill(island, Fault::PowerCut { seed })),
+        70..80 => {
+            // One of them may not come back with the power.
+            let stays = (seed % 2 == 0 && away.is_none()).then_some(island);
+            for island in 0..world.nodes.len() {
+                match (Some(island) == stays, Fault::PowerCut { seed }) {
+                    (true, fault) => stay_away(world, away, island, fault),
+                    (false, fault) => world.kill(island, fault),
+                }
+            }
+        }
         80..90 if away.is_none() => {
             let fault = if seed % 2 == 0 { Fault::ProcessDeath } else { Fault::PowerCut { seed } };
-            world.stay_away(island, fault);
-            *away = Some((island, world.now_us() + world.rng.below(AWAY_US_MAX)));
+            stay_away(world, away, island, fault);
         }
         _ => world.checkpoint(island),
     }
+}
+
+fn stay_away(world: &mut World, away: &mut Option<(usize, u64)>, island: usize, fault: Fault) {
+    world.stay_away(island, fault);
+    *away = Some((island, world.now_us() + world.rng.below(AWAY_US_MAX)));
 }
 
 pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
@@ -341,15 +425,18 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
             return Err(Failure::new(format!("{dir} is not synced: {errno:?}")));
         }
     }
+    let careful = [85, 50, 10][(run.seed / 9 % 3) as usize];
     let slot = |client: usize, n: usize| Slot {
         dir: dirs[(client + n) % islands],
         name: name(&format!("c{client}_s{n}")),
         possible: vec![None],
+        is_unanswered: false,
+        is_lost: false,
         file: None,
     };
     let saver = |client| {
         let slots = (0..SLOTS).map(|n| slot(client, n)).collect();
-        Saver { client, slots, job: None, next: 0 }
+        Saver { client, slots, job: None, next: 0, careful }
     };
     let mut savers: Vec<Saver> = (0..CLIENTS).map(saver).collect();
     for _ in 0..LOOKS {
@@ -362,7 +449,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
             }
             world.step()?;
             for saver in &mut savers {
-                if saver.advance(world, &dirs) {
+                if saver.advance(world, &dirs)? {
                     over += 1;
                     until_us = world.now_us() + PATIENCE_US;
                 }
@@ -377,12 +464,12 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         // What is under way ends, and nothing new begins.
         while let Some(saver) = savers.iter_mut().find(|saver| saver.job.is_some()) {
             world.step()?;
-            saver.advance(world, &dirs);
+            saver.advance(world, &dirs)?;
             if world.now_us() > until_us {
                 return Err(Failure::new("what was begun never ends"));
             }
         }
-        look(world, &savers, &dirs)?;
+        look(world, &mut savers, &dirs)?;
     }
     Ok(())
 }

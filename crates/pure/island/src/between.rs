@@ -422,7 +422,7 @@ impl Island {
     }
 
     /// An entry of a file that is homed here.
-    fn homed_here<'a>(&self, entry: Option<&'a Entry>) -> Option<&'a Entry> {
+    pub(crate) fn homed_here<'a>(&self, entry: Option<&'a Entry>) -> Option<&'a Entry> {
         entry.filter(|entry| entry.stub.is_none() && entry.home == self.config.id)
     }
 

@@ -370,6 +370,7 @@ impl Island {
             return Ok(());
         }
         self.is_done_again_at(dir, Some(name))?;
+        self.is_not_going(dir)?;
         self.holds.prepared(dir, Some(name), self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
@@ -379,7 +380,14 @@ impl Island {
             return Ok(());
         }
         self.is_done_again_at(dir, None)?;
+        self.is_not_going(dir)?;
         self.holds.prepared(dir, None, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    /// Nobody may have decided already that the directory is removed.
+    fn is_not_going(&self, dir: Ino) -> Result<(), Stop> {
+        let sealed = self.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
+        sealed.map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::names_are_settled`], and nothing of it can be lost.

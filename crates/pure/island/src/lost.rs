@@ -16,6 +16,7 @@ use crate::dirs::{new_owned, staged_dir};
 use crate::machine::{Island, Parked, Phase, Stop};
 use crate::outbox::is_pair;
 use crate::path::DEPTH_MAX;
+use crate::recovery::Replaced;
 
 /// A record of this island that is gone.
 #[derive(Debug, Clone)]
@@ -199,16 +200,10 @@ impl Island {
                 }
             }
             Work::Lend { renaming, chain, .. } => {
-                let (to, file) = (renaming.to.clone(), renaming.file.ino);
-                let replaced = renaming.there.as_ref().map(|there| there.ino);
-                let later = self.recovery.lent_again.get(&to);
-                // What has replaced it has come back already.
-                if later.is_none_or(|(last, over)| *last < stamp || *over != Some(file)) {
-                    self.redo_lend(&mut decision, renaming, chain.as_ref())?;
-                }
-                let last = self.recovery.lent_again.entry(to).or_insert((stamp, replaced));
-                if last.0 < stamp {
-                    *last = (stamp, replaced);
+                // What has replaced it may have come back already.
+                match self.replaced_by(stamp, renaming) {
+                    None => self.redo_lend(&mut decision, renaming, chain.as_ref())?,
+                    Some(by) => self.redo_replaced(&mut decision, renaming, by)?,
                 }
             }
             Work::Count { ino, chain, .. } | Work::Renamed { ino, chain, .. } => {
@@ -246,10 +241,60 @@ impl Island {
         let moments = Moments { prepared, ..moments };
         let row = Txn { state: TxnState::Committed, partner: from, moments, part };
         decision.txn(txn, Some(row));
+        self.remember_replaced(stamp, txn, &lost.part.work);
         self.decide(decision);
         self.recovery.redone.insert(txn);
         self.confirm(from, txn, moments.committed);
         Ok(true)
+    }
+
+    /// Remembers what something that was lost has replaced, as long as others may bring that back.
+    pub(crate) fn remember_replaced(&mut self, stamp: Stamp, txn: TxnId, work: &Work) {
+        if let Work::Lend { renaming, .. } = work
+            && let Some(there) = &renaming.there
+            && txn.coordinator != self.config.id
+            && self.may_miss_something()
+        {
+            let (at, file, swaps) = (renaming.to.clone(), there.ino, renaming.swaps());
+            self.recovery.replaced.insert(txn, Replaced { stamp, at, file, swaps });
+        }
+    }
+
+    /// What has replaced the file that a renaming brings, and was done again before.
+    fn replaced_by(&self, stamp: Stamp, renaming: &Renaming) -> Option<Replaced> {
+        let is_it = |by: &&Replaced| stamp < by.stamp && by.file == renaming.file.ino && by.at == renaming.to;
+        self.recovery.replaced.values().find(is_it).cloned()
+    }
+
+    /// As [`Island::redo_lend`], if the file that it brings was replaced, and that was done again before: nothing comes,
+    /// and what it replaced itself goes, which was laid beside the last one.
+    fn redo_replaced(
+        &mut self,
+        decision: &mut Decision,
+        renaming: &Renaming,
+        by: Replaced,
+    ) -> Result<(), Stop> {
+        self.need_renaming(renaming)?;
+        let Renaming { from, to, file, there, time, .. } = renaming;
+        let goes = |ino, at| Work::Drop { ino, at, by: None, had: true, time: *time };
+        if self.homed_here(Some(file)).is_some() && !by.swaps {
+            self.do_home(decision, &goes(file.ino, from.clone()));
+        }
+        let Some(there) = there.as_ref().filter(|there| there.stub.is_none() && !renaming.swaps()) else {
+            return Ok(());
+        };
+        for name in to.name.beside(there.ino) {
+            let Some(entry) = self.state.entry(to.dir, &name)? else { break };
+            if entry.ino == there.ino {
+                decision.entry(to.dir, &name, None);
+                self.change_names(decision, to.dir, -1, 0, *time);
+                if self.homed_here(Some(there)).is_some() {
+                    self.do_home(decision, &goes(there.ino, Spot { dir: to.dir, name }));
+                }
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back

@@ -54,8 +54,9 @@ pub(crate) struct Recovery {
     /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
     /// renamed, or any other that waits for something. They are done again, or told again, first.
     pub(crate) places: BTreeMap<Stamp, JournalEntry>,
-    /// The last lending of each name that was done again: when it was, and what it replaced.
-    pub(crate) lent_again: BTreeMap<Spot, (Stamp, Option<Ino>)>,
+    /// What replaced a file and was done again. What had brought that file is known by its coordinator alone, and may
+    /// be told later, also in another life: until all have told, the rows stay.
+    pub(crate) replaced: BTreeMap<TxnId, Replaced>,
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
     /// that it has lent are compared when it has them again.
     pub(crate) skipped: BTreeMap<IslandId, Stamp>,
@@ -63,6 +64,18 @@ pub(crate) struct Recovery {
     lives: BTreeMap<IslandId, u32>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Vec<PeerMessage>,
+}
+
+/// See [`Recovery::replaced`].
+#[derive(Debug, Clone)]
+pub(crate) struct Replaced {
+    /// When it was, or when it was done again if that was in an earlier life.
+    pub(crate) stamp: Stamp,
+    pub(crate) at: Spot,
+    /// The file that had this name before.
+    pub(crate) file: Ino,
+    /// The two have changed places: it has another name since.
+    pub(crate) swaps: bool,
 }
 
 /// How far an island is with telling what it knows of this one's lost records.
@@ -109,14 +122,15 @@ impl Island {
             self.recovery.unkept = self.others().map(|island| (island, Told::No)).collect();
         }
         for txn in self.state.txn_ids().collect::<Vec<_>>() {
-            let Some((state, work)) = self.state.txn(txn).map(|row| (row.state, row.part.work.clone()))
-            else {
-                continue;
-            };
+            let Some(row) = self.state.txn(txn) else { continue };
+            let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
             self.recovery.redone.insert(txn);
             match state {
                 TxnState::Prepared => self.hold(txn, &work, 0),
-                TxnState::Committed => self.remember_leaving(txn, &work),
+                TxnState::Committed => {
+                    self.remember_leaving(txn, &work);
+                    self.remember_replaced(prepared, txn, &work);
+                }
             }
         }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
@@ -336,6 +350,11 @@ impl Island {
         {
             self.end_session(WITNESS);
             self.recovery.adopted.clear();
+            for txn in std::mem::take(&mut self.recovery.replaced).into_keys() {
+                if let Some(row) = self.state.txn(txn) {
+                    self.confirm(row.partner, txn, row.moments.committed);
+                }
+            }
         }
     }
 

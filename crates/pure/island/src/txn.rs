@@ -559,6 +559,8 @@ impl Island {
             let mine = txn.coordinator == self.config.id;
             match self.state.txn(*txn).cloned() {
                 Some(row) if row.state == TxnState::Prepared => {}
+                // It says what is not to be done again.
+                Some(_) if self.recovery.replaced.contains_key(txn) => {}
                 // It knows of a commit that was lost here, and has been made again since.
                 Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
                     self.send_decided(from, *txn, Some(moments), Some(Box::new(part)));

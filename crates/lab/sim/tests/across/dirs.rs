@@ -312,3 +312,22 @@ fn a_rename_over_an_empty_directory_is_done_again_or_waits_while_another_island_
     }
     assert!(lost < 20);
 }
+
+/// Its owner has not heard yet that it is removed, and waits with what it tells of it.
+#[test]
+fn a_directory_is_gone_for_all_when_its_removal_is_answered() {
+    for seed in 0..60 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        let dir = (bench.dirs[S], owned_by(ISLANDS, seed, &[bench.names[S].clone()], "below", T));
+        let ino = bench.mkdir(dir.0, &dir.1, 0o777);
+        bench.run(1, Op::Lookup { dir: dir.0, name: dir.1.clone() }).unwrap();
+        bench.rest();
+        bench.ok(Op::Rmdir { dir: dir.0, name: dir.1.clone(), meant: None });
+        let op = match seed % 3 {
+            0 => Op::ReadDir { dir: ino, after: 0, bytes: 1 << 20, plus: false },
+            1 => Op::GetAttr { ino },
+            _ => Op::Lookup { dir: ino, name: name("n") },
+        };
+        assert_eq!(bench.run(1, op).map(|_| ()), Err(Errno::ESTALE), "seed {seed}");
+    }
+}
