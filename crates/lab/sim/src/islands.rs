@@ -94,6 +94,8 @@ impl World {
             }
             Err(error) if self.nodes[island].is_excused() && !error.is_damage() => {
                 self.note(format_args!("island {island}: cannot be opened: {error}"));
+                // It ends with its log in use: for all that it knows, something may be lost.
+                self.halts += 1;
                 self.open_later(island);
             }
             Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
