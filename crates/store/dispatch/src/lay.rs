@@ -186,10 +186,10 @@ impl<D: Disk> Laying<D> {
         self.settled_ms = self.engine.clock.now().ms;
         let view = self.view()?;
         view.settle()?;
-        let again: Vec<Ino> = view.behind().collect();
+        let (inos, names) = view.behind();
         self.engine.with_island(|island| {
             // What is to be laid again is kept until it was.
-            island.state_mut().view_again(&again, &[]);
+            island.state_mut().view_again(&inos, &names);
             island.state_mut().view_settled();
         });
         Ok(())

@@ -377,11 +377,14 @@ impl<D: Disk> View<D> {
     ) -> io::Result<()> {
         if let Some(At::Tree { parent, name }) = &from
             && let Some(next) = source.entry(*parent, name)?
-            && next.kind == Kind::Directory
             && next.ino != ino
         {
             // It may have been kept out until now, and forgotten: a directory that was about to go had its name.
-            self.again.entry(next.ino).or_insert(0);
+            if next.kind == Kind::Directory {
+                self.again.entry(next.ino).or_insert(0);
+            } else {
+                self.again_names.insert((*parent, name.clone()));
+            }
         }
         for at in [from.as_ref(), Some(&to)] {
             if let Some(At::Tree { parent, .. }) = at {

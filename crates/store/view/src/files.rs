@@ -208,6 +208,8 @@ impl<D: Disk> View<D> {
                         }
                         restat.insert(other);
                     }
+                    // It comes when that has gone, which is told if it cannot.
+                    Some(Ours::Dir(_)) => return Ok(()),
                     _ => {
                         report.conflict(subject(), Why::Taken);
                         return Ok(());

@@ -43,7 +43,9 @@ impl<D: Disk> View<D> {
         self.tried_before = std::mem::take(&mut self.again);
         let mut inos = inos.to_vec();
         inos.extend(self.tried_before.keys());
-        self.sort_out(&inos, names, source, &mut work)?;
+        let freed = std::mem::take(&mut self.again_names);
+        let names: BTreeSet<&(Ino, Name)> = names.iter().chain(&freed).collect();
+        self.sort_out(&inos, &names, source, &mut work)?;
         let dirs: Vec<Ino> = work.dirs.iter().copied().collect();
         let mut moves = Vec::new();
         for ino in dirs {
@@ -109,7 +111,7 @@ impl<D: Disk> View<D> {
     fn sort_out(
         &mut self,
         inos: &[Ino],
-        names: &[(Ino, Name)],
+        names: &BTreeSet<&(Ino, Name)>,
         source: &dyn Source,
         work: &mut Work,
     ) -> io::Result<()> {
@@ -122,7 +124,7 @@ impl<D: Disk> View<D> {
             }
         }
         let mut wanted = IdSet::default();
-        for (dir, name) in names.iter().collect::<BTreeSet<_>>() {
+        for (dir, name) in names {
             if !self.settled_once {
                 // A power cut may have left the name as it is to be, and not the times that were set behind it.
                 work.touched.insert(*dir);

@@ -26,12 +26,13 @@ pub mod plain;
 mod report;
 mod source;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use atoll_body::Bodies;
 use atoll_core::map::{IdMap, IdSet};
-use atoll_core::{Ino, IslandId, Time};
+use atoll_core::{Ino, IslandId, Name, Time};
 use atoll_disk::{Disk, DiskFile, OpenHow, Stat};
 use atoll_snapshot::SnapshotError;
 
@@ -91,6 +92,8 @@ pub struct View<D: Disk> {
     again: IdMap<Ino, u32>,
     /// The same before this laying.
     tried_before: IdMap<Ino, u32>,
+    /// Names of files that a directory had until now: again with the next laying.
+    again_names: BTreeSet<(Ino, Name)>,
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
@@ -148,6 +151,7 @@ impl<D: Disk> View<D> {
             remade: IdSet::default(),
             again: IdMap::default(),
             tried_before: IdMap::default(),
+            again_names: BTreeSet::new(),
             settled_once: false,
             index_was_lost,
         };
@@ -178,14 +182,15 @@ impl<D: Disk> View<D> {
     }
 
     /// Something must be laid again although nothing has changed since: directories that still held
-    /// what a later change takes away. Until it was, what was given to [`View::lay`] must be kept.
+    /// what a later change takes away, and what such a directory kept out. Until it was, what was given to
+    /// [`View::lay`] must be kept.
     pub fn is_behind(&self) -> bool {
-        !self.again.is_empty()
+        !self.again.is_empty() || !self.again_names.is_empty()
     }
 
-    /// The directories for which [`View::is_behind`] is true.
-    pub fn behind(&self) -> impl Iterator<Item = Ino> + '_ {
-        self.again.keys().copied()
+    /// The ids and names for which [`View::is_behind`] is true.
+    pub fn behind(&self) -> (Vec<Ino>, Vec<(Ino, Name)>) {
+        (self.again.keys().copied().collect(), self.again_names.iter().cloned().collect())
     }
 
     /// Removes what a crash left in limbo and nothing knows of: links in the making, and directories that are

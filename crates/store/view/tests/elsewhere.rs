@@ -36,6 +36,16 @@ impl World {
         assert_laid(&*self.disk, &self.view, &self.model, true, context);
     }
 
+    /// The process ends, and is started again.
+    fn dies(self) -> Self {
+        let Self { disk, mut model, view, bodies } = self;
+        drop((view, bodies));
+        let disk = Arc::new(disk.revive(Fault::ProcessDeath));
+        let (bodies, view) = open(&disk, true).unwrap();
+        model.recover_bodies(&bodies);
+        Self { disk, bodies, view, model }
+    }
+
     fn list(&self, path: &str) -> Vec<String> {
         let names = self.disk.list(path.as_bytes()).unwrap().into_iter();
         names.map(|(name, _)| String::from_utf8(name).unwrap()).collect()
@@ -272,6 +282,34 @@ fn a_lost_index_costs_no_name_elsewhere() {
     assert_laid(&*disk, &view, &model, true, "all laid again");
 }
 
+/// The same with a file that takes the name.
+#[test]
+fn a_file_that_was_kept_out_comes_when_the_directory_that_has_its_name_goes() {
+    for dies in [false, true] {
+        let mut w = World::new();
+        let (a, b) = (name(b"a"), name(b"b"));
+        let goes = w.model.mkdir(Ino::ROOT, &a).unwrap();
+        let comes = w.model.create(Ino::ROOT, &b, Kind::Regular).unwrap();
+        w.lay("both");
+        let sealed = w.model.dirs[&goes].clone();
+        assert!(w.model.remove(Ino::ROOT, &a) && w.model.rename((Ino::ROOT, &b), (Ino::ROOT, &a)));
+        w.model.dirs.insert(goes, sealed);
+        let names = [(Ino::ROOT, a.clone()), (Ino::ROOT, b)];
+        assert_eq!(w.view.lay(&[comes], &names, &w.model).unwrap().conflicts, []);
+        assert_eq!(w.list("tree"), ["a"]);
+        w.view.settle().unwrap();
+        w.model.settled();
+        if dies {
+            w = w.dies();
+        }
+        w.model.dirs.remove(&goes);
+        w.view.lay(&[goes], &[], &w.model).unwrap();
+        assert!(w.view.is_behind());
+        w.lay("the one has gone");
+        assert_eq!((w.list("tree"), w.view.is_behind()), (vec!["a".to_owned()], false));
+    }
+}
+
 /// A directory takes the name of one that is about to go, which its owner has not decided yet. Nobody tells of the first
 /// again when the second goes, however long that takes, or after whatever end of the process.
 #[test]
@@ -290,12 +328,7 @@ fn a_directory_that_was_kept_out_comes_when_the_one_that_has_its_name_goes() {
         w.view.settle().unwrap();
         w.model.settled();
         if dies {
-            let World { disk, mut model, view, bodies } = w;
-            drop((view, bodies));
-            let disk = Arc::new(disk.revive(Fault::ProcessDeath));
-            let (bodies, view) = open(&disk, true).unwrap();
-            model.recover_bodies(&bodies);
-            w = World { disk, bodies, view, model };
+            w = w.dies();
         }
         w.model.dirs.remove(&goes);
         w.view.lay(&[goes], &[], &w.model).unwrap();
