@@ -1,6 +1,6 @@
 //! From records to steps: numbers and names become places in tables, answers become demands, listings fall apart.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::Lenience;
 use crate::cell::{NameId, Obj, StepId};
@@ -221,32 +221,45 @@ pub(crate) fn compile(history: &History, lenience: Lenience) -> Result<Program, 
     Ok(Program { steps, events, ids: all.ids, names: all.names, unbound, guesses })
 }
 
-/// Renames that were done, while another client did one that brings the same file to the same name: what Linux looks up
-/// before and after that is one file, and it says that nothing is left to do.
+/// Renames that were done, while other clients did one, or several in turn, that bring the same file to the same name: what
+/// Linux looks up before and after that is one file, and it says that nothing is left to do.
 pub(crate) fn done_by_others(history: &History) -> Vec<usize> {
-    let mut brought: HashMap<[(Id, &str); 2], Vec<&Record>> = HashMap::new();
+    type Place<'a> = (Id, &'a str);
+    let mut leads: HashMap<Place<'_>, Vec<(Place<'_>, &Record)>> = HashMap::new();
     for record in &history.records {
         let Op::Rename { dir, name, new_dir, new_name, how } = &record.op else { continue };
         let (from, to) = ((*dir, name.as_str()), (*new_dir, new_name.as_str()));
-        brought.entry([from, to]).or_default().push(record);
+        leads.entry(from).or_default().push((to, record));
         if *how == How::Exchange {
-            brought.entry([to, from]).or_default().push(record);
+            leads.entry(to).or_default().push((from, record));
         }
     }
     let over = |one: &Record, start| one.end.is_some_and(|end| end < start);
     let is_so = |record: &Record| {
         let Op::Rename { dir, name, new_dir, new_name, .. } = &record.op else { return false };
-        let others = brought.get(&[(*dir, name.as_str()), (*new_dir, new_name.as_str())]);
-        let beside = |other: &&Record| {
+        let beside = |other: &Record| {
             let refused = matches!(&other.answer, Answer::Error(_)) && !other.is_unknown();
             other.client != record.client
                 && !refused
                 && !over(other, record.start)
                 && !over(record, other.start)
         };
-        record.answer == Answer::Ok && others.is_some_and(|others| others.iter().any(beside))
+        let (from, to) = ((*dir, name.as_str()), (*new_dir, new_name.as_str()));
+        let (mut at, mut seen) = (vec![from], HashSet::from([from]));
+        while let Some(place) = at.pop() {
+            for (next, other) in leads.get(&place).into_iter().flatten() {
+                if beside(other) && *next == to {
+                    return true;
+                }
+                if beside(other) && seen.insert(*next) {
+                    at.push(*next);
+                }
+            }
+        }
+        false
     };
-    (0..history.records.len()).filter(|at| is_so(&history.records[*at])).collect()
+    let is_done = |at: &usize| history.records[*at].answer == Answer::Ok && is_so(&history.records[*at]);
+    (0..history.records.len()).filter(is_done).collect()
 }
 
 /// Who made something and looks next what has that name mostly finds what it made.

@@ -78,7 +78,7 @@ pub struct Lenience {
     pub stale: bool,
     /// Through several mounts: Linux looks the two names of a rename up one after the other, and judges by what each was
     /// then. So it may say `EISDIR` or `ENOTDIR` though they never were such two at once; and where another mount does
-    /// the same rename in between it finds the same file twice, which makes it say that all is done.
+    /// the same in between, by one rename or several, it finds the same file twice, which makes it say that all is done.
     pub apart: bool,
 }
 
@@ -90,7 +90,8 @@ impl Lenience {
         let error = error.as_str();
         let by_place =
             matches!(error, "ESTALE" | "ELOOP") || rename && matches!(error, "EINVAL" | "ENOTEMPTY");
-        self.stale && by_place || self.apart && rename && matches!(error, "EISDIR" | "ENOTDIR")
+        let by_count = matches!(record.op, Op::Link { .. }) && error == "ENOENT";
+        self.stale && (by_place || by_count) || self.apart && rename && matches!(error, "EISDIR" | "ENOTDIR")
     }
 }
 

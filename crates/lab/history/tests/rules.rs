@@ -152,6 +152,9 @@ fn what_linux_says_by_where_it_has_directories_passes_if_asked_for() {
     for (op, errno) in [(lookup("a"), "ELOOP"), (lookup("a"), "ESTALE"), (rename("a", "b"), "EINVAL")] {
         assert!(Story::default().did(0, (1, 2), op, error(errno)).passes_with(stale), "{errno}");
     }
+    let link = |name: &str| Op::Link { file: 10, dir: ROOT, name: name.into() };
+    let counts = Story::default().did(0, (1, 2), make("a", Kind::File), is(10));
+    assert!(counts.did(0, (3, 4), link("b"), error("ENOENT")).passes_with(stale));
     assert!(!Story::default().did(0, (1, 2), lookup("a"), error("EINVAL")).passes_with(stale));
 }
 
@@ -167,6 +170,15 @@ fn a_rename_whose_names_are_looked_up_apart_may_be_anothers_if_asked_for() {
     };
     assert!(story((4, 9)).passes_with(apart));
     assert!(!story((7, 9)).passes_with(apart), "the other one was over");
+    let in_turn = |second: (u64, u64)| {
+        Story::default()
+            .did(0, (1, 2), make("a", Kind::Directory), Answer::Ok)
+            .did(1, (3, 9), rename("a", "b"), Answer::Ok)
+            .did(2, (4, 5), rename("a", "c"), Answer::Ok)
+            .did(2, second, rename("c", "b"), Answer::Ok)
+    };
+    assert!(in_turn((6, 7)).passes_with(apart));
+    assert!(!in_turn((10, 11)).passes_with(apart), "it was not there yet");
     let kinds = Story::default().did(0, (1, 2), rename("a", "a"), error("ENOTDIR"));
     assert!(kinds.passes_with(apart));
     // Only that nothing was left to do: it is no rename of something else.
