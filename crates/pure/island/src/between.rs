@@ -340,6 +340,10 @@ impl Island {
         if self.claims(work).into_iter().any(|(ino, _)| self.is_claimed(ino, work)) {
             return Ok(Err(Vote::Busy));
         }
+        if !self.knows(work)? {
+            // Somebody who is away may know how it came by that name.
+            return if self.may_miss_something() { Ok(Err(Vote::Busy)) } else { refused(Errno::EIO) };
+        }
         let mut row = parent;
         let owned = row.owned.as_mut().expect("owned");
         if !owned.lent {
@@ -360,7 +364,7 @@ impl Island {
     /// The lender's end of it. What it reads is in memory.
     pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &Renaming, commit: bool) {
         if commit {
-            self.apply_renaming(decision, renaming, None);
+            self.apply_renaming(decision, renaming, true, None);
             if let Some((there, _)) = replaced_dir(renaming) {
                 self.forget_adoption_of(decision, there.ino);
             }
@@ -382,11 +386,12 @@ impl Island {
     }
 
     /// All that happens here: the names that are owned here, and the files that are homed here. The
-    /// orphan that it leaves to the caller.
+    /// orphan that it leaves to the caller. `had`: the file's home has it under the old name.
     pub(crate) fn apply_renaming(
         &mut self,
         decision: &mut Decision,
         renaming: &Renaming,
+        had: bool,
         call: Option<&Call>,
     ) -> Option<Ino> {
         let Renaming { from, to, file, there, time, .. } = renaming;
@@ -407,7 +412,7 @@ impl Island {
         if self.homed_here(Some(file)).is_some() {
             let (ino, from, to) = (file.ino, from.clone(), to.clone());
             let chain = Chain::default();
-            self.do_home(decision, &Work::Renamed { ino, from, to, by: None, had: true, time, chain });
+            self.do_home(decision, &Work::Renamed { ino, from, to, by: None, had, time, chain });
         }
         let there = self.homed_here(there.as_ref())?;
         let (ino, at) = (there.ino, to.clone());
@@ -479,13 +484,20 @@ impl Island {
                         Sight::Older | Sight::Newer { .. } => return Err(Stop::NotNow),
                     }
                 }
+                if let Some(there) = self.homed_here(renaming.there.as_ref())
+                    && !self.knows_name(there.ino, &renaming.to)?
+                {
+                    // As a home that is asked.
+                    let missed = self.may_miss_something();
+                    return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
+                }
                 // What leaves the new name's directory must not take the skeleton along that what comes needs.
                 let pins = self.dir_now(&decision, renaming.to.dir).is_some_and(|dir| dir.owned.is_none());
                 if pins {
                     self.count_homes(&mut decision, renaming.to.dir, 1);
                 }
                 let gated = !alone || moves_parents(renaming);
-                let orphan = self.apply_renaming(&mut decision, renaming, Some(call));
+                let orphan = self.apply_renaming(&mut decision, renaming, true, Some(call));
                 if moves_parents(renaming) && self.owns_root() {
                     let (me, before) = (self.config.id, self.stamp());
                     decision.push(Change::Moved { island: me, stamp: before });

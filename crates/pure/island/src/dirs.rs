@@ -169,6 +169,8 @@ impl Island {
             return Err(Stop::Txn(txn));
         }
         self.is_whole(ino)?;
+        // Nor may a directory have been made in it.
+        self.is_not_removed(ino, dir)?;
         if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
             // Whatever is held: a name that goes is there until that is decided, which is done here. And it
             // may be the very rename that asks, whose name is in the directory that it would replace.

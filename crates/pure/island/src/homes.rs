@@ -110,14 +110,27 @@ impl Island {
         }
     }
 
+    /// The name that a work takes away from a file that is homed here.
+    pub(crate) fn takes_away<'a>(&self, work: &'a Work) -> Option<(Ino, &'a Spot)> {
+        match work {
+            Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. } => Some((*ino, at)),
+            Work::Lend { renaming, .. } => {
+                self.homed_here(Some(&renaming.file)).map(|file| (file.ino, &renaming.from))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the home has the name that a work takes away.
     pub(crate) fn knows(&self, work: &Work) -> Result<bool, Stop> {
-        let (Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. }) = work else {
-            return Ok(true);
-        };
+        self.takes_away(work).map_or(Ok(true), |(ino, at)| self.knows_name(ino, at))
+    }
+
+    /// Whether the home of a file has it under a name.
+    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Stop> {
         Ok(match self.state.dir(at.dir)? {
             Some(dir) if dir.owned.is_some() => true,
-            Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == *ino),
+            Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
             None => false,
         })
     }

@@ -536,7 +536,7 @@ impl Island {
         }
     }
 
-    fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
+    pub(crate) fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
         let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
         rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
     }

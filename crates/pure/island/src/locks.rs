@@ -11,8 +11,9 @@ use atoll_proto::{Change, Remembered};
 
 use crate::decision::Decision;
 use crate::event::LinkId;
-use crate::machine::{Call, Island, Step, Stop, address_of};
+use crate::machine::{Call, Island, Step, Stop};
 use crate::path::{done, ok};
+use crate::sessions::Asker;
 
 impl Island {
     fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
@@ -98,7 +99,8 @@ impl Island {
     /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
     pub(crate) fn lock_link_closed(&mut self, link: LinkId) {
         for waiting in self.lock_waiting.values_mut() {
-            let here = |call: &Call| address_of(&self.active, call).0 == link;
+            let asker = |call: &Call| self.active.get(&(call.session(), call.request.seq)).copied();
+            let here = |call: &Call| asker(call).unwrap_or(Asker::of(call)).address().0 == link;
             let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
             *waiting = stay;
             let gone: VecDeque<Call> = gone;

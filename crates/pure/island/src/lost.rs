@@ -135,6 +135,7 @@ impl Island {
             Work::Adopt { dir, time, chain } => {
                 for above in chain.iter().chain([dir]) {
                     self.need_ancestor(above)?;
+                    self.may_name(above)?;
                 }
                 self.doubt_new(&mut decision, chain);
                 for above in chain {
@@ -145,12 +146,17 @@ impl Island {
                 self.remember_lost(&mut decision, part.origin, Remembered::Ino { ino: dir.ino });
             }
             Work::Seal { ino, parent, name } => {
-                let there = self.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
-                if let Some(row) =
-                    self.state.dir(*parent)?.filter(|row| there && row.owned.is_some()).cloned()
-                {
+                let place =
+                    Place { version: PlaceVersion::default(), parent: *parent, name: Some(name.clone()) };
+                self.need_child(&place, *ino)?;
+                // It may have got another name since.
+                let is_it = self.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
+                let name =
+                    if is_it { Some(name.clone()) } else { self.child_by_ino(*parent, *ino).map(|c| c.0) };
+                let row = self.state.dir(*parent)?.filter(|row| row.owned.is_some()).cloned();
+                if let (Some(name), Some(row)) = (name, row) {
                     let now = self.time();
-                    decision.entry(*parent, name, None);
+                    decision.entry(*parent, &name, None);
                     decision.names_changed(*parent, &row, -1, -1, now);
                 }
                 self.remember_lost(&mut decision, part.origin, Remembered::Done);
@@ -277,7 +283,7 @@ impl Island {
         self.need_renaming(renaming)?;
         let Renaming { from, to, file, there, time, .. } = renaming;
         let goes = |ino, at| Work::Drop { ino, at, by: None, had: true, time: *time };
-        if self.homed_here(Some(file)).is_some() && !by.swaps {
+        if self.homed_here(Some(file)).is_some() && !by.swaps && self.knows_name(file.ino, from)? {
             self.do_home(decision, &goes(file.ino, from.clone()));
         }
         let Some(there) = there.as_ref().filter(|there| there.stub.is_none() && !renaming.swaps()) else {
@@ -332,27 +338,28 @@ impl Island {
 
     /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
     fn comes_before(&self, stamp: Stamp, work: &Work) -> bool {
-        let (Work::Drop { at, .. } | Work::Renamed { from: at, .. }) = work else { return false };
+        let Some((_, at)) = self.takes_away(work) else { return false };
         self.lost_parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
     }
 
     /// Whether the name that a work takes away has another file by now: what came to it later has come back
     /// before.
     fn is_taken(&self, work: &Work) -> Result<bool, Stop> {
-        let (Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. }) = work else {
-            return Ok(false);
-        };
+        let Some((ino, at)) = self.takes_away(work) else { return Ok(false) };
         if self.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
-        Ok(self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino != *ino))
+        Ok(self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino != ino))
     }
 
     /// Takes the ancestors of a directory as its owner knows them now, if these are old; asks for them, if
     /// it has not told. False if there are none that will do.
     fn freshen(&mut self, dir: Ino, chain: &mut Chain) -> Result<bool, Stop> {
-        if let Some(Some(told)) = self.told_chain(dir) {
-            *chain = told;
+        match self.told_chain(dir) {
+            // Its owner has it no more: what came with the work must do.
+            Some(None) => return Ok(true),
+            Some(Some(told)) => *chain = told,
+            None => {}
         }
         if self.is_new_enough(chain)? {
             return Ok(true);
@@ -408,7 +415,9 @@ impl Island {
                 renaming.there = None;
             }
         }
-        self.apply_renaming(decision, &renaming, None);
+        let had = self.homed_here(Some(&renaming.file)).is_none()
+            || self.knows_name(renaming.file.ino, &renaming.from)?;
+        self.apply_renaming(decision, &renaming, had, None);
         if renaming.file.stub.is_some() {
             // What its owner has told of it meanwhile met no stub here.
             self.doubt(decision);
@@ -436,6 +445,21 @@ impl Island {
             self.free_beside(above.place.parent, name, above.ino)?;
         }
         Ok(())
+    }
+
+    /// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
+    /// again when that has ended.
+    fn may_name(&self, new: &Ancestor) -> Result<(), Stop> {
+        let (Some(name), Some(dir)) = (&new.place.name, self.state.dir(new.place.parent)?) else {
+            return Ok(());
+        };
+        let Some(owned) = &dir.owned else { return Ok(()) };
+        let is_there = self.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
+        let holder = self.holds.holder(new.place.parent, name);
+        match owned.sealed.or(holder) {
+            Some(txn) if !is_there => Err(Stop::Txn(txn)),
+            _ => Ok(()),
+        }
     }
 
     /// A directory above one that was made: there again, and owned if the table says so.

@@ -22,7 +22,7 @@ use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::mover::{Mover, Moving};
 use crate::recovery::{Ended, Recovery};
-use crate::sessions::Sessions;
+use crate::sessions::{Asker, Sessions};
 use crate::symlinks::Symlinks;
 use crate::txn::Txns;
 
@@ -231,11 +231,6 @@ pub(crate) enum Parked {
     Compare,
 }
 
-/// Where the answer to a request goes: its latest repetition.
-pub(crate) fn address_of(active: &IdMap<(SessionId, u64), (LinkId, u64)>, call: &Call) -> (LinkId, u64) {
-    active.get(&(call.session(), call.request.seq)).copied().unwrap_or((call.link, call.id))
-}
-
 /// An island. See the crate.
 #[derive(Debug, Clone)]
 pub struct Island {
@@ -262,7 +257,7 @@ pub struct Island {
     pub(crate) loading: IdMap<Load, Vec<Parked>>,
     pub(crate) generation: u64,
     /// Where the answer to a request that changes something goes: its latest repetition.
-    pub(crate) active: IdMap<(SessionId, u64), (LinkId, u64)>,
+    pub(crate) active: IdMap<(SessionId, u64), Asker>,
     pub(crate) gates: Gates<Call>,
     pub(crate) in_body: BTreeMap<Ticket, InBody>,
     pub(crate) next_ticket: u64,
@@ -527,7 +522,7 @@ impl Island {
         {
             // The first one is still under way, perhaps decided already: its answer goes to where
             // this one came from.
-            *to = (call.link, call.id);
+            *to = Asker::of(&call);
             return None;
         }
         let session = self.state.session(call.session()).expect("checked by the caller");
@@ -547,7 +542,7 @@ impl Island {
             }
             return None;
         }
-        self.active.insert((call.session(), seq), (call.link, call.id));
+        self.active.insert((call.session(), seq), Asker::of(&call));
         Some(call)
     }
 
@@ -555,6 +550,10 @@ impl Island {
     pub(crate) fn start(&mut self, call: Call, turn: bool) {
         if call.again {
             return self.arrive(Call { again: false, ..call });
+        }
+        if call.request.seq != 0 && self.state.session(call.session()).is_none() {
+            // It ended while this waited: nobody would hold what this brings, or is told of it.
+            return self.answer(&call, 0, Outcome::NoSession);
         }
         let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
         self.state.look_away();
@@ -587,6 +586,9 @@ impl Island {
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
             Stop::Gate(ino) => self.gates.wait(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
+            Stop::Locked(_) if self.is_interrupted(&call) => {
+                self.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+            }
             Stop::Locked(ino) => {
                 call.attempts += 1;
                 self.lock_waiting.entry(ino).or_default().push_back(call);
@@ -686,7 +688,7 @@ impl Island {
     pub(crate) fn address(&mut self, call: &Call) -> (LinkId, u64) {
         match call.request.seq {
             0 => (call.link, call.id),
-            seq => self.active.remove(&(call.session(), seq)).unwrap_or((call.link, call.id)),
+            seq => self.active.remove(&(call.session(), seq)).unwrap_or(Asker::of(call)).address(),
         }
     }
 

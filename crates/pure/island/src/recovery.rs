@@ -409,12 +409,17 @@ impl Island {
     /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
     /// until then is not what the name names.
     pub(crate) fn is_done_again_at(&self, dir: Ino, name: Option<&Name>) -> Result<(), Stop> {
-        let is_here = |at: &Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
-        let comes_here = |lost: &LostPart| match &lost.part.work {
-            Work::Lend { renaming, .. } => is_here(&renaming.to),
-            _ => false,
+        let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
+        let comes_to = |lost: &'_ LostPart| match &lost.part.work {
+            Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here).cloned(),
+            _ => None,
         };
-        if self.lost_parts().any(|(_, lost)| comes_here(lost)) { Err(Stop::Unheard) } else { Ok(()) }
+        let Some(to) = self.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
+        // It may wait for one that is away, and so for ever.
+        Err(match self.holds.holder(to.dir, &to.name) {
+            Some(txn) => Stop::Txn(txn),
+            None => self.untold(self.recovery.witnesses.iter().copied()),
+        })
     }
 
     /// After an unclean end that island may know of something that is missing here.
@@ -423,7 +428,7 @@ impl Island {
     }
 
     /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
-    /// go with it when that is told.
+    /// go with it when that is told. Or a directory may have been made in it: it does not go.
     pub(crate) fn is_not_removed(&self, ino: Ino, dir: &Dir) -> Result<(), Stop> {
         let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
         if is_empty && self.may_miss_something() && !self.recovery.adopted.contains(&ino) {

@@ -15,7 +15,7 @@ use atoll_proto::{Change, ClientOp, Forward, Notice, Outcome, Session};
 
 use crate::decision::Decision;
 use crate::event::{Effect, LinkId};
-use crate::machine::{Call, Island, Step, Stop, address_of};
+use crate::machine::{Call, Island, Step, Stop};
 use crate::path::done;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
@@ -34,6 +34,26 @@ pub(crate) const GONE_MS: u64 = LEASE_MS;
 /// After an unclean end, until all other islands have told what they have for this one, files without a
 /// name stay: one of those islands may bring back a name that was lost. This session holds them.
 pub(crate) const WITNESS: SessionId = SessionId(0);
+
+/// Who asks for something that is under way: its latest repetition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    link: LinkId,
+    id: u64,
+    /// It is told so when it would wait for a lock.
+    interrupted: bool,
+}
+
+impl Asker {
+    pub(crate) const fn of(call: &Call) -> Self {
+        Self { link: call.link, id: call.id, interrupted: false }
+    }
+
+    /// Where the answer goes.
+    pub(crate) const fn address(self) -> (LinkId, u64) {
+        (self.link, self.id)
+    }
+}
 
 /// What is known of clients, beyond what must survive.
 #[derive(Debug, Clone, Default)]
@@ -391,18 +411,26 @@ impl Island {
         }
     }
 
-    /// Ends a request that waits, if it does.
+    /// Ends a request that waits for a lock, also if it only comes to that later.
     fn cancel(&mut self, link: LinkId, id: u64) {
-        let mut found = Vec::new();
-        let active = &self.active;
+        let asked = self.active.iter_mut().find(|(_, asker)| asker.address() == (link, id));
+        let Some((&(session, seq), asker)) = asked else { return };
+        asker.interrupted = true;
+        let mut found = None;
         for waiting in self.lock_waiting.values_mut() {
-            if let Some(i) = waiting.iter().position(|call| address_of(active, call) == (link, id)) {
-                found.extend(waiting.remove(i));
+            let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
+            if let Some(i) = waiting.iter().position(it) {
+                found = waiting.remove(i);
             }
         }
         self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
-        for call in found {
+        if let Some(call) = found {
             self.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
         }
+    }
+
+    /// Whether who asks for this has been interrupted.
+    pub(crate) fn is_interrupted(&self, call: &Call) -> bool {
+        self.active.get(&(call.session(), call.request.seq)).is_some_and(|asker| asker.interrupted)
     }
 }

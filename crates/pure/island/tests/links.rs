@@ -19,6 +19,8 @@ struct World {
     /// Where each reply went, by the number of its request.
     replies: Vec<(LinkId, u64, Outcome)>,
     notices: Vec<(LinkId, Notice)>,
+    /// What is to be read is kept back here, if there is such a place.
+    unread: Option<Vec<Event>>,
 }
 
 impl World {
@@ -26,7 +28,8 @@ impl World {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let now = Now { wall: Time::default(), ms: 0 };
         let island = Island::new(config, State::new(1), Ended::PowerCut, now);
-        let mut world = Self { island, ms: 0, replies: Vec::new(), notices: Vec::new() };
+        let (replies, notices) = (Vec::new(), Vec::new());
+        let mut world = Self { island, ms: 0, replies, notices, unread: None };
         world.tick();
         world
     }
@@ -47,7 +50,11 @@ impl World {
                 Effect::Notice(link, notice) => self.notices.push((link, notice)),
                 Effect::Load { load, generation } => {
                     let loaded = load.nothing();
-                    self.event(Event::Loaded { load, generation, loaded });
+                    let read = Event::Loaded { load, generation, loaded };
+                    match &mut self.unread {
+                        Some(unread) => unread.push(read),
+                        None => self.event(read),
+                    }
                 }
                 Effect::Send(..) | Effect::Body(..) | Effect::Checkpoint { .. } => {
                     unreachable!("nobody else is there, and no file")
@@ -74,12 +81,24 @@ impl World {
         self.replies.iter().filter(|(_, of, _)| *of == id).map(|(link, ..)| *link).collect()
     }
 
-    /// One of two sessions waits for a lock that the other has.
-    fn waiting() -> Self {
+    fn attached() -> Self {
         let mut world = Self::new();
         for (session, link) in [(ONE, OLD), (OTHER, OTHERS)] {
             world.ask(session, link, 10, 0, ClientOp::Attach { mount: false });
         }
+        world
+    }
+
+    /// What was to be read has been.
+    fn read(&mut self) {
+        for event in self.unread.take().expect("something is kept back") {
+            self.event(event);
+        }
+    }
+
+    /// One of two sessions waits for a lock that the other has.
+    fn waiting() -> Self {
+        let mut world = Self::attached();
         world.lock(OTHER, OTHERS, (20, 1), LockKind::Write);
         world.lock(ONE, OLD, (30, 1), LockKind::Write);
         assert_eq!((world.answered(20), world.answered(30)), (vec![OTHERS], vec![]));
@@ -111,6 +130,28 @@ fn a_lock_that_was_asked_for_again_is_waited_for_until_that_is_given_up() {
     assert_eq!(world.answered(30), [NEW]);
     world.lock(OTHER, OTHERS, (21, 2), LockKind::Unlock);
     assert_eq!(world.answered(30), [NEW], "it waits no more");
+}
+
+#[test]
+fn a_lock_that_is_given_up_before_it_is_waited_for_is_not_waited_for() {
+    let mut world = World::attached();
+    world.unread = Some(Vec::new());
+    world.lock(OTHER, OTHERS, (20, 1), LockKind::Write);
+    world.lock(ONE, OLD, (30, 1), LockKind::Write);
+    world.ask(ONE, OLD, 31, 0, ClientOp::Cancel { request: 30 });
+    world.read();
+    assert_eq!((world.answered(20), world.answered(30)), (vec![OTHERS], vec![OLD]));
+}
+
+#[test]
+fn a_session_that_ends_while_a_lock_is_asked_for_does_not_get_it() {
+    let mut world = World::attached();
+    world.unread = Some(Vec::new());
+    world.lock(ONE, OLD, (30, 1), LockKind::Write);
+    world.lock(OTHER, OTHERS, (20, 1), LockKind::Write);
+    world.ask(ONE, OLD, 31, 0, ClientOp::Detach);
+    world.read();
+    assert_eq!(world.answered(20), [OTHERS], "nobody holds it");
 }
 
 #[test]

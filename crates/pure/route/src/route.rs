@@ -498,11 +498,12 @@ impl<T> Route<T> {
             return self.too_late(island, id, &reply.outcome, out);
         };
         call.in_flight = false;
-        call.lost = false;
         let settled = !matches!(
             reply.outcome,
             Outcome::StaleTable { .. } | Outcome::NotNow | Outcome::NoSession | Outcome::NeedGroups
         );
+        // Else what was sent before, and lost, may have been carried out still.
+        call.lost &= !settled;
         if settled && let Some(peer) = self.peers.get_mut(&island) {
             peer.serial.done(call.seq);
         }
