@@ -502,8 +502,8 @@ impl<T> Route<T> {
             reply.outcome,
             Outcome::StaleTable { .. } | Outcome::NotNow | Outcome::NoSession | Outcome::NeedGroups
         );
-        // Else what was sent before, and lost, may have been carried out still.
-        call.lost &= !settled;
+        // These say nothing of what was sent before and lost: it may have been carried out.
+        call.lost &= matches!(reply.outcome, Outcome::StaleTable { .. } | Outcome::NoSession);
         if settled && let Some(peer) = self.peers.get_mut(&island) {
             peer.serial.done(call.seq);
         }

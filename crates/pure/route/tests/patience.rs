@@ -145,6 +145,39 @@ fn what_is_not_possible_now_is_asked_again_until_patience_ends() {
 }
 
 #[test]
+fn a_change_of_names_that_is_refused_is_not_waited_for_although_it_was_sent_before() {
+    let mut hard = Client::new(None);
+    let id = hard.call(1, unlink());
+    hard.sent();
+    hard.up(false);
+    hard.up(true);
+    hard.attached(false);
+    for _ in 0..SOFT_MS / 20 {
+        for _ in hard.sent().iter().filter(|s| s.id == id) {
+            hard.reply(id, Outcome::NotNow);
+        }
+        hard.pass(20, true);
+    }
+    // Kernels hold locks for it, and the island says that it is not done.
+    assert_eq!(hard.ended(), [(1, Some(Errno::EIO))]);
+}
+
+#[test]
+fn a_change_in_doubt_stays_so_when_only_the_table_has_changed() {
+    let mut client = Client::new(None);
+    let id = client.call(1, unlink());
+    client.sent();
+    client.up(false);
+    client.up(true);
+    client.attached(false);
+    client.reply(id, Outcome::StaleTable { table: Table::new(1) });
+    client.sent();
+    let asks = client.call(2, Op::GetAttr { ino: Ino::ROOT });
+    client.reply(asks, Outcome::NoSession);
+    assert_eq!(client.ended(), [(1, Some(Errno::EIO))]);
+}
+
+#[test]
 fn a_change_in_doubt_is_not_repeated_where_the_session_was_forgotten() {
     let mut client = Client::new(None);
     client.call(1, unlink());

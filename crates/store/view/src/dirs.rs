@@ -342,22 +342,28 @@ impl<D: Disk> View<D> {
     }
 
     /// A directory that is to go holds something of ours, which the state must have taken away since
-    /// these changes were listed: it is tried again with the next ones. True unless that was often.
+    /// these changes were listed: with the next ones that is looked at, and it is tried again. True unless that
+    /// was often, and all that it holds was looked at just now.
     fn waits_for_ours(&mut self, ino: Ino) -> io::Result<bool> {
         let tried = self.tried_before.get(&ino).copied().unwrap_or(0);
         let Some(path) = self.path(ino)? else { return Ok(false) };
-        if tried >= RETRIES_MAX {
-            return Ok(false);
-        }
+        let (mut holds_ours, mut holds_new) = (false, false);
         for (name, _) in self.disk.list(&path)? {
-            if let Some(stat) = self.look(&join(&path, &name))?
-                && self.index.ours(stat.ino)?.is_some()
-            {
-                self.again.insert(ino, tried + 1);
-                return Ok(true);
+            let Some(stat) = self.look(&join(&path, &name))? else { continue };
+            let ours = self.index.ours(stat.ino)?;
+            holds_ours |= ours.is_some();
+            if let (Some(Ours::File(_)), Ok(name)) = (ours, Name::new(&name)) {
+                let name = (ino, name);
+                holds_new |= !self.tried_names.contains(&name);
+                self.again_names.insert(name);
             }
         }
-        Ok(false)
+        let waits = holds_new || (holds_ours && tried < RETRIES_MAX);
+        if waits {
+            // A directory in which much comes and goes may hold something else each time.
+            self.again.insert(ino, if holds_new { 0 } else { tried + 1 });
+        }
+        Ok(waits)
     }
 
     fn detach(&mut self, ino: Ino, source: &dyn Source, touched: &mut IdSet<Ino>) -> io::Result<()> {

@@ -43,9 +43,9 @@ impl<D: Disk> View<D> {
         self.tried_before = std::mem::take(&mut self.again);
         let mut inos = inos.to_vec();
         inos.extend(self.tried_before.keys());
-        let freed = std::mem::take(&mut self.again_names);
-        let names: BTreeSet<&(Ino, Name)> = names.iter().chain(&freed).collect();
-        self.sort_out(&inos, &names, source, &mut work)?;
+        let again = std::mem::take(&mut self.again_names);
+        self.sort_out(&inos, names.iter().chain(&again).collect(), source, &mut work)?;
+        self.tried_names = again;
         let dirs: Vec<Ino> = work.dirs.iter().copied().collect();
         let mut moves = Vec::new();
         for ino in dirs {
@@ -111,7 +111,7 @@ impl<D: Disk> View<D> {
     fn sort_out(
         &mut self,
         inos: &[Ino],
-        names: &BTreeSet<&(Ino, Name)>,
+        names: BTreeSet<&(Ino, Name)>,
         source: &dyn Source,
         work: &mut Work,
     ) -> io::Result<()> {

@@ -92,8 +92,10 @@ pub struct View<D: Disk> {
     again: IdMap<Ino, u32>,
     /// The same before this laying.
     tried_before: IdMap<Ino, u32>,
-    /// Names of files that a directory had until now: again with the next laying.
+    /// Names to be laid again: of files that a directory had until now, and in directories that must go.
     again_names: BTreeSet<(Ino, Name)>,
+    /// The same before this laying.
+    tried_names: BTreeSet<(Ino, Name)>,
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
@@ -152,6 +154,7 @@ impl<D: Disk> View<D> {
             again: IdMap::default(),
             tried_before: IdMap::default(),
             again_names: BTreeSet::new(),
+            tried_names: BTreeSet::new(),
             settled_once: false,
             index_was_lost,
         };

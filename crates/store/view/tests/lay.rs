@@ -163,6 +163,35 @@ fn a_directory_goes_although_what_was_in_it_is_told_later() {
     }
 }
 
+#[test]
+fn a_directory_in_which_much_comes_and_goes_goes_at_last() {
+    let disk = Arc::new(SimDisk::new(1));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let n = name(b"dir");
+    let dir = model.mkdir(Ino::ROOT, &n).unwrap();
+    for round in 0..40 {
+        let file = name(format!("file{round}").as_bytes());
+        let ino = model.create(dir, &file, Kind::Regular).unwrap();
+        bodies.ensure(ino, None).unwrap();
+        assert_eq!(view.lay(&[dir, ino], &[(dir, file.clone())], &model).unwrap().conflicts, []);
+        // While this is laid the directory is gone, and what came into it is not known to be; then it is there again.
+        assert!(model.remove(dir, &file));
+        let before = model.clone();
+        assert!(model.remove(Ino::ROOT, &n));
+        assert_eq!(view.lay(&[dir], &[], &model).unwrap().conflicts, [], "round {round}");
+        if round < 39 {
+            model = before;
+        }
+    }
+    model.drop_bodies(&bodies).unwrap();
+    for _ in 0..3 {
+        assert_eq!(view.lay(&[], &[], &model).unwrap().conflicts, []);
+    }
+    assert!(!view.is_behind());
+    assert_eq!(disk.list(b"tree").unwrap(), []);
+}
+
 /// A state in which somebody is inside the body of a file.
 struct Uses<'a> {
     model: &'a Model,

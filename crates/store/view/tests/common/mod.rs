@@ -44,6 +44,7 @@ pub fn name(bytes: &[u8]) -> Name {
 }
 
 /// The state, and what has changed in it since it was asked last.
+#[derive(Clone)]
 pub struct Model {
     pub inodes: BTreeMap<Ino, Inode>,
     pub dirs: BTreeMap<Ino, Dir>,
