@@ -49,7 +49,7 @@ pub enum ControlError {
         volume: VolumeRef,
     },
     /// Another volume has the name or id.
-    #[error("There is a volume {volume} already.\nChoose another name, or remove that volume first.")]
+    #[error("There is a volume {volume} already.\nChoose another name.")]
     Taken {
         /// The name or id.
         volume: VolumeRef,

@@ -1,7 +1,8 @@
 //! Where answers and messages of islands go: a link, a client of this process, an island of this
 //! node, or another node.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use atoll_client::Sink;
@@ -16,6 +17,31 @@ use crate::tell::{tell, tell_of};
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
     fn enter(&self, event: Event);
+}
+
+/// Messages for islands of this process that wait until this thread has delivered the one at hand.
+#[derive(Default)]
+struct Post {
+    is_delivering: bool,
+    waiting: VecDeque<(Arc<dyn Enter>, PeerMessage)>,
+}
+
+thread_local! {
+    static POST: RefCell<Post> = RefCell::default();
+}
+
+/// Delivers a message, and what islands send each other because of it, one after the other: what two of them tell each
+/// other in turn may be longer than a stack is deep.
+fn deliver(to: &Arc<dyn Enter>, message: PeerMessage) {
+    let is_nested = POST.with_borrow_mut(|post| std::mem::replace(&mut post.is_delivering, true));
+    if is_nested {
+        return POST.with_borrow_mut(|post| post.waiting.push_back((Arc::clone(to), message)));
+    }
+    to.enter(Event::Peer(message));
+    while let Some((to, message)) = POST.with_borrow_mut(|post| post.waiting.pop_front()) {
+        to.enter(Event::Peer(message));
+    }
+    POST.with_borrow_mut(|post| post.is_delivering = false);
 }
 
 /// The other end of a link.
@@ -146,7 +172,7 @@ impl Net for Switch {
 
     fn send(&self, to: IslandId, message: PeerMessage) {
         if let Some(island) = self.islands.get().and_then(|i| i.get(&to)) {
-            island.enter(Event::Peer(message));
+            deliver(island, message);
         } else if let Some(node) = self.nodes.get().and_then(|n| n.get(&to)) {
             // What is lost is repeated by the machines.
             let _ = node.send(Kind::Peer, to, 0, &message, &[]);
@@ -166,5 +192,49 @@ impl Net for Switch {
 
     fn damaged(&self, island: IslandId, why: &str) {
         tell_of(&self.volume, island, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use atoll_proto::Peer;
+
+    use super::*;
+
+    /// Answers each message until it has seen so many.
+    struct Player {
+        other: OnceLock<Weak<Player>>,
+        left: AtomicU64,
+    }
+
+    impl Enter for Player {
+        fn enter(&self, _: Event) {
+            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err() {
+                return;
+            }
+            let other: Arc<dyn Enter> = self.other.get().and_then(Weak::upgrade).expect("both live");
+            deliver(&other, message());
+        }
+    }
+
+    fn message() -> PeerMessage {
+        PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer: Peer::Hello }
+    }
+
+    #[test]
+    fn a_long_exchange_between_two_islands_of_a_process_needs_no_deep_stack() {
+        let player = || Arc::new(Player { other: OnceLock::new(), left: AtomicU64::new(100_000) });
+        let (a, b) = (player(), player());
+        assert!(a.other.set(Arc::downgrade(&b)).is_ok() && b.other.set(Arc::downgrade(&a)).is_ok());
+        let to: Arc<dyn Enter> = a.clone();
+        deliver(&to, message());
+        assert_eq!(
+            [a, b].map(|p| p.left.load(Ordering::Relaxed)),
+            [0, 0],
+            "all is delivered when it returns"
+        );
     }
 }

@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         if args.tail && report.failure.is_none() {
             print!("{}", report.tail);
         }
-        failed |= told(&report, seeds == 1);
+        failed |= told(&report, seeds == 1, args.bug.as_deref());
     }
     println!("{total}");
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -168,13 +168,14 @@ fn one(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
     run(scenario, seed, steps)
 }
 
-fn told(report: &Report, whole: bool) -> bool {
+fn told(report: &Report, whole: bool, bug: Option<&str>) -> bool {
     let Some(failure) = &report.failure else { return false };
     if whole {
         print!("{}", report.tail);
     }
     println!("{failure}");
-    println!("{}", report.command);
+    let planted = bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
+    println!("{}{planted}", report.command);
     true
 }
 
@@ -213,7 +214,7 @@ fn soak(args: &Args) -> ExitCode {
             let report = one(scenario, first + round, None);
             let mut total = total.lock().expect("no panic while it is held");
             total.add(&report);
-            told(&report, false);
+            told(&report, false, None);
             if total.runs.is_multiple_of(PROGRESS_RUNS) {
                 eprintln!("{total}");
             }

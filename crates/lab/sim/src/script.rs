@@ -3,7 +3,7 @@
 //!
 //! Never judges, and has nothing happen that faults and threads of a daemon could not bring about.
 
-use atoll_core::Ino;
+use atoll_core::{Ino, Stamp};
 use atoll_disk::sim::Fault;
 use atoll_island::Phase;
 use atoll_proto::{TxnState, Work};
@@ -82,6 +82,13 @@ impl World {
             let state = island.state();
             let rows = state.txn_ids().filter_map(|txn| state.txn(txn));
             rows.map(|row| (row.state, row.part.work.clone())).collect()
+        })
+    }
+
+    /// Whether an island has ever doubted that it knows all directories as they are, and so compared.
+    pub fn has_doubted(&self, island: usize) -> bool {
+        self.nodes[island].engine.as_ref().is_some_and(|engine| {
+            engine.with_island(|island| island.state().skipped(island.config().id) != Stamp::default())
         })
     }
 

@@ -249,6 +249,10 @@ impl Island {
             owned.sealed = None;
             owned.adopted = None;
             decision.dir(ino, row);
+            if !adopted {
+                // Its name may be another's since.
+                self.journal.met.push(ino);
+            }
         } else {
             assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
             self.need_skeleton(ino)?;

@@ -126,11 +126,12 @@ impl Island {
     /// or got that is not there, or will not stay there.
     pub(crate) fn doubt_met(&mut self, decision: &mut Decision) {
         for ino in std::mem::take(&mut self.journal.met) {
-            let Some(Place { parent, name: Some(name), .. }) =
-                self.dir_now(decision, ino).map(|dir| dir.place)
-            else {
+            let Some(dir) = self.dir_now(decision, ino) else { continue };
+            let Place { parent, name: Some(name), .. } = dir.place else { continue };
+            if dir.owned.is_some_and(|owned| owned.sealed.is_some()) {
+                // It is about to go: the journal of who decides that came before the outcome.
                 continue;
-            };
+            }
             if self.entry_now(decision, parent, &name).is_none_or(|entry| entry.ino != ino) {
                 return self.doubt(decision);
             }

@@ -74,6 +74,24 @@ fn chmod(ino: Ino, mode: u32) -> Op {
 }
 
 #[test]
+fn nobody_doubts_directories_that_replace_each_other_while_all_are_there() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        for round in 0..8 {
+            let (there, _) = bench.below(seed, S, round % 3);
+            let new = (bench.dirs[S], name("new"));
+            let ino = bench.mkdir(new.0, &new.1, 0o755);
+            bench.ok(moved(&new, &there));
+            assert_eq!(bench.named(&there), Some(ino));
+            bench.ok(Op::Rmdir { dir: there.0, name: there.1, meant: None });
+        }
+        bench.settle();
+        let doubted = (0..3).filter(|island| bench.world.has_doubted(*island)).collect::<Vec<_>>();
+        assert_eq!(doubted, [0; 0], "seed {seed}: each compares all its directories for it");
+    }
+}
+
+#[test]
 fn of_two_directories_that_move_into_each_other_one_does_whatever_is_lost() {
     // [6]
     for seed in 0..40 {
