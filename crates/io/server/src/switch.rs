@@ -19,10 +19,15 @@ pub(crate) trait Enter: Send + Sync + 'static {
     fn enter(&self, event: Event);
 }
 
-/// Messages for islands of this process that wait until this thread has delivered the one at hand.
+/// How deep deliveries nest at most: enough for what one operation needs, and few stack frames.
+const NESTED_MAX: u32 = 16;
+
+/// Deliveries of this thread to islands of this process.
 #[derive(Default)]
 struct Post {
-    is_delivering: bool,
+    /// Those under way, each because of the one before it.
+    nested: u32,
+    /// What waits for the first of them to end.
     waiting: VecDeque<(Arc<dyn Enter>, PeerMessage)>,
 }
 
@@ -30,18 +35,25 @@ thread_local! {
     static POST: RefCell<Post> = RefCell::default();
 }
 
-/// Delivers a message, and what islands send each other because of it, one after the other: what two of them tell each
-/// other in turn may be longer than a stack is deep.
+/// Delivers a message, and what islands send each other because of it: at once, so that it arrives before its sender
+/// goes on to what takes long, as a sync does; but what two of them tell each other in turn may be longer than a stack
+/// is deep, so the rest of that waits.
 fn deliver(to: &Arc<dyn Enter>, message: PeerMessage) {
-    let is_nested = POST.with_borrow_mut(|post| std::mem::replace(&mut post.is_delivering, true));
-    if is_nested {
+    let nested = POST.with_borrow_mut(|post| {
+        let may_nest = post.nested < NESTED_MAX && post.waiting.is_empty();
+        post.nested += u32::from(may_nest);
+        may_nest.then_some(post.nested)
+    });
+    let Some(nested) = nested else {
         return POST.with_borrow_mut(|post| post.waiting.push_back((Arc::clone(to), message)));
-    }
+    };
     to.enter(Event::Peer(message));
-    while let Some((to, message)) = POST.with_borrow_mut(|post| post.waiting.pop_front()) {
+    while nested == 1
+        && let Some((to, message)) = POST.with_borrow_mut(|post| post.waiting.pop_front())
+    {
         to.enter(Event::Peer(message));
     }
-    POST.with_borrow_mut(|post| post.is_delivering = false);
+    POST.with_borrow_mut(|post| post.nested -= 1);
 }
 
 /// The other end of a link.
@@ -236,5 +248,37 @@ mod tests {
             [0, 0],
             "all is delivered when it returns"
         );
+    }
+
+    /// Sends a message on, and says whether it had arrived when that returned.
+    struct Relay {
+        to: Arc<dyn Enter>,
+        heard: Arc<AtomicU64>,
+        heard_after: AtomicU64,
+    }
+
+    impl Enter for Relay {
+        fn enter(&self, _: Event) {
+            deliver(&self.to, message());
+            self.heard_after.store(self.heard.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    struct Hears(Arc<AtomicU64>);
+
+    impl Enter for Hears {
+        fn enter(&self, _: Event) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_an_island_sends_arrives_before_it_goes_on() {
+        let heard = Arc::<AtomicU64>::default();
+        let to: Arc<dyn Enter> = Arc::new(Hears(Arc::clone(&heard)));
+        let relay = Arc::new(Relay { to, heard, heard_after: AtomicU64::default() });
+        let first: Arc<dyn Enter> = relay.clone();
+        deliver(&first, message());
+        assert_eq!(relay.heard_after.load(Ordering::Relaxed), 1);
     }
 }
