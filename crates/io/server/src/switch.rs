@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use atoll_client::Sink;
 use atoll_core::{IdMap, IslandId};
-use atoll_dispatch::Net;
+use atoll_dispatch::{Net, Work};
 use atoll_island::{Event, LinkId};
 use atoll_proto::{Notice, PeerMessage, Reply};
 use atoll_rpc::{Kind, Link, Outgoing};
@@ -16,19 +16,31 @@ use crate::tell::{tell, tell_of};
 
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
-    fn enter(&self, event: Event);
+    /// See [`Engine::begin`](atoll_dispatch::Engine::begin).
+    fn begin(&self, event: Event) -> Work;
+
+    /// See [`Engine::go_on`](atoll_dispatch::Engine::go_on).
+    fn go_on(&self, work: &mut Work) -> bool;
+
+    /// Takes an event to the island and does all that comes of it.
+    fn enter(&self, event: Event) {
+        let mut work = self.begin(event);
+        while self.go_on(&mut work) {}
+    }
 }
 
 /// How deep deliveries nest at most: enough for what one operation needs, and few stack frames.
 const NESTED_MAX: u32 = 16;
 
-/// Deliveries of this thread to islands of this process.
+/// What a thread delivers to islands of this process.
 #[derive(Default)]
 struct Post {
-    /// Those under way, each because of the one before it.
+    /// Deliveries under way, each because of the one before it.
     nested: u32,
-    /// What waits for the first of them to end.
-    waiting: VecDeque<(Arc<dyn Enter>, PeerMessage)>,
+    /// Messages that would nest too deep.
+    messages: VecDeque<(Arc<dyn Enter>, PeerMessage)>,
+    /// What takes long of what came of messages.
+    slow: VecDeque<(Arc<dyn Enter>, Work)>,
 }
 
 thread_local! {
@@ -36,24 +48,50 @@ thread_local! {
 }
 
 /// Delivers a message, and what islands send each other because of it: at once, so that it arrives before its sender
-/// goes on to what takes long, as a sync does; but what two of them tell each other in turn may be longer than a stack
-/// is deep, so the rest of that waits.
+/// goes on. What two of them tell each other in turn may be longer than a stack is deep: then the rest waits.
 fn deliver(to: &Arc<dyn Enter>, message: PeerMessage) {
-    let nested = POST.with_borrow_mut(|post| {
-        let may_nest = post.nested < NESTED_MAX && post.waiting.is_empty();
-        post.nested += u32::from(may_nest);
-        may_nest.then_some(post.nested)
+    let may_nest = POST.with_borrow(|post| post.nested < NESTED_MAX && post.messages.is_empty());
+    if may_nest {
+        together(|| do_fast(to, to.begin(Event::Peer(message))));
+    } else {
+        POST.with_borrow_mut(|post| post.messages.push_back((Arc::clone(to), message)));
+    }
+}
+
+/// Runs what sends messages to islands of this process. What takes long of what comes of them, as a sync does, is
+/// done at the end: so nobody hears later because of it, and one sync serves all that want one.
+pub(crate) fn together(run: impl FnOnce()) {
+    let is_first = POST.with_borrow_mut(|post| {
+        post.nested += 1;
+        post.nested == 1
     });
-    let Some(nested) = nested else {
-        return POST.with_borrow_mut(|post| post.waiting.push_back((Arc::clone(to), message)));
-    };
-    to.enter(Event::Peer(message));
-    while nested == 1
-        && let Some((to, message)) = POST.with_borrow_mut(|post| post.waiting.pop_front())
-    {
-        to.enter(Event::Peer(message));
+    run();
+    if is_first {
+        drain();
     }
     POST.with_borrow_mut(|post| post.nested -= 1);
+}
+
+/// Delivers what waits, messages first.
+fn drain() {
+    loop {
+        if let Some((to, message)) = POST.with_borrow_mut(|post| post.messages.pop_front()) {
+            do_fast(&to, to.begin(Event::Peer(message)));
+        } else if let Some((at, mut work)) = POST.with_borrow_mut(|post| post.slow.pop_front()) {
+            at.go_on(&mut work);
+            do_fast(&at, work);
+        } else {
+            return;
+        }
+    }
+}
+
+/// Does what is to be done up to what takes long, which waits.
+fn do_fast(at: &Arc<dyn Enter>, mut work: Work) {
+    while !work.is_slow() && at.go_on(&mut work) {}
+    if !work.is_done() {
+        POST.with_borrow_mut(|post| post.slow.push_back((Arc::clone(at), work)));
+    }
 }
 
 /// The other end of a link.
@@ -209,9 +247,10 @@ impl Net for Switch {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Weak;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, Weak};
 
+    use atoll_island::Effect;
     use atoll_proto::Peer;
 
     use super::*;
@@ -223,12 +262,17 @@ mod tests {
     }
 
     impl Enter for Player {
-        fn enter(&self, _: Event) {
+        fn begin(&self, _: Event) -> Work {
             if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err() {
-                return;
+                return Work::default();
             }
             let other: Arc<dyn Enter> = self.other.get().and_then(Weak::upgrade).expect("both live");
             deliver(&other, message());
+            Work::default()
+        }
+
+        fn go_on(&self, _: &mut Work) -> bool {
+            false
         }
     }
 
@@ -258,17 +302,27 @@ mod tests {
     }
 
     impl Enter for Relay {
-        fn enter(&self, _: Event) {
+        fn begin(&self, _: Event) -> Work {
             deliver(&self.to, message());
             self.heard_after.store(self.heard.load(Ordering::Relaxed), Ordering::Relaxed);
+            Work::default()
+        }
+
+        fn go_on(&self, _: &mut Work) -> bool {
+            false
         }
     }
 
     struct Hears(Arc<AtomicU64>);
 
     impl Enter for Hears {
-        fn enter(&self, _: Event) {
+        fn begin(&self, _: Event) -> Work {
             self.0.fetch_add(1, Ordering::Relaxed);
+            Work::default()
+        }
+
+        fn go_on(&self, _: &mut Work) -> bool {
+            false
         }
     }
 
@@ -280,5 +334,34 @@ mod tests {
         let first: Arc<dyn Enter> = relay.clone();
         deliver(&first, message());
         assert_eq!(relay.heard_after.load(Ordering::Relaxed), 1);
+    }
+
+    /// Has to sync whatever it hears.
+    #[derive(Default)]
+    struct Syncs(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Enter for Syncs {
+        fn begin(&self, _: Event) -> Work {
+            self.0.lock().unwrap().push("heard");
+            let mut work = Work::default();
+            work.push(Effect::Sync);
+            work
+        }
+
+        fn go_on(&self, work: &mut Work) -> bool {
+            let is_done = std::mem::take(work).is_done();
+            self.0.lock().unwrap().extend((!is_done).then_some("synced"));
+            !is_done
+        }
+    }
+
+    #[test]
+    fn what_takes_long_is_done_when_all_have_heard() {
+        let seen = Arc::<Mutex<Vec<&str>>>::default();
+        let to: Arc<dyn Enter> = Arc::new(Syncs(Arc::clone(&seen)));
+        together(|| (0..2).for_each(|_| deliver(&to, message())));
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), ["heard", "heard", "synced", "synced"]);
+        (0..2).for_each(|_| deliver(&to, message()));
+        assert_eq!(*seen.lock().unwrap(), ["heard", "synced", "heard", "synced"]);
     }
 }

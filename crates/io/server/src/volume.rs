@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use atoll_core::{IslandId, NodeId, Time};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Report, Setup};
+use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, Moving, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::links::Peers;
 use crate::local::Local;
-use crate::switch::{Enter, Switch};
+use crate::switch::{Enter, Switch, together};
 use crate::tell::tell_of;
 
 /// How often each island's housekeeping runs.
@@ -111,8 +111,12 @@ impl Clock for WallClock {
 }
 
 impl<D: Disk> Enter for Engine<D> {
-    fn enter(&self, event: Event) {
-        Self::enter(self, event);
+    fn begin(&self, event: Event) -> Work {
+        Self::begin(self, event)
+    }
+
+    fn go_on(&self, work: &mut Work) -> bool {
+        Self::go_on(self, work)
     }
 }
 
@@ -218,9 +222,7 @@ impl<D: Disk> Volume<D> {
 
     fn begin(self: &Arc<Self>) {
         // Ticks first: an island learns of the room on its disk.
-        for engine in self.engines.values() {
-            engine.housekeep();
-        }
+        self.housekeep();
         for island in self.engines.keys() {
             for other in self.engines.keys().filter(|o| *o != island) {
                 self.enter(*island, Event::PeerReachable { island: *other, up: true });
@@ -229,9 +231,7 @@ impl<D: Disk> Volume<D> {
         let volume = Arc::downgrade(self);
         let housekeep = move || {
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
-                for engine in volume.engines.values() {
-                    engine.housekeep();
-                }
+                volume.housekeep();
                 drop(volume);
                 std::thread::sleep(HOUSEKEEPING);
             }
@@ -255,6 +255,13 @@ impl<D: Disk> Volume<D> {
         let mut threads = self.threads.lock().expect("no panic while it is held");
         threads.push(start("atoll-house", Box::new(housekeep)));
         threads.push(start("atoll-view", Box::new(lay)));
+    }
+
+    /// Passes time, and does what waits for no request.
+    fn housekeep(&self) {
+        // What islands send each other by themselves shares syncs.
+        together(|| self.engines.values().for_each(|engine| engine.tick()));
+        self.engines.values().for_each(|engine| engine.housekeep());
     }
 
     /// Has the plain trees follow the logs. True if one is far behind.
@@ -450,7 +457,7 @@ impl<D: Disk> Volume<D> {
         let moves =
             |engine: &Arc<Engine<D>>| !engine.is_halted() && !engine.with_island(|i| i.moves_nothing());
         while self.engines.values().any(moves) && Instant::now() < until {
-            self.engines.values().for_each(|engine| engine.housekeep());
+            self.housekeep();
             std::thread::sleep(MOVES_LOOK);
         }
     }

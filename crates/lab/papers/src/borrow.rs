@@ -1,6 +1,7 @@
 //! What operations that span islands cost (Ursa Minor 5.1): latencies of single operations (its Table 3), and
 //! throughput of an operation mix by the part of renames between islands (its Figure 5; the mix is the second
-//! of Archipelago's Table 6). Works through a mounted directory alone; makes a folder in it and removes it.
+//! of Archipelago's Table 6, on as many shared directories and files as there). Works through a mounted directory
+//! alone; makes a folder in it and removes it.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -9,20 +10,27 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use atoll_core::{Ino, IslandId};
+use atoll_core::Ino;
 use atoll_model::Rng;
 
-/// Directories in which the files of the mix lie.
-const DIRS: usize = 16;
-/// Files of the mix at its beginning.
-const FILES: usize = 256;
+/// Directories of the mix (Archipelago 13.2).
+const DIRS: usize = 2_000;
+/// Files of the mix, somewhere in them (Archipelago 13.2).
+const FILES: usize = 2_000;
 /// Bytes of one read or write.
 const BLOCK_BYTES: usize = 8 * 1024;
 /// Percentages of renames that are added to the mix.
 const PERCENT: [f64; 7] = [0.0, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
 
-/// Tells whether two directories are on different islands.
-pub type Apart<'a> = &'a dyn Fn(&Path, &Path) -> io::Result<bool>;
+/// Which directories are taken for apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apart {
+    /// Those on different islands: a file's id says which island has made it, and that is the one that owns its
+    /// directory.
+    Islands,
+    /// All: for other file systems.
+    Any,
+}
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,26 +66,19 @@ struct Pair {
     there: PathBuf,
 }
 
-/// Whether two directories of a mounted volume are on different islands: a file's id says which island has made
-/// it, and that is the one that owns its directory.
-///
-/// # Errors
-/// If a file cannot be made there.
-pub fn are_apart(a: &Path, b: &Path) -> io::Result<bool> {
-    let island = |dir: &Path| -> io::Result<IslandId> {
-        let probe = dir.join("probe");
-        let ino = File::create_new(&probe)?.metadata()?.ino();
-        fs::remove_file(&probe)?;
-        Ok(Ino(ino).minted_by())
-    };
-    Ok(island(a)? != island(b)?)
+/// The island that owns a directory of a mounted volume.
+fn island_of(dir: &Path) -> io::Result<usize> {
+    let probe = dir.join("probe");
+    let ino = File::create_new(&probe)?.metadata()?.ino();
+    fs::remove_file(&probe)?;
+    Ok(usize::from(Ino(ino).minted_by().0))
 }
 
-/// Measures below `dir`. `apart` says whether two directories are on different islands.
+/// Measures below `dir`.
 ///
 /// # Errors
 /// Whatever the file system answers, and if no two directories are apart.
-pub fn borrow(dir: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report> {
+pub fn borrow(dir: &Path, effort: Effort, apart: Apart) -> io::Result<Report> {
     let base = dir.join(format!("atoll-papers-{}", std::process::id()));
     fs::create_dir(&base)?;
     let result = measure(&base, effort, apart);
@@ -86,27 +87,22 @@ pub fn borrow(dir: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report
     removed.map(|()| report)
 }
 
-fn measure(base: &Path, effort: Effort, apart: Apart<'_>) -> io::Result<Report> {
+fn measure(base: &Path, effort: Effort, apart: Apart) -> io::Result<Report> {
     let mut dirs = Vec::new();
     for n in 0..DIRS {
         let dir = base.join(format!("d{n}"));
         fs::create_dir(&dir)?;
         dirs.push(dir);
     }
-    let mut others = vec![Vec::new(); DIRS];
-    for a in 0..DIRS {
-        for b in 0..a {
-            if apart(&dirs[a], &dirs[b])? {
-                others[a].push(b);
-                others[b].push(a);
-            }
-        }
-    }
-    let first = (0..DIRS).find_map(|a| Some((a, *others[a].first()?)));
-    let (a, b) = first.ok_or_else(|| io::Error::other("all directories are on one island"))?;
-    let pair = Pair { here: dirs[a].clone(), there: dirs[b].clone() };
+    let islands: Vec<usize> = match apart {
+        Apart::Islands => dirs.iter().map(|dir| island_of(dir)).collect::<Result<_, _>>()?,
+        Apart::Any => (0..DIRS).collect(),
+    };
+    let other = islands.iter().position(|island| *island != islands[0]);
+    let other = other.ok_or_else(|| io::Error::other("all directories are on one island"))?;
+    let pair = Pair { here: dirs[0].clone(), there: dirs[other].clone() };
     let latencies = latencies(&pair, effort.times)?;
-    let mut mix = Mix::new(dirs, others)?;
+    let mut mix = Mix::new(dirs, islands)?;
     Ok(Report { latencies, mix: mix.measure(effort)? })
 }
 
@@ -180,8 +176,8 @@ const WEIGHTS: [(Kind, u32); 9] = [
 
 struct Mix {
     dirs: Vec<PathBuf>,
-    /// For each directory, those on other islands.
-    others: Vec<Vec<usize>>,
+    /// For each directory, its island.
+    islands: Vec<usize>,
     files: Vec<(usize, u64)>,
     below: Vec<PathBuf>,
     next: u64,
@@ -195,15 +191,28 @@ fn of(what: fmt::Arguments<'_>, error: io::Error) -> io::Error {
 }
 
 impl Mix {
-    fn new(dirs: Vec<PathBuf>, others: Vec<Vec<usize>>) -> io::Result<Self> {
+    fn new(dirs: Vec<PathBuf>, islands: Vec<usize>) -> io::Result<Self> {
         let (files, below) = (Vec::new(), Vec::new());
         // The same in every run.
         let (rng, buffer) = (Rng::new(1), vec![7; BLOCK_BYTES]);
-        let mut mix = Self { dirs, others, files, below, next: 0, rng, buffer };
-        for _ in 0..FILES {
-            mix.create()?;
-        }
+        let mut mix = Self { dirs, islands, files, below, next: 0, rng, buffer };
+        mix.settle()?;
         Ok(mix)
+    }
+
+    /// As many files and directories as at the beginning: the mix makes more than it removes, and what a listing takes
+    /// depends on how many there are.
+    fn settle(&mut self) -> io::Result<()> {
+        self.below.drain(..).try_for_each(fs::remove_dir)?;
+        while self.files.len() > FILES {
+            let nth = self.rng.index(self.files.len());
+            let file = self.files.swap_remove(nth);
+            fs::remove_file(self.path(file))?;
+        }
+        while self.files.len() < FILES {
+            self.create()?;
+        }
+        Ok(())
     }
 
     fn path(&self, (dir, name): (usize, u64)) -> PathBuf {
@@ -222,8 +231,12 @@ impl Mix {
     fn rename(&mut self) -> io::Result<()> {
         let at = self.rng.index(self.files.len());
         let (dir, name) = self.files[at];
-        let others = &self.others[dir];
-        let to = others[self.rng.index(others.len())];
+        let to = loop {
+            let to = self.rng.index(self.dirs.len());
+            if self.islands[to] != self.islands[dir] {
+                break to;
+            }
+        };
         let (from, into) = (self.path((dir, name)), self.path((to, name)));
         fs::rename(&from, &into).map_err(|e| of(format_args!("rename {from:?} to {into:?}"), e))?;
         self.files[at] = (to, name);
@@ -272,6 +285,7 @@ impl Mix {
 
     /// Operations a second while so many percent are renames, after a while.
     fn block(&mut self, percent: f64, block: Duration) -> io::Result<f64> {
+        self.settle()?;
         let (mut done, mut begun) = (0u32, Instant::now());
         let mut warm = false;
         loop {
@@ -347,12 +361,12 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("atoll-borrow-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let effort = Effort { times: 3, blocks: 1, block: Duration::from_millis(20) };
-        let report = borrow(&dir, effort, &|a, b| Ok(a != b)).unwrap();
+        let report = borrow(&dir, effort, Apart::Any).unwrap();
         assert_eq!(report.latencies.len(), 6);
         assert_eq!(report.mix.len(), PERCENT.len());
         assert!(report.mix.iter().all(|(_, rate, part)| *rate > 0.0 && *part > 0.0));
         assert!(report.to_string().contains("Figure 5"));
-        let alone = borrow(&dir, effort, &are_apart);
+        let alone = borrow(&dir, effort, Apart::Islands);
         assert!(alone.unwrap_err().to_string().contains("one island"));
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
         fs::remove_dir(&dir).unwrap();

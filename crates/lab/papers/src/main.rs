@@ -1,6 +1,6 @@
 //! `atoll-papers`: prints the papers' analyses. Parses arguments; the measuring is the library's.
 
-use atoll_papers::borrow::{Effort, are_apart, borrow};
+use atoll_papers::borrow::{Apart, Effort, borrow};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ so that other file systems can be measured too.";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     Imbalance(Options),
-    Borrow { effort: Effort, any: bool },
+    Borrow { effort: Effort, apart: Apart },
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Arguments {
 fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> {
     let mut command = match args.next().as_deref().and_then(|a| a.to_str()) {
         Some("imbalance") => Command::Imbalance(Options::default()),
-        Some("borrow") => Command::Borrow { effort: Effort::default(), any: false },
+        Some("borrow") => Command::Borrow { effort: Effort::default(), apart: Apart::Islands },
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
     };
@@ -63,7 +63,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
             (Some(name @ "--blocks"), Command::Borrow { effort, .. }) => {
                 effort.blocks = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
             }
-            (Some("--any"), Command::Borrow { any, .. }) => *any = true,
+            (Some("--any"), Command::Borrow { apart, .. }) => *apart = Apart::Any,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
             _ if root.is_none() => root = Some(PathBuf::from(arg)),
             _ => return Err(format!("one directory at a time, not also {arg:?}")),
@@ -82,12 +82,8 @@ fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
         Command::Imbalance(options) => {
             imbalance(root, options).map(|report| shown(report, *json, |report| report.to_json()))
         }
-        Command::Borrow { effort, any } => {
-            let report = match any {
-                true => borrow(root, effort, &|a, b| Ok(a != b)),
-                false => borrow(root, effort, &are_apart),
-            }?;
-            Ok(shown(report, *json, |report| report.to_json()))
+        Command::Borrow { effort, apart } => {
+            borrow(root, effort, apart).map(|report| shown(report, *json, |report| report.to_json()))
         }
     }
 }
@@ -126,7 +122,10 @@ mod tests {
         let got = parsed("borrow /x --any --times 5 --blocks 0").unwrap();
         assert_eq!(
             got.command,
-            Command::Borrow { effort: Effort { times: 5, blocks: 1, ..Effort::default() }, any: true }
+            Command::Borrow {
+                effort: Effort { times: 5, blocks: 1, ..Effort::default() },
+                apart: Apart::Any
+            }
         );
     }
 

@@ -105,6 +105,7 @@ impl World {
     pub(crate) fn tick_island(&mut self, island: usize, life: u64) {
         let node = &self.nodes[island];
         let Some(engine) = node.engine.as_ref().filter(|_| node.life == life) else { return };
+        engine.tick();
         engine.housekeep();
         if self.config.lays && self.rng.percent(LAYS_PERCENT) {
             self.lay(island);

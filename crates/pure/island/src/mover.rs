@@ -155,7 +155,9 @@ impl Island {
     /// A file that is homed here has a name in a directory of another's.
     pub(crate) fn may_move_to(&mut self, ino: Ino, at: &Spot) {
         let Some(moving) = self.config.moving else { return };
-        self.wait_to_move(ino, Waiting { at: at.clone(), due_ms: self.now.ms + moving.rests_ms, tries: 0 });
+        // Those of a while together: they share syncs.
+        let due_ms = (self.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
+        self.wait_to_move(ino, Waiting { at: at.clone(), due_ms, tries: 0 });
     }
 
     fn wait_to_move(&mut self, ino: Ino, waiting: Waiting) {

@@ -88,7 +88,8 @@ pub struct Work {
 }
 
 impl Work {
-    fn push(&mut self, effect: Effect) {
+    /// One more to be performed.
+    pub fn push(&mut self, effect: Effect) {
         match effect {
             Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => {
                 if self.first.is_none() && self.messages.is_empty() {
@@ -323,7 +324,8 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    fn tick(&self) {
+    /// Passes time: what is to be done by itself begins. Called a few times a second.
+    pub fn tick(&self) {
         let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
         self.enter(Event::Tick { bytes_available });
     }
@@ -341,8 +343,8 @@ impl<D: Disk> Engine<D> {
 
     // ------------------------------------------------------------- housekeeping
 
-    /// Passes time, and does what waits for no request: checkpoints and the log's next segment.
-    /// Called by one thread, a few times a second.
+    /// Does what waits for no request: checkpoints and the log's next segment. Called by one thread, after each
+    /// [`Engine::tick`].
     pub fn housekeep(&self) {
         if self.is_halted() {
             return;
@@ -354,7 +356,6 @@ impl<D: Disk> Engine<D> {
             _ => {}
         }
         self.drop_bodies();
-        self.tick();
         loop {
             let next = self.background.lock().expect("no panic while it is held").pop_front();
             let Some(effect) = next else { break };
@@ -410,6 +411,7 @@ impl<D: Disk> Engine<D> {
             if self.is_halted() {
                 break;
             }
+            self.tick();
             self.housekeep();
             let (idle, at_rest) = self.with_island(|island| {
                 let idle = island.is_idle();
