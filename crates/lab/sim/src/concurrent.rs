@@ -5,6 +5,7 @@ use atoll_core::{Ino, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Model, Step, Strictness, Weights, Workload};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::Done;
@@ -204,7 +205,8 @@ pub(crate) fn round(
             played.push(Played { client, step, token, began_us, links, done, cut_off });
         }
     }
-    let (faults, calm, halts) = (world.faults, world.is_calm(), world.halts);
+    let (faults, calm, ended) = (world.faults, world.is_calm(), (world.halts, world.injected.deaths));
+    let puts: Vec<Option<Put>> = played.iter().map(|p| Put::by(&p.step, &judge.model)).collect();
     for p in &mut played {
         let pause = world.rng.below(3_000);
         p.began_us = world.now_us() + pause;
@@ -246,20 +248,21 @@ pub(crate) fn round(
     }
     let disturbed = !calm || faults != world.faults || !world.is_calm() || world.is_ailing();
     let taken: Vec<Taken> = listings.into_iter().filter_map(Listing::taken).collect();
-    let torn: Vec<&Step> =
-        played.iter().filter(|p| p.cut_off && halts != world.halts).map(|p| &p.step).collect();
+    let may_be_torn = ended != (world.halts, world.injected.deaths);
+    let cut_off = played.iter().zip(puts).filter(|(p, _)| p.cut_off && may_be_torn);
+    let torn: Vec<Put> = cut_off.filter_map(|(_, put)| put).collect();
     explain(world, judge, &played, &taken, disturbed, &torn)
 }
 
-/// Finds an order that explains all answers, and has the model follow it. Writes of `torn` may have been seen
-/// in part before they were answered.
+/// Finds an order that explains all answers, and has the model follow it. Of `torn`, a part may have been
+/// seen before it was answered.
 fn explain(
     world: &mut World,
     judge: &mut Judge,
     played: &[Played],
     taken: &[Taken],
     disturbed: bool,
-    torn: &[&Step],
+    torn: &[Put],
 ) -> Result<(), Failure> {
     let answered = |p: &Played| p.done.as_ref().expect("the round is over").1.clone();
     let fits = |judge: &mut Judge, p: &Played, is_done: bool, world: &mut World| {
@@ -413,18 +416,34 @@ fn explain(
     }
 }
 
-/// The bytes, as they would be if no write had been seen that an island began and did not end: it takes a file
-/// as it finds it, and the write is made again when it is asked again.
-fn as_if_whole(torn: &[&Step], op: &Op, expected: &Done, mut got: Done) -> Done {
+/// Bytes that an operation puts into a file.
+struct Put {
+    ino: Ino,
+    at: u64,
+    bytes: Bytes,
+}
+
+impl Put {
+    fn by(step: &Step, model: &Model) -> Option<Self> {
+        match step.op {
+            Op::Write { ino, offset: at, .. } => Some(Self { ino, at, bytes: step.data.clone() }),
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                let bytes = model.bytes(from, from_offset, len).into();
+                Some(Self { ino: to, at: to_offset, bytes })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The bytes, as they would be if nothing had been seen of what an island began to put and did not end: it takes
+/// a file as it finds it, and the rest is put when it is asked again.
+fn as_if_whole(torn: &[Put], op: &Op, expected: &Done, mut got: Done) -> Done {
     let (Op::Read { ino, offset, .. }, Ok((_, bytes)), Ok((_, old))) = (op, &mut got, expected) else {
         return got;
     };
-    for step in torn {
-        let Op::Write { ino: written, offset: at, .. } = &step.op else { continue };
-        if written != ino {
-            continue;
-        }
-        let new = |i: u64| i.checked_sub(*at).and_then(|i| step.data.get(usize::try_from(i).ok()?));
+    for put in torn.iter().filter(|put| put.ino == *ino) {
+        let new = |i: u64| i.checked_sub(put.at).and_then(|i| put.bytes.get(usize::try_from(i).ok()?));
         for ((at, byte), old) in (*offset..).zip(&mut *bytes).zip(old) {
             if new(at) == Some(byte) {
                 *byte = *old;

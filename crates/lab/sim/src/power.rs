@@ -179,7 +179,9 @@ fn judge_after(world: &mut World, history: &History, last: Option<(&Step, &Done)
         let fsync = world.run(0, &Caller::ROOT, Op::Fsync { ino }, Bytes::new())?;
         // One that is back from its removal nobody had open.
         let was_there = history.all.last().is_some_and(|last| last.model.attr(ino).is_some());
-        let is_safe = fsync.is_ok() && was_there;
+        // It is told once, perhaps to the one that was under way.
+        let is_told = matches!(last, Some((Step { op: Op::Fsync { ino: of }, .. }, Err(_))) if *of == ino);
+        let is_safe = fsync.is_ok() && was_there && !is_told;
         let from =
             if is_safe { history.all.len() - 1 } else { history.files.get(&ino).copied().unwrap_or(0) };
         if is_safe || !differ.is_empty() {

@@ -32,6 +32,8 @@ pub struct Redo<'a> {
     pub ino: Ino,
     /// What the records since the checkpoint did to it, in order.
     pub ops: &'a [BodyChange],
+    /// Where it has ended within a block since the checkpoint, as of those records, and the checksum of that block then.
+    pub ends: &'a [(u64, u32)],
     /// Its length at the checkpoint; 0 if it is younger.
     pub old_size: u64,
     /// Its length by the final state.
@@ -218,7 +220,8 @@ impl<D: Disk> Bodies<D> {
                     if got != want && what.dirty {
                         corrections.push(Correction::Resum { block, sum: got });
                     } else if got != want {
-                        let Some(len) = unsynced_from(what.ops, block) else {
+                        let bytes = &buf[((block - first) * BLOCK_BYTES) as usize..];
+                        let Some(len) = whole_upto(what, block, bytes) else {
                             corrections.push(Correction::Damaged { block });
                             continue;
                         };
@@ -289,15 +292,20 @@ impl<D: Disk> Bodies<D> {
     }
 }
 
-/// Where the bytes of a block begin that were put there before their record: what is in front of
-/// them was synced by the checkpoint or has been written again. None if the block has no such bytes.
-fn unsynced_from(ops: &[BodyChange], block: u64) -> Option<u64> {
+/// Up to where a block that differs has what it had at some time. In front of the bytes that were put there before
+/// their record, all was synced by the checkpoint or has been written again. Of those bytes some may have been synced
+/// since: that shows in the checksum that the block had when the file ended there. None if it has no such bytes.
+fn whole_upto(what: &Redo<'_>, block: u64, bytes: &[u8]) -> Option<u64> {
     let (start, end) = (block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);
-    let begins = ops.iter().filter_map(|op| match op {
+    let begins = what.ops.iter().filter_map(|op| match op {
         BodyChange::Extent { offset, len, .. } if *offset < end && offset + len > start => Some(*offset),
         _ => None,
     });
-    begins.min().map(|offset| offset.max(start))
+    let begin = begins.min()?.max(start);
+    let upto = end.min(what.size);
+    let ends = what.ends.iter().filter(|(at, _)| *at > begin && *at < upto);
+    let is_there = |at: u64, sum| sum::sum(&bytes[..(at - start) as usize]) == sum;
+    Some(ends.filter(|(at, sum)| is_there(*at, *sum)).map(|(at, _)| *at).max().unwrap_or(begin))
 }
 
 /// The blocks that have bytes which were put there before their record.

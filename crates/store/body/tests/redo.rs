@@ -22,8 +22,12 @@ fn sums(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(BLOCK_BYTES as usize).map(sum).collect()
 }
 
-fn redo(disk: &SimDisk, ops: &[BodyChange], old: u64, bytes: &[u8], dirty: bool) -> Vec<Correction> {
-    let what = Redo { ino: INO, ops, old_size: old, size: bytes.len() as u64, dirty, born: None };
+fn redo(disk: &SimDisk, ops: &[BodyChange], old_size: u64, bytes: &[u8], dirty: bool) -> Vec<Correction> {
+    let (ino, size) = (INO, bytes.len() as u64);
+    redo_what(disk, Redo { ino, ops, ends: &[], old_size, size, dirty, born: None }, bytes)
+}
+
+fn redo_what(disk: &SimDisk, what: Redo<'_>, bytes: &[u8]) -> Vec<Correction> {
     let all = sums(bytes);
     let sums =
         |first: u64, count: u64| Ok::<_, BodyError>(all[first as usize..(first + count) as usize].to_vec());
@@ -149,6 +153,35 @@ fn a_torn_append_is_cut_off_and_what_was_synced_before_it_stays() {
         }
     }
     assert!(cuts > 50, "only {cuts} of 300 power cuts tore the append");
+}
+
+#[test]
+fn what_was_synced_since_the_checkpoint_stays_when_a_later_append_is_torn() {
+    let (mut cuts, mut at_the_sync) = (0, 0);
+    for seed in 0..300 {
+        let disk = SimDisk::new(seed);
+        let bodies = open(&disk);
+        bodies.write(INO, 0, &[5; 35_000], 0, None).unwrap();
+        bodies.sync(INO).unwrap();
+        bodies.write(INO, 35_000, &[6; 30_000], 35_000, None).unwrap();
+        let disk = disk.revive(Fault::PowerCut { seed });
+        let want = [vec![5; 35_000], vec![6; 30_000]].concat();
+        let extent = |offset, len| BodyChange::Extent { ino: INO, offset, len };
+        let ops = [extent(0, 35_000), extent(35_000, 30_000)];
+        let last = (35_000 / BLOCK_BYTES * BLOCK_BYTES) as usize;
+        let ends = [(35_000, sum(&want[last..35_000]))];
+        let (old_size, size) = (0, want.len() as u64);
+        let what = Redo { ino: INO, ops: &ops, ends: &ends, old_size, size, dirty: false, born: None };
+        let corrections = redo_what(&disk, what, &want);
+        if let [Correction::Cut { len, .. }] = corrections[..] {
+            cuts += 1;
+            at_the_sync += u32::from(len == 35_000);
+            assert!(len >= 35_000, "seed {seed}: {} synced bytes were cut", 35_000 - len);
+        }
+        let found = content(&disk);
+        assert_eq!(found, want[..found.len()]);
+    }
+    assert!(cuts > 50 && at_the_sync > 10, "only {cuts} and {at_the_sync} of 300 power cuts tore the append");
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn redo_record(
             load(state, snapshot, missing)?;
         }
         if let Change::Dirty { ino } = change {
-            bodies.dirty(*ino);
+            bodies.of(*ino).dirty = true;
         }
         state.apply(seq, change);
     }
@@ -226,35 +226,55 @@ fn redo_record(
         if let (BodyChange::Extent { ino, .. }, Some(result)) = (&change, result) {
             bodies.results.push((*ino, result));
         }
-        bodies.add(change);
+        let ino = bodies.add(change);
+        // What a record changes is in memory: if its last block is not, that block is as it was.
+        if let Ok(Some(row)) = state.inode(ino)
+            && !row.attr.size.is_multiple_of(BLOCK_BYTES)
+            && let Ok(sums) = state.sums(ino, row.attr.size / BLOCK_BYTES, 1)
+        {
+            bodies.of(ino).ends.push((row.attr.size, sums[0]));
+        }
     }
     Ok(())
+}
+
+/// What they did to one. See [`Redo`].
+#[derive(Debug, Default)]
+struct ChangesOfOne {
+    ops: Vec<BodyChange>,
+    ends: Vec<(u64, u32)>,
+    dirty: bool,
 }
 
 /// What the records since the checkpoint did to bodies.
 #[derive(Debug, Default)]
 struct BodyChanges {
-    /// In order, and whether a body may differ from its checksums.
-    by_file: BTreeMap<Ino, (Vec<BodyChange>, bool)>,
+    by_file: BTreeMap<Ino, ChangesOfOne>,
     /// Of writes whose bytes are not in their record: they may not have survived it.
     results: Vec<(Ino, (SessionId, u64))>,
 }
 
 impl BodyChanges {
-    fn dirty(&mut self, ino: Ino) {
-        self.by_file.entry(ino).or_default().1 = true;
+    fn of(&mut self, ino: Ino) -> &mut ChangesOfOne {
+        self.by_file.entry(ino).or_default()
     }
 
-    fn add(&mut self, change: BodyChange) {
-        let ino = match &change {
+    /// Says of which file.
+    fn add(&mut self, change: BodyChange) -> Ino {
+        let (ino, cut) = match &change {
             BodyChange::Bytes { ino, .. }
             | BodyChange::Extent { ino, .. }
-            | BodyChange::Cut { ino, .. }
             | BodyChange::Zero { ino, .. }
-            | BodyChange::Allocate { ino, .. }
-            | BodyChange::Drop { ino } => *ino,
+            | BodyChange::Allocate { ino, .. } => (*ino, None),
+            BodyChange::Cut { ino, len } => (*ino, Some(*len)),
+            BodyChange::Drop { ino } => (*ino, Some(0)),
         };
-        self.by_file.entry(ino).or_default().0.push(change);
+        let of_one = self.of(ino);
+        if let Some(len) = cut {
+            of_one.ends.retain(|(end, _)| *end <= len);
+        }
+        of_one.ops.push(change);
+        ino
     }
 
     /// Brings the bodies in line with the state; what of the state has to give way, as changes, and whose
@@ -268,7 +288,7 @@ impl BodyChanges {
         id: IslandId,
     ) -> Result<(Vec<Change>, Vec<Ino>), OpenError> {
         let (mut changes, mut touched) = (Vec::new(), Vec::new());
-        for (ino, (ops, dirty)) in self.by_file {
+        for (ino, ChangesOfOne { ops, ends, dirty }) in self.by_file {
             report.bodies += 1;
             let malformed = |why| OpenError::Malformed(id, why);
             if state.inode(ino).is_err() {
@@ -290,6 +310,7 @@ impl BodyChanges {
             let what = Redo {
                 ino,
                 ops: if row.is_some() { &ops } else { &gone },
+                ends: &ends,
                 old_size: old.map_or(0, |o| o.attr.size),
                 size: attr.map_or(0, |a| a.size),
                 dirty,
