@@ -178,6 +178,7 @@ mod tests {
         network.unplug(1, true).unwrap();
         assert_eq!(both(), [false, false]);
         network.unplug(1, false).unwrap();
-        assert_eq!(both(), [true, true]);
+        // Linux notices a plug after a while.
+        assert!((0..100).any(|_| both() == [true, true]), "nothing arrives with the plug in again");
     }
 }
