@@ -101,20 +101,24 @@ impl<D: Disk> Recovery<D> {
             return Err(Damage::Hole { first: last + 1, behind: written }.into());
         }
         self.known = known;
-        self.cut(end, stale, later)?;
+        self.cut(end, later)?;
         self.write_again()?;
         for scanned in &self.scanned {
             file_of(scanned).sync()?;
         }
         self.place.disk.sync_dir(&self.place.prefix)?;
+        // Not before: a power cut could take the first scanned one, if that was never synced.
+        for first_seq in stale {
+            self.place.remove(*first_seq, false)?;
+        }
         // Last: until then a hole that a power cut has left is there.
         self.place.note_boot(Boot { boot: self.config.boot, synced: false })?;
         let segments = self.scanned.into_iter().map(|scanned| (scanned.segment, scanned.end)).collect();
         Ok((self.place, segments, torn))
     }
 
-    /// Makes all behind the last record zeros, and removes what is no part of the log.
-    fn cut(&self, end: usize, stale: &[u64], later: &[u64]) -> Result<(), LogError> {
+    /// Makes all behind the last record zeros, and removes the segments there.
+    fn cut(&self, end: usize, later: &[u64]) -> Result<(), LogError> {
         let file = file_of(self.scanned.last().expect("the scan has passed a segment"));
         for (i, piece) in self.bytes[end..].chunks(CUT_BYTES).enumerate() {
             if piece.iter().any(|b| *b != 0) {
@@ -126,7 +130,7 @@ impl<D: Disk> Recovery<D> {
             // The segment began shortly before a power cut that took its length.
             file.allocate(0, self.config.segment_bytes, false)?;
         }
-        for first_seq in stale.iter().chain(later) {
+        for first_seq in later {
             self.place.remove(*first_seq, false)?;
         }
         Ok(self.place.distrust_spare()?)

@@ -286,3 +286,30 @@ fn only_a_record_that_is_there_can_be_cut_back_to() {
     assert!(matches!(cut(beyond), LogError::Mismatch { last } if last == model.at(2)));
     assert_eq!(open(&disk, &mut model, 0, 2).unwrap().1.records, 2);
 }
+
+#[test]
+fn a_power_cut_while_a_log_is_opened_leaves_the_segment_before_one_that_was_never_synced() {
+    use Step::{Append, Release, Sync, Write};
+    let fill = [Append(1400), Append(1400), Append(1400), Append(1400), Write, Sync];
+    for seed in 0..20 {
+        for death in 1.. {
+            let disk = SimDisk::new(seed);
+            let mut model = Model { incarnation: 1, ..Model::default() };
+            let create = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default());
+            let mut log = create.unwrap();
+            run(&mut log, &disk, &mut model, &fill).unwrap();
+            run(&mut log, &disk, &mut model, &[Release(100), Append(1400), Write]).unwrap();
+            drop(log);
+            let disk = disk.revive(Fault::ProcessDeath);
+            disk.die_after(death);
+            let (must, written) = (model.synced, model.written);
+            let mut opening = Model { records: model.records.clone(), ..model };
+            let opened = open(&disk, &mut opening, must, written).is_ok();
+            let disk = disk.revive(Fault::PowerCut { seed: seed * 1000 + death });
+            open(&disk, &mut model, must, must).unwrap();
+            if opened {
+                break;
+            }
+        }
+    }
+}
