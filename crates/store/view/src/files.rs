@@ -249,7 +249,7 @@ impl<D: Disk> View<D> {
     pub(crate) fn wanted(&self, dir: Ino, name: &Name, source: &dyn Source) -> io::Result<Wanted> {
         let Some(entry) = source.entry(dir, name)? else { return Ok(Wanted::Nothing) };
         if entry.kind == Kind::Directory {
-            return Ok(Wanted::Directory);
+            return Ok(Wanted::Directory(entry.ino));
         }
         Ok(if entry.home == self.options.island { Wanted::File(entry.ino) } else { Wanted::Nothing })
     }
@@ -258,6 +258,6 @@ impl<D: Disk> View<D> {
 /// What the state has under a name, as far as the tree goes.
 pub(crate) enum Wanted {
     Nothing,
-    Directory,
+    Directory(Ino),
     File(Ino),
 }

@@ -136,7 +136,13 @@ impl<D: Disk> View<D> {
                     work.links.push((*dir, name.clone(), ino));
                     self.want_dir(*dir, source, work)?;
                 }
-                Wanted::Directory => work.removals.push((*dir, name.clone(), true)),
+                Wanted::Directory(ino) => {
+                    work.removals.push((*dir, name.clone(), true));
+                    // It may have been kept out until now by a file that had the name.
+                    if source.dir(ino)?.is_some() {
+                        work.dirs.insert(ino);
+                    }
+                }
                 Wanted::Nothing => work.removals.push((*dir, name.clone(), false)),
             }
         }

@@ -336,3 +336,30 @@ fn a_directory_that_was_kept_out_comes_when_the_one_that_has_its_name_goes() {
         assert_eq!(w.list("tree"), ["a"]);
     }
 }
+
+/// The same with a file that has the name, and gives it away a moment later. Then only of the names is told.
+#[test]
+fn a_directory_that_was_kept_out_comes_when_the_file_that_has_its_name_has_another() {
+    for dies in [false, true] {
+        let mut w = World::new();
+        let (a, b) = (name(b"a"), name(b"b"));
+        let goes = w.model.create(Ino::ROOT, &a, Kind::Regular).unwrap();
+        let comes = w.model.mkdir(Ino::ROOT, &b).unwrap();
+        w.lay("both");
+        let names = [(Ino::ROOT, a.clone()), (Ino::ROOT, b.clone())];
+        let before = w.model.entries.clone();
+        assert!(w.model.exchange((Ino::ROOT, &a), (Ino::ROOT, &b)));
+        let after = std::mem::replace(&mut w.model.entries, before);
+        w.model.entries.remove(&names[1]);
+        let report = w.view.lay(&[comes], &names[1..], &w.model).unwrap();
+        assert_eq!((report.conflicts.len(), w.list("tree")), (1, vec!["a".to_owned()]));
+        w.view.settle().unwrap();
+        w.model.settled();
+        if dies {
+            w = w.dies();
+        }
+        w.model.entries = after;
+        assert_eq!(w.view.lay(&[goes], &names, &w.model).unwrap().conflicts, []);
+        assert_laid(&*w.disk, &w.view, &w.model, true, "each has the other's name");
+    }
+}
