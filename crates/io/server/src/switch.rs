@@ -59,7 +59,7 @@ fn deliver(to: &Arc<dyn Enter>, message: PeerMessage) {
 }
 
 /// Runs what sends messages to islands of this process. What takes long of what comes of them, as a sync does, is
-/// done at the end: so nobody hears later because of it, and one sync serves all that want one.
+/// done at the end: so no message waits for it, and one sync serves all that want one.
 pub(crate) fn together(run: impl FnOnce()) {
     let is_first = POST.with_borrow_mut(|post| {
         post.nested += 1;

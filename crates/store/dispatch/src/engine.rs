@@ -326,6 +326,9 @@ impl<D: Disk> Engine<D> {
 
     /// Passes time: what is to be done by itself begins. Called a few times a second.
     pub fn tick(&self) {
+        if self.is_halted() {
+            return;
+        }
         let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
         self.enter(Event::Tick { bytes_available });
     }
