@@ -717,10 +717,8 @@ impl World {
             self.judge_laid(island, &report.conflicts, true);
             // What a power cut took may have left its bytes, see the design's known holes.
             let power_failed = self.nodes[island].boot > 1;
-            let is_left_over = |finding: &Finding| {
-                power_failed
-                    && matches!(finding, Finding::OrphanBody { .. } | Finding::Attribute { what: "size", .. })
-            };
+            let is_left_over =
+                |finding: &Finding| power_failed && matches!(finding, Finding::OrphanBody { .. });
             if let Some(finding) = findings.iter().find(|finding| !is_left_over(finding)) {
                 return Err(Failure::new(format!("island {island}: plain tree: {finding:?}")));
             }

@@ -9,7 +9,7 @@ use atoll_proto::{
     Chain, Change, ClientOp, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work,
 };
 
-use crate::decision::Decision;
+use crate::decision::{Decision, names_changed_at};
 use crate::homes::LINKS_MAX;
 use crate::journal::Sight;
 use crate::machine::{Call, Island, Later, Step, Stop};
@@ -525,17 +525,18 @@ impl Island {
         Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
     }
 
-    /// A directory that is owned here gets names, or loses them.
+    /// A directory that is owned here has got names, or has lost them, at `time`. It may have changed since.
     pub(crate) fn change_names(
         &mut self,
         decision: &mut Decision,
         dir: Ino,
         entries: i64,
         subdirs: i32,
-        now: Time,
+        time: Time,
     ) {
         let row = self.dir_now(decision, dir).expect("owned here");
-        let now = row.owned.as_ref().map_or(now, |owned| now.max(owned.ctime));
-        decision.names_changed(dir, &row, entries, subdirs, now);
+        let owned = row.owned.as_ref().expect("owned here");
+        let times = (names_changed_at(owned.mtime, owned.ctime, time), owned.ctime.max(time));
+        decision.names_changed(dir, &row, entries, subdirs, times);
     }
 }

@@ -153,7 +153,8 @@ mod tests {
         let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
         let root = island.chain(Ino::ROOT).expect("in memory").remove(0);
         let (key, place, xattrs) = (Key(1), at("before", Stamp(0)), Xattrs::default());
-        let dirs = vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs }];
+        let dirs =
+            vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }];
         let chain = Chain { vector: Vec::new(), dirs };
         let work = Work::Count { ino: file, at: Spot { dir: DIR, name: name("f") }, time, chain };
         let part = Part { origin: Origin { session: SessionId(1), seq: 1 }, work };

@@ -177,9 +177,18 @@ impl Island {
     /// Directories here may not be as their owners have them, and no journal tells: notes, with what is decided
     /// next, that all are to be compared.
     pub(crate) fn doubt(&mut self, decision: &mut Decision) {
+        let me = self.config.id;
+        if decision
+            .record
+            .changes
+            .iter()
+            .any(|c| matches!(c, Change::Skipped { island, .. } if *island == me))
+        {
+            return;
+        }
         let stamp = self.stamp();
         decision.stamp(stamp);
-        decision.push(Change::Skipped { island: self.config.id, upto: stamp });
+        decision.push(Change::Skipped { island: me, upto: stamp });
     }
 
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.

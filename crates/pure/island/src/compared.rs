@@ -190,5 +190,5 @@ impl Island {
 pub(crate) fn as_parent(ino: Ino, stub: &Stub, place: Place) -> Ancestor {
     let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
     // What its path was is not looked at in a stub.
-    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs }
+    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }
 }

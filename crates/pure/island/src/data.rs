@@ -259,8 +259,17 @@ impl Island {
         let (attr, sync_first) = (body_attr(&attr), false);
         let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
         let ticket = self.ticket(InBody::Changing { ino });
-        self.body_after(ticket, op, After::safe(seq, !dirty));
+        let after = self.after_carrying(ino, seq, dirty, offset + len > size);
+        self.body_after(ticket, op, after);
         Step::Decided(ok(Answer::Wrote { len, offset }, None))
+    }
+
+    /// When a body may be changed as its record says. Synced bytes that go (`replaces`) and a body that `grows` must
+    /// not be all that a power cut leaves of the change: no recovery would look at that body.
+    pub(crate) fn after_carrying(&self, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
+        let is_looked_at = || self.touched.get(&ino).is_some_and(|first| *first <= self.synced);
+        let may_be_lost = !replaces && (!grows || is_looked_at());
+        After::safe(seq, may_be_lost || self.fresh.contains(&ino))
     }
 
     /// Rows of a file after a write. `None` if the file is gone.

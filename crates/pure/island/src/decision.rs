@@ -94,16 +94,29 @@ impl Decision {
         }
     }
 
-    /// The directory after its names have changed: counts, and the times that POSIX asks for.
-    pub(crate) fn names_changed(&mut self, ino: Ino, dir: &Dir, entries: i64, subdirs: i32, now: Time) {
+    /// The directory after its names have changed: counts, and the times that POSIX asks for (mtime, ctime).
+    pub(crate) fn names_changed(
+        &mut self,
+        ino: Ino,
+        dir: &Dir,
+        entries: i64,
+        subdirs: i32,
+        (mtime, ctime): (Time, Time),
+    ) {
         let mut row = dir.clone();
         let owned = row.owned.as_mut().expect("names change at the owner only");
         owned.entries = owned.entries.checked_add_signed(entries).expect("a count of names below 0");
         owned.subdirs = owned.subdirs.checked_add_signed(subdirs).expect("a count of directories below 0");
-        owned.mtime = now;
-        owned.ctime = now;
+        owned.mtime = mtime;
+        owned.ctime = ctime;
         self.dir(ino, row);
     }
+}
+
+/// When names of a directory have changed last, if some have at `time`, which may have come before a later change.
+/// An mtime behind the ctime was set by somebody, and ends with any change.
+pub(crate) fn names_changed_at(mtime: Time, ctime: Time, time: Time) -> Time {
+    if mtime > ctime { time } else { mtime.max(time) }
 }
 
 #[cfg(test)]

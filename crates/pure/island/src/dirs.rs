@@ -57,6 +57,7 @@ impl Island {
             // The first of its owner's versions: stamps of two islands cannot be compared.
             fixed: Static { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
             xattrs,
+            doubted: false,
         };
         if owner == self.config.id {
             let mut decision = Decision::new();
@@ -85,7 +86,7 @@ impl Island {
         decision.entry(dir, name, Some(entry));
         // Its row may have changed in this same decision: the count of directories below.
         let parent = self.dir_now(&decision, dir).expect("locked by the name");
-        decision.names_changed(dir, &parent, 1, 1, time);
+        decision.names_changed(dir, &parent, 1, 1, (time, time));
         self.remember(&mut decision, call, Remembered::Ino { ino: new.ino });
         self.decide(decision);
         let row = new_row(new, Some(new_owned(time, None)));
@@ -155,7 +156,7 @@ impl Island {
     ) -> Step {
         let now = self.time();
         decision.entry(dir, name, None);
-        decision.names_changed(dir, parent, -1, -1, now);
+        decision.names_changed(dir, parent, -1, -1, (now, now));
         self.remember(&mut decision, call, Remembered::Done);
         self.decide(decision);
         Step::Decided(done())

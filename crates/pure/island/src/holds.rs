@@ -15,6 +15,7 @@ use atoll_posix::Attr;
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
 use atoll_state::cookie_of;
 
+use crate::decision::names_changed_at;
 use crate::homes::Claim;
 use crate::machine::{Island, Stop};
 use crate::moves::arrived;
@@ -333,8 +334,8 @@ impl Island {
             let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
             let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
             attr.nlink = attr.nlink.saturating_add_signed(more);
+            attr.mtime = names_changed_at(attr.mtime, attr.ctime, renaming.time);
             attr.ctime = attr.ctime.max(renaming.time);
-            attr.mtime = attr.ctime;
         }
         attr
     }

@@ -157,7 +157,7 @@ impl Island {
                 if let (Some(name), Some(row)) = (name, row) {
                     let now = self.time();
                     decision.entry(*parent, &name, None);
-                    decision.names_changed(*parent, &row, -1, -1, now);
+                    decision.names_changed(*parent, &row, -1, -1, (now, now));
                 }
                 self.remember_lost(&mut decision, part.origin, Remembered::Done);
             }
@@ -486,13 +486,13 @@ impl Island {
         match self.entry_now(decision, parent, &name) {
             Some(there) if there.ino == new.ino => {}
             None => {
-                decision.names_changed(parent, &row, 1, 1, time);
+                decision.names_changed(parent, &row, 1, 1, (time, time));
                 decision.entry(parent, &name, Some(entry));
             }
             Some(_) => {
                 let is_free = |beside: &Name| self.entry_now(decision, parent, beside).is_none();
                 let beside = name.beside(new.ino).find(is_free).expect("there is no end of them");
-                decision.names_changed(parent, &row, 1, 1, time);
+                decision.names_changed(parent, &row, 1, 1, (time, time));
                 self.place_beside(decision, &entry, Spot { dir: parent, name }, beside, time);
             }
         }
@@ -668,7 +668,7 @@ impl Island {
             Some(_) => {
                 let beside = self.free_beside(dir, to, ino)?;
                 decision.entry(dir, &from.name, None);
-                decision.names_changed(dir, &parent, 0, 0, time);
+                decision.names_changed(dir, &parent, 0, 0, (time, time));
                 self.place_beside(&mut decision, &entry, from.clone(), beside, time);
                 self.decide(decision);
                 return self.pass(stamp);
@@ -678,7 +678,7 @@ impl Island {
             decision.entry(dir, &from.name, left);
         }
         let parent = staged_dir(&decision, dir).unwrap_or(parent);
-        decision.names_changed(dir, &parent, -i64::from(gone), -gone, time);
+        decision.names_changed(dir, &parent, -i64::from(gone), -gone, (time, time));
         self.take_place(&mut decision, &entry, place, time);
         let (place, from, replaced) = (place.clone(), from.clone(), *replaced);
         let chain = self.chain_seen();

@@ -92,7 +92,7 @@ impl Island {
         }
         let home = self.config.id;
         decision.entry(dir, name, Some(Entry { ino, kind: *kind, home, stub: None }));
-        decision.names_changed(dir, &parent, 1, 0, now);
+        decision.names_changed(dir, &parent, 1, 0, (now, now));
         self.remember(&mut decision, call, Remembered::Ino { ino });
         self.state.new_file(ino);
         self.fresh.insert(ino);

@@ -151,6 +151,7 @@ impl Island {
             place: dir.place.clone(),
             fixed: dir.fixed,
             xattrs: xattrs.unwrap_or_default(),
+            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.config.id),
         })
     }
 

@@ -89,7 +89,8 @@ impl Island {
             let seq = self.decide(decision);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
-            self.body_after(ticket, op, After::safe(seq, len >= size || self.fresh.contains(&ino)));
+            let after = self.after_carrying(ino, seq, len < size, len > size);
+            self.body_after(ticket, op, after);
         }
         Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
     }

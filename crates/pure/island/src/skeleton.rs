@@ -1,8 +1,9 @@
 //! The skeleton (`DESIGN` 5): the directories above those that are owned here, and their names, so that paths can
 //! be walked. Who owns their parents judges them; here they follow by journals, chains and comparisons.
 
+use atoll_core::map::IdSet;
 use atoll_core::{Ino, Stamp, Time};
-use atoll_posix::Kind;
+use atoll_posix::{Errno, Kind};
 use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 
 use crate::decision::Decision;
@@ -33,6 +34,9 @@ impl Island {
         let mut row = new_row(new, owned);
         set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
         decision.dir(new.ino, row);
+        if new.doubted {
+            self.doubt(decision);
+        }
         self.compare_also(new.ino);
         self.skeleton_name(decision, &new.place, new.ino, true);
         let parent = new.place.parent;
@@ -41,10 +45,14 @@ impl Island {
         decision.dir(parent, above);
     }
 
-    /// Everything that [`Island::remove_dir`] reads must be in memory.
+    /// Everything that [`Island::remove_dir`] reads must be in memory. Ancestors that were told at different moments
+    /// may go in a circle until they are compared, and pruning ends there: each has something below it.
     pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
-        for (_, dir) in self.ancestors(ino)? {
+        let (mut at, mut seen) = (ino, IdSet::default());
+        while seen.insert(at) {
+            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
             self.need_name(&dir.place)?;
+            at = dir.place.parent;
         }
         Ok(())
     }

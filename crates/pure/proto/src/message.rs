@@ -327,6 +327,8 @@ wire_struct! {
         pub fixed: Static,
         /// Extended attributes, ACLs among them.
         pub xattrs: Xattrs,
+        /// Its sender does not own it, and may have missed some of its changes: whoever learns of it here may have, too.
+        pub doubted: bool,
     }
 }
 

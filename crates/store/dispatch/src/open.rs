@@ -213,8 +213,13 @@ fn redo_record(
         while let Some(missing) = state.needs(change) {
             load(state, snapshot, missing)?;
         }
-        if let Change::Dirty { ino } = change {
-            bodies.of(*ino).dirty = true;
+        match change {
+            Change::Dirty { ino } => bodies.of(*ino).dirty = true,
+            // Of the first bytes of a file the records may be lost alone.
+            Change::Inode { ino, row: Some(row) } if row.attr.size == 0 => {
+                bodies.of(*ino);
+            }
+            _ => {}
         }
         state.apply(seq, change);
     }

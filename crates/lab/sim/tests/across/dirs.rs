@@ -349,3 +349,22 @@ fn a_directory_is_gone_for_all_when_its_removal_is_answered() {
         assert_eq!(bench.run(1, op).map(|_| ()), Err(Errno::ESTALE), "seed {seed}");
     }
 }
+
+/// A name comes to a directory, which is renamed before its owner has heard the outcome.
+#[test]
+fn a_directory_that_is_renamed_just_after_a_name_came_keeps_the_time_of_that() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, ISLANDS);
+        bench.file(S, "f");
+        bench.rest();
+        bench.ok(bench.rename((S, "f"), (T, "f")));
+        let at = bench.first(T);
+        bench.ok(moved(&at, &(Ino::ROOT, name("renamed"))));
+        bench.settle();
+        let attr = match bench.run(0, Op::GetAttr { ino: bench.dirs[T] }) {
+            Ok((Answer::Attr { attr }, _)) => attr,
+            other => panic!("{other:?}"),
+        };
+        assert!(attr.mtime < attr.ctime, "seed {seed}: {attr:?}");
+    }
+}

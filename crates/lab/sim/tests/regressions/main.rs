@@ -720,3 +720,17 @@ fn a_write_that_a_failing_disk_cut_short_may_be_seen_so_until_it_is_asked_again(
 fn a_chmod_finds_the_stub_where_it_will_be() {
     passes("absences_kept", 3_000_000_349);
 }
+
+/// Ancestors that had been told at different moments went in a circle: a comparison that was to take them came to no
+/// end, nor did journals that brought others.
+#[test]
+fn ancestors_that_go_in_a_circle_are_compared() {
+    [3_830_000_461, 3_840_000_007].into_iter().for_each(|seed| passes("absences_kept", seed));
+    passes("absences_power", 3_830_001_237);
+}
+
+/// An island that had missed a chmod of a directory, knew that it might have, and told others of what is below it.
+#[test]
+fn what_its_sender_doubts_is_doubted_by_who_learns_of_it() {
+    passes("absences", 3_830_001_263);
+}

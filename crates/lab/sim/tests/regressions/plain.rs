@@ -61,6 +61,14 @@ fn a_plain_file_is_not_longer_than_its_file_after_a_death() {
 #[test]
 fn a_plain_file_is_not_longer_than_its_file_after_a_power_cut() {
     passes("power_points", 40_000_056);
+    passes("power", 3_830_000_504);
+}
+
+/// A directory's new name was natively a file's for a moment longer.
+#[test]
+fn a_directory_that_changes_places_with_a_file_comes_to_its_name() {
+    passes("power_points", 3_830_000_832);
+    passes("listing_points", 3_830_001_028);
 }
 
 #[test]

@@ -94,7 +94,15 @@ pub const fn stub() -> Stub {
 }
 
 pub fn ancestor() -> Ancestor {
-    Ancestor { ino: DIR, key: Key(7), birth_bytes: 19, place: place(), fixed: fixed(), xattrs: xattrs() }
+    Ancestor {
+        ino: DIR,
+        key: Key(7),
+        birth_bytes: 19,
+        place: place(),
+        fixed: fixed(),
+        xattrs: xattrs(),
+        doubted: true,
+    }
 }
 
 pub const fn found() -> Found {

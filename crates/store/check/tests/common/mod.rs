@@ -231,7 +231,15 @@ impl World {
     pub fn chain(&self) -> Chain {
         let row = &self.islands[1].dirs[&self.sub];
         let (key, place, fixed) = (row.key, row.place.clone(), row.fixed);
-        let sub = Ancestor { ino: self.sub, key, birth_bytes: 0, place, fixed, xattrs: Xattrs::default() };
+        let sub = Ancestor {
+            ino: self.sub,
+            key,
+            birth_bytes: 0,
+            place,
+            fixed,
+            xattrs: Xattrs::default(),
+            doubted: false,
+        };
         Chain { vector: Vec::new(), dirs: vec![sub] }
     }
 }
