@@ -351,11 +351,23 @@ impl Island {
         match after {
             After::Synced(seq) if seq > self.synced => {
                 self.after_sync.push_back((seq, ticket, op));
-                self.want_sync();
+                match self.in_body.get(&ticket) {
+                    // It is answered already: one sync serves what comes within a tick.
+                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => self.want_sync_soon(),
+                    _ => self.want_sync(),
+                }
             }
             After::Synced(_) => self.out.push(Effect::Body(ticket, op)),
             After::Committed(seq) => self.when_committed(seq, Effect::Body(ticket, op)),
         }
+    }
+
+    /// Waits for others who use the body.
+    pub(crate) fn wait_at_gate(&mut self, ino: Ino, call: Call, turn: bool) {
+        if !self.after_sync.is_empty() {
+            self.want_sync();
+        }
+        self.gates.wait(ino, call, turn);
     }
 
     /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it

@@ -41,7 +41,7 @@ const CHECKPOINT_ROWS_MIN: usize = 5_000;
 /// Milliseconds between two checkpoints, if anything has changed.
 const CHECKPOINT_MS: u64 = 10_000;
 /// Milliseconds after which what nobody has synced is synced.
-const SYNC_MS: u64 = 1_000;
+pub(crate) const SYNC_MS: u64 = 1_000;
 
 /// What an island needs to know of itself and of its volume.
 #[derive(Debug, Clone)]
@@ -584,7 +584,7 @@ impl Island {
             Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
             Stop::Moved { to, moves } => self.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.load(loads, Parked::Call(call)),
-            Stop::Gate(ino) => self.gates.wait(ino, call, turn),
+            Stop::Gate(ino) => self.wait_at_gate(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
             Stop::Locked(_) if self.is_interrupted(&call) => {
                 self.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });

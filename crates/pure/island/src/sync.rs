@@ -5,7 +5,7 @@ use atoll_posix::{Answer, Op};
 use atoll_proto::{ClientOp, Outcome};
 
 use crate::event::{BodyOp, Effect};
-use crate::machine::{Call, Island};
+use crate::machine::{Call, Island, SYNC_MS};
 
 impl Island {
     pub(crate) fn written(&mut self, upto: u64) {
@@ -20,6 +20,11 @@ impl Island {
     /// Asks for a sync of everything decided so far.
     pub(crate) fn want_sync(&mut self) {
         self.want_sync_of(self.state.seq());
+    }
+
+    /// The next tick syncs.
+    pub(crate) fn want_sync_soon(&mut self) {
+        self.unsynced_since_ms = Some(self.now.ms.saturating_sub(SYNC_MS));
     }
 
     fn want_sync_of(&mut self, seq: u64) {

@@ -115,6 +115,9 @@ impl World {
     }
 
     fn body(&mut self) -> (Ticket, BodyOp) {
+        if self.bodies.is_empty() {
+            self.tick();
+        }
         assert_eq!(self.bodies.len(), 1, "one thing is asked of the body, once");
         self.bodies.remove(0)
     }
@@ -302,4 +305,26 @@ fn who_waits_for_a_body_that_goes_is_told_so() {
     assert_eq!(world.replies, [gone.clone(), gone]);
     let (_, op) = world.body();
     assert!(matches!(op, BodyOp::Drop { .. }), "{op:?}");
+}
+
+#[test]
+fn an_answered_write_waits_for_the_next_tick_or_whoever_comes_next() {
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    for (end, comes) in [(10, false), (13, true)] {
+        world.forget();
+        world.write(ino, end, b"abc");
+        assert!(matches!(world.answer(), Answer::Wrote { len: 3, .. }));
+        assert!(
+            world.bodies.is_empty(),
+            "the record must be synced first, or the body may be longer than the file"
+        );
+        if comes {
+            world.fs(Op::Read { ino, offset: 0, len: 3 }, b"");
+            let (_, op) = &world.bodies[0];
+            assert!(matches!(op, BodyOp::Write { .. }), "{op:?}");
+        }
+        world.done();
+    }
 }
