@@ -71,10 +71,13 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     let mut left = run.steps;
     let mut cut_us = 0;
     while left > 0 || parties.iter().any(|party| party.under_way.is_some()) {
+        // Whoever has waited through several troubles sees the last of them end.
+        let long_ago = world.now_us().saturating_sub(PATIENCE_US / 2);
+        let waits_long = parties.iter().filter_map(|p| p.under_way.as_ref()).any(|u| u.began_us < long_ago);
         for (client, party) in parties.iter_mut().enumerate() {
             if party.under_way.is_none() && left > 0 {
                 left -= 1;
-                if world.rng.below(OPERATIONS_PER_FAULT) == 0 {
+                if world.rng.below(OPERATIONS_PER_FAULT) == 0 && !waits_long {
                     trouble.disturb(world);
                     cut_us = world.now_us();
                 }

@@ -60,13 +60,12 @@ pub const fn found_by(bug: Bug) -> &'static str {
         | Bug::NoDirty
         | Bug::NoDirtyCarried
         | Bug::BodyGoesUnsynced => "power",
-        Bug::ResultForgotten | Bug::AskedAsNew => "partition",
+        Bug::ResultForgotten | Bug::AskedAsNew | Bug::AnsweredUnapplied => "partition",
         Bug::RepeatedWhileUnderWay | Bug::NotSealed | Bug::HeldNameIgnored | Bug::OpenBeforeCommit => {
             "history_partition"
         }
         Bug::StampTwice | Bug::FullDirectoryGoes | Bug::StubStays | Bug::OrphanDropped => "sequential",
         Bug::NameNotHeld | Bug::NoTicket => "deaths",
-        Bug::AnsweredUnapplied => "absences",
         Bug::LentNameNotHeld | Bug::CountNotClaimed | Bug::ShippedAsItWas => "storm",
         Bug::UndecidedLookup | Bug::VoteOfNobody => "concurrent",
         Bug::UndecidedListing => "histories",

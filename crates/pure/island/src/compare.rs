@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Told, Work};
+use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Static, Told, Work};
 use atoll_state::Load;
 
 use crate::compared::as_parent;
@@ -46,8 +46,6 @@ pub(crate) struct Comparing {
     walk: Vec<(Ino, u64)>,
     /// Directories of the skeleton that are to be compared, or once more.
     also: BTreeSet<Ino>,
-    /// Those whose stubs are here too, and have missed something.
-    behind: BTreeSet<Ino>,
     /// Directories that are being asked for.
     open: BTreeMap<Ino, Item>,
     /// Those that were met above others, or are left by them: what nothing is below in the end goes again.
@@ -316,16 +314,21 @@ impl Island {
             comparing.met.insert(ino);
         }
         let wants_fixed = comparing.missed(&self.config, row.key);
-        let above = self.state.dir(row.place.parent)?.map_or(Key(0), |above| above.key);
+        let above = self.state.dir(row.place.parent)?;
+        let stub = match (&row.place.name, above) {
+            (Some(name), Some(above)) if above.owned.is_some() => self.state.entry(row.place.parent, name)?,
+            _ => None,
+        };
+        let stub = stub.filter(|entry| entry.ino == ino).and_then(|entry| entry.stub.as_deref());
         let dir = self.ancestor(ino, row)?;
-        let there = Question::there(self.config.table.owner(above));
+        let there = Question::there(self.config.table.owner(above.map_or(Key(0), |above| above.key)));
         let question = if ino == Ino::ROOT { Question::Fixed } else { there };
         let leads = self.name_leads(ino, row)?;
         // One of the two goes, and leaves the other without a name perhaps.
         comparing.has_found |= leads == Leads::Elsewhere;
         let differs = leads == Leads::Nowhere
-            || comparing.behind.contains(&ino)
-            || self.lent_dirs().any(|lent| is_behind(ino, &lent, row));
+            || stub.is_some_and(|stub| is_behind(&stub.fixed, row))
+            || self.lent_dirs().any(|lent| lent.ino == ino && is_behind(&lent.fixed, row));
         if row.owned.is_some() {
             comparing.walk.push((ino, 0));
         }
@@ -361,7 +364,7 @@ impl Island {
         if self.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(None);
         }
-        let (mut items, mut behind) = (Vec::new(), Vec::new());
+        let mut items = Vec::new();
         let (rows, whole) = self.state.entries_after(dir, after)?;
         let mut last = after;
         for (cookie, name, entry) in rows {
@@ -369,18 +372,12 @@ impl Island {
             let Some(stub) = &entry.stub else { continue };
             let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
             let stub = as_parent(entry.ino, stub, place);
-            match self.state.dir(entry.ino)? {
-                Some(child) if is_behind(entry.ino, &stub, child) => behind.push(entry.ino),
-                Some(_) => {}
-                // Who comes to the skeleton now brings what its stub has to be like.
-                None if comparing.met.contains(&entry.ino) => {}
-                None if comparing.missed(&self.config, stub.key) => items.push(stub),
-                None => {}
-            }
-        }
-        for ino in behind {
-            if comparing.behind.insert(ino) {
-                comparing.also.insert(ino);
+            // Who comes to the skeleton now brings what its stub has to be like.
+            if self.state.dir(entry.ino)?.is_none()
+                && !comparing.met.contains(&entry.ino)
+                && comparing.missed(&self.config, stub.key)
+            {
+                items.push(stub);
             }
         }
         for stub in items {
@@ -733,10 +730,9 @@ impl Island {
     }
 }
 
-/// Whether this is the stub of a directory of the skeleton, and has missed attributes that a chain of ancestors
-/// has brought that one.
-fn is_behind(ino: Ino, stub: &Ancestor, row: &Dir) -> bool {
-    stub.ino == ino && stub.fixed.version < row.fixed.version
+/// Whether the stub of a directory has missed attributes that a chain of ancestors has brought its row.
+fn is_behind(stub: &Static, row: &Dir) -> bool {
+    stub.version < row.fixed.version
 }
 
 impl Question {

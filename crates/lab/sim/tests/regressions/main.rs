@@ -734,3 +734,16 @@ fn ancestors_that_go_in_a_circle_are_compared() {
 fn what_its_sender_doubts_is_doubted_by_who_learns_of_it() {
     passes("absences", 3_830_001_263);
 }
+
+/// A chain of ancestors brought a directory, with a newer mode, just after a comparison had looked through the names of
+/// the one above it, where its stub had the old one.
+#[test]
+fn a_stub_is_compared_with_a_row_that_comes_later() {
+    passes("absences_kept", 3_870_000_434);
+}
+
+/// Each time the links were back another trouble began, before who had waited asked again: a mistake of the judge.
+#[test]
+fn who_has_waited_long_is_not_disturbed_again() {
+    passes("history_partition", 3_890_001_363);
+}
