@@ -77,10 +77,9 @@ pub const fn found_by(bug: Bug) -> &'static str {
         | Bug::KeptBeforeSync
         | Bug::PlaceBeforeSync
         | Bug::CheckpointWithoutBodies => "power_points",
-        Bug::AbsentIsEmpty => "saves",
+        Bug::AbsentIsEmpty | Bug::ServesAtOnce => "saves",
         Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
         Bug::JournalGap => "storm_deaths",
-        Bug::ServesAtOnce => "history_errors",
         Bug::DroppedUnsynced => "errors",
         Bug::NotRecalled => "recalls",
         Bug::VoteBeforeLog => "votes",

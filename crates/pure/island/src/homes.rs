@@ -312,6 +312,10 @@ impl Island {
         if self.entry_now(decision, at.dir, &at.name).is_some_and(|entry| entry.ino == ino) {
             decision.entry(at.dir, &at.name, None);
         }
+        let spot = (at.dir, at.name.clone());
+        if self.journal.covered.get(&spot).is_some_and(|entry| entry.ino == ino) {
+            self.journal.covered.remove(&spot);
+        }
         self.count_homes(decision, at.dir, -1);
         self.prune(decision, at.dir);
     }

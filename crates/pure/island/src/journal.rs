@@ -60,6 +60,9 @@ pub(crate) struct Journal {
     pub(crate) prunes_nothing: bool,
     /// Directories of the skeleton whose names others have got, by what is decided next.
     pub(crate) met: Vec<Ino>,
+    /// Names of files that are homed here, in the skeleton, that a directory has got: by what is older than the file's,
+    /// perhaps, and then it leaves it again.
+    pub(crate) covered: IdMap<(Ino, Name), Entry>,
     /// The first half of what is posted, with what it follows.
     half: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
     /// Counts comparisons.

@@ -365,7 +365,7 @@ impl Island {
 
     /// After an unclean end some island has not told yet what it knows of this one.
     pub(crate) fn has_witnesses(&self) -> bool {
-        !self.recovery.witnesses.is_empty()
+        !self.recovery.witnesses.is_empty() && !planted(Bug::ServesAtOnce)
     }
 
     /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it

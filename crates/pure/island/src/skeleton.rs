@@ -105,7 +105,7 @@ impl Island {
         }
         let now = self.entry_now(decision, place.parent, name);
         if there {
-            let other = now.filter(|entry| entry.ino != ino);
+            let other = now.as_ref().filter(|entry| entry.ino != ino);
             let other = other.and_then(|e| Some((e.ino, self.dir_now(decision, e.ino)?.place)));
             if let Some((other, its)) = other.filter(|(_, its)| is_one_name(its, place)) {
                 // A name that was lost and given again is here before the journal of who had it first. All of this
@@ -117,6 +117,9 @@ impl Island {
                     return;
                 }
             }
+            if let Some(file) = now.filter(|entry| entry.kind != Kind::Directory) {
+                self.journal.covered.insert((place.parent, name.clone()), file);
+            }
             let home = self.config.id;
             let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
             decision.entry(place.parent, name, Some(entry));
@@ -126,7 +129,10 @@ impl Island {
         match now {
             // The plain tree could not have it there while the directory was.
             Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),
-            _ => decision.entry(place.parent, name, None),
+            _ => {
+                let file = self.journal.covered.remove(&(place.parent, name.clone()));
+                decision.entry(place.parent, name, file);
+            }
         }
     }
 

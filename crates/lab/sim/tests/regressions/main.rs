@@ -747,3 +747,11 @@ fn a_stub_is_compared_with_a_row_that_comes_later() {
 fn who_has_waited_long_is_not_disturbed_again() {
     passes("history_partition", 3_890_001_363);
 }
+
+/// An old chain of ancestors, or a journal told again after the outcome that ends an exchange, brought a directory to the
+/// name that it had just left to a file, and took it on: the file's home had lost that name, and counted it for ever.
+#[test]
+fn a_directory_on_its_way_leaves_a_file_its_name() {
+    passes("histories", 3_910_000_815);
+    passes("history_deaths", 3_910_001_606);
+}
