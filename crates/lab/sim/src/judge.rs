@@ -332,11 +332,11 @@ pub(crate) fn as_if_here(
             Err(Errno::EPERM),
             Err(Errno::EACCES | Errno::EISDIR | Errno::ENOTDIR),
         ) if elsewhere(dir, name) => expected.clone(),
-        (Op::Rename { new_dir, new_name, .. }, Err(Errno::EPERM), Err(Errno::EISDIR | Errno::ENOTDIR))
-            if elsewhere(new_dir, new_name) =>
-        {
-            expected.clone()
-        }
+        (
+            Op::Rename { new_dir, new_name, .. },
+            Err(Errno::EPERM),
+            Err(Errno::EACCES | Errno::EISDIR | Errno::ENOTDIR),
+        ) if elsewhere(new_dir, new_name) => expected.clone(),
         _ => got,
     }
 }

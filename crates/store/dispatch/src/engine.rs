@@ -67,6 +67,8 @@ pub struct Engine<D: Disk> {
     /// Counts what callers wait for the disk for.
     pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
+    /// A checkpoint waits for space for bytes that it would let go of.
+    pub(crate) lacks_space: AtomicBool,
     /// Rows that the next checkpoint would write, as of the last event.
     rows_dirty: AtomicUsize,
     /// Files that were reported.
@@ -158,6 +160,7 @@ impl<D: Disk> Engine<D> {
             drops: Mutex::default(),
             disk_uses: AtomicU64::new(0),
             halted: AtomicBool::new(false),
+            lacks_space: AtomicBool::new(false),
             rows_dirty: AtomicUsize::new(0),
             damaged: Mutex::default(),
         }
@@ -362,9 +365,9 @@ impl<D: Disk> Engine<D> {
         loop {
             let next = self.background.lock().expect("no panic while it is held").pop_front();
             let Some(effect) = next else { break };
-            if let Some(event) = self.perform_background(effect) {
-                self.enter(event);
-            }
+            // One that waits for space is tried again at the next tick.
+            let Some(event) = self.perform_background(effect) else { break };
+            self.enter(event);
         }
         let preparation = self.lock().log.preparation();
         if let Some(preparation) = preparation {
@@ -405,8 +408,8 @@ impl<D: Disk> Engine<D> {
         self.sync_upto(seq).map_err(halted)
     }
 
-    /// Stops in order: everything synced, a checkpoint made, nothing left for a recovery to do. The
-    /// caller lets no more events in.
+    /// Stops in order: everything synced, a checkpoint made, nothing left for a recovery to do, unless the disk is
+    /// full. The caller lets no more events in.
     pub fn stop(&self) -> Result<(), Halted> {
         const ROUNDS_MAX: u32 = 10_000;
         let mut clean = false;
@@ -423,6 +426,12 @@ impl<D: Disk> Engine<D> {
             });
             if at_rest {
                 clean = true;
+                break;
+            }
+            if self.lacks_space.load(Ordering::Acquire) {
+                // What waits for space is in the log, from where it comes back as after the death of a process.
+                let seq = self.with_island(|island| island.state().seq());
+                clean = self.sync_upto(seq).is_ok();
                 break;
             }
             if idle {

@@ -105,8 +105,15 @@ impl<D: Disk> Engine<D> {
         let Effect::Checkpoint { frozen, bodies } = effect else {
             unreachable!("only checkpoints wait here")
         };
-        match self.checkpoint(frozen, &bodies) {
-            Ok(()) => Some(Event::CheckpointDone),
+        let made = self.checkpoint(frozen, &bodies);
+        self.lacks_space.store(matches!(made, Ok(Some(_))), Ordering::Release);
+        match made {
+            Ok(None) => Some(Event::CheckpointDone),
+            Ok(Some(frozen)) => {
+                let effect = Effect::Checkpoint { frozen, bodies };
+                self.background.lock().expect("no panic while it is held").push_front(effect);
+                None
+            }
             Err(why) => {
                 self.halt(&why);
                 None
@@ -114,10 +121,14 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    fn checkpoint(&self, frozen: Frozen, bodies: &[Ino]) -> Result<(), String> {
+    /// Gives the rows back if it has to wait: bytes that find no space are in the log, which it lets go of.
+    fn checkpoint(&self, frozen: Frozen, bodies: &[Ino]) -> Result<Option<Frozen>, String> {
         // The snapshot is never ahead of the synced log, nor of the bodies that it speaks of.
         self.sync_upto(frozen.seq)?;
-        self.settle_bodies()?;
+        match self.behind.settle_older(&self.bodies, u64::MAX) {
+            Err(error) if error.is_no_space() => return Ok(Some(frozen)),
+            settled => settled.map_err(|e| e.to_string())?,
+        }
         if !planted(Bug::CheckpointWithoutBodies) {
             self.bodies.sync_many(bodies).map_err(|e| e.to_string())?;
         }
@@ -128,7 +139,7 @@ impl<D: Disk> Engine<D> {
             // What could not be removed goes when the log is opened.
             let _ = self.lock().log.removed(removed);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn body(&self, ticket: Ticket, op: BodyOp) -> Option<Event> {

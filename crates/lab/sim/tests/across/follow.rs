@@ -297,3 +297,19 @@ fn a_file_that_follows_its_name_is_whole_whichever_process_dies_when() {
 fn a_file_that_follows_its_name_is_whole_whichever_power_fails_when() {
     dies_everywhere(power);
 }
+
+#[test]
+fn a_checkpoint_on_a_full_disk_waits_for_space() {
+    let mut bench = Bench::new(1, 1);
+    bench.rest();
+    let ino = bench.file(S, "a");
+    bench.world.fill_disk(S, 0);
+    bench.world.checkpoint(S);
+    bench.world.run_for(5_000_000).unwrap();
+    assert_eq!(bytes(&mut bench, 0, ino), CONTENT);
+    bench.world.free_disk(S);
+    bench.rest();
+    assert_eq!(bytes(&mut bench, 0, ino), CONTENT);
+    let lives = bench.world.tail(4_000).matches("begins, Report").count();
+    assert_eq!(lives, 1, "the island has stopped over a full disk");
+}

@@ -755,3 +755,10 @@ fn a_directory_on_its_way_leaves_a_file_its_name() {
     passes("histories", 3_910_000_815);
     passes("history_deaths", 3_910_001_606);
 }
+
+/// An exchange that may not write the directory that it moves, nor take a pointer out of a sticky directory: the owner of the
+/// first answers before the home of the second.
+#[test]
+fn who_owns_a_pointer_in_a_sticky_directory_is_known_last() {
+    passes("concurrent", 3_940_000_573);
+}
