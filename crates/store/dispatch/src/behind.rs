@@ -53,6 +53,11 @@ impl Behind {
         self.shards[ino.0 as usize % SHARDS].lock().expect("no panic while it is held")
     }
 
+    /// Bytes that are not in place yet, and what keeping them costs.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
     /// Takes a write in. Its bytes are seen by everything that settles the body first.
     pub(crate) fn put<D: Disk>(
         &self,

@@ -332,7 +332,10 @@ impl<D: Disk> Engine<D> {
         if self.is_halted() {
             return;
         }
-        let bytes_available = self.disk.space().map_or(0, |space| space.bytes_available);
+        // What waits to be put in place is promised, with as much again for blocks and inodes.
+        let promised = self.behind.waiting_bytes().saturating_mul(2);
+        let bytes_available =
+            self.disk.space().map_or(0, |space| space.bytes_available.saturating_sub(promised));
         self.enter(Event::Tick { bytes_available });
     }
 
