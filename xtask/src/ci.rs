@@ -17,6 +17,8 @@ const SEEDS: &str = "50";
 /// How a step ended.
 enum Outcome {
     Passed,
+    /// Passed but for these tests, which were skipped: each with what it needs.
+    PassedBut(Vec<String>),
     Failed,
     /// Not checked, and why: shown, so that nobody takes it for passed.
     Skipped(&'static str),
@@ -36,8 +38,11 @@ const STEPS: &[Step] = &[
     ("seeds", |root| simulated(crate::sim::soak(root, &["--seed", "1", "--seeds", SEEDS]))),
     ("planted bugs", |root| simulated(crate::sim::planted(root, &["--quick"]))),
     // All of them: one run says everything that is wrong.
-    ("tests", |root| cargo(root, "test --workspace --locked --no-fail-fast", &[])),
+    ("tests", tests),
 ];
+
+/// Below the target folder: one line for each test of the run that was skipped (`atoll_needs::LIST`).
+const SKIPPED: &str = "skipped-tests";
 
 /// Runs every step and says how long each took; whether all passed.
 pub(crate) fn run(root: &Path) -> bool {
@@ -58,9 +63,43 @@ pub(crate) fn run(root: &Path) -> bool {
     passed
 }
 
+/// All tests; then the names of those that were skipped, because something is missing that they need.
+fn tests(root: &Path) -> Outcome {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let list = target.join(SKIPPED);
+    if let Err(why) = std::fs::create_dir_all(&target).and_then(|()| std::fs::write(&list, "")) {
+        eprintln!("{}: {why}", list.display());
+        return Outcome::Failed;
+    }
+    let args = "test --workspace --locked --no-fail-fast";
+    let ended = command(root, args).env("ATOLL_SKIPPED", &list).status();
+    match (outcome(args, ended), std::fs::read_to_string(&list)) {
+        (Outcome::Passed, Ok(skipped)) => passed_but(&skipped),
+        (Outcome::Passed, Err(why)) => {
+            eprintln!("{}: {why}", list.display());
+            Outcome::Failed
+        }
+        (other, skipped) => {
+            eprint!("{}", skipped.unwrap_or_default());
+            other
+        }
+    }
+}
+
+/// What tests that passed are worth when those in this list, a line each, were skipped.
+fn passed_but(skipped: &str) -> Outcome {
+    let mut lines: Vec<String> = skipped.lines().map(|line| line.replacen("SKIPPED ", "", 1)).collect();
+    lines.sort();
+    if lines.is_empty() { Outcome::Passed } else { Outcome::PassedBut(lines) }
+}
+
 fn summary_line(name: &str, outcome: &Outcome, took: Duration) -> String {
     let verdict = match outcome {
         Outcome::Passed => "passed".to_owned(),
+        Outcome::PassedBut(skipped) => {
+            format!("passed, {} skipped:\n    {}", skipped.len(), skipped.join("\n    "))
+        }
         Outcome::Failed => "FAILED".to_owned(),
         Outcome::Skipped(why) => format!("not checked: {why}"),
     };
@@ -136,6 +175,15 @@ mod tests {
     fn the_summary_does_not_call_a_skipped_step_passed() {
         let line = summary_line("advisories", &Outcome::Skipped("no network"), Duration::from_millis(1250));
         assert_eq!(line, "  advisories             1.2 s  not checked: no network\n");
+    }
+
+    #[test]
+    fn skipped_tests_are_counted_and_named() {
+        assert!(matches!(passed_but(""), Outcome::Passed));
+        let outcome = passed_but("SKIPPED b::c: needs root\nSKIPPED a::b: needs root\n");
+        let line = summary_line("tests", &outcome, Duration::from_secs(2));
+        let expected = "  tests                  2.0 s  passed, 2 skipped:\n    a::b: needs root\n    b::c: needs root\n";
+        assert_eq!(line, expected);
     }
 
     #[test]

@@ -346,10 +346,7 @@ mod tests {
 
     #[test]
     fn mount_8_as_root_honours_set_id_bits_and_devices_unless_told_otherwise() {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: needs root");
-            return;
-        }
+        atoll_needs::needs!(Root);
         // The words on the right are what mount(8) makes of them on their way to the helper.
         for (handed_on, expected) in [
             ("rw", (true, true, true)),

@@ -3,6 +3,7 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Mounted, PATIENCE, can_mount, eventually, good, text};
+use common::{Cluster, Mounted, PATIENCE, eventually, good, text};
 
 /// Time for a silent link to be given up, and for slow machines.
 const NOTICED: Duration = Duration::from_secs(7);
@@ -68,9 +69,7 @@ fn killed(mut children: Vec<Child>) -> Duration {
 
 #[test]
 fn a_node_that_hangs_costs_its_callers_their_patience_once_and_others_nothing() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=3");
     let dirs = cluster.dirs(&mount);
@@ -136,9 +135,7 @@ fn ready(child: &mut Child) {
 
 #[test]
 fn whoever_waits_for_ever_for_a_node_that_hangs_can_be_killed() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "hard");
     let dirs = cluster.dirs(&mount);
@@ -175,9 +172,7 @@ fn whoever_waits_for_ever_for_a_node_that_hangs_can_be_killed() {
 fn a_node_that_is_started_again_is_back_while_another_one_hangs_amid_a_read() {
     /// More than the kernel reads ahead.
     const BYTES: u64 = 8 << 20;
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "hard");
     let dirs = cluster.dirs(&mount);
@@ -215,9 +210,7 @@ fn a_node_that_is_started_again_is_back_while_another_one_hangs_amid_a_read() {
 
 #[test]
 fn a_node_that_is_started_again_is_hardly_missed_by_one_mount_or_two() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let mut mounts = vec![cluster.mount("one", "")];
     let dirs = cluster.dirs(&mounts[0]);
@@ -245,9 +238,7 @@ fn a_node_that_is_started_again_is_hardly_missed_by_one_mount_or_two() {
 
 #[test]
 fn a_mount_that_ends_while_a_node_is_away_leaves_no_session_behind() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(2);
     let (stays, goes) = (cluster.mount("stays", ""), cluster.mount("goes", ""));
     cluster.nodes[1].take().unwrap().stop();
@@ -268,9 +259,7 @@ fn a_mount_that_ends_while_a_node_is_away_leaves_no_session_behind() {
 
 #[test]
 fn what_needs_two_nodes_waits_for_both_and_has_no_effect_until_then() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let (soft, hard) = (cluster.mount("soft", "soft=3"), cluster.mount("hard", "hard"));
     let dirs = cluster.dirs(&soft);
@@ -332,9 +321,7 @@ fn plain_tree(data: &Path) -> PathBuf {
 #[test]
 fn a_node_that_has_missed_more_than_is_kept_for_it_knows_all_when_it_is_back() {
     const CHANGES: u32 = 4500;
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(3);
     let mount = cluster.mount("mnt", "");
     let dirs = cluster.dirs(&mount);
@@ -378,9 +365,7 @@ fn a_node_that_has_missed_more_than_is_kept_for_it_knows_all_when_it_is_back() {
 
 #[test]
 fn locks_of_a_mount_that_is_killed_are_free_when_its_lease_is_over() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(2);
     let other = cluster.mount("other", "");
     std::fs::write(other.path("file"), b"x").unwrap();
@@ -424,9 +409,7 @@ fn damage(state: &Path) {
 
 #[test]
 fn a_daemon_with_an_island_that_has_halted_ends_soon_although_somebody_waits() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = common::Scratch::new();
     let (data, point) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = common::Daemon::up(&data, &point, 1);
@@ -448,9 +431,7 @@ fn a_daemon_with_an_island_that_has_halted_ends_soon_although_somebody_waits() {
 
 #[test]
 fn what_waits_at_an_island_that_halts_is_told_and_the_daemon_stops_in_order() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(2);
     let mount = cluster.mount("mnt", "soft=3");
     let dirs = cluster.dirs(&mount);

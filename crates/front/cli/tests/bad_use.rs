@@ -2,10 +2,11 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::net::TcpListener;
 use std::path::Path;
 
-use common::{Cluster, Daemon, Scratch, bad, can_mount, free_port, is_mounted, run, text};
+use common::{Cluster, Daemon, Scratch, bad, free_port, is_mounted, run, text};
 
 fn up<'a>(data: &'a Path, mount: &'a Path) -> [&'a str; 5] {
     ["up", "--data", text(data), "--mount", text(mount)]
@@ -43,9 +44,7 @@ fn a_newer_data_directory_is_left_alone() {
 
 #[test]
 fn a_read_only_disk_is_named_as_such() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let disk = scratch.dir("disk");
     rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::RDONLY, c"size=1m").unwrap();
@@ -88,9 +87,7 @@ fn a_port_that_is_taken_is_named_and_nothing_is_mounted() {
 
 #[test]
 fn a_second_daemon_and_a_second_mount_are_refused_and_harm_nothing() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 1);
@@ -203,9 +200,7 @@ fn what_is_not_mounted_or_not_ours_is_not_unmounted() {
 
 #[test]
 fn a_path_that_is_not_there_is_explained_in_plain_words() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let mnt = scratch.path("mnt");
     let _daemon = Daemon::up(&scratch.path("data"), &mnt, 2);
@@ -218,9 +213,7 @@ fn a_path_that_is_not_there_is_explained_in_plain_words() {
 
 #[test]
 fn another_users_mount_is_said_to_be_that() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     use std::os::unix::process::CommandExt;
     let scratch = Scratch::new();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -258,9 +251,7 @@ fn what_cannot_be_had_by_a_mount_option_says_what_to_do_instead() {
 
 #[test]
 fn a_mount_that_is_in_use_says_by_whom() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 1);
@@ -275,9 +266,7 @@ fn a_mount_that_is_in_use_says_by_whom() {
 
 #[test]
 fn an_island_folder_that_is_missing_is_not_made_anew() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     Daemon::up(&data, &mnt, 1).stop();

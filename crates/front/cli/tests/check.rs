@@ -2,10 +2,11 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{Daemon, Scratch, can_mount, good, run, text};
+use common::{Daemon, Scratch, good, run, text};
 use serde_json::Value;
 
 /// A stopped volume with one file, and where the file's plain name and its bytes lie.
@@ -32,9 +33,7 @@ fn broken(data: &Path) -> Vec<String> {
 
 #[test]
 fn a_volume_that_was_stopped_has_nothing_wrong_however_often_one_looks() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, plain, _) = stopped(&scratch);
     assert_eq!(std::fs::read(&plain).unwrap(), vec![b'x'; 100_000], "the plain file has the bytes");
@@ -45,9 +44,7 @@ fn a_volume_that_was_stopped_has_nothing_wrong_however_often_one_looks() {
 
 #[test]
 fn a_byte_that_has_changed_on_the_disk_is_found_by_its_checksum() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, _, body) = stopped(&scratch);
     std::fs::File::options().write(true).open(body).unwrap().write_all_at(b"y", 50_000).unwrap();
@@ -57,9 +54,7 @@ fn a_byte_that_has_changed_on_the_disk_is_found_by_its_checksum() {
 
 #[test]
 fn names_that_people_change_in_a_plain_tree_are_found_and_left_alone() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, plain, _) = stopped(&scratch);
     let foreign = plain.with_file_name("foreign");
@@ -72,9 +67,7 @@ fn names_that_people_change_in_a_plain_tree_are_found_and_left_alone() {
 
 #[test]
 fn bytes_that_are_gone_are_found() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, _, body) = stopped(&scratch);
     std::fs::remove_file(body).unwrap();
@@ -120,9 +113,7 @@ fn names_in(mnt: &Path) -> usize {
 
 #[test]
 fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_is_told_and_not_served() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = killed(&scratch);
     let log = std::fs::File::options().read(true).write(true).open(only_log(&data, 0)).unwrap();
@@ -144,9 +135,7 @@ fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_is_told_and_not_served(
 
 #[test]
 fn a_tail_that_is_cut_off_a_log_is_told_with_time_volume_and_island() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = killed(&scratch);
     // As if the process had died while it wrote its last record.
@@ -167,9 +156,7 @@ fn a_tail_that_is_cut_off_a_log_is_told_with_time_volume_and_island() {
 
 #[test]
 fn a_log_that_is_gone_is_told_and_the_island_not_taken_for_an_empty_one() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = killed(&scratch);
     let aside = scratch.dir("aside");
@@ -192,9 +179,7 @@ fn a_log_that_is_gone_is_told_and_the_island_not_taken_for_an_empty_one() {
 
 #[test]
 fn an_island_that_is_gone_or_emptied_is_told_and_nothing_is_made_in_its_place() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = killed(&scratch);
     let (island, aside) = (data.join("islands/main/2"), scratch.path("aside"));
@@ -228,9 +213,7 @@ fn an_island_that_is_gone_or_emptied_is_told_and_nothing_is_made_in_its_place() 
 
 #[test]
 fn a_volume_that_a_lost_control_store_has_forgotten_is_found_and_taken_up_again() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, _, _) = stopped(&scratch);
     let mnt = scratch.path("mnt");
@@ -253,9 +236,7 @@ fn refused_unknown(data: &Path, mnt: &Path) -> String {
 
 #[test]
 fn what_is_damaged_is_named_by_its_paths_and_with_the_next_step() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 2);
@@ -284,9 +265,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_copied_data_directory_has_nothing_wrong_and_is_served_as_the_original() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt, copied) = (scratch.path("data"), scratch.path("mnt"), scratch.path("copy"));
     let mut daemon = Daemon::up(&data, &mnt, 2);
@@ -321,9 +300,7 @@ fn a_copied_data_directory_has_nothing_wrong_and_is_served_as_the_original() {
 
 #[test]
 fn a_file_that_was_only_touched_is_nothing_wrong_unless_its_bytes_are() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, plain, _) = stopped(&scratch);
     // Its change time moves, as when a backup makes a link to it; all else stays.

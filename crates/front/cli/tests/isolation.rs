@@ -2,6 +2,7 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Mounted, can_mount, eventually, good, text};
+use common::{Cluster, Mounted, eventually, good, text};
 
 /// Directories directly in the root; each has one below it, and that one another.
 const TOPS: usize = 9;
@@ -147,9 +148,7 @@ fn open(path: PathBuf) -> File {
 
 /// One node is killed and comes back: the whole story.
 fn lose(choose: impl FnOnce(&Owners) -> usize) {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["rsync"]));
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=1");
     let owners = make_tree(&mount.0);
@@ -234,9 +233,7 @@ fn two_without_root(cluster: &Cluster, mount: &Mounted) -> [usize; 2] {
 
 #[test]
 fn a_node_that_is_killed_while_another_is_away_serves_all_that_it_owns() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=1");
     let dirs = cluster.dirs(&mount);
@@ -268,9 +265,7 @@ fn a_node_that_is_killed_while_another_is_away_serves_all_that_it_owns() {
 
 #[test]
 fn an_fsync_fails_once_if_a_node_has_lost_its_power_since_a_change() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=10");
     let dirs = cluster.dirs(&mount);
@@ -305,9 +300,7 @@ const TOLD: Duration = Duration::from_secs(3);
 
 #[test]
 fn a_path_leads_through_a_link_whose_node_is_killed() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=1");
     let dirs = cluster.dirs(&mount);
@@ -352,9 +345,7 @@ fn a_path_leads_through_a_link_whose_node_is_killed() {
 
 #[test]
 fn a_file_that_has_followed_its_name_is_there_without_the_node_that_it_was_made_on() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(4);
     let mount = cluster.mount("mnt", "soft=1");
     let dirs = cluster.dirs(&mount);

@@ -3,11 +3,12 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Cluster, bad, can_mount, good, text};
+use common::{Cluster, bad, good, text};
 use serde_json::Value;
 
 fn names(listed: &str) -> Vec<Value> {
@@ -45,9 +46,7 @@ fn listed(path: &str) -> Vec<(String, u64, u64, u64, String, String)> {
 
 #[test]
 fn a_listing_is_what_was_there_at_one_moment_or_nothing() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(3);
     let mount = cluster.mount("mnt", "");
     for n in 0..12 {

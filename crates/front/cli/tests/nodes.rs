@@ -2,15 +2,14 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::process::Command;
 
-use common::{Cluster, can_mount, eventually, good, is_mounted, text};
+use common::{Cluster, eventually, good, is_mounted, text};
 
 #[test]
 fn four_nodes_make_one_tree() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(4);
     let (one, two) = (cluster.mount("one", ""), cluster.mount("two", "ro,noexec"));
     // Names that differ in many bits: each bit of a placement key is the parity of some of a path's, so names that
@@ -40,9 +39,7 @@ fn four_nodes_make_one_tree() {
 
 #[test]
 fn nodes_that_are_started_again_serve_their_volumes_by_themselves() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(2);
     let mount = cluster.mount("mnt", "hard");
     std::fs::write(mount.path("file"), b"kept").unwrap();
@@ -63,9 +60,7 @@ fn nodes_that_are_started_again_serve_their_volumes_by_themselves() {
 
 #[test]
 fn a_mount_passes_over_nodes_that_are_down() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut cluster = Cluster::new(3);
     cluster.kill(0);
     let mount = cluster.mount("mnt", "soft=1");
@@ -106,9 +101,7 @@ fn a_node_that_missed_the_second_step_learns_of_the_volume_from_the_others() {
 
 #[test]
 fn mount_8_finds_its_helper() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(1);
     let helper = cluster.scratch.path("mount.atoll");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_atoll"), &helper).unwrap();
@@ -145,9 +138,7 @@ fn options_of(point: &std::path::Path) -> Vec<String> {
 
 #[test]
 fn set_id_bits_and_devices_count_as_with_other_file_systems_of_fstab() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(1);
     let helper = cluster.scratch.path("mount.fuse.atoll");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_atoll"), &helper).unwrap();
@@ -177,9 +168,7 @@ fn set_id_bits_and_devices_count_as_with_other_file_systems_of_fstab() {
 
 #[test]
 fn a_mount_that_is_sync_syncs_each_write() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let cluster = Cluster::new(1);
     let mount = cluster.mount("mnt", "sync");
     std::fs::write(mount.path("file"), b"").unwrap();

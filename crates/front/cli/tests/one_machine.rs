@@ -2,6 +2,7 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -9,13 +10,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Daemon, Mounted, Scratch, can_mount, eventually, good, is_mounted, text};
+use common::{Daemon, Mounted, Scratch, eventually, good, is_mounted, text};
 
 #[test]
 fn what_one_run_wrote_the_next_one_finds() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 4);
@@ -41,9 +40,7 @@ fn what_one_run_wrote_the_next_one_finds() {
 
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 2);
@@ -65,9 +62,7 @@ fn what_was_acknowledged_survives_a_kill() {
 
 #[test]
 fn a_mount_point_is_made_with_what_it_lies_in() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let mnt = scratch.path("new/deep/mnt");
     let mut daemon = Daemon::up(&scratch.path("data"), &mnt, 1);
@@ -80,9 +75,7 @@ fn a_mount_point_is_made_with_what_it_lies_in() {
 
 #[test]
 fn what_a_full_disk_refuses_is_not_shown_as_available() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (disk, mnt) = (scratch.dir("disk"), scratch.path("mnt"));
     rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=64m").unwrap();
@@ -137,9 +130,7 @@ fn the_volume_of_a_mount_is_asked_for_by_its_directory() {
 
 /// A mount by `up` and a second one through its socket.
 fn two_mounts(test: impl FnOnce(&Path, &Path)) {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 2);
@@ -309,9 +300,7 @@ fn explain_tells_where_a_file_is_whose_name_is_in_a_directory_of_another_island(
 
 #[test]
 fn an_attribute_that_the_native_disk_does_not_take_stops_no_other_plain_file() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 1);
@@ -331,9 +320,7 @@ fn an_attribute_that_the_native_disk_does_not_take_stops_no_other_plain_file() {
 
 #[test]
 fn whoever_was_let_in_below_a_closed_directory_works_there() {
-    if !can_mount() || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs!(Mounts);
     let (scratch, door) = (Scratch::new(), tempfile::tempdir().unwrap());
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 4);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::path::{Path, PathBuf};
 
 use atoll_core::{Decode, Encode, Ino, Name};
@@ -9,7 +10,7 @@ use atoll_disk::real::RealDisk;
 use atoll_proto::{Dir, Entry, Inode};
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
-use common::{Daemon, Scratch, can_mount, run, text};
+use common::{Daemon, Scratch, run, text};
 use serde_json::Value;
 
 /// A stopped volume with directories of both islands, and files with one name and with two.
@@ -76,9 +77,7 @@ fn served(data: &Path, mnt: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn damaged_rows_are_mended_and_everything_is_served_again() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = stopped(&scratch);
     let whole = served(&data, &mnt);
@@ -126,9 +125,7 @@ fn damaged_rows_are_mended_and_everything_is_served_again() {
 
 #[test]
 fn a_file_whose_row_is_lost_is_found_again_and_one_whose_bytes_are_too_is_named_with_what_helps() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = stopped(&scratch);
     let whole = served(&data, &mnt);
@@ -170,9 +167,7 @@ fn a_file_whose_row_is_lost_is_found_again_and_one_whose_bytes_are_too_is_named_
 
 #[test]
 fn bytes_without_a_file_are_in_lost_and_found_afterwards() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = stopped(&scratch);
     let stray = Ino::mint(atoll_core::IslandId(1), 5000);
@@ -192,9 +187,7 @@ fn bytes_without_a_file_are_in_lost_and_found_afterwards() {
 
 #[test]
 fn a_plain_tree_gets_back_what_it_lacks_and_keeps_what_people_put_there() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, _) = stopped(&scratch);
     let trees = (0..2).map(|island| data.join(format!("islands/main/{island}/tree")));
@@ -241,9 +234,7 @@ fn names(snapshot: &Snapshot) -> Vec<(Ino, String, Entry)> {
 
 #[test]
 fn a_name_that_was_laid_beside_another_is_the_one_that_its_home_knows_afterwards() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
     let mut daemon = Daemon::up(&data, &mnt, 2);
@@ -297,9 +288,7 @@ fn a_name_that_was_laid_beside_another_is_the_one_that_its_home_knows_afterwards
 
 #[test]
 fn a_directory_whose_name_something_else_took_is_beside_it_on_every_island() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = stopped(&scratch);
     let whole = served(&data, &mnt);

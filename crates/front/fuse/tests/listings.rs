@@ -4,9 +4,10 @@ mod common;
 
 use atoll_core::{Ino, Name};
 use atoll_fuse::Config;
+use atoll_needs::needs;
 use atoll_posix::Op;
 use atoll_vfs::Caching;
-use common::{Memory, World, can_mount, eventually};
+use common::{Memory, World, eventually};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -43,9 +44,7 @@ fn remove(world: &World, name: &str, by_another_mount: bool) {
 
 #[test]
 fn who_lists_after_a_name_went_is_not_told_what_somebody_had_listed_before() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     for shared in [false, true] {
         let files = Arc::new(Memory::default());
         if shared {
@@ -77,9 +76,7 @@ fn list(world: &World) -> usize {
 
 #[test]
 fn a_listing_is_kept_for_one_at_a_time_until_others_may_change_the_volume() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("kept-listing");
     ["a", "b"].iter().for_each(|name| fs::write(world.at(name), "").unwrap());
     assert_eq!(list(&world), 2);
@@ -102,9 +99,7 @@ fn a_listing_is_kept_for_one_at_a_time_until_others_may_change_the_volume() {
 
 #[test]
 fn the_end_of_a_listing_is_known_when_the_last_name_is_told() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("end");
     fs::write(world.at("a"), "").unwrap();
     let dir = File::open(&world.place.0).unwrap();

@@ -3,7 +3,8 @@
 mod common;
 
 use atoll_fuse::{Config, Flush, Locks};
-use common::{Memory, World, can_mount, eventually, python};
+use atoll_needs::needs;
+use common::{Memory, World, eventually, python};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -53,9 +54,7 @@ fn world(name: &str) -> World {
 
 #[test]
 fn a_record_lock_goes_with_any_close_by_its_process() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("posix");
     run(
         &world,
@@ -74,9 +73,7 @@ os.close(a); assert not posix_held(p)
 
 #[test]
 fn a_record_lock_goes_with_its_process_though_a_child_has_the_file() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("inherit");
     run(
         &world,
@@ -97,9 +94,7 @@ os.write(w,b'x')
 
 #[test]
 fn a_flock_goes_with_the_last_of_its_descriptors() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("flock");
     run(
         &world,
@@ -120,9 +115,7 @@ fcntl.flock(a,fcntl.LOCK_UN); assert not flock_held(p)
 
 #[test]
 fn a_flock_on_a_file_that_was_just_made_goes_too() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("made");
     run(
         &world,
@@ -137,9 +130,7 @@ os.close(a); goes(flock_held,q); assert not posix_held(q)
 
 #[test]
 fn an_open_file_description_lock_goes_with_its_description() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("ofd");
     run(
         &world,
@@ -155,9 +146,7 @@ os.close(c); goes(posix_held,p)
 
 #[test]
 fn the_two_kinds_do_not_see_each_other_and_getlk_names_the_holder() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("kinds");
     run(
         &world,
@@ -177,9 +166,7 @@ assert result(ask)==0
 
 #[test]
 fn a_lock_that_is_waited_for_is_granted_at_the_unlock_or_given_up_at_a_signal() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = world("wait");
     run(
         &world,
@@ -208,9 +195,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(k,0)[1])==7
 
 #[test]
 fn locks_hold_across_two_mounts_of_one_volume() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let one = world("one");
     let two = World::with("two", Arc::clone(&one.files), Config::default());
     let program = format!(
@@ -227,9 +212,7 @@ os.close(a); goes(flock_held,q); assert not posix_held(q)
 
 #[test]
 fn locks_end_with_the_mount() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let mut world = world("end");
     let held = fs::File::options().read(true).write(true).open(world.at("f")).unwrap();
     held.lock().unwrap();
@@ -240,9 +223,7 @@ fn locks_end_with_the_mount() {
 
 #[test]
 fn without_the_flush_of_readers_locks_still_go_with_the_open_file() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let config = Config { flush: Flush::Writers, ..Config::default() };
     let world = World::with("writers", Arc::new(Memory::default()), config);
     fs::write(world.at("f"), b"x").unwrap();
@@ -264,9 +245,7 @@ os.close(a); goes(posix_held,p)
 
 #[test]
 fn local_locks_hold_within_the_mount_and_cost_no_requests() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let config = Config { locks: Locks::Local, ..Config::default() };
     let world = World::with("local", Arc::new(Memory::default()), config);
     fs::write(world.at("f"), b"long").unwrap();

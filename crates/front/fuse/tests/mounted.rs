@@ -4,9 +4,10 @@ mod common;
 
 use atoll_core::{Ino, Name};
 use atoll_fuse::{Config, Keep, MountError, MountOptions, Mounted};
+use atoll_needs::needs;
 use atoll_posix::{Kind, Op};
 use atoll_vfs::Caching;
-use common::{Memory, Place, World, can_mount, create, eventually, python};
+use common::{Memory, Place, World, create, eventually, python};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -22,9 +23,7 @@ fn name(text: &str) -> Name {
 
 #[test]
 fn files_are_made_written_read_renamed_and_removed() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("basic");
     let (a, b) = (world.at("a"), world.at("b"));
     fs::write(&a, b"hello").unwrap();
@@ -59,9 +58,7 @@ fn files_are_made_written_read_renamed_and_removed() {
 
 #[test]
 fn ten_thousand_names_are_listed_once_each_and_in_pieces() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = World::new("many");
     let dir = world.at("dir");
     fs::create_dir(&dir).unwrap();
@@ -85,9 +82,7 @@ fn ten_thousand_names_are_listed_once_each_and_in_pieces() {
 
 #[test]
 fn large_writes_come_whole_and_in_large_pieces() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("large");
     let data: Vec<u8> = (0..9_000_001u32).map(|i| (i * 7 % 251) as u8).collect();
     let file = fs::File::options().create_new(true).read(true).write(true).open(world.at("f")).unwrap();
@@ -104,9 +99,7 @@ fn large_writes_come_whole_and_in_large_pieces() {
 
 #[test]
 fn a_mapped_file_can_be_changed_whether_or_not_pages_are_kept() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     for caching in [Caching::UntilRecalled, Caching::Never] {
         let world = World::new("mapped");
         *world.files.caching.lock().unwrap() = caching;
@@ -122,9 +115,7 @@ fn a_mapped_file_can_be_changed_whether_or_not_pages_are_kept() {
 
 #[test]
 fn appends_from_two_processes_never_overwrite_each_other() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = World::new("append");
     python(
         "import os,sys\nfor i in range(4):\n  if os.fork()==0:\n    f=os.open(sys.argv[1]+'/f',os.O_CREAT|os.O_WRONLY|os.O_APPEND)\n\
@@ -138,9 +129,7 @@ fn appends_from_two_processes_never_overwrite_each_other() {
 
 #[test]
 fn extended_attributes_and_space_are_shown() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = World::new("xattr");
     fs::write(world.at("f"), b"").unwrap();
     python(
@@ -155,9 +144,7 @@ fn extended_attributes_and_space_are_shown() {
 
 #[test]
 fn what_the_kernel_forgets_is_forgotten_and_the_volume_told() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("forget");
     fs::create_dir(world.at("d")).unwrap();
     for at in 0..500 {
@@ -194,9 +181,7 @@ fn what_the_kernel_forgets_is_forgotten_and_the_volume_told() {
 
 #[test]
 fn what_is_kept_is_used_until_recalled_and_not_after() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("recall");
     assert!(world.mounted().protocol_minor() >= 44, "this kernel cannot drop names; nothing is kept");
     fs::create_dir(world.at("sub")).unwrap();
@@ -247,9 +232,7 @@ fn what_is_kept_is_used_until_recalled_and_not_after() {
 
 #[test]
 fn a_recall_ends_while_requests_keep_coming() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("storm");
     for at in 0..200 {
         fs::write(world.at(&format!("{at}")), vec![1; 100_000]).unwrap();
@@ -279,9 +262,7 @@ fn a_recall_ends_while_requests_keep_coming() {
 
 #[test]
 fn open_with_create_of_a_file_that_appeared_meanwhile_opens_it_with_its_permissions() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = World::new("appeared");
     fs::set_permissions(&world.place.0, fs::Permissions::from_mode(0o777)).unwrap();
     for file in ["f", "g"] {
@@ -320,9 +301,7 @@ fn open_with_create_of_a_file_that_appeared_meanwhile_opens_it_with_its_permissi
 
 #[test]
 fn a_slow_read_does_not_keep_others_waiting() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("slow");
     *world.files.caching.lock().unwrap() = Caching::Never;
     for at in 0..8 {
@@ -346,9 +325,7 @@ fn a_slow_read_does_not_keep_others_waiting() {
 
 #[test]
 fn groups_are_looked_up_only_for_who_is_refused() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["python3"]));
     let world = World::new("groups");
     world.files.guarded_group.store(4242, SeqCst);
     fs::create_dir(world.at("d")).unwrap();
@@ -372,9 +349,7 @@ fn groups_are_looked_up_only_for_who_is_refused() {
 
 #[test]
 fn an_operation_that_a_volume_lacks_is_asked_for_again() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("lacking");
     let file = fs::File::create(world.at("f")).unwrap();
     world.files.broken.store(true, SeqCst);
@@ -387,9 +362,7 @@ fn an_operation_that_a_volume_lacks_is_asked_for_again() {
 
 #[test]
 fn birth_times_are_shown_if_wanted() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let config = Config { birth_times: true, ..Config::default() };
     let world = World::with("birth", Arc::new(Memory::default()), config);
     fs::write(world.at("f"), b"x").unwrap();
@@ -403,9 +376,7 @@ fn birth_times_are_shown_if_wanted() {
 
 #[test]
 fn an_unmount_leaves_nothing_even_while_files_are_open() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let mut world = World::new("gone");
     let path = world.place.0.clone();
     fs::write(world.at("f"), b"x").unwrap();
@@ -426,9 +397,7 @@ fn an_unmount_leaves_nothing_even_while_files_are_open() {
 
 #[test]
 fn a_mount_that_was_removed_by_others_is_noticed_and_what_follows_there_left_alone() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("others");
     fs::write(world.at("f"), b"x").unwrap();
     assert!(Command::new("umount").arg(&world.place.0).status().unwrap().success());
@@ -448,9 +417,7 @@ fn a_mount_that_was_removed_by_others_is_noticed_and_what_follows_there_left_alo
 
 #[test]
 fn fusermount_mounts_too() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("helper");
     let files = Arc::new(Memory::default());
     let mounted = Mounted::by_helper(files, &place.0, &MountOptions::new("h"), Config::default()).unwrap();
@@ -497,9 +464,7 @@ fn a_daemon_to_be_killed() {
 
 #[test]
 fn what_a_killed_daemon_left_is_cleared_by_the_next_mount() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("killed");
     let mut daemon = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "a_daemon_to_be_killed"])
@@ -525,9 +490,7 @@ fn mounted_at(path: &std::path::Path) -> bool {
 
 #[test]
 fn pages_survive_own_writes_only_where_nobody_else_can_write() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     for (keep, again) in [(Keep::Alone, false), (Keep::Recallable, true), (Keep::Nothing, true)] {
         let world = World::with("pages", Arc::new(Memory::default()), Config { keep, ..Config::default() });
         fs::write(world.at("f"), vec![b'.'; 100_000]).unwrap();
@@ -544,9 +507,7 @@ fn pages_survive_own_writes_only_where_nobody_else_can_write() {
 
 #[test]
 fn what_others_mounted_below_is_detached_by_a_recall_when_it_is_walked() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("below");
     fs::create_dir(world.at("d")).unwrap();
     let tmpfs = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(world.at("d")).status();

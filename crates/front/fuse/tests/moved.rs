@@ -5,10 +5,11 @@ mod common;
 
 use atoll_core::{Ino, Name};
 use atoll_fuse::Config;
+use atoll_needs::needs;
 use atoll_posix::{Answer, Caller, Op, RenameMode};
 use atoll_vfs::{Caching, call};
 use bytes::Bytes;
-use common::{Memory, Place, World, can_mount, eventually};
+use common::{Memory, Place, World, eventually};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -55,9 +56,7 @@ fn make(world: &World) {
 
 #[test]
 fn a_directory_that_was_moved_elsewhere_can_be_moved_without_being_looked_at_first() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("moved");
     make(&world);
     for round in 0..200 {
@@ -71,9 +70,7 @@ fn a_directory_that_was_moved_elsewhere_can_be_moved_without_being_looked_at_fir
 
 #[test]
 fn one_that_is_in_use_can_be_too_and_who_uses_it_sees_where_it_is() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("used");
     make(&world);
     for held in ["a/file", "a/sub", "a"] {
@@ -101,9 +98,7 @@ impl Drop for Below {
 
 #[test]
 fn what_is_mounted_below_goes_with_it() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("below");
     make(&world);
     let sub = world.at("a/sub");
@@ -121,9 +116,7 @@ fn what_is_mounted_below_goes_with_it() {
 
 #[test]
 fn who_opens_below_directories_that_others_exchange_hardly_ever_fails_while_their_parents_are_busy() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("exchanged");
     for dir in ["p/x", "q/x"] {
         fs::create_dir_all(world.at(dir)).unwrap();
@@ -179,9 +172,7 @@ fn moves_in_between(world: &World, from: &str, to: &str, comes_there: bool) {
 
 #[test]
 fn a_directory_that_was_moved_away_before_its_name_is_removed_or_replaced_lives_on() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("lives");
     fs::create_dir(world.at("away")).unwrap();
     for (round, comes_there, rename) in [(0, true, false), (1, true, true), (2, false, true)] {
@@ -209,9 +200,7 @@ const MANY: usize = 40;
 
 #[test]
 fn nobody_waits_long_for_a_parent_that_somebody_else_keeps_locked() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("locked");
     (0..MANY).for_each(|n| fs::create_dir_all(world.at(&format!("q/x{n}"))).unwrap());
     fs::create_dir(world.at("p")).unwrap();
@@ -258,9 +247,7 @@ fn moved_and_stuck(world: &World) {
 
 #[test]
 fn the_daemon_does_not_wait_long_for_itself() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = shared("itself");
     moved_and_stuck(&world);
     eventually(|| world.files.cancelled.load(SeqCst) > 0);
@@ -282,9 +269,7 @@ fn a_daemon_that_asks_itself() {
 
 #[test]
 fn a_daemon_that_asks_itself_can_be_killed() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("asked");
     let ready = place.0.join("ready");
     let mut daemon = std::process::Command::new(std::env::current_exe().unwrap())

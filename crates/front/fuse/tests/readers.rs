@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{World, can_mount, eventually};
+use atoll_needs::needs;
+use common::{World, eventually};
 use std::fs;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -17,9 +18,7 @@ fn threads() -> usize {
 
 #[test]
 fn slow_requests_get_threads_up_to_a_bound_which_are_used_again_and_end_with_the_mount() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("readers");
     for at in 0..60 {
         fs::write(world.at(&format!("{at}")), b"x").unwrap();

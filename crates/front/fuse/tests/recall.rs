@@ -2,6 +2,7 @@
 
 mod common;
 
+use atoll_needs::needs;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use atoll_core::Ino;
 use atoll_posix::Op;
-use common::{World, can_mount, create, eventually};
+use common::{World, create, eventually};
 use rustix::mm::{MapFlags, ProtFlags};
 
 const BYTES: usize = 4096;
@@ -56,9 +57,7 @@ fn open(world: &World, text: &str) -> fs::File {
 
 #[test]
 fn a_recall_ends_although_pages_are_read_and_written_back_and_drops_all_others() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("held");
     let others: Vec<String> = (0..50).map(|n| format!("other{n}")).collect();
     for text in others.iter().map(String::as_str).chain(["read", "written"]) {
@@ -92,9 +91,7 @@ fn a_recall_ends_although_pages_are_read_and_written_back_and_drops_all_others()
 
 #[test]
 fn what_was_read_before_a_recall_is_not_read_after_it_although_the_page_could_not_go() {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let world = World::new("stale");
     file(&world, "f", b'a');
     // More than is read ahead: its first page is kept, its last one is being read.

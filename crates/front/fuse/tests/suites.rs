@@ -6,8 +6,9 @@ mod common;
 
 use atoll_fuse::{Config, Keep, Locks, MountOptions, Mounted};
 use atoll_model::{AtimeRule, ModelFiles};
+use atoll_needs::needs;
 use atoll_vfs::Caching;
-use common::{Place, can_mount};
+use common::Place;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -26,9 +27,7 @@ entries = [["nobody", "nogroup"], ["tests", "tests"]]
 "#;
 
 fn over_each_kind_of_mount(suite: impl Fn(&Path)) {
-    if !can_mount() {
-        return;
-    }
+    needs!(Mounts);
     let kept = Config::default();
     let alone = Config { keep: Keep::Alone, locks: Locks::Local, ..kept };
     for (caching, config) in

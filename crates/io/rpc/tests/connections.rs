@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use atoll_core::{Encode, IslandId, SessionId, VolumeId};
+use atoll_needs::needs;
 use atoll_rpc::{
     Address, Closed, ClusterId, ConnectError, Goodbye, Hello, HelloOk, Kind, Listener, Options, Reason,
     Remote, Role, SendError, Versions,
@@ -276,8 +277,8 @@ fn each_end_is_told_exactly_once() {
 }
 
 #[test]
-#[ignore = "needs root and the command ip"]
 fn a_machine_that_vanishes_is_noticed_by_an_idle_link_and_by_a_busy_one() {
+    needs!(Networks, Programs(&["ip"]));
     // A network of this thread's own, of which the only wire can be cut.
     let thread = thread::spawn(|| {
         // SAFETY: only the network of this thread and those that it starts.

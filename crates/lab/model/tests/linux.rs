@@ -391,10 +391,7 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn the_model_does_what_linux_does() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not compared with Linux: needs root");
-        return;
-    }
+    atoll_needs::needs!(Root);
     let above =
         std::env::var_os("ATOLL_LINUX_DIR").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
     let steps = number("ATOLL_STEPS").unwrap_or(2500) as usize;

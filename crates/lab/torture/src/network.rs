@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::place::{is_program, run};
+use crate::place::run;
+use atoll_needs::is_program;
 
 /// Programs that make it.
 pub const PROGRAMS: [&str; 4] = ["ip", "nsenter", "setpriv", "unshare"];
@@ -137,13 +138,13 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use atoll_needs::needs;
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
     use super::*;
-    use crate::place::ready;
 
     /// A socket at a host: it belongs to the namespace of the thread that makes it.
     fn socket(network: &Network, host: usize) -> UdpSocket {
@@ -160,9 +161,7 @@ mod tests {
 
     #[test]
     fn each_direction_of_a_way_is_cut_by_itself_and_a_plug_takes_both() {
-        if !ready("network", &PROGRAMS) {
-            return;
-        }
+        needs!(Networks, Programs(&PROGRAMS));
         let network = Network::new(2).unwrap();
         let sockets = [socket(&network, 0), socket(&network, 1)];
         let arrives = |from: usize, to: usize| {

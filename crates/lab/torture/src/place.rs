@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 /// A folder of its own below `ATOLL_TORTURE_DIR` (else the system's temporary one), which everybody
@@ -122,33 +122,6 @@ pub fn tail(text: &str) -> String {
     const LINES: usize = 40;
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].iter().map(|line| format!("{line}\n")).collect()
-}
-
-/// Whether mounts can be made here as root, with these programs. If not, says what is missing: a test
-/// that then returns has tested nothing, and the line is the only sign.
-pub fn ready(test: &str, programs: &[&str]) -> bool {
-    match missing(programs) {
-        Ok(()) => true,
-        Err(why) => {
-            eprintln!("SKIPPED {test}: {why}");
-            false
-        }
-    }
-}
-
-fn missing(programs: &[&str]) -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "needs root");
-    ensure!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse");
-    for program in programs {
-        ensure!(is_program(program), "program {program} is not installed");
-    }
-    Ok(())
-}
-
-/// Whether a program is in the search path.
-pub fn is_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
 /// User and group numbers of a user; made if there is none and this is root.

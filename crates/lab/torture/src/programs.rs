@@ -7,8 +7,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use atoll_needs::{Need, are_met};
 
-use crate::place::{is_program, run};
+use crate::place::run;
 use crate::{saves, tools};
 
 /// How much is done.
@@ -69,7 +70,7 @@ pub fn names() -> Vec<&'static str> {
     PROGRAMS.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Runs those of `wanted`; all if it is empty. One that is not installed is said to be left out; the
+/// Runs those of `wanted`; all if it is empty. One that is not installed is skipped and said to be; the
 /// first that fails ends it.
 pub fn run_all(
     mounts: &[PathBuf],
@@ -85,8 +86,7 @@ pub fn run_all(
         if !wanted.is_empty() && !wanted.iter().any(|w| w == name) {
             continue;
         }
-        if let Some(missing) = needs.iter().find(|program| !is_program(program)) {
-            say(&format!("SKIPPED {name}: program {missing} is not installed"));
+        if !are_met(&format!("work {name}"), &[Need::Programs(needs)]) {
             continue;
         }
         let (inside, outside) = (mounts[0].join(name), outside.join(format!("beside-{name}")));

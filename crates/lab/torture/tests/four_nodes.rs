@@ -4,18 +4,17 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
+use atoll_needs::needs;
 use atoll_torture::cluster::{Cluster, Shape};
 use atoll_torture::pjdfstest;
-use atoll_torture::place::{Place, ready};
+use atoll_torture::place::Place;
 use atoll_torture::programs;
 use atoll_torture::race::{self, Race};
 use atoll_torture::reader::{self, Reader};
 
 #[test]
 fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_lost() {
-    if !ready("race", &[]) {
-        return;
-    }
+    needs!(Mounts);
     for (kills, rounds) in [(0, 40), (2, 20)] {
         let place = Place::new("race").unwrap();
         let shape = Shape { nodes: 4, mounts: 2, kill: kills > 0 };
@@ -30,9 +29,7 @@ fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_l
 
 #[test]
 fn a_directory_that_another_mount_has_moved_can_be_moved_on_at_once() {
-    if !ready("moved", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("moved").unwrap();
     let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, kill: false }).unwrap();
     let [one, two]: [_; 2] = cluster.mounts().try_into().unwrap();
@@ -53,9 +50,7 @@ fn a_directory_that_another_mount_has_moved_can_be_moved_on_at_once() {
 
 #[test]
 fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
-    if !ready("reader", &[]) {
-        return;
-    }
+    needs!(Mounts);
     for (kills, rounds) in [(0, 250), (2, 50)] {
         let place = Place::new("reader").unwrap();
         let shape = Shape { nodes: 4, mounts: 2, kill: kills > 0 };
@@ -71,9 +66,7 @@ fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
 
 #[test]
 fn pjdfstest_finds_only_what_is_expected_on_four_nodes() {
-    if !ready("pjdfstest on four nodes", &["pjdfstest"]) {
-        return;
-    }
+    needs!(Mounts, Programs(&["pjdfstest"]));
     let place = Place::new("pjdfstest4").unwrap();
     let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, kill: false }).unwrap();
     let report = pjdfstest::run(&cluster.mounts()[0], place.path(), None).unwrap();
@@ -83,9 +76,7 @@ fn pjdfstest_finds_only_what_is_expected_on_four_nodes() {
 
 #[test]
 fn tools_that_work_across_directories_do_so_on_four_nodes() {
-    if !ready("tools on four nodes", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("tools4").unwrap();
     let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 1, kill: false }).unwrap();
     let run = |cluster: &Cluster, names: &[&str]| {
@@ -101,9 +92,7 @@ fn tools_that_work_across_directories_do_so_on_four_nodes() {
 
 #[test]
 fn tools_notice_nothing_of_nodes_that_die_and_come_back() {
-    if !ready("tools while nodes are killed", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("tools-kill").unwrap();
     let mut cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, kill: true }).unwrap();
     let mounts = cluster.mounts();
@@ -126,9 +115,7 @@ fn tools_notice_nothing_of_nodes_that_die_and_come_back() {
 
 #[test]
 fn a_directory_that_one_mount_moves_away_while_another_takes_its_name_lives_on() {
-    if !ready("taken", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("taken").unwrap();
     let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 2, kill: false }).unwrap();
     let [one, two]: [_; 2] = cluster.mounts().try_into().unwrap();

@@ -5,8 +5,9 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
+use atoll_needs::needs;
 use atoll_torture::daemon::{self, Launch};
-use atoll_torture::place::{DiskKind, Place, SmallDisk, ready};
+use atoll_torture::place::{DiskKind, Place, SmallDisk};
 
 /// Room for logs, their spares, and some tens of MiB of files.
 const DISK_MIB: u64 = 128;
@@ -107,23 +108,19 @@ fn full(kind: DiskKind) {
 
 #[test]
 fn a_full_disk_of_ext4_refuses_writes_and_lets_deletes_make_room() {
-    if ready("full disk of ext4", &["mkfs.ext4", "mount", "losetup"]) {
-        full(DiskKind::Ext4);
-    }
+    needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mount", "losetup"]));
+    full(DiskKind::Ext4);
 }
 
 #[test]
 fn a_full_tmpfs_refuses_writes_and_lets_deletes_make_room() {
-    if ready("full tmpfs", &[]) {
-        full(DiskKind::Tmpfs);
-    }
+    needs!(Mounts);
+    full(DiskKind::Tmpfs);
 }
 
 #[test]
 fn a_disk_that_is_read_only_is_told_at_start() {
-    if !ready("read-only disk", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("read-only").unwrap();
     let disk = SmallDisk::new(DiskKind::Tmpfs, DISK_MIB, &place.join("disk")).unwrap();
     let mut launch = Launch::new(place.path());

@@ -1,14 +1,13 @@
 //! The short form of `atoll-torture history`.
 
+use atoll_needs::needs;
 use atoll_torture::history::{Histories, run};
 use atoll_torture::network::PROGRAMS;
-use atoll_torture::place::{Place, ready};
+use atoll_torture::place::Place;
 
 #[test]
 fn what_clients_are_told_while_nodes_die_and_ways_are_cut_has_an_order() {
-    if !ready("history", &PROGRAMS) {
-        return;
-    }
+    needs!(Mounts, Networks, Programs(&PROGRAMS));
     let place = Place::new("history").unwrap();
     let what = Histories {
         nodes: 4,

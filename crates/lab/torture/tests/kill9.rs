@@ -1,14 +1,13 @@
 //! The short form of `atoll-torture kill9`, and what a killed daemon leaves for the next one.
 
+use atoll_needs::needs;
 use atoll_torture::daemon::Launch;
 use atoll_torture::kill9::{Kill9, run};
-use atoll_torture::place::{Place, ready};
+use atoll_torture::place::Place;
 
 #[test]
 fn nothing_that_was_acknowledged_is_lost_when_the_daemon_is_killed() {
-    if !ready("kill9", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("kill9").unwrap();
     let mut what = Kill9::new(6, 81, Launch::new(place.path()));
     what.load_ms_max = 700;
@@ -21,9 +20,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_daemon_is_killed() {
 
 #[test]
 fn a_daemon_takes_the_place_of_a_dead_mount() {
-    if !ready("dead mount", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("dead").unwrap();
     let launch = Launch::new(place.path());
     let mut first = launch.start().unwrap();

@@ -3,14 +3,13 @@
 
 use std::process::Command;
 
+use atoll_needs::needs;
 use atoll_torture::daemon::Launch;
-use atoll_torture::place::{Place, ready, run};
+use atoll_torture::place::{Place, run};
 
 #[test]
 fn the_mount_does_what_the_model_does() {
-    if !ready("model", &["cargo"]) {
-        return;
-    }
+    needs!(Mounts, Programs(&["cargo"]));
     let place = Place::new("model").unwrap();
     let daemon = Launch::new(place.path()).start().unwrap();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
+use atoll_needs::needs;
 use atoll_torture::daemon::{Daemon, Launch, atoll};
-use atoll_torture::place::{Place, ready};
+use atoll_torture::place::Place;
 use serde_json::Value;
 
 /// What was counted so far.
@@ -39,9 +40,7 @@ fn counts(daemon: &Daemon) -> Counts {
 
 #[test]
 fn an_operation_on_a_file_or_directory_asks_one_island_once() {
-    if !ready("one island", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("one").unwrap();
     let daemon = Launch::new(place.path()).start().unwrap();
     let mut used = std::collections::BTreeSet::new();

@@ -6,8 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use atoll_needs::needs;
 use atoll_torture::daemon::Launch;
-use atoll_torture::place::{Place, ready, run};
+use atoll_torture::place::{Place, run};
 use atoll_torture::plain::{compare, mounted};
 use atoll_torture::worker::{Rules, Worker};
 use rustix::fs::{CWD, FileType, Mode};
@@ -70,9 +71,7 @@ fn rich(top: &Path) {
 
 #[test]
 fn the_plain_trees_together_are_what_the_mount_showed() {
-    if !ready("plain files", &["setfattr", "setfacl", "cp"]) {
-        return;
-    }
+    needs!(Mounts, Programs(&["setfattr", "setfacl", "cp"]));
     let place = Place::new("plain").unwrap();
     let launch = Launch::new(place.path());
     let mut workers: Vec<Worker> = (0..3).map(|n| Worker::new(500 + n, (0, 0), Rules::default())).collect();

@@ -1,15 +1,14 @@
 //! Suites and programs that others wrote, over the mount: short forms. `atoll-torture work --all`
 //! and `atoll-torture pjdfstest` are the long ones.
 
+use atoll_needs::needs;
 use atoll_torture::daemon::Launch;
-use atoll_torture::place::{Place, ready};
+use atoll_torture::place::Place;
 use atoll_torture::{pjdfstest, programs};
 
 #[test]
 fn pjdfstest_finds_only_what_is_expected() {
-    if !ready("pjdfstest", &["pjdfstest"]) {
-        return;
-    }
+    needs!(Mounts, Programs(&["pjdfstest"]));
     let place = Place::new("pjdfstest").unwrap();
     let daemon = Launch::new(place.path()).start().unwrap();
     let report = pjdfstest::run(daemon.mount(), place.path(), None).unwrap();
@@ -19,9 +18,7 @@ fn pjdfstest_finds_only_what_is_expected() {
 
 #[test]
 fn programs_that_people_use_work_in_a_mount() {
-    if !ready("programs", &[]) {
-        return;
-    }
+    needs!(Mounts);
     let place = Place::new("programs").unwrap();
     let daemon = Launch::new(place.path()).start().unwrap();
     programs::run_all(&[daemon.mount().to_owned()], place.path(), programs::Scale::Short, &[], &mut |line| {

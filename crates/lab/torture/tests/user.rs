@@ -7,10 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use atoll_needs::needs;
 use atoll_torture::daemon::{Daemon, Launch};
-use atoll_torture::place::{Place, ready, run, user};
+use atoll_torture::place::{Place, run, user};
 use atoll_torture::worker::{Rules, Worker};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Gid, Uid};
+use rustix::thread::UnshareFlags;
 
 /// Acts as a user on a thread of its own: the rest of the process stays root.
 fn as_user<T: Send>((uid, gid): (u32, u32), act: impl FnOnce() -> T + Send) -> T {
@@ -37,22 +41,32 @@ fn stop(daemon: Daemon) {
     as_user(daemon.launch().user.unwrap(), || daemon.stop()).unwrap();
 }
 
-/// Whether the user can mount at all: `/dev/fuse` for everyone and `fusermount3` with root's rights.
-fn can_mount() -> bool {
-    let mode = fs::metadata("/dev/fuse").map_or(0, |meta| meta.permissions().mode());
-    if mode & 0o006 != 0o006 {
-        eprintln!("SKIPPED daemon of a user: /dev/fuse is not readable and writable for everyone");
+/// Lays a device that everyone may open over `/dev/fuse`, where it is closed to users: for this thread and what it
+/// starts, in a mount namespace of their own.
+fn open_device(place: &Place) -> rustix::io::Result<()> {
+    let device = Path::new("/dev/fuse");
+    let meta = rustix::fs::stat(device)?;
+    if meta.st_mode & 0o006 == 0o006 {
+        return Ok(());
     }
-    mode & 0o006 == 0o006
+    // SAFETY: only file-system context and mounts of this thread, which ends with the test.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    let (path, mode) = (place.join("fuse"), Mode::from_raw_mode(0o666));
+    mknodat(CWD, &path, FileType::CharacterDevice, mode, meta.st_rdev)?;
+    rustix::fs::chmod(&path, mode)?;
+    mount_bind(&path, device)
 }
 
 #[test]
 fn a_daemon_of_a_user_serves_that_user_and_keeps_true_modes() {
-    if !ready("daemon of a user", &["fusermount3", "setfattr"]) || !can_mount() {
-        return;
-    }
+    needs!(Mounts, Programs(&["fusermount3", "setfattr"]));
     let owner = user("nobody").unwrap();
     let place = Place::new("user").unwrap();
+    if let Err(why) = open_device(&place) {
+        eprintln!("/dev/fuse cannot be opened for everyone: {why}");
+    }
+    needs!(FuseForAll);
     let mut launch = Launch::new(place.path());
     launch.user = Some(owner);
     for name in ["data", "mnt"] {

@@ -13,16 +13,6 @@ use std::time::{Duration, Instant};
 /// How long anything may take that a test waits for.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether mounts can be made here; says why not.
-pub fn can_mount() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let device = Path::new("/dev/fuse").exists();
-    if !root || !device {
-        eprintln!("skipped: mounting needs root and /dev/fuse");
-    }
-    root && device
-}
-
 /// A command of the built program.
 pub fn atoll<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atoll"));

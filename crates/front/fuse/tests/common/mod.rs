@@ -501,15 +501,6 @@ pub fn create(text: &str) -> Op {
     }
 }
 
-/// Mounts need root and the device. Where they are absent nothing can be tested, which is said.
-pub fn can_mount() -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        eprintln!("skipped: mounting needs root and /dev/fuse");
-    }
-    can
-}
-
 /// A new empty directory, removed with the mount.
 pub struct Place(pub PathBuf);
 
