@@ -50,7 +50,7 @@ impl MountCommand {
                 let socket = data_socket(data)?;
                 // Kept open for the life of the process: its address may lead through it.
                 let socket = Box::leak(Box::new(socket));
-                (Source { hosts: vec![socket.address.clone()], volume: self.volume.clone() }, point)
+                (Source::of_socket(socket, self.volume.clone()), point)
             }
             (Some(_), _) => bail!("With --data only the directory to mount on is named."),
         };
@@ -92,7 +92,8 @@ fn serve(
     let manner = Manner { mount: true, patience_ms: options.patience_ms };
     let name = found.config.name.clone();
     let attached = attach(found.config, None, others, manner)?;
-    let mount = Mount::new(attached, point, &options.mount_options(&name), options.fuse_config())?;
+    let mount =
+        Mount::new(attached, point, &options.mount_options(&source.shown(&name)), options.fuse_config())?;
     mount.when_ended(crate::signals::end_this_process)?;
     match parent {
         Some(parent) => parent.ready()?,

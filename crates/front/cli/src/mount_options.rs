@@ -253,9 +253,9 @@ impl Options {
     }
 
     /// What the kernel is told.
-    pub(crate) fn mount_options(&self, volume: &str) -> MountOptions {
+    pub(crate) fn mount_options(&self, source: &str) -> MountOptions {
         let allow_other = self.allow_other.unwrap_or(self.kernel.allow_other);
-        MountOptions { name: volume.to_owned(), allow_other, ..self.kernel.clone() }
+        MountOptions { source: source.to_owned(), allow_other, ..self.kernel.clone() }
     }
 
     /// How the mount is served.
@@ -300,7 +300,7 @@ mod tests {
         let options = parse("rw,soft=3,noatime,_netdev,nofail,x-systemd.automount,ro,,hard").unwrap();
         assert_eq!(options.patience_ms, None);
         let kernel = options.mount_options("v");
-        assert!(kernel.read_only && kernel.no_atime && kernel.name == "v");
+        assert!(kernel.read_only && kernel.no_atime && kernel.source == "v");
         assert_eq!(parse("").unwrap().patience_ms, Some(10_000));
         assert_eq!(parse("soft=3").unwrap().patience_ms, Some(3_000));
         assert_eq!(parse("hard,soft").unwrap().patience_ms, Some(10_000));

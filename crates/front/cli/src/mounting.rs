@@ -43,8 +43,8 @@ pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
             // One of ours: it is cleared away when the new one is made.
             return Ok(path);
         }
-        let volume = mount.source.strip_prefix("atoll:").unwrap_or(&mount.source);
-        bail!("{0} is mounted already: volume {volume}.\nUnmount it first: atoll umount {0}", path.display());
+        let (point, source) = (path.display(), mount.source);
+        bail!("{point} is mounted already: {source}.\nUnmount it first: atoll umount {point}");
     }
     match std::fs::metadata(&path) {
         Ok(meta) if !meta.is_dir() => {

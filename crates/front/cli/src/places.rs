@@ -113,7 +113,7 @@ pub(crate) fn sweep_sockets() {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountPoint {
     pub(crate) path: PathBuf,
-    /// What the system's table says that is mounted, such as `atoll:main`.
+    /// What is mounted, as it was given: `node1:7100:/home`.
     pub(crate) source: String,
     /// The user who mounted it, where the table says so.
     pub(crate) user: Option<u32>,
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn a_line_of_the_table_is_read_with_its_escapes_and_optional_fields() {
         let line =
-            br"36 35 98:0 / /mnt/a\040b rw,noatime master:1 shared:2 - fuse.atoll atoll:main rw,user_id=7,x";
+            br"36 35 98:0 / /mnt/a\040b rw,noatime master:1 shared:2 - fuse.atoll a:1,b\\134:1:/main rw,user_id=7,x";
         let (mount, kind) = parse_line(line).unwrap();
         assert_eq!(mount.path, Path::new("/mnt/a b"));
-        assert_eq!((mount.source.as_str(), kind.as_str()), ("atoll:main", "fuse.atoll"));
+        assert_eq!((mount.source.as_str(), kind.as_str()), (r"a:1,b\\:1:/main", "fuse.atoll"));
         assert_eq!(mount.user, Some(7));
         assert!(mount.not_ours().is_none_or(|why| why.to_string().contains("sudo -u '#7'")));
         assert_eq!(parse_line(b"36 35"), None);

@@ -9,22 +9,26 @@ use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_rpc::Address;
 
 use crate::ask::{NoAnswer, QUESTION, ask_all, strange, try_ask};
-use crate::places::{MountPoint, absolute, mount_socket, mounted_at};
+use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at};
 
 /// Daemons to ask, in this order, and the volume that is wanted; none: the only one that there is.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) hosts: Vec<Address>,
     pub(crate) volume: Option<String>,
+    /// The daemons as they were given.
+    asked: String,
 }
 
 impl std::str::FromStr for Source {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        // A volume's name has no colon.
+        let before = |text: &str| text.rsplit_once(":/").map_or("", |(hosts, _)| hosts).to_owned();
         let Some(rest) = text.strip_prefix("unix:") else {
             let Addresses { hosts, volume } = text.parse()?;
-            return Ok(Self { hosts, volume: Some(volume) });
+            return Ok(Self { hosts, volume: Some(volume), asked: before(text) });
         };
         let (path, volume) = rest.rsplit_once(":/").ok_or_else(|| {
             anyhow!(
@@ -33,7 +37,7 @@ impl std::str::FromStr for Source {
         })?;
         check_volume_name(volume)?;
         let host: Address = format!("unix:{path}").parse()?;
-        Ok(Self { hosts: vec![host], volume: Some(volume.to_owned()) })
+        Ok(Self { hosts: vec![host], volume: Some(volume.to_owned()), asked: before(text) })
     }
 }
 
@@ -75,6 +79,23 @@ pub(crate) struct Found {
 }
 
 impl Source {
+    /// One daemon, and the volume that is wanted; none: its only one.
+    pub(crate) fn of_daemon(daemon: Address, volume: Option<String>) -> Self {
+        Self { asked: daemon.to_string(), hosts: vec![daemon], volume }
+    }
+
+    /// The daemon of a data directory of this machine, in the same way.
+    pub(crate) fn of_socket(socket: &SocketPlace, volume: Option<String>) -> Self {
+        // Not the address: it may lead through a file that only this process has open.
+        let asked = format!("unix:{}", socket.shown.display());
+        Self { asked, ..Self::of_daemon(socket.address.clone(), volume) }
+    }
+
+    /// What the system's table shows as mounted: the text that was given, or would have been.
+    pub(crate) fn shown(&self, volume: &str) -> String {
+        format!("{}:/{volume}", self.asked)
+    }
+
     /// Asks the daemons in turn for the volume; those that are down are passed over.
     pub(crate) fn find(&self) -> Result<Found> {
         let (mut down, mut refused) = (Vec::new(), None);
@@ -188,8 +209,10 @@ mod tests {
         let source: Source = "unix:/run/a:/b/atoll.sock:/home".parse().unwrap();
         assert_eq!(source.hosts, ["unix:/run/a:/b/atoll.sock".parse().unwrap()]);
         assert_eq!(source.volume.as_deref(), Some("home"));
+        assert_eq!(source.shown("home"), "unix:/run/a:/b/atoll.sock:/home");
         let source: Source = "a:1,b:2:/home".parse().unwrap();
         assert_eq!(source.hosts.len(), 2);
+        assert_eq!(source.shown("home"), "a:1,b:2:/home");
         for bad in ["unix:/run/atoll.sock", "unix:relative:/home", "a:/home", "unix:/run/s:/.x"] {
             let error = bad.parse::<Source>().unwrap_err().to_string();
             assert!(error.lines().count() <= 3, "{error}");

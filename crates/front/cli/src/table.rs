@@ -57,9 +57,9 @@ impl Show {
         let socket = self.data.as_deref().map(data_socket).transpose()?;
         let config = match (volume, address, &socket) {
             (Some(point), None, None) => of_mount(&mount_point(&point)?)?.0,
-            (volume, Some(address), None) => Source { hosts: vec![address.parse()?], volume }.find()?.config,
+            (volume, Some(address), None) => Source::of_daemon(address.parse()?, volume).find()?.config,
             (volume, None, Some(socket)) => {
-                let found = Source { hosts: vec![socket.address.clone()], volume }.find();
+                let found = Source::of_socket(socket, volume).find();
                 found.map_err(|why| explain_down(why, self.data.as_deref()))?.config
             }
             (None, None, None) => bail!("Whom to ask?\n{WHOM}"),

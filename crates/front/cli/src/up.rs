@@ -90,7 +90,8 @@ impl Up {
         let manner = Manner { mount: true, patience_ms: Some(10_000) };
         let socket = format!("unix:{}", daemon.socket.shown.display());
         let attached = attach(config.clone(), Some((&volume, socket.clone())), others, manner)?;
-        let options = MountOptions::new(&self.volume);
+        // Others on this machine can mount the volume by it.
+        let options = MountOptions::new(&format!("{socket}:/{}", self.volume));
         let mount = Mount::new(attached, point, &options, atoll_fuse::Config::default())?;
         daemon.node.mounted(mount.status());
         // Whoever unmounts it ends the process as a signal does.

@@ -20,14 +20,17 @@ const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 const HELPER_CONFIG: &str = "/etc/fuse.conf";
 const TYPE: &str = "fuse.atoll";
+/// Most bytes of a source: with its end it must fit into what mount(2) takes.
+pub(crate) const SOURCE_BYTES_MAX: usize = 4095;
 /// How far ahead of a sequential reader the kernel asks. The kernel's own 128 KiB are too little.
 const READ_AHEAD_KIB: u32 = 1024;
 
 /// What a mount looks like from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Name of the volume; `mount` and `df` show `atoll:NAME`.
-    pub name: String,
+    /// What is mounted, as it was given. The system's table shows it unchanged, because mount(8),
+    /// umount(8) and systemd recognise a mount by it. At most 4,095 bytes.
+    pub source: String,
     /// Let other users than the one that mounts in. Others than root may only if `/etc/fuse.conf`
     /// says `user_allow_other`.
     pub allow_other: bool,
@@ -49,10 +52,10 @@ pub struct MountOptions {
 
 impl MountOptions {
     /// A writable mount for everyone if root mounts it, otherwise for the user alone.
-    pub fn new(name: &str) -> Self {
+    pub fn new(source: &str) -> Self {
         let allow_other = rustix::process::geteuid().is_root();
         Self {
-            name: name.to_owned(),
+            source: source.to_owned(),
             allow_other,
             read_only: false,
             set_id: false,
@@ -91,8 +94,8 @@ pub enum MountError {
     NotEmpty(PathBuf),
     #[error("mount point {} is a dead mount: remove it with `umount -l {}`", .0.display(), .0.display())]
     Dead(PathBuf),
-    #[error("the name of a volume or mount point must not contain ',', '\\' or NUL: {0:?}")]
-    BadName(String),
+    #[error("the source of a mount must have between 1 and {SOURCE_BYTES_MAX} bytes and no NUL; it has {}", .0.len())]
+    BadSource(String),
     #[error(
         "{DEVICE} is missing: load the module with `modprobe fuse`, or run the container with `--device {DEVICE}`"
     )]
@@ -142,8 +145,9 @@ pub(crate) fn mount_with(
     options: &MountOptions,
     helper: bool,
 ) -> Result<(OwnedFd, Mount), MountError> {
-    if options.name.contains([',', '\\', '\0']) {
-        return Err(MountError::BadName(options.name.clone()));
+    let source = &options.source;
+    if source.is_empty() || source.len() > SOURCE_BYTES_MAX || source.contains('\0') {
+        return Err(MountError::BadSource(source.clone()));
     }
     let path = check(point)?;
     let fd = if helper { mount_by_helper(&path, options)? } else { mount_by_root(&path, options)? };
@@ -204,11 +208,12 @@ fn mount_by_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountEr
     for (on, flag, _) in options.flags() {
         flags.set(flag, on);
     }
-    let source = format!("atoll:{}", options.name);
-    rustix::mount::mount(source, path, TYPE, flags, Some(data.as_c_str())).map_err(|why| match why {
-        Os::NODEV => MountError::NoDevice,
-        why => os("mount")(why),
-    })?;
+    rustix::mount::mount(options.source.as_str(), path, TYPE, flags, Some(data.as_c_str())).map_err(
+        |why| match why {
+            Os::NODEV => MountError::NoDevice,
+            why => os("mount")(why),
+        },
+    )?;
     Ok(fd)
 }
 
@@ -221,8 +226,9 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(os("make a socket"))?;
-    let mut list =
-        format!("fsname=atoll:{},subtype=atoll,default_permissions,max_read={IO_BYTES_MAX}", options.name);
+    // `fusermount3` takes a backslash before a comma, or before a backslash, away again.
+    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut list = format!("fsname={source},subtype=atoll,default_permissions,max_read={IO_BYTES_MAX}");
     let words = options.flags().into_iter().filter_map(|(on, _, word)| word.filter(|_| on));
     for word in words.chain(options.allow_other.then_some("allow_other")) {
         list.push(',');
@@ -376,8 +382,9 @@ mod tests {
         assert!(matches!(check(&dir.join("file/below")), Err(MountError::NotDirectory(_))));
         assert!(matches!(check(&dir.join("full")), Err(MountError::NotEmpty(_))));
         assert!(check(&dir.join("full/thing")).is_ok());
-        let bad = MountOptions::new("a,suid");
-        assert!(matches!(mount(&dir, &bad), Err(MountError::BadName(_))));
+        for bad in ["", "a\0b", &"x".repeat(SOURCE_BYTES_MAX + 1)] {
+            assert!(matches!(mount(&dir, &MountOptions::new(bad)), Err(MountError::BadSource(_))));
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
