@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
 use crate::gate::Gate;
+use crate::gone;
 use crate::held::{Held, Holder};
 use crate::listers::Listers;
 use crate::listing::{Listing, Packed};
@@ -64,7 +65,7 @@ pub(crate) struct Core {
 
 /// How an outcome becomes an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Shape {
+pub(crate) enum Shape {
     /// Nothing but success.
     Unit,
     /// A name's answer.
@@ -78,10 +79,12 @@ enum Shape {
         place: Place,
         meant: Option<Ino>,
     },
+    /// What was meant by both names, too.
     Renamed {
         from: Place,
         to: Place,
-        exchange: bool,
+        mode: RenameMode,
+        meant: [Option<Ino>; 2],
     },
     /// A name's answer and an open file's. `exclusive`: the caller asked for O_EXCL.
     Created {
@@ -89,6 +92,8 @@ enum Shape {
         exclusive: bool,
     },
     Attr,
+    /// Attributes after this change.
+    Changed(SetAttr),
     Statx,
     /// Bytes, at most so many.
     Data {
@@ -120,11 +125,11 @@ impl Core {
             && self.files.caching() == Caching::UntilRecalled
     }
 
-    fn ok(&self, header: &Header, body: &[u8]) -> bool {
+    pub(crate) fn ok(&self, header: &Header, body: &[u8]) -> bool {
         self.device.reply(header.unique, [body, &[]])
     }
 
-    fn fail(&self, header: &Header, why: Errno) {
+    pub(crate) fn fail(&self, header: &Header, why: Errno) {
         self.counters.failed(header.opcode, why);
         self.device.fail(header.unique, why);
     }
@@ -141,7 +146,7 @@ impl Core {
     /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
     fn found_dir(&self, header: &Header, found: &Found, place: &Place, keep_secs: u64) {
         self.nodes.raise(found.attr.ino);
-        let _ = self.places.learn(found.attr.ino, place);
+        let _ = self.places.learn(&found.attr, place);
         self.found(header, found, keep_secs);
     }
 
@@ -201,10 +206,10 @@ pub(crate) fn serve(core: &Arc<Core>, header: Header, request: Result<Request<'_
                 && core.settling.is_busy()
             {
                 let (mine, place) = (Arc::clone(core), place.clone());
-                let later = Box::new(move || submit(&mine, header, caller, op, data, shape));
+                let later = Box::new(move || submit(&mine, header, caller, op, data, shape, 0));
                 return settle::hold(core, header.pid, &place, later);
             }
-            submit(core, header, caller, op, data, shape);
+            submit(core, header, caller, op, data, shape, 0);
         }
         Ok(None) => {}
         Err(why) => core.fail(&header, why),
@@ -258,7 +263,10 @@ fn translate(
         }
         Request::GetAttr => job(Op::GetAttr { ino }, Shape::Attr),
         Request::Statx if core.config.birth_times => job(Op::GetAttr { ino }, Shape::Statx),
-        Request::SetAttr(fields) => job(Op::SetAttr { ino, set: set_attr(&fields)? }, Shape::Attr),
+        Request::SetAttr(fields) => {
+            let set = set_attr(&fields)?;
+            job(Op::SetAttr { ino, set }, Shape::Changed(set))
+        }
         Request::Readlink => job(Op::Readlink { ino }, Shape::Data { max: IO_BYTES_MAX }),
         Request::Symlink { name, target } => {
             let target = Bytes::copy_from_slice(target);
@@ -297,7 +305,7 @@ fn translate(
             let [meant, new_meant] = [&from, &to].map(|place| core.meant(header.pid, place));
             // Else the kernel, which knows of nothing there, is told that it is taken.
             let new_meant = new_meant.filter(|_| mode != RenameMode::NoReplace);
-            let shape = Shape::Renamed { from, to, exchange: mode == RenameMode::Exchange };
+            let shape = Shape::Renamed { from, to, mode, meant: [meant, new_meant] };
             job(Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, shape)
         }
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
@@ -552,25 +560,48 @@ fn set_attr(fields: &SetAttrIn) -> Result<SetAttr, Errno> {
     })
 }
 
-/// Starts an operation whose outcome answers the request.
-fn submit(core: &Arc<Core>, header: Header, caller: Caller, op: Op, data: Bytes, shape: Shape) {
+/// Starts an operation whose outcome answers the request, which has been tried so many times.
+pub(crate) fn submit(
+    core: &Arc<Core>,
+    header: Header,
+    caller: Caller,
+    op: Op,
+    data: Bytes,
+    shape: Shape,
+    tries: u8,
+) {
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
-    let done = {
-        let core = Arc::clone(core);
-        move |outcome: Result<Answer, Errno>, bytes: &[u8]| {
-            core.pending.completed(header.unique);
-            if outcome == Err(Errno::EACCES)
-                && let Some((op, data)) = with_groups
-            {
-                let groups = supplementary_groups(&header);
-                let caller = Caller { uid: header.uid, gid: header.gid, groups: Some(groups) };
-                return submit(&core, header, caller, op, data, shape);
-            }
-            finish(&core, &header, shape, outcome, bytes);
+    let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, bytes: &[u8]| {
+        if outcome == Err(Errno::EACCES)
+            && let Some((op, data)) = with_groups
+        {
+            let groups = supplementary_groups(&header);
+            let caller = Caller { uid: header.uid, gid: header.gid, groups: Some(groups) };
+            return submit(core, header, caller, op, data, shape, tries);
         }
+        if outcome == Err(Errno::ESTALE) {
+            return gone::stale(core, header, shape, tries);
+        }
+        finish(core, &header, shape, outcome, bytes);
     };
+    start(core, header, &caller, (op, data), done);
+}
+
+/// Starts an operation for a request, for which the caller waits.
+pub(crate) fn start(
+    core: &Arc<Core>,
+    header: Header,
+    caller: &Caller,
+    (op, data): (Op, Bytes),
+    done: impl FnOnce(&Arc<Core>, Result<Answer, Errno>, &[u8]) + Send + 'static,
+) {
     let for_lock = matches!(op, Op::SetLock { wait: true, .. });
-    let start = || core.files.submit(&caller, op, data, Box::new(done));
+    let mine = Arc::clone(core);
+    let done = move |outcome: Result<Answer, Errno>, bytes: &[u8]| {
+        mine.pending.completed(header.unique);
+        done(&mine, outcome, bytes);
+    };
+    let start = || core.files.submit(caller, op, data, Box::new(done));
     if let Some(early) = core.pending.submit((header.unique, header.pid, for_lock), start) {
         interrupted(core, early);
     } else if header.opcode == opcode::FLUSH
@@ -596,7 +627,13 @@ fn supplementary_groups(header: &Header) -> Vec<u32> {
 }
 
 /// Answers a request with the outcome of its operation.
-fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answer, Errno>, bytes: &[u8]) {
+pub(crate) fn finish(
+    core: &Arc<Core>,
+    header: &Header,
+    shape: Shape,
+    outcome: Result<Answer, Errno>,
+    bytes: &[u8],
+) {
     // Held until the answer is written: a recall waits for answers that may be kept.
     let _answering = core.gate.answer();
     let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
@@ -651,12 +688,18 @@ fn finish(core: &Arc<Core>, header: &Header, shape: Shape, outcome: Result<Answe
                 untold(core, &[ino]);
             }
         }
-        (Shape::Renamed { from, to, exchange }, _) => {
-            core.places.renamed(&from, &to, exchange);
+        (Shape::Renamed { from, to, mode, .. }, _) => {
+            core.places.renamed(&from, &to, mode == RenameMode::Exchange);
             core.ok(header, &[]);
         }
-        (Shape::Attr, Answer::Attr { attr }) => _ = core.ok(header, &out.attr_out(&attr, keep_secs).0),
-        (Shape::Statx, Answer::Attr { attr }) => _ = core.ok(header, &out.statx_out(&attr, keep_secs).0),
+        (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => {
+            core.places.saw(&attr);
+            core.ok(header, &out.attr_out(&attr, keep_secs).0);
+        }
+        (Shape::Statx, Answer::Attr { attr }) => {
+            core.places.saw(&attr);
+            core.ok(header, &out.statx_out(&attr, keep_secs).0);
+        }
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
         (Shape::Value { size: 0 }, Answer::Data) => {
             let len = u32::try_from(bytes.len()).expect("values are far below 4 GiB");
@@ -710,7 +753,7 @@ fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keep_s
     let ino = found.attr.ino;
     // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
     core.nodes.raise(ino);
-    let Some(old) = core.places.learn(ino, &place) else {
+    let Some(old) = core.places.learn(&found.attr, &place) else {
         return core.found(header, found, keep_secs);
     };
     if core.lower(ino, 1) {
@@ -724,7 +767,7 @@ fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keep_s
 }
 
 /// The kernel did not take the answer that told it of these ids.
-fn untold(core: &Core, inos: &[Ino]) {
+pub(crate) fn untold(core: &Core, inos: &[Ino]) {
     let gone: Vec<Ino> = inos.iter().copied().filter(|&ino| core.lower(ino, 1)).collect();
     if !gone.is_empty() {
         core.files.forget(&gone);

@@ -11,6 +11,7 @@ mod counters;
 mod device;
 mod dying;
 mod gate;
+mod gone;
 mod held;
 mod listers;
 mod listing;

@@ -84,7 +84,7 @@ impl Listing {
                     if found.attr.kind == Kind::Directory {
                         // One that is elsewhere the kernel moves, or leaves there and says nothing.
                         let place = Place { dir: self.dir, name: entry.name.clone() };
-                        let _ = places.learn(found.attr.ino, &place);
+                        let _ = places.learn(&found.attr, &place);
                     }
                     learned.push(found.attr.ino);
                     out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });

@@ -1,10 +1,12 @@
-//! Where the kernel has each directory that it knows: the parent and name by which it was told of it.
-//! Never asks a volume, and never decides what to do about a directory that is elsewhere.
+//! Where the kernel has each directory that it knows: the parent and name by which it was told of it, and the
+//! attributes that it was told last. Never asks a volume, and never decides what to do about a directory that is
+//! elsewhere.
 //!
 //! It may be wrong for a moment, since answers overtake each other on their way to the kernel: who
 //! relies on it does nothing that is wrong then. Bounded by the directories that the kernel knows.
 
 use atoll_core::{Ino, Name};
+use atoll_posix::{Attr, Kind};
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::ffi::OsStr;
@@ -31,6 +33,10 @@ struct Had {
     /// Another one has come there since: the kernel has dropped this one, or keeps it out of sight while it is
     /// used.
     displaced: bool,
+    /// What the kernel was told of it last.
+    attr: Attr,
+    /// It was removed, as its owner says.
+    gone: bool,
 }
 
 /// The places of all directories that the kernel knows, but for the root.
@@ -59,17 +65,24 @@ impl Places {
 
     /// The kernel is told of a directory at a place. If it has it at another one that is returned, and
     /// nothing changes: only the kernel moves it.
-    pub(crate) fn learn(&self, ino: Ino, place: &Place) -> Option<Place> {
+    pub(crate) fn learn(&self, attr: &Attr, place: &Place) -> Option<Place> {
+        let ino = attr.ino;
         if ino == Ino::ROOT {
             return None;
         }
         match self.of_id(ino).entry(ino) {
-            Entry::Occupied(mut had) => match had.get_mut() {
-                had if had.place != *place => return Some(had.place.clone()),
-                had if !had.displaced => return None,
-                had => had.displaced = false,
-            },
-            Entry::Vacant(free) => _ = free.insert(Had { place: place.clone(), displaced: false }),
+            Entry::Occupied(mut had) => {
+                let had = had.get_mut();
+                had.attr = *attr;
+                match had {
+                    had if had.place != *place => return Some(had.place.clone()),
+                    had if !had.displaced => return None,
+                    had => had.displaced = false,
+                }
+            }
+            Entry::Vacant(free) => {
+                free.insert(Had { place: place.clone(), displaced: false, attr: *attr, gone: false });
+            }
         }
         self.take(ino, place.clone());
         None
@@ -78,7 +91,10 @@ impl Places {
     /// The kernel has moved a directory, if it had it at `old` before.
     pub(crate) fn settled(&self, ino: Ino, old: &Place, new: &Place) {
         match self.of_id(ino).get_mut(&ino) {
-            Some(had) if had.place == *old => *had = Had { place: new.clone(), displaced: false },
+            Some(had) if had.place == *old => {
+                had.place = new.clone();
+                had.displaced = false;
+            }
             _ => return,
         }
         self.vacate(ino, old);
@@ -123,6 +139,34 @@ impl Places {
         }
     }
 
+    /// The kernel is told of attributes.
+    pub(crate) fn saw(&self, attr: &Attr) {
+        if attr.kind == Kind::Directory
+            && let Some(had) = self.of_id(attr.ino).get_mut(&attr.ino)
+        {
+            had.attr = *attr;
+        }
+    }
+
+    /// Where the kernel has a directory. None for the root, and for what is no directory.
+    pub(crate) fn of(&self, ino: Ino) -> Option<Place> {
+        self.of_id(ino).get(&ino).map(|had| had.place.clone())
+    }
+
+    /// A directory was removed: what it was told last stays true of it.
+    pub(crate) fn removed(&self, ino: Ino) {
+        if let Some(had) = self.of_id(ino).get_mut(&ino) {
+            had.gone = true;
+        }
+    }
+
+    /// The attributes of a directory that was removed. None if it is not known to have been.
+    pub(crate) fn removed_attr(&self, ino: Ino) -> Option<Attr> {
+        let shard = self.of_id(ino);
+        let had = shard.get(&ino).filter(|had| had.gone)?;
+        Some(Attr { nlink: 0, size: 0, ..had.attr })
+    }
+
     /// The directory that the kernel has there.
     pub(crate) fn at(&self, place: &Place) -> Option<Ino> {
         self.of_place(place).get(place).copied()
@@ -157,6 +201,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_core::Time;
     use proptest::prelude::*;
 
     const A: Ino = Ino(10);
@@ -166,15 +211,51 @@ mod tests {
         Place { dir, name: Name::new(text.as_bytes()).unwrap() }
     }
 
+    fn dir(ino: Ino) -> Attr {
+        let time = Time::default();
+        let (kind, mode, nlink) = (Kind::Directory, 0o755, 2);
+        let [atime, mtime, ctime, btime] = [time; 4];
+        Attr {
+            ino,
+            kind,
+            mode,
+            nlink,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            size: 3,
+            blocks: 0,
+            atime,
+            mtime,
+            ctime,
+            btime,
+        }
+    }
+
+    #[test]
+    fn a_removed_directory_keeps_what_was_told_of_it_last_until_it_is_forgotten() {
+        let (places, here) = (Places::default(), place(Ino::ROOT, "a"));
+        places.learn(&dir(A), &here);
+        places.saw(&Attr { mode: 0o700, ..dir(A) });
+        places.saw(&Attr { kind: Kind::Regular, mode: 0o600, ..dir(A) });
+        assert_eq!(places.removed_attr(A), None);
+        places.removed(A);
+        places.removed(B);
+        assert_eq!(places.removed_attr(A), Some(Attr { mode: 0o700, nlink: 0, size: 0, ..dir(A) }));
+        assert_eq!((places.removed_attr(B), places.of(A)), (None, Some(here)));
+        places.forgotten(A);
+        assert_eq!((places.removed_attr(A), places.counts()), (None, [0, 0]));
+    }
+
     #[test]
     fn a_directory_found_elsewhere_stays_where_the_kernel_has_it_until_that_has_moved_it() {
         let (places, old, new) = (Places::default(), place(Ino::ROOT, "a"), place(B, "e"));
-        assert_eq!(places.learn(A, &old), None);
-        assert_eq!(places.learn(A, &old), None);
-        assert_eq!(places.learn(A, &new), Some(old.clone()));
-        assert_eq!(places.learn(A, &new), Some(old.clone()), "it was only told of it");
+        assert_eq!(places.learn(&dir(A), &old), None);
+        assert_eq!(places.learn(&dir(A), &old), None);
+        assert_eq!(places.learn(&dir(A), &new), Some(old.clone()));
+        assert_eq!(places.learn(&dir(A), &new), Some(old.clone()), "it was only told of it");
         places.settled(A, &old, &new);
-        assert_eq!((places.learn(A, &new), places.at(&new), places.at(&old)), (None, Some(A), None));
+        assert_eq!((places.learn(&dir(A), &new), places.at(&new), places.at(&old)), (None, Some(A), None));
         places.settled(A, &old, &old);
         assert_eq!(places.at(&new), Some(A), "what has moved on since is left alone");
     }
@@ -182,8 +263,8 @@ mod tests {
     #[test]
     fn a_place_belongs_to_who_came_there_last() {
         let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
-        places.learn(A, &here);
-        places.learn(B, &here);
+        places.learn(&dir(A), &here);
+        places.learn(&dir(B), &here);
         assert_eq!(places.at(&here), Some(B));
         places.settled(A, &here, &there);
         assert_eq!((places.at(&here), places.at(&there)), (Some(B), Some(A)));
@@ -195,21 +276,21 @@ mod tests {
     #[test]
     fn who_comes_back_to_a_place_that_another_has_left_has_it_again() {
         let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
-        places.learn(A, &here);
-        places.learn(B, &here);
+        places.learn(&dir(A), &here);
+        places.learn(&dir(B), &here);
         places.settled(B, &here, &there);
         assert_eq!(places.at(&here), None, "nobody knows that it is there");
-        assert_eq!((places.learn(A, &here), places.at(&here)), (None, Some(A)));
+        assert_eq!((places.learn(&dir(A), &here), places.at(&here)), (None, Some(A)));
     }
 
     #[test]
     fn renames_move_replace_and_exchange() {
         let (places, a, b) = (Places::default(), place(Ino::ROOT, "a"), place(Ino(5), "b"));
-        places.learn(A, &a);
-        places.learn(B, &b);
+        places.learn(&dir(A), &a);
+        places.learn(&dir(B), &b);
         places.renamed(&a, &b, true);
         assert_eq!((places.at(&a), places.at(&b)), (Some(B), Some(A)));
-        assert_eq!((places.learn(A, &b), places.learn(B, &a)), (None, None));
+        assert_eq!((places.learn(&dir(A), &b), places.learn(&dir(B), &a)), (None, None));
         places.renamed(&a, &b, false);
         assert_eq!((places.at(&a), places.at(&b)), (None, Some(B)));
         places.renamed(&place(A, "file"), &a, false);
@@ -221,8 +302,8 @@ mod tests {
     #[test]
     fn a_path_goes_up_to_the_root_or_is_none() {
         let places = Places::default();
-        places.learn(A, &place(Ino::ROOT, "a"));
-        places.learn(B, &place(A, "b"));
+        places.learn(&dir(A), &place(Ino::ROOT, "a"));
+        places.learn(&dir(B), &place(A, "b"));
         assert_eq!(places.path(&place(B, "c")), Some("a/b/c".into()));
         assert_eq!(places.path(&place(Ino::ROOT, "c")), Some("c".into()));
         assert_eq!(places.path(&place(Ino(99), "c")), None);
@@ -240,11 +321,11 @@ mod tests {
             for (what, one, two) in steps {
                 let ino = Ino(10 + one);
                 match what {
-                    0 => _ = places.learn(ino, &at(two)),
+                    0 => _ = places.learn(&dir(ino), &at(two)),
                     1 => {
-                        if let Some(old) = places.learn(ino, &at(two)) {
+                        if let Some(old) = places.learn(&dir(ino), &at(two)) {
                             places.settled(ino, &old, &at(two));
-                            prop_assert_eq!(places.learn(ino, &at(two)), None);
+                            prop_assert_eq!(places.learn(&dir(ino), &at(two)), None);
                         }
                     }
                     2 => places.renamed(&at(one), &at(two), one % 2 == 0),

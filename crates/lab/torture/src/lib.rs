@@ -6,7 +6,8 @@
 //!   ([`mishap`]), and has it judged.
 //! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
 //! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
-//! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced.
+//! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced,
+//!   [`vanish`] copies, lists and removes one directory through several.
 //! - [`programs`] (with [`tools`] and [`saves`]), [`million`] and [`pjdfstest`] are what else is run over a mount.
 //!
 //! Looks only at what users see: the mount, the plain trees, the command. Never used by the product.
@@ -29,4 +30,5 @@ pub mod reader;
 pub mod saves;
 pub mod tools;
 pub mod tree;
+pub mod vanish;
 pub mod worker;

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use atoll_needs::needs;
 use atoll_torture::cluster::{Cluster, Shape};
@@ -11,6 +12,7 @@ use atoll_torture::place::Place;
 use atoll_torture::programs;
 use atoll_torture::race::{self, Race};
 use atoll_torture::reader::{self, Reader};
+use atoll_torture::vanish;
 
 #[test]
 fn of_two_mounts_that_move_directories_into_each_other_one_wins_and_nothing_is_lost() {
@@ -62,6 +64,19 @@ fn who_opens_a_name_that_is_being_replaced_finds_it_whole_and_not_old() {
         assert!(report.kills >= kills && (kills > 0) == (report.kills > 0), "{report}");
         cluster.stop().unwrap();
     }
+}
+
+#[test]
+fn programs_that_race_over_names_are_told_what_a_local_file_system_says() {
+    needs!(Mounts);
+    let place = Place::new("vanish").unwrap();
+    let cluster = Cluster::start(place.path(), &Shape { nodes: 4, mounts: 3, kill: false }).unwrap();
+    let report = vanish::run(&cluster.mounts(), &place.join("source"), Duration::from_secs(15)).unwrap();
+    assert!(report.strange.is_empty(), "{report}");
+    let absent = report.errors.get("No such file or directory").copied().unwrap_or(0);
+    assert!(report.runs > 60 && absent > 20, "they hardly met: {report}");
+    eprintln!("{report}");
+    cluster.stop().unwrap();
 }
 
 #[test]

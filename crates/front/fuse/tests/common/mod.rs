@@ -64,6 +64,8 @@ pub struct Memory {
     pub looking: Mutex<Vec<(Ticket, Done)>>,
     /// What another mount does just before the next removal or rename of a directory is decided.
     pub first: Mutex<Vec<Op>>,
+    /// The same for each of the next ones, from the last on.
+    pub races: Mutex<Vec<Vec<Op>>>,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
 }
@@ -99,6 +101,7 @@ impl Default for Memory {
             read_delay_ms: 0.into(),
             held: Mutex::default(),
             first: Mutex::default(),
+            races: Mutex::default(),
             broken: false.into(),
         }
     }
@@ -257,12 +260,14 @@ impl State {
                     return Err(Errno::ENOTEMPTY);
                 }
                 self.remove(dir, &name)?;
+                self.nodes.remove(&ino);
                 self.node(dir)?.attr.nlink -= 1;
                 plain(Answer::Done)
             }
             Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
                 is_meant(meant, self.find(dir, &name))?;
                 is_meant(new_meant, self.find(new_dir, &new_name))?;
+                self.node(new_dir)?;
                 let taken = self.find(new_dir, &new_name).is_some();
                 let mut removed = Answer::Removed { orphan: None };
                 match mode {
@@ -406,7 +411,8 @@ impl Files for Memory {
             }
         }
         if let Op::Rmdir { .. } | Op::Rename { .. } = &op {
-            for first in std::mem::take(&mut *self.first.lock().unwrap()) {
+            let race = self.races.lock().unwrap().pop().unwrap_or_default();
+            for first in std::mem::take(&mut *self.first.lock().unwrap()).into_iter().chain(race) {
                 self.behind(first, b"");
             }
         }

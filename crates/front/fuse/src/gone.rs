@@ -1,0 +1,246 @@
+//! What a request is answered when the volume says `ESTALE`: what the request names was removed, or its name leads
+//! to something else by now. Asks the volume what has become of it, a bounded number of times.
+//!
+//! A directory that was removed is asked about for as long as it is open or somebody works in it, as on a local
+//! file system: its attributes can be seen and changed, it has no names, and none can be made in it. Islands do not
+//! know which directories are open, so they keep nothing of a removed one. This mount has the attributes that the
+//! kernel was told of it last, and answers from these until the kernel forgets the directory.
+//!
+//! To a caller that only races with another one over a name, `ESTALE` means nothing: on a local file system the
+//! name would have been found or not. The kernel tries once more by itself, which is not enough when a name
+//! comes and goes all the time.
+
+use crate::abi::opcode;
+use crate::adapter::{Core, Shape, finish, start, submit, untold};
+use crate::places::Place;
+use crate::request::Header;
+use atoll_core::{Ino, Time};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, RenameMode, perm};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How often one request is tried anew. The kernel then tries it once more.
+const TRIES_MAX: u8 = 8;
+
+/// What has become of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Removed,
+    Lives,
+    /// It cannot be told, for this reason.
+    Unknown(Errno),
+}
+
+/// The volume said `ESTALE` to a request, which has been tried so many times before.
+pub(crate) fn stale(core: &Arc<Core>, header: Header, shape: Shape, tries: u8) {
+    if tries >= TRIES_MAX {
+        return core.fail(&header, Errno::ESTALE);
+    }
+    let (dir, other) = match &shape {
+        Shape::Renamed { from, to, .. } => (from.dir, (to.dir != from.dir).then_some(to.dir)),
+        _ => (Ino(header.node), None),
+    };
+    fate(core, header, dir, move |core, first| {
+        let Some(other) = other.filter(|_| first == Fate::Lives) else {
+            return knowing(core, header, shape, tries, first);
+        };
+        fate(core, header, other, move |core, second| knowing(core, header, shape, tries, second));
+    });
+}
+
+/// Asks the volume something for a request.
+fn ask(
+    core: &Arc<Core>,
+    header: Header,
+    op: Op,
+    then: impl FnOnce(&Arc<Core>, Result<Answer, Errno>) + Send + 'static,
+) {
+    start(core, header, &Caller::ROOT, (op, Bytes::new()), move |core, outcome, _| then(core, outcome));
+}
+
+/// What a name leads to.
+fn look_up(
+    core: &Arc<Core>,
+    header: Header,
+    place: &Place,
+    then: impl FnOnce(&Arc<Core>, Result<Attr, Errno>) + Send + 'static,
+) {
+    let op = Op::Lookup { dir: place.dir, name: place.name.clone() };
+    ask(core, header, op, |core, outcome| match outcome {
+        Ok(Answer::Found { found }) => {
+            // The volume's client remembers directories until they are forgotten.
+            core.nodes.raise(found.attr.ino);
+            then(core, Ok(found.attr));
+            untold(core, &[found.attr.ino]);
+        }
+        Ok(_) => then(core, Err(Errno::EIO)),
+        Err(why) => then(core, Err(why)),
+    });
+}
+
+/// What has become of a directory that the kernel knows.
+fn fate(core: &Arc<Core>, header: Header, dir: Ino, then: impl FnOnce(&Arc<Core>, Fate) + Send + 'static) {
+    if dir == Ino::ROOT {
+        return then(core, Fate::Lives);
+    }
+    if core.places.removed_attr(dir).is_some() {
+        return then(core, Fate::Removed);
+    }
+    let Some(place) = core.places.of(dir) else {
+        return then(core, Fate::Unknown(Errno::ESTALE));
+    };
+    // First by its name: if the volume's client had forgotten whom to ask about it, that tells.
+    look_up(core, header, &place, move |core, found| match found {
+        Ok(attr) if attr.ino == dir => then(core, Fate::Lives),
+        Ok(_) | Err(Errno::ENOENT | Errno::ESTALE | Errno::ENOTDIR) => {
+            ask(core, header, Op::GetAttr { ino: dir }, move |core, outcome| match outcome {
+                Ok(_) => then(core, Fate::Lives),
+                Err(Errno::ESTALE) => {
+                    core.places.removed(dir);
+                    then(core, Fate::Removed);
+                }
+                Err(why) => then(core, Fate::Unknown(why)),
+            });
+        }
+        Err(why) => then(core, Fate::Unknown(why)),
+    });
+}
+
+/// Goes on, knowing what has become of the directory.
+fn knowing(core: &Arc<Core>, header: Header, shape: Shape, tries: u8, fate: Fate) {
+    match fate {
+        Fate::Removed => about_removed(core, &header, shape),
+        Fate::Lives => again(core, header, shape, tries + 1),
+        Fate::Unknown(why) => core.fail(&header, why),
+    }
+}
+
+/// Answers a request about, or in, a directory that was removed.
+fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
+    let ino = Ino(header.node);
+    let attr = core.places.removed_attr(ino).ok_or(Errno::ENOENT);
+    let outcome = match &shape {
+        Shape::Attr | Shape::Statx => attr.map(|attr| Answer::Attr { attr }),
+        Shape::Changed(set) => attr.and_then(|attr| {
+            // The kernel has judged by owner, groups and ACL, from these same attributes.
+            let attr =
+                perm::apply_setattr(&attr, None, set, &Caller::ROOT, now()).map_err(|_| Errno::EINVAL)?;
+            Ok(Answer::Attr { attr })
+        }),
+        Shape::Listing(_) => Ok(Answer::Entries { entries: Vec::new(), eof: true }),
+        Shape::Unit if header.opcode == opcode::FSYNCDIR => Ok(Answer::Done),
+        Shape::Value { .. } if header.opcode == opcode::GETXATTR => Err(Errno::ENODATA),
+        Shape::Value { .. } => Ok(Answer::Data),
+        _ => Err(Errno::ENOENT),
+    };
+    finish(core, header, shape, outcome, &[]);
+}
+
+fn now() -> Time {
+    // Before 1970 no clock is right, and the time of change may be anything.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Tries a request anew whose directory is there.
+fn again(core: &Arc<Core>, header: Header, shape: Shape, tries: u8) {
+    let ino = Ino(header.node);
+    let op = match &shape {
+        Shape::Looked(place) => Op::Lookup { dir: place.dir, name: place.name.clone() },
+        Shape::Attr | Shape::Statx => Op::GetAttr { ino },
+        Shape::Changed(set) => Op::SetAttr { ino, set: *set },
+        Shape::Listing(listing) => {
+            let bytes = u32::try_from(listing.size).unwrap_or(u32::MAX);
+            Op::ReadDir { dir: listing.dir, after: listing.after(), bytes, plus: listing.plus }
+        }
+        Shape::RemovedDir { place, meant } => {
+            let (place, meant) = (place.clone(), *meant);
+            return meant_now(core, header, place.clone(), meant, false, move |core, meant| match meant {
+                Ok(meant) => {
+                    let op = Op::Rmdir { dir: place.dir, name: place.name.clone(), meant };
+                    resubmit(core, header, op, Shape::RemovedDir { place, meant }, tries);
+                }
+                Err(why) => core.fail(&header, why),
+            });
+        }
+        Shape::Renamed { from, to, mode, meant } => {
+            return rename_again(core, header, [from.clone(), to.clone()], *mode, *meant, tries);
+        }
+        // The kernel makes nothing of the others twice.
+        _ => return core.fail(&header, Errno::ESTALE),
+    };
+    resubmit(core, header, op, shape, tries);
+}
+
+fn rename_again(
+    core: &Arc<Core>,
+    header: Header,
+    places: [Place; 2],
+    mode: RenameMode,
+    meant: [Option<Ino>; 2],
+    tries: u8,
+) {
+    let [from, to] = places.clone();
+    let may_be_absent = mode != RenameMode::Exchange;
+    meant_now(core, header, from, meant[0], false, move |core, first| match first {
+        Err(why) => core.fail(&header, why),
+        Ok(first) => meant_now(core, header, to, meant[1], may_be_absent, move |core, second| match second {
+            Err(why) => core.fail(&header, why),
+            Ok(second) => {
+                let [from, to] = places;
+                let op = Op::Rename {
+                    dir: from.dir,
+                    name: from.name.clone(),
+                    new_dir: to.dir,
+                    new_name: to.name.clone(),
+                    mode,
+                    meant: first,
+                    new_meant: second,
+                };
+                let shape = Shape::Renamed { from, to, mode, meant: [first, second] };
+                resubmit(core, header, op, shape, tries);
+            }
+        }),
+    });
+}
+
+fn resubmit(core: &Arc<Core>, header: Header, op: Op, shape: Shape, tries: u8) {
+    let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+    submit(core, header, caller, op, Bytes::new(), shape, tries);
+}
+
+/// Which directory a caller means by a name that led to `meant` when the kernel looked. When it succeeds, the
+/// kernel marks that one as dead, so another one may be meant only if that one is.
+fn meant_now(
+    core: &Arc<Core>,
+    header: Header,
+    place: Place,
+    meant: Option<Ino>,
+    may_be_absent: bool,
+    then: impl FnOnce(&Arc<Core>, Result<Option<Ino>, Errno>) + Send + 'static,
+) {
+    let Some(meant) = meant else { return then(core, Ok(None)) };
+    look_up(core, header, &place.clone(), move |core, found| {
+        let now = match found {
+            Ok(attr) if attr.ino == meant => return then(core, Ok(Some(meant))),
+            Ok(attr) => (attr.kind == Kind::Directory).then_some(attr.ino),
+            Err(Errno::ENOENT | Errno::ESTALE) if may_be_absent => None,
+            Err(Errno::ESTALE) => return then(core, Err(Errno::ENOENT)),
+            Err(why) => return then(core, Err(why)),
+        };
+        if core.places.of(meant).is_none() {
+            // It came here for a moment, after the kernel looked: the kernel does not know it.
+            return then(core, Ok(now));
+        }
+        fate(core, header, meant, move |core, fate| match fate {
+            Fate::Removed => {
+                core.places.vacate(meant, &place);
+                then(core, Ok(now));
+            }
+            // It is elsewhere: the kernel has to look at both.
+            Fate::Lives => then(core, Err(Errno::ESTALE)),
+            Fate::Unknown(why) => then(core, Err(why)),
+        });
+    });
+}
