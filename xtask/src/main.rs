@@ -20,7 +20,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   soak [--minutes M] [--seed FIRST] [--seeds COUNT]
           run all scenarios with fresh seeds for some minutes, or so many seeds of each
   planted [--quick] [--bug NAME] [--seed FIRST] [--seeds RUNS]
-          plant bugs one at a time, and tell how each is found; quick: by the scenario that finds it soonest";
+          plant bugs one at a time, and tell how each is found; quick: by the scenario that finds it soonest
+  hashes [--seed FIRST] [--seeds COUNT]
+          hash every byte of what happens in each scenario: a build that behaves the same prints the same lines";
 
 /// The folder of the workspace: the one above this crate's.
 fn root() -> PathBuf {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["sim", ref args @ ..] => sim::sim(&root(), args),
         ["soak", ref args @ ..] => sim::soak(&root(), args),
         ["planted", ref args @ ..] => sim::planted(&root(), args),
+        ["hashes", ref args @ ..] => sim::hashes(&root(), args),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

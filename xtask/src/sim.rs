@@ -19,6 +19,11 @@ pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
     simulator(root, &["planted"], args)
 }
 
+/// Prints a hash of each run of some seeds; whether that could be done.
+pub(crate) fn hashes(root: &Path, args: &[&str]) -> bool {
+    simulator(root, &["hashes"], args)
+}
+
 fn simulator(root: &Path, what: &[&str], args: &[&str]) -> bool {
     // The cargo that runs this, if one does.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -2,7 +2,7 @@
 //! it does next, and what its clients may be told meanwhile.
 
 use atoll_disk::sim::Fault;
-use atoll_disk::{Disk, FileKind};
+use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use atoll_posix::{Errno, Op};
 use rustix::io::Errno as Native;
 
@@ -63,6 +63,24 @@ impl Node {
 }
 
 impl World {
+    /// Adds an island's files to the hash of the run, if that takes everything.
+    pub(crate) fn hash_files(&mut self, island: usize) {
+        if !self.transcript.takes_everything() {
+            return;
+        }
+        for path in self.nodes[island].files() {
+            let disk = &self.nodes[island].disk;
+            let size = disk.stat(&path).map_or(0, |stat| stat.size);
+            let mut bytes = vec![0; size as usize];
+            if let Ok(file) = disk.open(&path, OpenHow::Read) {
+                // Parts that cannot be read stay zeros: so they do in every run of this seed.
+                let _ = file.read_at(&mut bytes, 0);
+            }
+            self.transcript.hash_bytes(&path);
+            self.transcript.hash_bytes(&bytes);
+        }
+    }
+
     /// From now on what may take long on an island's disk takes up to so long.
     pub fn slow_disk(&mut self, island: usize, us_max: u64) {
         self.note(format_args!("island {island}: its disk is slow, up to {us_max} us"));

@@ -175,6 +175,9 @@ impl World {
         }
         let Some(engine) = &self.nodes[island].engine else { return };
         let work = engine.begin(event);
+        if self.transcript.takes_everything() {
+            self.transcript.hash_also(format_args!("{work:?}"));
+        }
         self.nodes[island].threads.push(Thread { work, reads });
         self.let_read(island);
         self.after_effects(island);
@@ -245,6 +248,9 @@ impl World {
         let outs = self.nodes[island].port.take();
         let dead = self.nodes[island].disk.is_dead();
         for out in outs {
+            if self.transcript.takes_everything() {
+                self.transcript.hash_also(format_args!("{out:?}"));
+            }
             match out {
                 Out::Client(link, message) => {
                     let (conn, generation) = conn_of(link);
@@ -290,6 +296,7 @@ impl World {
         node.life += 1;
         let life = node.life;
         let held = node.held_down;
+        self.hash_files(island);
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
             if c.to == island || c.from == End::Island(island) {

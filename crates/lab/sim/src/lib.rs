@@ -49,4 +49,5 @@ pub use recalls::alone;
 pub use rows::Rows;
 pub use scenario::{Report, SCENARIOS, Scenario, run};
 pub use script::SlowDisks;
+pub use transcript::hash_everything;
 pub use world::{Config, World};

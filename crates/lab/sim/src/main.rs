@@ -1,5 +1,6 @@
 //! `atoll-sim NAME --seed N [--steps N]` repeats one run; `atoll-sim soak --minutes M` looks for
-//! failures; `atoll-sim planted` whether it would find some (with the feature `planted`). Prints what happened last and the one line that repeats a failure.
+//! failures; `atoll-sim planted` whether it would find some (with the feature `planted`); `atoll-sim hashes` shows
+//! whether two builds do the same. Prints what happened last and the one line that repeats a failure.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use atoll_sim::explore::by_hand;
-use atoll_sim::{Injected, Report, SCENARIOS, Scenario, run};
+use atoll_sim::{Injected, Report, SCENARIOS, Scenario, hash_everything, run};
 
 /// Runs are mostly small things that are made and dropped: a tenth to a fifth more of them in the same time.
 #[global_allocator]
@@ -33,7 +34,7 @@ struct Args {
 fn usage() -> String {
     let names: Vec<String> = SCENARIOS.iter().map(|s| format!("  {:18} {}", s.name, s.what)).collect();
     format!(
-        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail] [--bug NAME]\n       atoll-sim soak [--minutes M] [--seed FIRST] [--seeds COUNT]\n       atoll-sim explore [--minutes M] [--seed N] [--renames N] [--orders N] [--steps STATES]\n       atoll-sim planted [--quick] [--bug NAME] [--seed FIRST] [--seeds RUNS]\n{}",
+        "usage: atoll-sim NAME [--seed N] [--seeds COUNT] [--steps N] [--tail] [--bug NAME]\n       atoll-sim soak [--minutes M] [--seed FIRST] [--seeds COUNT]\n       atoll-sim explore [--minutes M] [--seed N] [--renames N] [--orders N] [--steps STATES]\n       atoll-sim planted [--quick] [--bug NAME] [--seed FIRST] [--seeds RUNS]\n       atoll-sim hashes [--seed FIRST] [--seeds COUNT]\n{}",
         names.join("\n")
     )
 }
@@ -90,6 +91,9 @@ fn main() -> ExitCode {
     }
     if args.name == "soak" {
         return soak(&args);
+    }
+    if args.name == "hashes" {
+        return hashes(&args);
     }
     if args.name == "planted" {
         return planted(&args);
@@ -193,6 +197,34 @@ fn explore(args: &Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// One line for each scenario and seed: a hash of every byte of what happens. A change that changes no behaviour
+/// changes no line, so two builds can be compared with diff(1).
+fn hashes(args: &Args) -> ExitCode {
+    hash_everything();
+    let (first, seeds) = (args.seed.unwrap_or(1), args.seeds.unwrap_or(50));
+    let runs: Vec<(&Scenario, u64)> = SCENARIOS
+        .iter()
+        .flat_map(|scenario| (first..first + seeds).map(move |seed| (scenario, seed)))
+        .collect();
+    let (next, lines) = (AtomicU64::new(0), Mutex::new(vec![String::new(); runs.len()]));
+    let work = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed) as usize;
+            let Some((scenario, seed)) = runs.get(n) else { return };
+            let report = one(scenario, *seed, args.steps);
+            let failed = if report.failure.is_some() { " failed" } else { "" };
+            let line = format!("{} {seed} {:016x}{failed}", scenario.name, report.hash);
+            lines.lock().expect("no panic while it is held")[n] = line;
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    for line in lines.into_inner().expect("no panic while it is held") {
+        println!("{line}");
+    }
+    ExitCode::SUCCESS
 }
 
 /// Fresh seeds of all scenarios, on all processors: for some minutes, or so many seeds of each. Goes on behind a failure.

@@ -48,7 +48,8 @@ impl Run {
     }
 
     pub(crate) fn end_world(&mut self) {
-        if let Some(old) = self.world.take() {
+        if let Some(mut old) = self.world.take() {
+            (0..old.nodes.len()).for_each(|island| old.hash_files(island));
             self.operations += old.operations;
             self.virtual_us += old.now_us();
             self.injected += old.injected;

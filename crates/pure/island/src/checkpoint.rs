@@ -77,7 +77,8 @@ impl Island {
         }
         self.checkpoint_ms = self.now.ms;
         let frozen = self.state.freeze();
-        let bodies = self.touched.drain().map(|(ino, _)| ino).collect();
+        let mut bodies: Vec<_> = self.touched.drain().map(|(ino, _)| ino).collect();
+        bodies.sort_unstable();
         self.fresh.clear();
         // What is being put in place now was announced before this checkpoint, whose log may go before it is
         // decided. What is overwritten next in these bodies waits until this is synced.

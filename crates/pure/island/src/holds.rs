@@ -24,7 +24,8 @@ use crate::path::dir_attr;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Holds {
-    names: IdMap<(Ino, Name), Held>,
+    /// In the order of directories and names: the order in which waiters are found is the same in every run.
+    names: BTreeMap<(Ino, Name), Held>,
     /// Files that are homed here, and what is prepared for them.
     files: IdMap<Ino, Vec<Held>>,
     /// Directories that move, and whose attributes stay until that is done.

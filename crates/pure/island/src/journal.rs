@@ -4,7 +4,7 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::{IdMap, IdSet};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
@@ -52,7 +52,7 @@ pub(crate) struct Journal {
     /// Ancestors of directories, as their owners have told them now, for entries that wait for them.
     pub(crate) chains: IdMap<Ino, Option<Chain>>,
     /// Coordinators whose next entries wait for something.
-    stalled: IdSet<IslandId>,
+    stalled: BTreeSet<IslandId>,
     stalled_ms: u64,
     /// What was missed of journals is made up for.
     pub(crate) comparing: Option<Box<Comparing>>,

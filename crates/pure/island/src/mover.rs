@@ -6,7 +6,7 @@
 //! hears of the new home before the old one cannot take it back any more.
 
 use atoll_core::map::{IdMap, IdSet};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES};
@@ -110,7 +110,7 @@ pub(crate) struct Mover {
     search: Search,
     /// Directories of others with names of files homed here, of which the names are still to be read.
     dirs: Vec<(Ino, u64)>,
-    shipping: IdMap<TxnId, Shipping>,
+    shipping: BTreeMap<TxnId, Shipping>,
     pulling: IdMap<TxnId, Pulling>,
     /// Bytes that may be sent now; what was sent above it is waited for.
     allowance: i64,
