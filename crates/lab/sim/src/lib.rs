@@ -37,6 +37,7 @@ mod storm;
 mod transcript;
 mod votes;
 mod walks;
+mod wire;
 pub mod world;
 
 pub use cause::Failure;

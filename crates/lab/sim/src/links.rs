@@ -340,6 +340,13 @@ impl World {
     }
 
     pub(crate) fn send_to_island(&mut self, conn: usize, message: ToIsland) {
+        let message = match self.wire.for_island(message) {
+            Ok(message) => message,
+            Err(why) => {
+                return self
+                    .fail(format!("{:?} to island {}: {why}", self.conns[conn].from, self.conns[conn].to));
+            }
+        };
         let mut at = self.now_us() + self.delay_of_message();
         // Threads that perform the effects of one island overtake each other; but one thread sends all
         // that ends with `HelloDone`.
@@ -364,6 +371,13 @@ impl World {
     }
 
     pub(crate) fn send_to_client(&mut self, conn: usize, generation: u64, message: ToClient) {
+        let message = match self.wire.for_client(message) {
+            Ok(message) => message,
+            Err(why) => {
+                return self
+                    .fail(format!("island {} to {:?}: {why}", self.conns[conn].to, self.conns[conn].from));
+            }
+        };
         let at = (self.now_us() + self.delay_of_message()).max(self.conns[conn].last_from_us);
         let c = &mut self.conns[conn];
         if !c.whole || c.generation != generation {

@@ -25,6 +25,7 @@ use crate::disks::Ailment;
 use crate::injected::Injected;
 use crate::net::{Conn, End, Port, ToClient, ToIsland, link_id};
 use crate::transcript::Transcript;
+use crate::wire::Wire;
 
 /// Microseconds between two rounds of an island's housekeeping.
 pub(crate) const TICK_US: u64 = 50_000;
@@ -248,6 +249,7 @@ pub struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     pub(crate) conns: Vec<Conn>,
+    pub(crate) wire: Wire,
     pub(crate) transcript: Transcript,
     /// Counts faults, so that a judge knows whether there was one meanwhile.
     pub(crate) faults: u64,
@@ -314,6 +316,7 @@ impl World {
             nodes,
             clients: Vec::new(),
             conns,
+            wire: Wire::default(),
             transcript: Transcript::default(),
             faults: 0,
             halts: 0,
@@ -583,7 +586,8 @@ impl World {
 
     /// Runs one operation to its end.
     pub fn run(&mut self, client: usize, caller: &Caller, op: Op, data: Bytes) -> Result<Done, Failure> {
-        let shown = format!("{op:?}");
+        // Cheap: its bytes are shared.
+        let asked = op.clone();
         let token = self.call(client, caller, op, data, 0);
         let until = self.now_us() + PATIENCE_US;
         let mut heal_us = self.now_us() + TROUBLE_US_MAX;
@@ -596,7 +600,8 @@ impl World {
                 self.heal();
             }
             if self.now_us() > until {
-                return Err(Failure::new(format!("client {client} waits for ever: {shown:.200}")));
+                let shown: String = format!("{asked:?}").chars().take(200).collect();
+                return Err(Failure::new(format!("client {client} waits for ever: {shown}")));
             }
             self.step()?;
         }

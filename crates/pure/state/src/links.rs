@@ -7,7 +7,7 @@ use atoll_core::{Encode, IdMap, Ino, IslandId, Name};
 use atoll_proto::Link;
 
 use crate::key::{RowKey, cookie_of};
-use crate::state::State;
+use crate::state::{State, row_bytes};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,8 @@ impl Links {
     /// Rows that changed since the last checkpoint.
     pub(crate) fn freeze(&mut self, rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
         for ino in std::mem::take(&mut self.dirty) {
-            rows.push((RowKey::Link(ino).to_bytes(), self.rows.get(&ino).map(Encode::to_vec)));
+            let key = RowKey::Link(ino);
+            rows.push((key.to_bytes(), self.rows.get(&ino).map(|row| row_bytes(&key, row))));
         }
         for island in std::mem::take(&mut self.told_dirty) {
             rows.push((RowKey::LinksTold(island).to_bytes(), self.told.get(&island).map(Encode::to_vec)));

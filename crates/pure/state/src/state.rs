@@ -62,6 +62,13 @@ pub struct Frozen {
     pub rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
+/// A row as the snapshot keeps it. In simulation and tests it is read again: what is written can be read.
+pub(crate) fn row_bytes<V: Encode + Decode + PartialEq>(key: &RowKey, row: &V) -> Vec<u8> {
+    let bytes = row.to_vec();
+    debug_assert!(V::from_slice(&bytes).as_ref() == Ok(row), "{key:?} would be read as another row");
+    bytes
+}
+
 /// An island's state. See the module.
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -476,8 +483,11 @@ impl State {
     /// Takes out every row that changed since the last checkpoint, as of now.
     pub fn freeze(&mut self) -> Frozen {
         let mut rows = Vec::new();
-        fn put<V: Encode>(rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>, key: &RowKey, row: Option<&V>) {
-            rows.push((key.to_bytes(), row.map(Encode::to_vec)));
+        fn put<V>(rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>, key: &RowKey, row: Option<&V>)
+        where
+            V: Encode + Decode + PartialEq,
+        {
+            rows.push((key.to_bytes(), row.map(|row| row_bytes(key, row))));
         }
         self.inodes.freeze(|k, v| put(&mut rows, &RowKey::Inode(k), v));
         self.dirs.freeze(|k, v| put(&mut rows, &RowKey::Dir(k), v));

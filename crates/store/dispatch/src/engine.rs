@@ -478,6 +478,11 @@ fn append<D: Disk>(
 ) -> Result<(), String> {
     head.clear();
     let carried: Vec<&[u8]> = record.encode_head(head).collect();
+    debug_assert_eq!(
+        Record::decode_whole(&[head, carried.concat().as_slice()].concat()).as_ref(),
+        Ok(record),
+        "a recovery would read another record"
+    );
     let incarnation = island.state().meta().incarnation;
     let position = match carried.as_slice() {
         [] => log.append(crate::open::EPOCH, incarnation, &[head]),

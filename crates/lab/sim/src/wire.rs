@@ -1,0 +1,100 @@
+//! What is sent goes through the product's codec and its frames' limits, as it does between processes: the bytes
+//! are made, measured, and read again. Who receives a message gets what was read.
+
+use std::fmt::Debug;
+
+use atoll_core::{Decode, Encode, IslandId};
+use atoll_rpc::Kind;
+use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
+
+use crate::net::{ToClient, ToIsland};
+
+/// Turns messages into bytes and back.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    frame: Vec<u8>,
+    /// Bytes of the longest message so far.
+    pub(crate) bytes_max: usize,
+}
+
+impl Wire {
+    /// A message to an island, as that reads it.
+    ///
+    /// # Errors
+    /// The product does not send it, or another message would arrive. Says why.
+    pub(crate) fn for_island(&mut self, message: ToIsland) -> Result<ToIsland, String> {
+        Ok(match message {
+            ToIsland::Request { link, id, request, data } => {
+                let request = self.carry(Kind::Request, request, &data)?;
+                ToIsland::Request { link, id, request, data }
+            }
+            ToIsland::Peer(message) => ToIsland::Peer(self.carry(Kind::Peer, message, &[])?),
+        })
+    }
+
+    /// A message to a client, as that reads it.
+    ///
+    /// # Errors
+    /// As [`Wire::for_island`].
+    pub(crate) fn for_client(&mut self, message: ToClient) -> Result<ToClient, String> {
+        Ok(match message {
+            ToClient::Reply { id, reply, data } => {
+                let reply = self.carry(Kind::Reply, reply, &data)?;
+                ToClient::Reply { id, reply, data }
+            }
+            ToClient::Notice(notice) => ToClient::Notice(self.carry(Kind::Notice, notice, &[])?),
+        })
+    }
+
+    fn carry<T>(&mut self, kind: Kind, message: T, payload: &[u8]) -> Result<T, String>
+    where
+        T: Encode + Decode + PartialEq + Debug,
+    {
+        let brief = |message: &T| format!("{message:.200?}").chars().take(300).collect::<String>();
+        self.frame.clear();
+        encode_head(VERSION_HIGHEST, kind, IslandId(0), 0, &message, payload, false, &mut self.frame)
+            .map_err(|why| format!("the product does not send a {kind:?}: {why}: {}", brief(&message)))?;
+        let meta = &self.frame[HEADER_BYTES..];
+        self.bytes_max = self.bytes_max.max(meta.len());
+        let read = T::from_slice(meta)
+            .map_err(|why| format!("a {kind:?} cannot be read: {why}: {}", brief(&message)))?;
+        if read != message {
+            return Err(format!("a {kind:?} arrives as another: {} as {}", brief(&message), brief(&read)));
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::Ino;
+    use atoll_proto::{JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply};
+    use atoll_rpc::header::{META_BYTES_MAX, PAYLOAD_BYTES_MAX};
+
+    #[test]
+    fn what_arrives_is_what_was_sent() {
+        let mut wire = Wire::default();
+        let sent = ToClient::Notice(Notice::Orphan { ino: Ino(7) });
+        let got = wire.for_client(sent);
+        assert!(matches!(got, Ok(ToClient::Notice(Notice::Orphan { ino: Ino(7) }))), "{got:?}");
+        assert!(wire.bytes_max > 0);
+    }
+
+    #[test]
+    fn what_the_product_does_not_send_is_told() {
+        let mut wire = Wire::default();
+        let entries = vec![Default::default(); META_BYTES_MAX / 9 + 1];
+        let entries = entries.into_iter().map(|stamp| (stamp, JournalEntry::Onward)).collect();
+        let peer = Peer::Journal { after: Default::default(), entries };
+        let message = PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer };
+        let why = wire.for_island(ToIsland::Peer(message)).expect_err("it is too long");
+        assert!(why.contains("a meta part of"), "{why}");
+        assert!(why.len() < 600, "{why}");
+        let outcome = Outcome::Data { data: bytes::Bytes::new() };
+        let reply = Reply { vector: Vec::new(), outcome };
+        let data = vec![0; PAYLOAD_BYTES_MAX + 1];
+        let why = wire.for_client(ToClient::Reply { id: 1, reply, data }).expect_err("it is too long");
+        assert!(why.contains("a payload part of"), "{why}");
+    }
+}
