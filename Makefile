@@ -38,6 +38,15 @@ bin: ## Print the folder of the release binary, for PATH
 test: tools ## Everything that CI checks: formatting, rules, licences, lints, docs, tests
 	@cargo xtask ci
 
+# The conformance suites that tests run: tools, never linked. Results are known of these versions only.
+SUITES = pjdfstest@0.2.2 fsx@0.3.2
+
+.PHONY: suites
+suites: tools ## Install the conformance suites that tests run (pjdfstest, fsx), in the versions that are expected
+	@for suite in $(SUITES); do \
+	  have=$$("$${suite%@*}" --version 2>/dev/null || :); \
+	  [ "$$have" = "$${suite%@*} $${suite#*@}" ] || cargo install --quiet --locked --force "$$suite" || exit; done
+
 # Where things are installed. DESTDIR goes in front of all of them.
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin

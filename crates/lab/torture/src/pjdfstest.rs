@@ -16,18 +16,11 @@ use crate::place::{tail, user};
 /// Failures and tests left out that are expected, a reason each.
 pub const EXPECTED: &str = include_str!("../pjdfstest-expected.txt");
 
-const SETTINGS: &str = r#"
-[features]
-posix_fallocate = {}
-utime_now = {}
-utimensat = {}
-rename_ctime = {}
-[settings]
-naptime = 0.001
-allow_remount = REMOUNT
-[dummy_auth]
-entries = [["nobody", "nogroup"], ["tests", "tests"]]
-"#;
+/// How it is run: with everything that Linux has.
+pub const SETTINGS: &str = include_str!("../pjdfstest.toml");
+
+/// The version of which results are known. `make suites` installs it.
+pub const VERSION: &str = "0.2.2";
 
 /// Those that make the file system read-only have this in their names.
 const READ_ONLY: &str = "erofs";
@@ -36,7 +29,7 @@ const READ_ONLY: &str = "erofs";
 const MOUNT: &str = "#!/bin/sh\n[ \"$1\" = -o ] && set -- -i \"$@\"\nPATH=${PATH#*:} exec mount \"$@\"\n";
 
 /// A run in which fewer pass has not tested what it should.
-const PASSED_MIN: usize = 390;
+const PASSED_MIN: usize = 396;
 
 /// Names of one file that a volume promises (`docs/OPERATIONS.md`).
 const LINKS_MAX: usize = 60_000;
@@ -103,6 +96,12 @@ fn names_in(list: &str) -> Result<BTreeMap<String, String>> {
 pub fn run(mount: &Path, beside: &Path, pattern: Option<&str>) -> Result<Report> {
     user("nobody")?;
     user("tests")?;
+    let version = crate::place::run(Command::new("pjdfstest").arg("--version"))?;
+    ensure!(
+        version.trim() == format!("pjdfstest {VERSION}"),
+        "{} is installed, and {VERSION} is expected: make suites",
+        version.trim()
+    );
     let mut report = one(mount, beside, pattern, false)?;
     // Those are told to be left out by the first run.
     let (read_only, others) = report.skipped.iter().cloned().partition(|name| name.contains(READ_ONLY));
@@ -118,7 +117,11 @@ pub fn run(mount: &Path, beside: &Path, pattern: Option<&str>) -> Result<Report>
 fn one(mount: &Path, beside: &Path, pattern: Option<&str>, remount: bool) -> Result<Report> {
     let (settings, second, programs) =
         (beside.join("pjdfstest.toml"), beside.join("second"), beside.join("programs"));
-    std::fs::write(&settings, SETTINGS.replace("REMOUNT", &remount.to_string()))?;
+    let allowed = "allow_remount = true";
+    std::fs::write(
+        &settings,
+        SETTINGS.replace(allowed, if remount { allowed } else { "allow_remount = false" }),
+    )?;
     std::fs::create_dir_all(&second)?;
     std::fs::create_dir_all(&programs)?;
     let program = programs.join("mount");
@@ -136,7 +139,7 @@ fn one(mount: &Path, beside: &Path, pattern: Option<&str>, remount: bool) -> Res
         .arg("-s")
         .arg(&second)
         .args(pattern);
-    let output = command.output().context("pjdfstest cannot be run: cargo install pjdfstest")?;
+    let output = command.output().context("pjdfstest cannot be run: make suites")?;
     let text = String::from_utf8_lossy(&output.stdout);
     judge(&text, EXPECTED)
 }
@@ -205,6 +208,14 @@ fn judge(text: &str, expected: &str) -> Result<Report> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_versions_that_are_installed_are_those_that_are_expected() {
+        let makefile = include_str!("../../../../Makefile");
+        for (suite, version) in [("pjdfstest", VERSION), ("fsx", crate::programs::FSX_VERSION)] {
+            assert!(makefile.contains(&format!("{suite}@{version}")), "make suites installs another {suite}");
+        }
+    }
 
     #[test]
     fn each_result_is_found_with_what_was_said() {

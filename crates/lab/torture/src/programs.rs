@@ -102,7 +102,16 @@ pub fn run_all(
     Ok(())
 }
 
+/// The version of fsx that is expected. `make suites` installs it.
+pub const FSX_VERSION: &str = "0.3.2";
+
 fn fsx(bench: Bench<'_>) -> Result<()> {
+    let version = run(Command::new("fsx").arg("--version"))?;
+    ensure!(
+        version.trim() == format!("fsx {FSX_VERSION}"),
+        "{} is installed, and {FSX_VERSION} is expected: make suites",
+        version.trim()
+    );
     let operations = bench.scale.of("5000", "200000");
     for seed in bench.scale.of(&[5][..], &[5, 81, 1000, 31_337]) {
         let file = bench.inside.join(format!("fsx-{seed}"));
