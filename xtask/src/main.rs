@@ -2,11 +2,13 @@
 //!
 //! Reads and judges; never changes a file of the repository.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod ci;
-mod code;
 mod repo;
 mod rules;
 mod sim;
+mod text;
 
 use repo::Repo;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The documents that have a form of their own.
 
 use super::imports::crate_folders;
-use crate::code::find_word;
 use crate::repo::{Repo, Violation};
+use crate::text::find_word;
 use std::collections::BTreeMap;
 
 const GLOSSARY: &str = "docs/GLOSSARY.md";

@@ -20,6 +20,23 @@ pub(super) fn first_line(repo: &Repo) -> Vec<Violation> {
         .collect()
 }
 
+/// The line by which a crate has clippy look for `unwrap`. A lint of the workspace's table would find it in what tests
+/// share, too.
+const NO_UNWRAP: &str = "#![cfg_attr(not(test), warn(clippy::unwrap_used))]";
+
+/// Whether a file is the root of a library or a program.
+fn is_root(path: &str) -> bool {
+    path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
+}
+
+/// Each crate has clippy look for `unwrap` in all that is no test.
+pub(super) fn unwraps(repo: &Repo) -> Vec<Violation> {
+    repo.ending(&[".rs"])
+        .filter(|(path, text)| is_root(path) && !text.lines().any(|line| line == NO_UNWRAP))
+        .map(|(path, _)| Violation::new(path, 1, format!("does not say {NO_UNWRAP}")))
+        .collect()
+}
+
 /// No file is longer than a reader can keep in mind.
 pub(super) fn length(repo: &Repo) -> Vec<Violation> {
     repo.ending(&[".rs"])
@@ -53,6 +70,20 @@ pub(super) fn blanks(repo: &Repo) -> Vec<Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crate_that_does_not_look_for_unwrap_is_found() {
+        for root in
+            ["crates/io/x/src/lib.rs", "crates/front/x/src/main.rs", "xtask/src/main.rs", "a/src/bin/b.rs"]
+        {
+            assert_eq!(unwraps(&Repo::of(&[(root, "//! Says what it owns.\n")])).len(), 1, "{root}");
+            let text = format!("//! Says what it owns.\n\n{NO_UNWRAP}\n");
+            assert!(unwraps(&Repo::of(&[(root, &text)])).is_empty(), "{root}");
+        }
+        assert!(
+            unwraps(&Repo::of(&[("crates/io/x/src/a.rs", ""), ("crates/io/x/tests/lib.rs", "")])).is_empty()
+        );
+    }
 
     #[test]
     fn a_file_that_does_not_say_what_it_owns_is_found() {

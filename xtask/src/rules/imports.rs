@@ -24,9 +24,6 @@ const ASSEMBLY: &str = "atoll-cli";
 /// machines do not import each other.
 const VOCABULARY: &[&str] = &["atoll-core", "atoll-posix", "atoll-proto", "atoll-state"];
 
-/// Machines that turn one machine's effect into another's event, so that they import machines.
-const COMPOSERS: &[&str] = &["atoll-node"];
-
 /// Foreign crates that a pure crate may not link, because they reach the world or make chance.
 const IMPURE: &[&str] = &[
     "async-std",
@@ -144,9 +141,7 @@ pub(super) fn direction(repo: &Repo) -> Vec<Violation> {
             } else {
                 may.contains(&group)
             };
-            let machines = package.group == "pure"
-                && !VOCABULARY.contains(&other.as_str())
-                && !COMPOSERS.contains(&name);
+            let machines = package.group == "pure" && !VOCABULARY.contains(&other.as_str());
             if !allowed {
                 broken
                     .push(package.violation(format!("{} may not import {other} of {group}", package.group)));
@@ -317,11 +312,6 @@ mod tests {
         );
         assert_eq!(broken(direction, &crates("[build-dependencies]\natoll-sim.workspace = true")).len(), 1);
         assert!(broken(direction, &crates("[dev-dependencies]\natoll-sim.workspace = true")).is_empty());
-        let composer = [
-            ("pure/node", "atoll-node", "[dependencies]\natoll-txn.workspace = true"),
-            ("pure/txn", "atoll-txn", ""),
-        ];
-        assert!(broken(direction, &composer).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Words that may not stand in the repository. Put together from halves, so that this file keeps the rule too.
 
-use crate::code::find_word;
 use crate::repo::{Repo, Violation};
+use crate::text::find_word;
 
 /// Marks of things put off: do it, or write it into an issue.
 const PUT_OFF: &[&str] =

@@ -1,5 +1,7 @@
 //! The `atoll` command: reads arguments, composes the parts, prints what happened.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod ask;
 mod attach;
 mod check;

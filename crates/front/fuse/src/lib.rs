@@ -5,6 +5,8 @@
 //! here is what the kernel may keep, and when locks and ids are over. `KERNEL.md` beside this crate has
 //! the facts about the kernel that the design rests on.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod abi;
 mod adapter;
 mod counters;

@@ -5,6 +5,8 @@
 //! it as far as it goes, and whichever thread brings the last event of it calls the completion. So
 //! nothing hops between threads, and an operation that waits (a lock, a lost node) holds no thread.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use atoll_core::Ino;
 use atoll_posix::{Answer, Caller, Errno, Op};
 use bytes::Bytes;

@@ -3,6 +3,8 @@
 //! Decides nothing: calls go in, requests go out by a [`Wire`] for each island, replies come back
 //! through [`Sink`]. A call that ends runs its completion on the thread that brought the reply.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod client;
 mod remote;
 

@@ -3,6 +3,8 @@
 //! Never touches a file of a volume, and takes no part in serving one: a node whose control store
 //! is away goes on with what it knows.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod data_dir;
 mod embedded;
 mod node_file;

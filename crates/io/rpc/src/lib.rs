@@ -13,6 +13,8 @@
 //!
 //! The layout of frames is in `docs/FORMATS.md`.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod address;
 mod alive;
 pub mod frame;

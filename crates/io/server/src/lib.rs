@@ -3,6 +3,8 @@
 //! Takes frames to the islands' machines and their answers back; decides nothing. A client of the
 //! same process is connected without a socket.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod desk;
 mod links;
 mod local;

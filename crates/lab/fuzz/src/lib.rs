@@ -4,6 +4,8 @@
 //! Each function returns if all is well, whatever the bytes are, and panics if something is not: a
 //! reader that panics, gives out what was not there, or does not write what it has read.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod read;
 mod stream;
 

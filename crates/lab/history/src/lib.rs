@@ -6,6 +6,8 @@
 //!
 //! `docs/design/007-histories.md` tells what is judged and how.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod cell;
 mod compile;
 mod explain;

@@ -1,5 +1,7 @@
 //! `atoll-check-history`: runs operations in a mounted directory, or reads what another program recorded, and judges.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;

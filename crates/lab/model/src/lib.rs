@@ -9,6 +9,8 @@
 //!
 //! Never used by the product.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod answer;
 pub mod content;
 pub mod dump;

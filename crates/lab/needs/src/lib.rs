@@ -4,6 +4,8 @@
 //! (past the test harness, which shows nothing of a test that ends well) and to the file that [`LIST`] names, from which
 //! `cargo xtask ci` sums up. Where [`CI`] is set to 1 nothing may be missing: the test panics.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::fmt;
 use std::fs::File;
 use std::io::Write;

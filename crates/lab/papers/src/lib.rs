@@ -2,6 +2,8 @@
 //!
 //! Measures and predicts; never serves a volume, and changes nothing that it has not made itself.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod borrow;
 pub mod imbalance;
 pub mod walk;

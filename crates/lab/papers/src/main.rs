@@ -1,5 +1,7 @@
 //! `atoll-papers`: prints the papers' analyses. Parses arguments; the measuring is the library's.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use atoll_papers::borrow::{Apart, Effort, borrow};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;

@@ -5,6 +5,8 @@
 //! here, all from one seed, so that a run can be repeated. Every run is judged by the reference model
 //! of a POSIX tree and by the invariants of the islands' rows.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod absences;
 pub mod cause;
 mod client;

@@ -2,6 +2,8 @@
 //! failures; `atoll-sim planted` whether it would find some (with the feature `planted`); `atoll-sim hashes` shows
 //! whether two builds do the same. Prints what happened last and the one line that repeats a failure.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

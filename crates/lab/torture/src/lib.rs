@@ -12,6 +12,8 @@
 //!
 //! Looks only at what users see: the mount, the plain trees, the command. Never used by the product.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod cluster;
 pub mod daemon;
 pub mod history;

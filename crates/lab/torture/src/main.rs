@@ -1,5 +1,7 @@
 //! `atoll-torture`: the long forms of what the tests of this crate do shortly.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -2,6 +2,8 @@
 //!
 //! Never touches a file, a socket, a clock, a thread or a random source.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod clock;
 pub mod codec;
 pub mod h3;

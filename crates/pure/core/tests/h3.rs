@@ -1,5 +1,7 @@
 //! H3: linear, incremental, the same for ever, and as even as theory says.
 
+#![allow(clippy::disallowed_macros, reason = "a test may print")]
+
 use atoll_core::{H3, Name, PathHash, VolumePath};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

@@ -7,6 +7,8 @@
 //! A decided record changes the state in memory at once, and later operations are decided on top
 //! of it; but no answer that shows it leaves before the record is committed.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod attrs;
 mod between;
 mod chains;

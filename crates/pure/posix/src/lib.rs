@@ -3,6 +3,8 @@
 //!
 //! Never touches a file, a socket or a clock; knows nothing of islands.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod acl;
 pub mod attr;
 pub mod errno;

@@ -3,6 +3,8 @@
 //! Only shapes and their bytes; what they cause is the machines' business. `docs/FORMATS.md`
 //! lists the layouts, and golden files in the tests hold them still.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod control;
 pub mod message;
 pub mod record;

@@ -3,6 +3,8 @@
 //!
 //! `ATOLL_BLESS=1 cargo test -p atoll-proto --test golden` writes the files anew.
 
+#![allow(clippy::disallowed_methods, reason = "a test may read and write files")]
+
 mod samples;
 
 use std::fmt::Write as _;

@@ -4,6 +4,8 @@
 //! Never touches a socket, a clock or a thread. The mount, the tools and the simulator's clients
 //! run this same code.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod attach;
 mod detour;
 pub mod dirs;

@@ -4,6 +4,8 @@
 //! A row that is not in memory is a [`Miss`]: the machine lets the request go, has the row loaded
 //! and starts the request again. Nothing here waits, reads a file or looks at a clock.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod cache;
 pub mod cuts;
 mod journal;

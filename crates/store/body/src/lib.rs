@@ -9,6 +9,8 @@
 //! changes a body cuts them off. A body without a native file, or with a shorter one, reads as zeros
 //! up to `size`. Mode and owner that a native file gets are in [`Born`].
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod error;
 mod io;
 mod names;

@@ -7,6 +7,8 @@
 //! volume). A rule that needs an island that is not there is skipped for it: what is not known is
 //! not wrong.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod across;
 mod doubt;
 mod finding;

@@ -6,6 +6,8 @@
 //! call, keeping everything (process death) or only what was synced plus a random part of the rest
 //! (power cut).
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod real;
 pub mod sim;
 

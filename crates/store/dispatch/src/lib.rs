@@ -4,6 +4,8 @@
 //!
 //! Owns the one lock of an island. Never decides anything; never holds the lock during I/O.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod behind;
 pub mod engine;
 pub mod lay;

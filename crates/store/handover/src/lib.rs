@@ -2,6 +2,8 @@
 //! to another just before it does something slow. So a fast operation never hops between threads,
 //! and a slow one never holds up those behind it. Owns nothing but a per-thread hook.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -44,6 +44,8 @@
 //! calls the pages clean): opening writes all records above the last marker again, and syncs,
 //! before it says that they are there.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod boot;
 mod cut;
 mod frame;

@@ -22,6 +22,8 @@
 //! Whatever ends it, it may be run again: until the new states are in place the old ones are
 //! untouched, from then on no island opens until all is done, because the logs come last.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod places;
 mod plan;
 mod read;

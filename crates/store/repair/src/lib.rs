@@ -10,6 +10,8 @@
 //! - Where two islands disagree about a name, it stays.
 //! - What is taken away needs all islands of the volume to be there: nobody else may know better.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod counts;
 mod dirs;
 mod files;

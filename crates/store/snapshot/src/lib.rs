@@ -5,6 +5,8 @@
 //! damaged row is told and never handed out. A commit also saves what a restart needs, so that
 //! opening after a crash takes no walk through all rows.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod backend;
 mod contain;
 mod error;

@@ -16,6 +16,8 @@
 //! - [`View::settle`] makes all that was laid durable, and only then forgets what is gone and older
 //!   places. The caller keeps the ids and names until then, and lays them again after a crash.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod attributes;
 mod audit;
 mod dirs;
