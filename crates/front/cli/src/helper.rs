@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 
+use crate::log::Log;
 use crate::mount::mount;
 use crate::mount_options::Options;
 use crate::source::Source;
@@ -64,7 +65,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.fake {
         return Ok(());
     }
-    mount(&source, &arguments.point, &options, false)
+    mount(&source, &arguments.point, &options, false, &Log::default())
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments> {

@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod findings;
 mod helper;
+mod log;
 mod ls;
 mod memory;
 mod mount;
@@ -75,7 +76,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    end_with_a_panic();
+    log::end_with_a_panic();
     let mut arguments = std::env::args_os();
     let name = arguments.next().map(std::path::PathBuf::from);
     if name
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };
+    atoll_telemetry::finish();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -109,18 +111,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// A panic is a broken invariant, with which no thread may go on; but for those of the database at a
-/// damaged page, which stop one island.
-fn end_with_a_panic() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !atoll_snapshot::is_contained() {
-            tell(info);
-            std::process::abort();
-        }
-    }));
 }
 
 /// Says what went wrong.

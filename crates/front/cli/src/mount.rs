@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::attach::{Manner, Other, attach};
 use crate::daemonize::{Parent, fork};
+use crate::log::Log;
 use crate::mount_options::Options;
 use crate::mounting::{Mount, check_point};
 use crate::places::data_socket;
@@ -33,6 +34,8 @@ pub(crate) struct MountCommand {
     /// Stay in the foreground, as under a supervisor
     #[arg(long, short)]
     foreground: bool,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl MountCommand {
@@ -54,20 +57,26 @@ impl MountCommand {
             }
             (Some(_), _) => bail!("With --data only the directory to mount on is named."),
         };
-        mount(&source, point, &options, self.foreground)
+        mount(&source, point, &options, self.foreground, &self.log)
     }
 }
 
 /// Mounts, and serves the mount: in the background unless told otherwise.
-pub(crate) fn mount(source: &Source, point: &Path, options: &Options, foreground: bool) -> Result<()> {
+pub(crate) fn mount(
+    source: &Source,
+    point: &Path,
+    options: &Options,
+    foreground: bool,
+    log: &Log,
+) -> Result<()> {
     let point = check_point(point, false)?;
     if foreground {
-        return serve(source, &point, options, None);
+        return serve(source, &point, options, None, log);
     }
     match fork()? {
         Parent::Me(child) => child.wait(),
         Parent::Child(parent) => {
-            let result = serve(source, &point, options, Some(&parent));
+            let result = serve(source, &point, options, Some(&parent), log);
             if parent.failed_if(&result) {
                 std::process::exit(1);
             }
@@ -81,7 +90,9 @@ fn serve(
     point: &Path,
     options: &Options,
     parent: Option<&crate::daemonize::Waiting>,
+    log: &Log,
 ) -> Result<()> {
+    log.start(parent.is_some())?;
     let stop = crate::signals::block()?;
     crate::memory::keep_small();
     let found = source.find()?;

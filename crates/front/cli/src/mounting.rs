@@ -101,7 +101,7 @@ impl Mount {
         let status = match listen(&inner) {
             Ok(status) => Some(status),
             Err(why) => {
-                atoll_server::tell(format_args!("this mount cannot be asked for its status: {why:#}"));
+                tracing::warn!("this mount cannot be asked for its status: {why:#}");
                 None
             }
         };

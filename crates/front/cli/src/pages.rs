@@ -55,6 +55,7 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                     ),
                 ],
             ),
+            log(),
             files(),
         ],
         "atoll-serve" => vec![
@@ -65,6 +66,7 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                     "A node, as atoll.service starts it. The address is the one that mounts and other nodes use.",
                 )],
             ),
+            log(),
             files(),
             see_also("atoll-volume-create(1), atoll-mount(1)"),
         ],
@@ -182,6 +184,16 @@ fn exit_status(name: &str) -> Section {
     }
 }
 
+fn log() -> Section {
+    text(
+        "LOG",
+        "What happens while it runs is written to standard error, or to the journal of systemd with --log journald; \
+         a mount in the background uses the journal if there is one, and otherwise writes nothing. The environment \
+         variable ATOLL_LOG has the level unless --log-level says it. One place in the program writes 20 lines a \
+         minute at most; how many more were left out is told.",
+    )
+}
+
 fn mount() -> Vec<Section> {
     let options = TABLE.iter().map(|entry| (entry.words.join(", "), entry.meaning)).collect();
     vec![
@@ -220,6 +232,7 @@ fn mount() -> Vec<Section> {
             ],
         ),
         exit_status("atoll-mount"),
+        log(),
         files(),
         see_also("atoll-umount(1), atoll-status(1), mount(8), fstab(5)"),
     ]

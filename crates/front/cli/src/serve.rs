@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use atoll_rpc::{Address, Listener};
-use atoll_server::tell;
 
+use crate::log::Log;
 use crate::node::Daemon;
 use crate::say;
 
@@ -18,17 +18,20 @@ pub(crate) struct Serve {
     /// Where to take connections. There is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Address,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
+        self.log.start(false)?;
         let stop = crate::signals::block()?;
         crate::memory::keep_small();
         Listener::probe(&self.listen)?;
         let mut daemon = Daemon::take(&self.data)?;
-        daemon.node.serve_all()?.iter().for_each(tell);
-        daemon.node.unknown().iter().for_each(tell);
+        daemon.node.serve_all()?.iter().for_each(|why| tracing::error!("{why}"));
+        daemon.node.unknown().iter().for_each(|why| tracing::warn!("{why}"));
         if let Err(why) = daemon.listen(Some(&self.listen)) {
             daemon.stop()?;
             return Err(why);
@@ -50,10 +53,10 @@ impl Serve {
                 let same =
                     address.parse().is_ok_and(|a| matches!(a, Address::Tcp { port: p, .. } if p == *port));
                 if !same {
-                    tell(format_args!(
+                    tracing::warn!(
                         "volume {volume} has this node at {address}, but it listens on {tcp}.\n\
                         Its mounts and other nodes will not find it there."
-                    ));
+                    );
                 }
             }
         }

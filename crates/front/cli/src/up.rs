@@ -8,6 +8,7 @@ use atoll_fuse::MountOptions;
 use atoll_rpc::{Address, Listener};
 
 use crate::attach::{Manner, Other, attach};
+use crate::log::Log;
 use crate::mounting::{Mount, check_point};
 use crate::node::Daemon;
 use crate::say;
@@ -31,11 +32,14 @@ pub(crate) struct Up {
     /// Let other machines mount the volume too. There is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<Address>,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Up {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
+        self.log.start(false)?;
         let stop = crate::signals::block()?;
         crate::memory::keep_small();
         check_volume_name(&self.volume)
@@ -58,7 +62,7 @@ impl Up {
             daemon.stop()?;
             bail!(why);
         }
-        failed.iter().for_each(atoll_server::tell);
+        failed.iter().for_each(|why| tracing::error!("{why}"));
         let listens = daemon.listen(self.listen.as_ref());
         let result = listens.and_then(|()| self.serve(&daemon, &point, &stop));
         let stopped = daemon.stop();

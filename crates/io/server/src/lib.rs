@@ -12,7 +12,6 @@ mod member;
 mod node;
 mod orders;
 mod switch;
-mod tell;
 mod volume;
 
 pub use desk::{Counter, Desk};
@@ -20,7 +19,6 @@ pub use local::Local;
 pub use member::{ISLANDS, Member, kept_config, member, volumes_kept};
 pub use node::{Node, NodeError, NodeSetup, Shelf};
 pub use switch::Switch;
-pub use tell::tell;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};
 
 const _: () = assert!(!atoll_core::planted::CAN_PLANT, "bugs can be planted in the simulator only");

@@ -19,7 +19,6 @@ use atoll_rpc::{Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind,
 
 use crate::desk;
 use crate::member;
-use crate::tell::tell;
 use crate::volume::{Volume, VolumeError, VolumeOptions};
 
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
@@ -410,7 +409,7 @@ impl<D: Disk> Acceptor for Node<D> {
                         && self.setup.prepared.volume(&(*volume).into()).is_ok()
                         && let Err(why) = self.activate(*volume)
                     {
-                        tell(format_args!("a volume that other nodes have: {why}"));
+                        tracing::error!("a volume that other nodes have cannot be served: {why}");
                     }
                     Some(*volume)
                 }

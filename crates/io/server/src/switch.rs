@@ -12,8 +12,6 @@ use atoll_island::{Event, LinkId};
 use atoll_proto::{Notice, PeerMessage, Reply};
 use atoll_rpc::{Kind, Link, Outgoing};
 
-use crate::tell::{tell, tell_of};
-
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
     /// See [`Engine::begin`](atoll_dispatch::Engine::begin).
@@ -188,7 +186,9 @@ impl Switch {
         };
         // Not on this thread, which may hold what the others need.
         if std::thread::Builder::new().name("atoll-gone".into()).spawn(tell).is_err() {
-            eprintln!("atoll: no thread to be had: who waits for island {island} is not told.");
+            tracing::error!(
+                "no thread can be started: requests that wait for island {island} are not told that it stopped"
+            );
         }
     }
 
@@ -230,18 +230,18 @@ impl Net for Switch {
     }
 
     fn halted(&self, island: IslandId, why: &str) {
-        tell(format_args!(
-            "volume {} island {island} has stopped: {why}\n\
-            Its directories and files cannot be reached until the daemon is started again.",
-            self.volume
-        ));
+        tracing::error!(
+            volume = %self.volume, %island,
+            "the island has stopped: {why}\n\
+            Its directories and files cannot be reached until the daemon is started again."
+        );
         self.halted.write().expect("no panic while it is held").insert(island, why.to_owned());
         // After that: a link that comes up meanwhile is told by one or the other.
         self.tell_gone(island);
     }
 
     fn damaged(&self, island: IslandId, why: &str) {
-        tell_of(&self.volume, island, why);
+        tracing::error!(volume = %self.volume, %island, "{why}");
     }
 }
 

@@ -18,7 +18,6 @@ use bytes::Bytes;
 use crate::links::Peers;
 use crate::local::Local;
 use crate::switch::{Enter, Switch, together};
-use crate::tell::tell_of;
 
 /// How often each island's housekeeping runs.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
@@ -275,21 +274,19 @@ impl<D: Disk> Volume<D> {
                 }
                 // The state has everything: it is laid again later.
                 Err(error) => {
-                    self.tell_of(laying.island(), &format!("the plain tree cannot follow: {error}"))
+                    let (volume, island) = (&self.config.name, laying.island());
+                    tracing::error!(%volume, %island, "the plain tree cannot follow: {error}");
                 }
             }
         }
         far_behind
     }
 
-    fn tell_of(&self, island: IslandId, what: &str) {
-        tell_of(&self.config.name, island, what);
-    }
-
     fn tell_conflicts(&self, laying: &Laying<D>, report: &atoll_view::Report) {
         for conflict in &report.conflicts {
             let shown = laying.shown(&conflict.subject);
-            self.tell_of(laying.island(), &format!("plain tree: {shown}: {}", conflict.why));
+            let (volume, island) = (&self.config.name, laying.island());
+            tracing::warn!(%volume, %island, "plain tree: {shown}: {}", conflict.why);
         }
     }
 
@@ -437,7 +434,10 @@ impl<D: Disk> Volume<D> {
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.drain() {
                 Ok(report) => self.tell_conflicts(laying, &report),
-                Err(error) => self.tell_of(laying.island(), &format!("the plain tree is behind: {error}")),
+                Err(error) => {
+                    let (volume, island) = (&self.config.name, laying.island());
+                    tracing::error!(%volume, %island, "the plain tree is behind: {error}");
+                }
             }
         }
         let mut result = Ok(());
@@ -466,15 +466,15 @@ impl<D: Disk> Volume<D> {
 /// Tells what a recovery took away or could not bring back. An end in order says nothing.
 fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
     if report.torn_bytes > 0 {
-        let what = format_args!(
+        tracing::warn!(
+            volume, %island,
             "{} bytes at the end of its log were not whole and were cut; {} records are there behind the \
             checkpoint. A power cut leaves this, or a process that died while it wrote",
             report.torn_bytes, report.records
         );
-        tell_of(volume, island, what);
     }
     for (ino, what) in &report.corrected {
-        tell_of(volume, island, format_args!("id {ino}: {what}"));
+        tracing::warn!(volume, %island, "id {ino}: {what}");
     }
 }
 
