@@ -10,7 +10,7 @@ use atoll_core::{NodeId, SessionId};
 use atoll_disk::real::RealDisk;
 use atoll_proto::VolumeConfig;
 use atoll_proto::control::NodeLink;
-use atoll_rpc::Address;
+use atoll_rpc::{Address, Relays};
 use atoll_server::{Local, Volume};
 
 use crate::node::random;
@@ -68,10 +68,17 @@ pub(crate) fn attach(
         }
         ways.insert(volume.node(), Way::Local(local, address));
     }
+    let addresses: Vec<(NodeId, Address)> =
+        others.iter().map(|other| (other.node, other.address.clone())).collect();
     for other in others {
         let Some(node) = config.nodes.iter().find(|n| n.node == other.node) else { continue };
-        let remote =
-            Remote::new(other.address.clone(), node.islands.clone(), config.id, session, Arc::clone(&later));
+        let relays = Relays {
+            volume: config.id,
+            to: other.node,
+            others: addresses.iter().filter(|(relay, _)| *relay != other.node).cloned().collect(),
+        };
+        let islands = node.islands.clone();
+        let remote = Remote::new(other.address.clone(), relays, islands, session, Arc::clone(&later));
         for island in &node.islands {
             wires.insert(*island, Arc::clone(&remote) as Arc<dyn Wire>);
         }

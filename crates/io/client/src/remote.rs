@@ -3,9 +3,11 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use atoll_core::{IslandId, SessionId, VolumeId};
+use atoll_core::{IslandId, SessionId};
 use atoll_proto::{Notice, Reply, Request};
-use atoll_rpc::{Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
+use atoll_rpc::{
+    Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Relays, Role,
+};
 use bytes::Bytes;
 
 use crate::client::{Client, Sink, Wire};
@@ -28,18 +30,19 @@ struct Incoming {
 }
 
 impl Remote {
-    /// Keeps a connection to the node at `address`, which holds `islands`. `client` is set later,
-    /// when the client that has this wire is made.
+    /// Keeps a connection to the node at `address`, which holds `islands`; through another node of `relays` where it
+    /// cannot be reached directly. `client` is set later, when the client that has this wire is made.
     pub fn new(
         address: Address,
+        relays: Relays,
         islands: Vec<IslandId>,
-        volume: VolumeId,
         session: SessionId,
         client: Arc<OnceLock<Weak<Client>>>,
     ) -> Arc<Self> {
+        let volume = relays.volume;
         let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
         let handler = Arc::new(Incoming { islands, client });
-        let outgoing = Outgoing::new(address, greeting, handler, Options::default());
+        let outgoing = Outgoing::with_relays(address, greeting, handler, Options::default(), relays);
         Arc::new(Self { outgoing })
     }
 

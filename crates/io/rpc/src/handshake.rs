@@ -14,9 +14,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::address::Address;
 use crate::frame::{Frame, FrameError, FrameReader};
 use crate::header::{Kind, VERSION_HIGHEST, encode_head};
-use crate::hello::{ClusterId, Goodbye, Hello, HelloOk, Reason, Versions, versions_of};
+use crate::hello::{ClusterId, Goodbye, Hello, HelloOk, Reason, Role, Versions, versions_of};
 use crate::listener::Acceptor;
 use crate::stream::Stream;
+
+/// How long connecting to a node may take to which something is to be passed on, and greeting it: it was reached a
+/// moment ago.
+const ONWARD_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Why an address could not be reached, or does not want to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -141,15 +145,45 @@ pub(crate) struct Greeted<T> {
     pub(crate) reader: FrameReader,
 }
 
-/// Connects and greets.
+/// A node that passes on what is sent to another one, and what it is asked for that.
+pub(crate) struct Through<'a> {
+    pub(crate) relay: &'a Address,
+    pub(crate) greeting: Hello,
+}
+
+/// Connects and greets, perhaps through a relay.
 pub(crate) fn connect(
     address: &Address,
+    through: Option<&Through<'_>>,
     hello: &Hello,
     time_max: Duration,
 ) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
-    let stream = connect_stream(address, time_max)?;
+    let Some(Through { relay, greeting }) = through else {
+        let stream = connect_stream(address, time_max)?;
+        let greeted = greet_as(address, &stream, hello, time_max)?;
+        return Ok((stream, greeted));
+    };
+    let mut stream = connect_stream(relay, time_max)?;
+    let passed_on = greet_as(relay, &stream, greeting, time_max)?;
+    if !passed_on.reader.is_between_frames() {
+        // The node itself says nothing before it is greeted.
+        let why = FrameError::Unexpected { kind: Kind::HelloOk };
+        return Err(ConnectError::NotAtoll { address: (*relay).clone(), why });
+    }
+    stream.set_relayed();
+    let greeted = greet_as(address, &stream, hello, time_max)?;
+    Ok((stream, greeted))
+}
+
+/// Greets, and says what went wrong with whom.
+fn greet_as(
+    address: &Address,
+    stream: &Stream,
+    hello: &Hello,
+    time_max: Duration,
+) -> Result<Greeted<HelloOk>, ConnectError> {
     let address = address.clone();
-    let greeted = greet(&stream, hello, Instant::now() + time_max).map_err(|e| match e {
+    let greeted = greet(stream, hello, Instant::now() + time_max).map_err(|e| match e {
         GreetError::TimedOut => ConnectError::TimedOut { address: address.clone(), ms: time_max.as_millis() },
         GreetError::Ended | GreetError::Io(_) => {
             ConnectError::Unreachable { address: address.clone(), why: e.to_string() }
@@ -171,7 +205,7 @@ pub(crate) fn connect(
         Some(expected) if expected != greeted.remote.cluster => {
             Err(ConnectError::WrongCluster { address, expected, theirs: greeted.remote.cluster })
         }
-        _ => Ok((stream, greeted)),
+        _ => Ok(greeted),
     }
 }
 
@@ -235,13 +269,22 @@ fn greet(stream: &Stream, hello: &Hello, deadline: Instant) -> Result<Greeted<He
     Ok(Greeted { version: ok.version, remote: ok, reader })
 }
 
-/// Greets as the side that accepted.
+/// What came of a connection that was accepted.
+pub(crate) enum Welcomed {
+    /// A link.
+    Link(Greeted<Hello>),
+    /// What comes is to be passed on by this connection, and back.
+    Relay(Stream),
+}
+
+/// Greets as the side that accepted. `may_relay`: there is room for a connection that is passed on.
 pub(crate) fn welcome(
-    stream: &Stream,
+    stream: &mut Stream,
     acceptor: &dyn Acceptor,
+    may_relay: bool,
     deadline: Instant,
-) -> Result<Greeted<Hello>, GreetError> {
-    let result = welcome_silently(stream, acceptor, deadline);
+) -> Result<Welcomed, GreetError> {
+    let result = welcome_silently(stream, acceptor, may_relay, deadline);
     let goodbye = match &result {
         Ok(_) | Err(GreetError::Ended | GreetError::Io(_)) => return result,
         Err(GreetError::Refused(goodbye)) => goodbye.clone(),
@@ -255,12 +298,64 @@ pub(crate) fn welcome(
 }
 
 fn welcome_silently(
-    stream: &Stream,
+    stream: &mut Stream,
     acceptor: &dyn Acceptor,
+    may_relay: bool,
     deadline: Instant,
-) -> Result<Greeted<Hello>, GreetError> {
+) -> Result<Welcomed, GreetError> {
+    let refused = |reason, text: &str| GreetError::Refused(Goodbye::new(reason, text));
     let mut reader = FrameReader::new(!stream.is_unix());
-    let frame = read(stream, &mut reader, deadline)?;
+    loop {
+        let (hello, version) = read_hello(stream, &mut reader, deadline)?;
+        let mut ok = acceptor.welcome(&hello).map_err(GreetError::Refused)?;
+        ok.version = version;
+        if let Some(expected) = hello.cluster
+            && expected != ok.cluster
+        {
+            return Err(refused(Reason::WrongCluster { cluster: ok.cluster }, ""));
+        }
+        let is_about_relays = matches!(hello.role, Role::Relay { .. } | Role::Relayed { .. });
+        if is_about_relays && (stream.is_relayed() || stream.is_unix()) {
+            // Twice would be a loop; and what comes over a Unix socket may have no checksums.
+            return Err(refused(Reason::NotAllowed, "it is passed on once, and between TCP addresses"));
+        }
+        match &hello.role {
+            Role::Relay { volume, to } => {
+                if !may_relay {
+                    return Err(refused(Reason::Full, "too many connections are passed on"));
+                }
+                let onward = acceptor.onward(*volume, *to).map_err(GreetError::Refused)?;
+                let there = connect(&onward.address, None, &onward.greeting, ONWARD_TIME_MAX);
+                let (there, greeted) = there.map_err(|why| refused(Reason::NotReached, &why.to_string()))?;
+                if there.is_unix() || !greeted.reader.is_between_frames() || !reader.is_between_frames() {
+                    return Err(refused(Reason::NotReached, "it cannot be passed on"));
+                }
+                write(stream, Kind::HelloOk, &ok, deadline)?;
+                return Ok(Welcomed::Relay(there));
+            }
+            Role::Relayed { .. } => {
+                write(stream, Kind::HelloOk, &ok, deadline)?;
+                stream.set_relayed();
+            }
+            Role::Tool if stream.is_relayed() => {
+                return Err(refused(Reason::NotAllowed, "tools ask directly"));
+            }
+            Role::Tool | Role::Client { .. } | Role::Node { .. } => {
+                write(stream, Kind::HelloOk, &ok, deadline)?;
+                reader.agree(version);
+                return Ok(Welcomed::Link(Greeted { remote: hello, version, reader }));
+            }
+        }
+    }
+}
+
+/// A greeting, and the version that both sides speak.
+fn read_hello(
+    stream: &Stream,
+    reader: &mut FrameReader,
+    deadline: Instant,
+) -> Result<(Hello, u16), GreetError> {
+    let frame = read(stream, reader, deadline)?;
     if frame.kind != Kind::Hello {
         return Err(GreetError::Lied(FrameError::Unexpected { kind: frame.kind }));
     }
@@ -269,18 +364,7 @@ fn welcome_silently(
     let Some(version) = Versions::OURS.common(theirs) else {
         return Err(GreetError::Refused(Goodbye::new(Reason::Version { ours: Versions::OURS }, "")));
     };
-    let hello: Hello = decode(&frame)?;
-    let mut ok = acceptor.welcome(&hello).map_err(GreetError::Refused)?;
-    if let Some(expected) = hello.cluster
-        && expected != ok.cluster
-    {
-        let reason = Reason::WrongCluster { cluster: ok.cluster };
-        return Err(GreetError::Refused(Goodbye::new(reason, "")));
-    }
-    ok.version = version;
-    write(stream, Kind::HelloOk, &ok, deadline)?;
-    reader.agree(version);
-    Ok(Greeted { remote: hello, version, reader })
+    Ok((decode(&frame)?, version))
 }
 
 /// Says goodbye to somebody who is not let in, if that is possible at once.

@@ -84,6 +84,15 @@ wire_enum! {
             session: SessionId },
         /// An administrator's command, or a client that has yet to find its volume.
         3 => Tool,
+        /// Somebody who cannot reach another node of a volume and asks this one to pass on what is sent: once that is
+        /// agreed, whoever connected greets that node on the same connection.
+        4 => Relay { /// The volume.
+            volume: VolumeId, /// The node that is to be reached.
+            to: NodeId },
+        /// A node that passes on what another one sends: the next greeting on the connection is that one's.
+        5 => Relayed { /// The volume.
+            volume: VolumeId, /// The node that passes it on.
+            by: NodeId },
     }
 }
 
@@ -168,6 +177,8 @@ wire_enum! {
         7 => NotAllowed,
         /// The receiver did not read, or did not greet, in time.
         8 => TooSlow,
+        /// The sender cannot reach the node to which it is asked to pass something on.
+        9 => NotReached,
     }
 }
 
@@ -209,6 +220,7 @@ impl fmt::Display for Goodbye {
             Reason::Malformed => f.write_str("it could not read what was sent")?,
             Reason::NotAllowed => f.write_str("access is not allowed")?,
             Reason::TooSlow => f.write_str("it waited too long")?,
+            Reason::NotReached => f.write_str("it cannot reach that node")?,
         }
         if self.text.is_empty() { Ok(()) } else { write!(f, ": {}", self.text.escape_default()) }
     }

@@ -11,6 +11,9 @@
 //! it. Before a handler does something slow, the thread hands its reading role to another
 //! ([`atoll_handover`]), so that no frame waits behind a slow one.
 //!
+//! A connection that cannot be made directly is made through another node, which passes on bytes
+//! (`docs/design/011-links.md`).
+//!
 //! The layout of frames is in `docs/FORMATS.md`.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -26,6 +29,7 @@ pub mod listener;
 mod outbox;
 pub mod outgoing;
 mod pool;
+mod relay;
 mod roles;
 mod stream;
 
@@ -36,4 +40,5 @@ pub use header::{Header, Kind};
 pub use hello::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Reason, Role, Versions};
 pub use link::{Closed, Handler, Link, Options, Remote, SendError};
 pub use listener::{Acceptor, ListenError, Listener};
-pub use outgoing::Outgoing;
+pub use outgoing::{Outgoing, Relays};
+pub use relay::Onward;

@@ -235,6 +235,11 @@ impl Link {
         &self.remote
     }
 
+    /// A third node passes on what is sent: what ends the connection is perhaps that one, and not the other side.
+    pub fn is_relayed(&self) -> bool {
+        self.stream.is_relayed()
+    }
+
     /// Why the link is down, if it is.
     pub fn closed(&self) -> Option<&Closed> {
         self.closed.get()

@@ -14,13 +14,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use atoll_core::{NodeId, VolumeId};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::address::Address;
 use crate::frame::Frame;
-use crate::handshake::{self, plain, welcome};
+use crate::handshake::{self, Welcomed, plain, welcome};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::link::{Closed, Handler, Link, Options, Remote};
+use crate::relay::{Onward, RELAYS_MAX, Relay};
 use crate::stream::Stream;
 
 /// Pause after a connection could not be accepted, such as for want of file descriptors.
@@ -33,6 +35,11 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 pub trait Acceptor: Handler {
     /// Answers a greeting. The cluster in it is compared with that of the answer afterwards.
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye>;
+
+    /// Where a connection leads that is to be passed on to another node of a volume. Nobody is, unless this says so.
+    fn onward(&self, _volume: VolumeId, _to: NodeId) -> Result<Onward, Goodbye> {
+        Err(Goodbye::new(Reason::NotAllowed, "nothing is passed on"))
+    }
 }
 
 /// Why an address cannot be listened on.
@@ -136,6 +143,14 @@ struct Account {
     /// Connections that have not been greeted yet.
     greeting: usize,
     links: HashMap<u64, Arc<Link>>,
+    /// Connections that are passed on to another node.
+    relays: HashMap<u64, Arc<Relay>>,
+}
+
+impl Account {
+    fn connections(&self) -> usize {
+        self.greeting + self.links.len() + self.relays.len()
+    }
 }
 
 struct Shared {
@@ -214,12 +229,13 @@ impl Listener {
         for link in self.links() {
             link.close(Goodbye::new(Reason::Stopping, "the daemon stops"));
         }
+        self.shared.lock().relays.values().for_each(|relay| relay.end());
         let until = Instant::now() + STOP_TIME_MAX;
         let mut account = self.shared.lock();
-        while !account.links.is_empty() {
+        while !(account.links.is_empty() && account.relays.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("{} links did not end in time", account.links.len());
+                tracing::warn!("{} links did not end in time", account.links.len() + account.relays.len());
                 return;
             }
             account =
@@ -315,7 +331,7 @@ fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
 /// Gives a new connection a thread of its own, if there is room.
 fn admit(stream: Stream, from: String, shared: &Arc<Shared>) {
     let mut account = shared.lock();
-    let full = account.greeting + account.links.len() >= shared.options.connections_max;
+    let full = account.connections() >= shared.options.connections_max;
     if full {
         drop(account);
         tracing::warn!(%from, "refused: {} connections are open already", shared.options.connections_max);
@@ -335,10 +351,11 @@ fn admit(stream: Stream, from: String, shared: &Arc<Shared>) {
 }
 
 /// Greets a new connection, and serves it as its first thread.
-fn greet(stream: Stream, from: String, shared: &Arc<Shared>) {
+fn greet(mut stream: Stream, from: String, shared: &Arc<Shared>) {
     let deadline = Instant::now() + shared.options.handshake_time_max;
     let id = Link::next_id();
-    let greeted = welcome(&stream, &*shared.acceptor, deadline);
+    let may_relay = shared.lock().relays.len() < RELAYS_MAX;
+    let greeted = welcome(&mut stream, &*shared.acceptor, may_relay, deadline);
     let mut account = shared.lock();
     account.greeting -= 1;
     let greeted = match greeted {
@@ -354,6 +371,18 @@ fn greet(stream: Stream, from: String, shared: &Arc<Shared>) {
         handshake::refuse(&stream, &Goodbye::new(Reason::Stopping, "the daemon stops"));
         return;
     }
+    let greeted = match greeted {
+        Welcomed::Link(greeted) => greeted,
+        Welcomed::Relay(there) => {
+            let relay = Relay::new(stream, there, shared.options.send_time_max);
+            account.relays.insert(id, Arc::clone(&relay));
+            drop(account);
+            relay.run();
+            shared.lock().relays.remove(&id);
+            shared.changed.notify_all();
+            return;
+        }
+    };
     let remote = Remote::Accepted(greeted.remote);
     let counted = Arc::new(Counted(Arc::clone(shared)));
     let (version, reader, options) = (greeted.version, greeted.reader, &shared.options);

@@ -9,39 +9,48 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use atoll_core::{Encode, IslandId};
+use atoll_core::{Encode, IslandId, NodeId, VolumeId};
+use atoll_links::{Dialer, Via};
 
 use crate::address::Address;
 use crate::frame::Frame;
-use crate::handshake::{ConnectError, connect};
+use crate::handshake::{ConnectError, Greeted, Through, connect};
 use crate::header::Kind;
-use crate::hello::{Goodbye, Hello, Reason};
+use crate::hello::{Goodbye, Hello, HelloOk, Reason, Role};
 use crate::link::{Closed, Handler, Link, Options, Remote, SendError};
-
-/// Pause after the first failure to connect; each further one waits twice as long.
-const BACK_OFF_MIN: Duration = Duration::from_millis(10);
-
-/// Longest pause between attempts: a daemon that is started again is soon found.
-const BACK_OFF_MAX: Duration = Duration::from_millis(250);
-
-/// A link that lived so long was a good one.
-const GOOD_LINK: Duration = Duration::from_secs(1);
+use crate::stream::Stream;
 
 /// How long after somebody wanted to send attempts to connect go on.
 const WANTED: Duration = Duration::from_secs(5);
 
+/// How long each step of connecting through a relay may take: one that is frozen must not keep others from being
+/// tried.
+const RELAY_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// What a connection says of itself, asked anew for every attempt.
 pub type Greeting = Box<dyn Fn() -> Hello + Send + Sync>;
 
-#[derive(Default)]
+/// Nodes that pass on what is sent, where the address itself cannot be reached.
+#[derive(Debug, Clone)]
+pub struct Relays {
+    /// The volume that all of them serve.
+    pub volume: VolumeId,
+    /// The node that is to be reached.
+    pub to: NodeId,
+    /// The others, in the order in which they are tried.
+    pub others: Vec<(NodeId, Address)>,
+}
+
 struct State {
     link: Option<Arc<Link>>,
+    /// The last link's end is being told: the next one is told after that.
+    closing: bool,
+    /// When to try what.
+    dialer: Dialer,
     keep: bool,
     wanted_until: Option<Instant>,
     has_thread: bool,
     stopping: bool,
-    /// There is reason to think that an attempt would succeed now.
-    knocked: bool,
     failures: u64,
     last_failure: Option<ConnectError>,
 }
@@ -57,6 +66,8 @@ struct Shared {
     greeting: Greeting,
     handler: Arc<dyn Handler>,
     options: Options,
+    relays: Option<Relays>,
+    start: Instant,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -69,8 +80,47 @@ pub struct Outgoing {
 impl Outgoing {
     /// Connects when it is first wanted.
     pub fn new(address: Address, greeting: Greeting, handler: Arc<dyn Handler>, options: Options) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { address, greeting, handler, options, state, changed }) }
+        Self::new_with(address, greeting, handler, options, None)
+    }
+
+    /// The same; where the address cannot be reached, through other nodes.
+    pub fn with_relays(
+        address: Address,
+        greeting: Greeting,
+        handler: Arc<dyn Handler>,
+        options: Options,
+        relays: Relays,
+    ) -> Self {
+        Self::new_with(address, greeting, handler, options, Some(relays))
+    }
+
+    fn new_with(
+        address: Address,
+        greeting: Greeting,
+        handler: Arc<dyn Handler>,
+        options: Options,
+        mut relays: Option<Relays>,
+    ) -> Self {
+        // What is passed on has checksums, which Unix sockets leave out.
+        let is_tcp = |address: &Address| matches!(address, Address::Tcp { .. });
+        if let Some(relays) = &mut relays {
+            relays.others.retain(|(_, other)| is_tcp(other) && is_tcp(&address));
+        }
+        let nodes = relays.iter().flat_map(|relays| &relays.others).map(|(node, _)| *node).collect();
+        let state = Mutex::new(State {
+            link: None,
+            closing: false,
+            dialer: Dialer::new(0, nodes),
+            keep: false,
+            wanted_until: None,
+            has_thread: false,
+            stopping: false,
+            failures: 0,
+            last_failure: None,
+        });
+        let (start, changed) = (Instant::now(), Condvar::new());
+        let shared = Shared { address, greeting, handler, options, relays, start, state, changed };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Where it leads.
@@ -81,6 +131,12 @@ impl Outgoing {
     /// The link, if it is up.
     pub fn link(&self) -> Option<Arc<Link>> {
         self.shared.lock().link.clone()
+    }
+
+    /// Whether the link is up, and nobody passes on what is sent on it.
+    pub fn is_direct(&self) -> bool {
+        let state = self.shared.lock();
+        state.link.is_some() && state.dialer.via() == Some(Via::Direct)
     }
 
     /// Whether it is to be connected all the time, and not only when somebody sends.
@@ -112,9 +168,7 @@ impl Outgoing {
 
     /// The other side was heard of in another way: the next attempt is made at once.
     pub fn knock(&self) {
-        let mut state = self.shared.lock();
-        state.knocked = state.link.is_none();
-        drop(state);
+        self.shared.lock().dialer.knocked(self.shared.now_ms());
         self.shared.changed.notify_all();
     }
 
@@ -196,81 +250,107 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Connects whenever the link is wanted and down.
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    /// Connects whenever the link is wanted and down, and looks for a better one. Each attempt has a thread of its
+    /// own: one that hangs keeps no other from being made.
     fn run(self: Arc<Self>) {
-        let mut pause = BACK_OFF_MIN;
-        let mut up_since: Option<Instant> = None;
-        loop {
-            let mut state = self.lock();
-            while !state.stopping && (state.link.is_some() || !state.is_wanted()) {
+        let mut state = self.lock();
+        while !state.stopping {
+            let now_ms = self.now_ms();
+            if !state.is_wanted() {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.stopping {
-                return;
-            }
-            drop(state);
-            match up_since.take() {
-                Some(since) if since.elapsed() >= GOOD_LINK => pause = BACK_OFF_MIN,
-                // A link that goes down as soon as it is up is as good as none.
-                Some(_) => self.pause(&mut pause),
-                None => {}
-            }
-            match self.attempt() {
-                Ok(()) => up_since = Some(Instant::now()),
-                Err(why) => {
-                    tracing::debug!("{why}");
-                    self.handler.unreachable(&self.address, &why);
-                    let mut state = self.lock();
-                    state.failures += 1;
-                    state.last_failure = Some(why);
-                    drop(state);
-                    self.changed.notify_all();
-                    self.pause(&mut pause);
+            } else if let Some(via) = state.dialer.due(now_ms) {
+                drop(state);
+                let shared = Arc::clone(&self);
+                let attempt = move || shared.attempt(via);
+                if let Err(e) = thread::Builder::new().name("atoll-connect".into()).spawn(attempt) {
+                    let why = e.to_string();
+                    self.has_failed(via, ConnectError::Unreachable { address: self.address.clone(), why });
                 }
+                state = self.lock();
+            } else if let Some(next_ms) = state.dialer.next_ms() {
+                // Varies, so that the clients of a daemon that comes back do not all arrive at once.
+                let quarters = 4 + RandomState::new().hash_one(0) % 3;
+                let pause = Duration::from_millis((next_ms - now_ms) * quarters / 4 + 1);
+                state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
 
-    fn attempt(self: &Arc<Self>) -> Result<(), ConnectError> {
+    fn attempt(self: &Arc<Self>, via: Via) {
         let id = Link::next_id();
-        let (stream, greeted) = connect(&self.address, &(self.greeting)(), self.options.handshake_time_max)?;
+        match self.connect(via) {
+            Ok((stream, greeted)) => self.use_link(via, id, stream, greeted),
+            Err(why) => self.has_failed(via, why),
+        }
+    }
+
+    fn connect(&self, via: Via) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
+        let (hello, time_max) = ((self.greeting)(), self.options.handshake_time_max);
+        let Via::Relay(node) = via else { return connect(&self.address, None, &hello, time_max) };
+        let relays = self.relays.as_ref().expect("only relays that there are are tried");
+        let other = relays.others.iter().find(|(other, _)| *other == node);
+        let (_, relay) = other.expect("only relays that there are are tried");
+        let greeting = Hello::new(Role::Relay { volume: relays.volume, to: relays.to }, hello.cluster);
+        let through = Through { relay, greeting };
+        connect(&self.address, Some(&through), &hello, time_max.min(RELAY_TIME_MAX))
+    }
+
+    fn has_failed(&self, via: Via, why: ConnectError) {
+        tracing::debug!("{why}");
+        if via == Via::Direct {
+            self.handler.unreachable(&self.address, &why);
+        }
+        let mut state = self.lock();
+        state.dialer.failed(self.now_ms(), via);
+        if via == Via::Direct {
+            state.failures += 1;
+            state.last_failure = Some(why);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// An attempt has succeeded.
+    fn use_link(self: &Arc<Self>, via: Via, id: u64, stream: Stream, greeted: Greeted<HelloOk>) {
         let remote = Remote::Connected(greeted.remote);
         let name = self.address.to_string();
         let handler = Arc::new(Watched(Arc::clone(self)));
         let (version, reader, options) = (greeted.version, greeted.reader, &self.options);
         let link = Link::new(id, name, remote, version, stream, reader, handler, options);
         let mut state = self.lock();
-        if state.stopping {
-            link.close(Goodbye::new(Reason::Stopping, "the connection is no longer needed"));
-        } else {
-            state.link = Some(Arc::clone(&link));
+        loop {
+            // The end of the link before it is told first: whoever hears of both must not hear of the end last.
+            let relayed = state.link.as_ref().filter(|old| via == Via::Direct && old.is_relayed()).cloned();
+            if state.stopping || (relayed.is_none() && !state.closing) {
+                break;
+            }
+            if let Some(old) = relayed {
+                drop(state);
+                old.close(Goodbye::new(Reason::Stopping, "the direct way is there again"));
+                state = self.lock();
+            }
+            if state.link.as_ref().is_some_and(|old| old.is_relayed()) || state.closing {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
         }
+        let now_ms = self.now_ms();
+        if state.stopping || !state.dialer.connected(now_ms, via) {
+            drop(state);
+            link.close(Goodbye::new(Reason::Stopping, "the connection is no longer needed"));
+            return;
+        }
+        state.link = Some(Arc::clone(&link));
         drop(state);
         // After that: what the handler sends from inside it, by way of `send`, has to go somewhere.
         self.handler.opened(&link);
         self.changed.notify_all();
         link.start();
-        Ok(())
-    }
-
-    /// Waits before the next attempt, and lets the one after wait longer. Varies, so that the
-    /// clients of a daemon that comes back do not all arrive at once.
-    fn pause(&self, pause: &mut Duration) {
-        let quarters = 3 + RandomState::new().hash_one(0) % 3;
-        let until = Instant::now() + *pause * quarters as u32 / 4;
-        *pause = (*pause * 2).min(BACK_OFF_MAX);
-        let mut state = self.lock();
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if std::mem::take(&mut state.knocked) {
-                *pause = BACK_OFF_MIN;
-                return;
-            }
-            if state.stopping || left.is_zero() {
-                return;
-            }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
     }
 }
 
@@ -286,9 +366,12 @@ impl Handler for Watched {
         let mut state = self.0.lock();
         if state.link.as_ref().is_some_and(|l| l.id() == link.id()) {
             state.link = None;
+            state.closing = true;
+            state.dialer.closed(self.0.now_ms());
         }
         drop(state);
         self.0.handler.closed(link, why);
+        self.0.lock().closing = false;
         self.0.changed.notify_all();
     }
 }

@@ -34,6 +34,7 @@ const DRAIN_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(crate) struct Stream {
     fd: OwnedFd,
     unix: bool,
+    relayed: bool,
 }
 
 impl Stream {
@@ -48,17 +49,32 @@ impl Stream {
         sockopt::set_tcp_keepintvl(&fd, KEEPALIVE_PAUSE)?;
         sockopt::set_tcp_keepcnt(&fd, KEEPALIVE_PROBES)?;
         sockopt::set_tcp_user_timeout(&fd, TCP_UNACKNOWLEDGED_MS_MAX)?;
-        Ok(Self { fd, unix: false })
+        Ok(Self { fd, unix: false, relayed: false })
     }
 
     /// Takes a connected Unix socket.
     pub(crate) fn unix(fd: OwnedFd) -> Self {
-        Self { fd, unix: true }
+        Self { fd, unix: true, relayed: false }
     }
 
     /// Nothing can change bytes on the way: payloads need no checksum.
     pub(crate) fn is_unix(&self) -> bool {
         self.unix
+    }
+
+    /// From here on a third node passes on what is sent.
+    pub(crate) fn set_relayed(&mut self) {
+        self.relayed = true;
+    }
+
+    /// A third node passes on what is sent.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.relayed
+    }
+
+    /// Reads what is there, waiting for the first byte of it; 0 at the end.
+    pub(crate) fn recv_some(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        retry(|| rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::empty())).map(|(n, _)| n)
     }
 
     /// Reads what is there, waiting for the first byte of it; 0 at the end.

@@ -1,10 +1,12 @@
 //! Frames of clients and of other nodes, taken to the islands that they are for.
 
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
 
-use atoll_core::{IslandId, Malformed};
+use atoll_core::{IslandId, Malformed, NodeId};
 use atoll_disk::Disk;
 use atoll_island::{Event, LinkId};
+use atoll_links::BothWays;
 use atoll_proto::{PeerMessage, Request};
 use atoll_rpc::{Closed, Frame, Handler, Kind, Link, Remote, Role};
 
@@ -18,13 +20,35 @@ impl<D: Disk> Volume<D> {
         for island in self.switch().halted_islands().into_keys() {
             let _ = link.gone(island);
         }
-        // Whoever connects can be connected to.
-        if let Remote::Accepted(hello) = link.remote()
-            && let Role::Node { members, .. } = &hello.role
-            && let Some((_, node)) = members.iter().find(|(volume, _)| *volume == self.config().id)
-        {
-            self.knock(*node);
+        if let Some(node) = self.node_of(link) {
+            // Whoever connects can be connected to.
+            self.knock(node);
+            if let Some(other) = self.other(node) {
+                other.change(self, |both| both.accepted(link.id()));
+            }
         }
+    }
+
+    /// A client's or node's link to this volume is down.
+    pub fn closed(&self, link: &Arc<Link>, why: &Closed) {
+        let ended = match why {
+            Closed::Theirs(_) => true,
+            // What the other side's system closes is over there for good; silence is not. A relay may have ended
+            // what the other side still has.
+            Closed::Ended | Closed::CutShort => !link.is_relayed(),
+            _ => false,
+        };
+        if let Some(other) = self.node_of(link).and_then(|node| self.other(node)) {
+            other.change(self, |both| both.ended(link.id()));
+        }
+        self.link_closed(LinkId(link.id()), ended);
+    }
+
+    /// The node that has opened a link, if a node has.
+    fn node_of(&self, link: &Link) -> Option<NodeId> {
+        let Remote::Accepted(hello) = link.remote() else { return None };
+        let Role::Node { members, .. } = &hello.role else { return None };
+        members.iter().find(|(volume, _)| *volume == self.config().id).map(|(_, node)| *node)
     }
 
     /// A frame has come on a link to this volume.
@@ -63,32 +87,60 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// What comes back on this node's own links to others: their end, and that of single islands.
-pub(crate) struct Peers<D: Disk> {
-    pub(crate) volume: Weak<Volume<D>>,
-    /// Islands at the other end.
-    pub(crate) islands: Vec<IslandId>,
+/// Another node, as this one's islands see it.
+#[derive(Debug)]
+pub(crate) struct OtherNode {
+    node: NodeId,
+    islands: Vec<IslandId>,
+    state: Mutex<OtherState>,
 }
 
-impl<D: Disk> Peers<D> {
-    fn reachable(&self, up: bool) {
-        if let Some(volume) = self.volume.upgrade() {
-            for island in &self.islands {
-                volume.peer_reachable(*island, up);
-            }
+#[derive(Debug, Default)]
+struct OtherState {
+    both: BothWays,
+    /// Islands that have stopped serving, although their node goes on.
+    gone: BTreeSet<IslandId>,
+}
+
+impl OtherNode {
+    pub(crate) fn new(node: NodeId, islands: Vec<IslandId>) -> Arc<Self> {
+        Arc::new(Self { node, islands, state: Mutex::default() })
+    }
+
+    /// A link to the node, or from it, has come up or has gone down: the islands here are told what that changes.
+    fn change<D: Disk>(&self, volume: &Volume<D>, change: impl FnOnce(&mut BothWays) -> Option<bool>) {
+        // Held while they are told, so that they hear of what follows later.
+        let mut state = self.state.lock().expect("no panic while it is held");
+        let Some(up) = change(&mut state.both) else { return };
+        for island in self.islands.iter().filter(|island| !up || !state.gone.contains(island)) {
+            volume.peer_reachable(*island, up);
         }
     }
 }
 
+/// What comes back on this node's own links to others: their end, and that of single islands.
+pub(crate) struct Peers<D: Disk> {
+    pub(crate) volume: Weak<Volume<D>>,
+    /// Who is at the other end.
+    pub(crate) other: Arc<OtherNode>,
+}
+
 impl<D: Disk> Handler for Peers<D> {
-    fn opened(&self, _link: &Arc<Link>) {
-        self.reachable(true);
+    fn opened(&self, link: &Arc<Link>) {
+        let Some(volume) = self.volume.upgrade() else { return };
+        if link.is_relayed() {
+            volume.tell_relayed(self.other.node);
+        }
+        self.other.state.lock().expect("no panic while it is held").gone.clear();
+        self.other.change(&volume, |both| both.outgoing(true));
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         match frame.kind {
-            Kind::Gone if self.islands.contains(&frame.island) => {
+            Kind::Gone if self.other.islands.contains(&frame.island) => {
                 if let Some(volume) = self.volume.upgrade() {
+                    let mut state = self.other.state.lock().expect("no panic while it is held");
+                    state.gone.insert(frame.island);
                     volume.peer_reachable(frame.island, false);
                 }
             }
@@ -97,6 +149,8 @@ impl<D: Disk> Handler for Peers<D> {
     }
 
     fn closed(&self, _link: &Arc<Link>, _why: &Closed) {
-        self.reachable(false);
+        if let Some(volume) = self.volume.upgrade() {
+            self.other.change(&volume, |both| both.outgoing(false));
+        }
     }
 }

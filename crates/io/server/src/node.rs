@@ -13,9 +13,10 @@ use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{IslandId, Malformed, NodeId, VolumeId};
 use atoll_disk::Disk;
 use atoll_dispatch::OpenError;
-use atoll_island::LinkId;
 use atoll_proto::VolumeConfig;
-use atoll_rpc::{Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Reason, Role};
+use atoll_rpc::{
+    Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
+};
 
 use crate::desk;
 use crate::member;
@@ -402,7 +403,9 @@ impl<D: Disk> Acceptor for Node<D> {
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
         let wanted = match &hello.role {
             Role::Tool => None,
-            Role::Client { volume, .. } => Some(*volume),
+            Role::Client { volume, .. } | Role::Relay { volume, .. } | Role::Relayed { volume, .. } => {
+                Some(*volume)
+            }
             Role::Node { members, .. } => match members.first() {
                 Some((volume, _)) => {
                     if self.volume_by_id(*volume).is_none()
@@ -419,8 +422,22 @@ impl<D: Disk> Acceptor for Node<D> {
         if wanted.is_some_and(|id| self.volume_by_id(id).is_none()) {
             return Err(Goodbye::new(Reason::NoSuchVolume, "it is not served here"));
         }
+        if let Role::Relayed { volume, by } = &hello.role
+            && !self.volume_by_id(*volume).is_some_and(|volume| volume.has_other(*by))
+        {
+            return Err(Goodbye::new(Reason::NotAllowed, "only other nodes of the volume pass something on"));
+        }
         let identity = &self.setup.identity;
         Ok(HelloOk::new(identity.cluster, identity.node, self.setup.options.incarnation))
+    }
+
+    fn onward(&self, volume: VolumeId, to: NodeId) -> Result<Onward, Goodbye> {
+        let not_here = || Goodbye::new(Reason::NoSuchVolume, "it is not served here");
+        let served = self.volume_by_id(volume).ok_or_else(not_here)?;
+        // What is passed on once goes straight to its node: so it can never go in a circle.
+        let not_reached = || Goodbye::new(Reason::NotReached, "");
+        let address = served.direct_address(to).ok_or_else(not_reached)?;
+        Ok(Onward { address, greeting: Hello::new(Role::Relayed { volume, by: served.node() }, None) })
     }
 }
 
@@ -428,7 +445,7 @@ impl<D: Disk> Handler for Node<D> {
     fn opened(&self, link: &Arc<Link>) {
         let atoll_rpc::Remote::Accepted(hello) = link.remote() else { return };
         let wanted = match &hello.role {
-            Role::Tool => None,
+            Role::Tool | Role::Relay { .. } | Role::Relayed { .. } => None,
             Role::Client { volume, .. } => Some(*volume),
             Role::Node { members, .. } => members.first().map(|(volume, _)| *volume),
         };
@@ -457,9 +474,7 @@ impl<D: Disk> Handler for Node<D> {
 
     fn closed(&self, link: &Arc<Link>, why: &Closed) {
         if let Some(volume) = Self::of_link(link) {
-            // What the other side's system closes is over there for good; silence is not.
-            let ended = matches!(why, Closed::Ended | Closed::CutShort | Closed::Theirs(_));
-            volume.link_closed(LinkId(link.id()), ended);
+            volume.closed(link, why);
         }
     }
 }

@@ -12,10 +12,10 @@ use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Report, Setup, Wo
 use atoll_island::{Config, Event, LinkId, Moving, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
-use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Role};
+use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Relays, Role};
 use bytes::Bytes;
 
-use crate::links::Peers;
+use crate::links::{OtherNode, Peers};
 use crate::local::Local;
 use crate::switch::{Enter, Switch, together};
 
@@ -127,6 +127,7 @@ pub struct Volume<D: Disk> {
     reports: BTreeMap<IslandId, Report>,
     switch: Arc<Switch>,
     nodes: Mutex<Vec<Arc<Outgoing>>>,
+    others: BTreeMap<NodeId, Arc<OtherNode>>,
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     views: Mutex<Vec<Laying<D>>>,
@@ -169,6 +170,9 @@ impl<D: Disk> Volume<D> {
         switch.set_islands(
             engines.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect::<BTreeMap<_, _>>(),
         );
+        let others = config.nodes.iter().filter(|other| other.node != node);
+        let others =
+            others.map(|other| (other.node, OtherNode::new(other.node, other.islands.clone()))).collect();
         let volume = Arc::new(Self {
             config,
             node,
@@ -176,6 +180,7 @@ impl<D: Disk> Volume<D> {
             reports,
             switch,
             nodes: Mutex::default(),
+            others,
             stopping: AtomicBool::new(false),
             threads: Mutex::default(),
             views: Mutex::default(),
@@ -195,18 +200,29 @@ impl<D: Disk> Volume<D> {
     fn connect_nodes(self: &Arc<Self>, options: &VolumeOptions) -> Result<(), VolumeError> {
         let mut by_island = BTreeMap::new();
         let mut nodes = Vec::new();
+        let mut addresses: Vec<(NodeId, Address)> = Vec::new();
         for other in self.config.nodes.iter().filter(|n| n.node != self.node) {
-            let address: Address =
-                other.address.parse().map_err(|why| VolumeError::Address { node: other.node, why })?;
+            let wrong = |why| VolumeError::Address { node: other.node, why };
+            addresses.push((other.node, other.address.parse().map_err(wrong)?));
+        }
+        for (to, address) in &addresses {
+            let other = Arc::clone(&self.others[to]);
             let (volume, me) = (self.config.id, self.node);
             let (daemon, incarnation) = (options.daemon, options.incarnation);
             let greeting = Box::new(move || {
                 let members = vec![(volume, me)];
                 Hello::new(Role::Node { daemon, incarnation, members }, None)
             });
-            let peers = Peers { volume: Arc::downgrade(self), islands: other.islands.clone() };
-            let outgoing = Arc::new(Outgoing::new(address, greeting, Arc::new(peers), Options::default()));
-            for island in &other.islands {
+            let relays = Relays {
+                volume,
+                to: *to,
+                others: addresses.iter().filter(|(node, _)| node != to).cloned().collect(),
+            };
+            let islands = self.config.nodes.iter().filter(|n| n.node == *to).flat_map(|n| &n.islands);
+            let peers = Arc::new(Peers { volume: Arc::downgrade(self), other });
+            let options = Options::default();
+            let outgoing = Arc::new(Outgoing::with_relays(address.clone(), greeting, peers, options, relays));
+            for island in islands {
                 by_island.insert(*island, Arc::clone(&outgoing));
             }
             nodes.push(outgoing);
@@ -329,6 +345,38 @@ impl<D: Disk> Volume<D> {
         others.zip(links.iter().map(|link| link.link().is_some())).collect()
     }
 
+    /// Whether it is another node of the volume.
+    pub(crate) fn has_other(&self, node: NodeId) -> bool {
+        self.others.contains_key(&node)
+    }
+
+    /// Another node, as the islands here see it.
+    pub(crate) fn other(&self, node: NodeId) -> Option<&Arc<OtherNode>> {
+        self.others.get(&node)
+    }
+
+    /// The address of another node, if this one reaches it directly.
+    pub(crate) fn direct_address(&self, node: NodeId) -> Option<Address> {
+        let outgoing = self.outgoing_to(node)?;
+        outgoing.is_direct().then(|| outgoing.address().clone())
+    }
+
+    fn outgoing_to(&self, node: NodeId) -> Option<Arc<Outgoing>> {
+        let mut others = self.config.nodes.iter().map(|n| n.node).filter(|n| *n != self.node);
+        let at = others.position(|other| other == node)?;
+        self.nodes.lock().expect("no panic while it is held").get(at).cloned()
+    }
+
+    /// Says that another node is reached through a third one.
+    pub(crate) fn tell_relayed(&self, node: NodeId) {
+        let volume = &self.config.name;
+        tracing::warn!(
+            volume,
+            %node,
+            "node {node} cannot be reached directly: what is sent to it goes through another node"
+        );
+    }
+
     /// Where answers go.
     pub const fn switch(&self) -> &Arc<Switch> {
         &self.switch
@@ -336,10 +384,7 @@ impl<D: Disk> Volume<D> {
 
     /// Another node was heard of: it is connected to at once.
     pub(crate) fn knock(&self, node: NodeId) {
-        let mut others = self.config.nodes.iter().map(|n| n.node).filter(|n| *n != self.node);
-        if let Some(at) = others.position(|other| other == node)
-            && let Some(outgoing) = self.nodes.lock().expect("no panic while it is held").get(at)
-        {
+        if let Some(outgoing) = self.outgoing_to(node) {
             outgoing.knock();
         }
     }

@@ -79,6 +79,8 @@ bugs! {
     LockedFileMoves: "a file moves while it is locked",
     ServesAtOnce: "a starting island serves before it has heard from the others",
     AbsentIsEmpty: "a directory that may have lost names is listed as whole",
+    NoRelay: "a node that cannot be reached directly is not reached through another one",
+    OneWayCounts: "a node counts as reachable to which one can send, although it cannot answer",
     ReturnsWithoutComparing: "an island that missed more than was kept for it does not compare",
 }
 
