@@ -19,7 +19,7 @@ use crate::scenario::Run;
 use crate::world::{PATIENCE_US, World};
 
 /// Clients.
-const CLIENTS: usize = 5;
+pub(crate) const CLIENTS: usize = 5;
 /// Names used in each directory.
 const NAMES: u64 = 6;
 /// Directories and files that a client remembers.
@@ -32,18 +32,25 @@ const OPERATIONS_PER_FAULT: u64 = 6;
 const CUT_US_MAX: u64 = 30_000_000;
 
 /// A client, with its operation under way.
-struct Party {
+pub(crate) struct Party {
     dirs: Vec<Ino>,
     files: Vec<Ino>,
-    under_way: Option<UnderWay>,
+    pub(crate) under_way: Option<UnderWay>,
     writes: u64,
 }
 
-struct UnderWay {
-    token: u64,
-    began_us: u64,
+impl Party {
+    /// One that knows the root only.
+    pub(crate) fn new() -> Self {
+        Self { dirs: vec![Ino::ROOT], files: Vec::new(), under_way: None, writes: 0 }
+    }
+}
+
+pub(crate) struct UnderWay {
+    pub(crate) token: u64,
+    pub(crate) began_us: u64,
     start: u64,
-    asked: Asked,
+    pub(crate) asked: Asked,
     /// Requests that the client had sent before.
     requests: u64,
     /// The names of a listing until now.
@@ -52,7 +59,7 @@ struct UnderWay {
 
 /// The clock of the history: no two moments of it are the same.
 #[derive(Default)]
-struct Clock(u64);
+pub(crate) struct Clock(u64);
 
 impl Clock {
     fn now(&mut self, world: &World) -> u64 {
@@ -65,9 +72,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     let world = run.world.insert(trouble.world(run.seed, CLIENTS)?);
     let mut clock = Clock::default();
     let mut records: Vec<Record> = Vec::new();
-    let mut parties: Vec<Party> = (0..CLIENTS)
-        .map(|_| Party { dirs: vec![Ino::ROOT], files: Vec::new(), under_way: None, writes: 0 })
-        .collect();
+    let mut parties: Vec<Party> = (0..CLIENTS).map(|_| Party::new()).collect();
     let mut left = run.steps;
     let mut cut_us = 0;
     while left > 0 || parties.iter().any(|party| party.under_way.is_some()) {
@@ -127,7 +132,7 @@ fn text(name: &Name) -> String {
 }
 
 /// Draws an operation, and calls it.
-fn begin(world: &mut World, clock: &mut Clock, client: usize, party: &mut Party) {
+pub(crate) fn begin(world: &mut World, clock: &mut Clock, client: usize, party: &mut Party) {
     let (op, asked, data) = draw(world, client, party);
     let pause = world.rng.below(2_000);
     let (start, began_us) = (clock.now(world), world.now_us());
@@ -221,7 +226,7 @@ fn list(dir: Ino, after: u64) -> Op {
 }
 
 /// An operation has ended; of a listing perhaps only a part.
-fn end(
+pub(crate) fn end(
     world: &mut World,
     clock: &mut Clock,
     client: usize,

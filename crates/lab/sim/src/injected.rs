@@ -32,6 +32,8 @@ counts! {
     partitions => "partitions",
     /// Times at which one direction failed and the other did not.
     one_way => "one-way partitions",
+    /// Links that were made through another island.
+    relayed => "relayed links",
     /// Links that broke.
     breaks => "broken links",
     /// Messages that were sent and never arrived.

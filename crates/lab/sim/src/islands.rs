@@ -6,6 +6,7 @@ use atoll_core::{IslandId, VolumeId};
 use atoll_disk::sim::Fault;
 use atoll_dispatch::{Clock, Engine, Laying, Setup};
 use atoll_island::{Event, Moving};
+use atoll_links::BothWays;
 use atoll_view::{Conflict, Why};
 
 use crate::net::{End, Out, Port, ToIsland, conn_of};
@@ -81,6 +82,7 @@ impl World {
                     let c = &self.conns[conn];
                     if (c.to == island || c.from == End::Island(island)) && !c.open {
                         self.try_open(conn);
+                        self.dial_later(conn);
                     }
                 }
             }
@@ -299,10 +301,11 @@ impl World {
         self.hash_files(island);
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            if c.to == island || c.from == End::Island(island) {
+            if c.to == island || c.from == End::Island(island) || c.via == Some(island) {
                 self.break_conn(conn);
             }
         }
+        self.both[island].fill_with(BothWays::default);
         if !held {
             let pause = 1000 + self.rng.below(if self.rng.clone().percent(20) { 4_000_000 } else { 300_000 });
             self.schedule(pause, Happening::Start { island, life });

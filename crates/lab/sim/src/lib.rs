@@ -23,6 +23,7 @@ mod injected;
 pub mod invariants;
 mod islands;
 mod judge;
+mod link;
 mod links;
 mod locks;
 mod net;

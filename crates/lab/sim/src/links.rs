@@ -1,8 +1,9 @@
 //! Faults and links of the world: what breaks, what is cut apart, what comes back.
 
-use atoll_core::IslandId;
+use atoll_core::{IslandId, NodeId};
 use atoll_disk::sim::Fault;
 use atoll_island::Event;
+use atoll_links::{BothWays, Via};
 
 use crate::net::{End, ToClient, ToIsland};
 use crate::world::{Happening, World};
@@ -21,7 +22,33 @@ pub enum Party {
 /// without it. What was under way when a session ends may have been done or not.
 const CLIENT_DEAF_US_MAX: u64 = 10_000_000;
 /// Microseconds without a sign of life after which an end of a link gives it up.
-const SILENCE_US: u64 = 4_000_000;
+pub(crate) const SILENCE_US: u64 = 4_000_000;
+
+/// How a single way between two parties is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The first of them cannot open links to the other one; or neither can. Both notice it at once.
+    Opening {
+        /// Neither.
+        both: bool,
+    },
+    /// What the first of them sends is lost, or what both send. Nobody is told.
+    Losing {
+        /// What both send.
+        both: bool,
+    },
+}
+
+/// How a link ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Whoever opened it has said so.
+    Said,
+    /// The connection was closed.
+    Closed,
+    /// Nothing came any more.
+    Silent,
+}
 
 impl World {
     // ------------------------------------------------------------------- faults
@@ -60,7 +87,7 @@ impl World {
     pub(crate) fn links_of(&self, client: usize) -> Option<u64> {
         let mut links = self.conns.iter().filter(|conn| conn.from == End::Client(client));
         links.try_fold(0, |sum, conn| {
-            (conn.open && conn.whole && !conn.is_deaf()).then_some(sum + conn.generation)
+            (conn.open && conn.whole && !conn.loses()).then_some(sum + conn.generation)
         })
     }
 
@@ -76,20 +103,29 @@ impl World {
 
     /// Breaks a link.
     pub fn break_conn(&mut self, conn: usize) {
-        self.end_link(conn, true);
+        self.end_link(conn, Ending::Closed);
     }
 
-    /// A link ends; `ended`: the island is told so by the other side.
-    fn end_link(&mut self, conn: usize, ended: bool) {
+    /// A link ends.
+    pub(crate) fn end_link(&mut self, conn: usize, ending: Ending) {
         let now = self.now_us();
+        let now_ms = now / 1000;
         let (to_late, from_late, closed_late, gone_late) =
             (self.delay() - 1, self.delay() - 1, self.delay(), self.delay());
         let c = &mut self.conns[conn];
         let (from, to, generation) = (c.from, c.to, c.generation);
+        let ended = match ending {
+            Ending::Said => true,
+            // A relay may have ended what the client still has.
+            Ending::Closed => c.via.is_none(),
+            Ending::Silent => false,
+        };
         if std::mem::take(&mut c.whole) {
+            c.dialer.closed(now_ms);
+            let loses = c.loses();
             // What was sent before the end may still arrive, also from a process that died.
-            let arrive_to = if c.deaf_to { 0 } else { now + to_late };
-            let arrive_from = if c.deaf_from { 0 } else { now + from_late };
+            let arrive_to = if loses && c.deaf_to { 0 } else { now + to_late };
+            let arrive_from = if loses && c.deaf_from { 0 } else { now + from_late };
             c.broken = (generation, arrive_to, arrive_from);
             self.injected.dropped += (c.lost_to.len() + c.lost_from.len()) as u64;
             c.lost_to.clear();
@@ -97,10 +133,8 @@ impl World {
             self.faults += 1;
             self.injected.breaks += 1;
             self.schedule(from_late + closed_late, Happening::Closed { conn, generation });
-            if let End::Client(_) = from {
-                let life = self.nodes[to].life;
-                self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life, ended });
-            }
+            let life = self.nodes[to].life;
+            self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life, ended });
         }
         let c = &mut self.conns[conn];
         let sender_died = matches!(from, End::Island(i) if self.nodes[i].engine.is_none());
@@ -143,6 +177,7 @@ impl World {
         } else {
             self.injected.one_way += u64::from(any);
         }
+        self.break_relayed();
     }
 
     /// Links from one side's parties to the other's cannot be opened; those the other way can.
@@ -157,6 +192,7 @@ impl World {
             }
         }
         self.injected.one_way += u64::from(any);
+        self.break_relayed();
     }
 
     /// Nothing is lost any more: what was, and whose link has not ended, is sent again.
@@ -182,16 +218,16 @@ impl World {
 
     pub(crate) fn silence(&mut self, conn: usize, generation: u64, since_us: u64) {
         let c = &self.conns[conn];
-        if c.generation == generation && c.is_deaf() && c.deaf_since_us == since_us {
+        if c.generation == generation && c.loses() && c.deaf_since_us == since_us {
             // Whoever hears nothing ends the link. The other one hears that, if it hears anything.
-            let ended = !c.deaf_to;
-            self.end_link(conn, ended);
+            let ending = if c.deaf_to { Ending::Silent } else { Ending::Closed };
+            self.end_link(conn, ending);
         }
     }
 
     pub(crate) fn again(&mut self, conn: usize, generation: u64) {
         let c = &mut self.conns[conn];
-        if c.generation != generation || c.is_deaf() || !c.whole {
+        if c.generation != generation || c.loses() || !c.whole {
             return;
         }
         let (to, from) = (std::mem::take(&mut c.lost_to), std::mem::take(&mut c.lost_from));
@@ -222,13 +258,14 @@ impl World {
             let cut = one_side(c.from.party()) != one_side(Party::Island(c.to));
             self.conns[conn].cut = cut;
             any |= cut;
-            if cut {
+            if cut && self.conns[conn].via.is_none() {
                 self.break_conn(conn);
-            } else if !self.conns[conn].open {
+            } else if !cut && !self.conns[conn].open {
                 self.try_open(conn);
             }
         }
         self.injected.partitions += u64::from(any);
+        self.break_relayed();
     }
 
     /// Whatever is cut, clients can reach every island.
@@ -280,21 +317,165 @@ impl World {
 
     pub(crate) fn open_conn(&mut self, conn: usize) {
         let c = &self.conns[conn];
-        let possible = !c.cut && !c.is_deaf() && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
-        let at = self.now_us() + self.delay();
+        let possible = !c.is_cut() && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
+        let now_ms = self.now_us() / 1000;
         let c = &mut self.conns[conn];
         c.opening = false;
-        if possible && !c.open && !c.whole {
-            c.whole = true;
-            c.generation += 1;
-            // What was on the way when the last one ended comes never.
-            self.injected.dropped += (c.lost_to.len() + c.lost_from.len()) as u64;
-            c.lost_to.clear();
-            c.lost_from.clear();
-            let generation = c.generation;
-            c.last_to_us = at;
-            c.last_from_us = at;
-            self.schedule_at(at, Happening::Opened { conn, generation });
+        if !possible {
+            c.dialer.failed(now_ms, Via::Direct);
+        } else if c.open && c.via.is_some() {
+            // First the end of the one before it is told; then it is opened.
+            self.end_link(conn, Ending::Said);
+        } else if !c.open && !c.whole && c.dialer.connected(now_ms, Via::Direct) {
+            self.establish(conn, None);
+        }
+        self.dial_later(conn);
+    }
+
+    /// A link is opened from here on, perhaps through another island.
+    fn establish(&mut self, conn: usize, via: Option<usize>) {
+        let at = self.now_us() + self.delay();
+        let c = &mut self.conns[conn];
+        c.whole = true;
+        c.generation += 1;
+        c.via = via;
+        // What was on the way when the last one ended comes never.
+        self.injected.dropped += (c.lost_to.len() + c.lost_from.len()) as u64;
+        c.lost_to.clear();
+        c.lost_from.clear();
+        let generation = c.generation;
+        c.last_to_us = at;
+        c.last_from_us = at;
+        self.schedule_at(at, Happening::Opened { conn, generation });
+    }
+
+    // ------------------------------------------------------------------- relays
+
+    /// The dialer of a link is asked when it has something to try.
+    pub(crate) fn dial_later(&mut self, conn: usize) {
+        let now = self.now_us();
+        let c = &mut self.conns[conn];
+        if self.config.relays
+            && !c.dialing
+            && let Some(next_ms) = c.dialer.next_ms()
+        {
+            c.dialing = true;
+            self.schedule_at(now.max(next_ms * 1000), Happening::Dial { conn });
+        }
+    }
+
+    pub(crate) fn dial(&mut self, conn: usize) {
+        self.conns[conn].dialing = false;
+        if !self.end_is_up(self.conns[conn].from) {
+            // It is asked when that starts.
+            return;
+        }
+        let now_ms = self.now_us() / 1000;
+        while let Some(via) = self.conns[conn].dialer.due(now_ms) {
+            match via {
+                Via::Direct => self.try_open(conn),
+                Via::Relay(relay) if self.may_relay(conn, usize::from(relay.0)) => {
+                    let pause = self.delay() + self.delay();
+                    self.schedule(pause, Happening::OpenRelayed { conn, relay: usize::from(relay.0) });
+                }
+                Via::Relay(_) => self.conns[conn].dialer.failed(now_ms, via),
+            }
+        }
+        self.dial_later(conn);
+    }
+
+    pub(crate) fn open_relayed(&mut self, conn: usize, relay: usize) {
+        let (now_ms, via) = (self.now_us() / 1000, Via::Relay(NodeId(relay as u16)));
+        let may = self.may_relay(conn, relay);
+        let c = &mut self.conns[conn];
+        if !may {
+            c.dialer.failed(now_ms, via);
+        } else if c.dialer.connected(now_ms, via) {
+            assert!(!c.open && !c.whole, "a relay is taken where there is no link");
+            self.injected.relayed += 1;
+            self.establish(conn, Some(relay));
+        }
+        self.dial_later(conn);
+    }
+
+    /// Whether an island can pass on what is sent on a link: it reaches the other side directly.
+    fn may_relay(&self, conn: usize, relay: usize) -> bool {
+        let c = &self.conns[conn];
+        let there = &self.conns[self.conn_between(End::Island(relay), c.to)];
+        let is_up = |island: usize| self.nodes[island].engine.is_some();
+        self.passes(conn, relay)
+            && self.end_is_up(c.from)
+            && is_up(c.to)
+            && is_up(relay)
+            && there.open
+            && there.whole
+            && there.via.is_none()
+    }
+
+    /// Whether the ways to an island that passes something on, and from it, are whole.
+    fn passes(&self, conn: usize, relay: usize) -> bool {
+        let c = &self.conns[conn];
+        let here = self.conn_between(c.from, relay);
+        let there = self.conn_between(End::Island(relay), c.to);
+        [here, there].iter().all(|leg| !self.conns[*leg].is_cut())
+    }
+
+    /// Links that are passed on end where a way to or from the island between is cut.
+    pub(crate) fn break_relayed(&mut self) {
+        for conn in 0..self.conns.len() {
+            if let Some(relay) = self.conns[conn].via.filter(|_| self.conns[conn].whole)
+                && !self.passes(conn, relay)
+            {
+                self.break_conn(conn);
+            }
+        }
+    }
+
+    /// One way between two parties is cut, and nothing else.
+    pub(crate) fn cut_way(&mut self, one: Party, other: Party, cut: Cut) {
+        self.note(format_args!("between {one:?} and {other:?}: {cut:?}"));
+        let now = self.now_us();
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            let (from, to) = (c.from.party(), Party::Island(c.to));
+            let (there, back) = ((from, to) == (one, other), (from, to) == (other, one));
+            match cut {
+                Cut::Opening { both } if there || (back && both) => {
+                    self.conns[conn].cut = true;
+                    if self.conns[conn].via.is_none() {
+                        self.break_conn(conn);
+                    }
+                }
+                Cut::Losing { both } if there || back => {
+                    let generation = c.generation;
+                    self.schedule(SILENCE_US, Happening::Silence { conn, generation, since_us: now });
+                    let c = &mut self.conns[conn];
+                    c.deaf_since_us = now;
+                    c.deaf_to |= there || both;
+                    c.deaf_from |= back || both;
+                }
+                _ => {}
+            }
+        }
+        match cut {
+            Cut::Opening { both: true } | Cut::Losing { both: true } => self.injected.partitions += 1,
+            _ => self.injected.one_way += 1,
+        }
+        self.break_relayed();
+    }
+
+    // ------------------------------------------------------------------ reached
+
+    /// An island learns something of its links with another one, and is told if that one can be reached now, or
+    /// not any more.
+    pub(crate) fn judge_links(
+        &mut self,
+        island: usize,
+        other: usize,
+        change: impl FnOnce(&mut BothWays) -> Option<bool>,
+    ) {
+        if let Some(up) = change(&mut self.both[island][other]) {
+            self.begin(island, None, Event::PeerReachable { island: IslandId(other as u16), up });
         }
     }
 
@@ -304,14 +485,22 @@ impl World {
             return;
         }
         c.open = true;
-        let (from, island) = (c.from, IslandId(c.to as u16));
-        self.note(format_args!("{from:?} has a link to island {island}"));
+        let (from, to, via) = (c.from, c.to, c.via);
+        match via {
+            Some(relay) => self.note(format_args!("{from:?} has a link to island {to} through {relay}")),
+            None => self.note(format_args!("{from:?} has a link to island {to}")),
+        }
         match from {
             End::Client(client) => {
+                let island = IslandId(to as u16);
                 self.with_client(client, &[], |route, out| route.reachable(island, true, out));
             }
-            End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: true }),
+            End::Island(i) => {
+                self.judge_links(to, i, |both| both.accepted(generation));
+                self.judge_links(i, to, |both| both.outgoing(true));
+            }
         }
+        self.dial_later(conn);
     }
 
     pub(crate) fn closed(&mut self, conn: usize, generation: u64) {
@@ -320,17 +509,19 @@ impl World {
             return;
         }
         let was_open = std::mem::take(&mut c.open);
-        let (from, island) = (c.from, IslandId(c.to as u16));
+        let (from, to) = (c.from, c.to);
         if was_open {
-            self.note(format_args!("{from:?} has lost its link to island {island}"));
+            self.note(format_args!("{from:?} has lost its link to island {to}"));
             match from {
                 End::Client(client) => {
+                    let island = IslandId(to as u16);
                     self.with_client(client, &[], |route, out| route.reachable(island, false, out));
                 }
-                End::Island(i) => self.begin(i, None, Event::PeerReachable { island, up: false }),
+                End::Island(i) => self.judge_links(i, to, |both| both.outgoing(false)),
             }
         }
         self.try_open(conn);
+        self.dial_later(conn);
     }
 
     fn delay_of_message(&mut self) -> u64 {
@@ -348,6 +539,9 @@ impl World {
             }
         };
         let mut at = self.now_us() + self.delay_of_message();
+        if self.conns[conn].via.is_some() {
+            at += self.delay();
+        }
         // Threads that perform the effects of one island overtake each other; but one thread sends all
         // that ends with `HelloDone`.
         let may = matches!(&message, ToIsland::Peer(m) if !matches!(m.peer, Peer::HelloDone));

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
-use atoll_core::IslandId;
+use atoll_core::{IslandId, NodeId};
 use atoll_dispatch::Net;
 use atoll_island::LinkId;
+use atoll_links::Dialer;
 use atoll_proto::{Notice, PeerMessage, Reply, Request};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
@@ -49,8 +50,14 @@ pub(crate) struct Conn {
     /// It is sent again when that is over, unless the link has ended by then.
     pub(crate) lost_to: VecDeque<ToIsland>,
     pub(crate) lost_from: VecDeque<ToClient>,
-    /// An attempt to open it is under way.
+    /// An attempt to open it directly is under way.
     pub(crate) opening: bool,
+    /// When it is opened again, and by which way.
+    pub(crate) dialer: Dialer,
+    /// The dialer will be asked.
+    pub(crate) dialing: bool,
+    /// The island that passes on what is sent, if not everything goes directly.
+    pub(crate) via: Option<usize>,
     /// When the last message in each direction arrives.
     pub(crate) last_to_us: u64,
     pub(crate) last_from_us: u64,
@@ -62,7 +69,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) const fn new(from: End, to: usize) -> Self {
+    pub(crate) fn new(from: End, to: usize, relays: Vec<NodeId>) -> Self {
         Self {
             from,
             to,
@@ -76,6 +83,9 @@ impl Conn {
             lost_to: VecDeque::new(),
             lost_from: VecDeque::new(),
             opening: false,
+            dialer: Dialer::new(0, relays),
+            dialing: false,
+            via: None,
             last_to_us: 0,
             last_from_us: 0,
             broken: (0, 0, 0),
@@ -84,15 +94,26 @@ impl Conn {
         }
     }
 
-    /// Messages get lost on it, in some direction.
+    /// Messages that go directly get lost, in some direction.
     pub(crate) const fn is_deaf(&self) -> bool {
         self.deaf_to || self.deaf_from
+    }
+
+    /// Messages of the link that there is get lost, in some direction.
+    pub(crate) const fn loses(&self) -> bool {
+        self.via.is_none() && self.is_deaf()
+    }
+
+    /// Nothing can be sent directly, or not be answered.
+    pub(crate) const fn is_cut(&self) -> bool {
+        self.cut || self.is_deaf()
     }
 
     /// A message of this generation would arrive now: it is lost, or waits behind one that was. Then it is
     /// kept, to be sent again.
     pub(crate) fn loses_to(&mut self, generation: u64, message: ToIsland) -> Option<ToIsland> {
-        if generation != self.generation || (!self.deaf_to && self.lost_to.is_empty()) {
+        let loses = self.via.is_none() && self.deaf_to;
+        if generation != self.generation || (!loses && self.lost_to.is_empty()) {
             return Some(message);
         }
         self.lost_to.push_back(message);
@@ -101,7 +122,8 @@ impl Conn {
 
     /// The same in the other direction.
     pub(crate) fn loses_from(&mut self, generation: u64, message: ToClient) -> Option<ToClient> {
-        if generation != self.generation || (!self.deaf_from && self.lost_from.is_empty()) {
+        let loses = self.via.is_none() && self.deaf_from;
+        if generation != self.generation || (!loses && self.lost_from.is_empty()) {
             return Some(message);
         }
         self.lost_from.push_back(message);

@@ -81,6 +81,8 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
         Bug::JournalGap => "storm_deaths",
         Bug::DroppedUnsynced => "errors",
+        Bug::NoRelay => "link",
+        Bug::OneWayCounts => "link_one_way",
         Bug::NotRecalled => "recalls",
         Bug::VoteBeforeLog => "votes",
         Bug::TwoWriters => "slow",

@@ -200,6 +200,24 @@ pub const SCENARIOS: &[Scenario] = &[
         body: crate::saves::run,
     },
     Scenario {
+        name: "link",
+        what: "one way between two parties is cut for long, and everything goes on",
+        steps: 200,
+        body: |run| crate::link::run(run, crate::link::Trouble::Both),
+    },
+    Scenario {
+        name: "link_one_way",
+        what: "the same, in one direction",
+        steps: 200,
+        body: |run| crate::link::run(run, crate::link::Trouble::OneWay),
+    },
+    Scenario {
+        name: "link_deaths",
+        what: "the same, in one direction or both, and islands die",
+        steps: 200,
+        body: |run| crate::link::run(run, crate::link::Trouble::Deaths),
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

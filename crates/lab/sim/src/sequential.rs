@@ -23,7 +23,7 @@ pub(crate) fn world_of(seed: u64, clients: usize) -> Result<World, Failure> {
 /// How such a world is made.
 pub(crate) const fn config_of(seed: u64, clients: usize) -> Config {
     let mut config = Config::new(seed, 1 + (atoll_model::rng::mix(seed) % 5) as u16);
-    (config.clients, config.drifts) = (clients, true);
+    (config.clients, config.drifts, config.relays) = (clients, true, true);
     config.moves = seed.is_multiple_of(2);
     config.mounts = seed % 3 == 1;
     config.rows_max = [2, 20, 1000][(seed / 3 % 3) as usize];

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_core::{Ino, IslandId, SessionId, Table, Time};
+use atoll_core::{Ino, IslandId, NodeId, SessionId, Table, Time};
 
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Engine, Laying, Work};
 use atoll_island::{Event, Phase};
+use atoll_links::BothWays;
 use atoll_model::{Rng, Strictness};
 use atoll_posix::{Caller, Errno, Op};
 use atoll_proto::Outcome;
@@ -84,6 +85,8 @@ pub struct Config {
     pub drifts: bool,
     /// How many of a hundred messages between islands arrive twice.
     pub doubles: u64,
+    /// Links that cannot be opened directly are opened through other islands.
+    pub relays: bool,
 }
 
 impl Config {
@@ -91,7 +94,7 @@ impl Config {
     pub const fn new(seed: u64, islands: u16) -> Self {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
-        let (moves, doubles, reserve_bytes, drifts) = (false, 0, 0, false);
+        let (moves, doubles, reserve_bytes, drifts, relays) = (false, 0, 0, false, false);
         Self {
             seed,
             islands,
@@ -106,6 +109,7 @@ impl Config {
             drifts,
             doubles,
             reserve_bytes,
+            relays,
         }
     }
 }
@@ -161,6 +165,15 @@ pub(crate) enum Happening {
     Open {
         conn: usize,
     },
+    /// A link's dialer has something to try.
+    Dial {
+        conn: usize,
+    },
+    /// A link is opened through another island.
+    OpenRelayed {
+        conn: usize,
+        relay: usize,
+    },
     Opened {
         conn: usize,
         generation: u64,
@@ -169,7 +182,7 @@ pub(crate) enum Happening {
         conn: usize,
         generation: u64,
     },
-    /// An island learns that a client's link is gone.
+    /// An island learns that a link that another party has opened is gone.
     LinkGone {
         conn: usize,
         generation: u64,
@@ -250,6 +263,8 @@ pub struct World {
     pub(crate) clients: Vec<Client>,
     pub(crate) conns: Vec<Conn>,
     pub(crate) wire: Wire,
+    /// What each island knows of its links with each other one.
+    pub(crate) both: Vec<Vec<BothWays>>,
     pub(crate) transcript: Transcript,
     /// Counts faults, so that a judge knows whether there was one meanwhile.
     pub(crate) faults: u64,
@@ -301,12 +316,18 @@ impl World {
             })
             .collect();
         let mut conns = Vec::new();
+        let relays = |from: Option<usize>, to: usize| {
+            let others = (0..islands).filter(|other| config.relays && Some(*other) != from && *other != to);
+            others.map(|other| NodeId(other as u16)).collect()
+        };
         for client in 0..config.clients {
-            conns.extend((0..islands).map(|to| Conn::new(End::Client(client), to)));
+            conns.extend((0..islands).map(|to| Conn::new(End::Client(client), to, relays(None, to))));
         }
         for from in 0..islands {
-            conns.extend((0..islands).filter(|to| *to != from).map(|to| Conn::new(End::Island(from), to)));
+            let others = (0..islands).filter(|to| *to != from);
+            conns.extend(others.map(|to| Conn::new(End::Island(from), to, relays(Some(from), to))));
         }
+        let both = vec![vec![BothWays::default(); islands]; islands];
         let mut world = Self {
             table,
             time,
@@ -317,6 +338,7 @@ impl World {
             clients: Vec::new(),
             conns,
             wire: Wire::default(),
+            both,
             transcript: Transcript::default(),
             faults: 0,
             halts: 0,
@@ -479,13 +501,19 @@ impl World {
             }
             Happening::Break { conn } => self.break_conn(conn),
             Happening::Open { conn } => self.open_conn(conn),
+            Happening::Dial { conn } => self.dial(conn),
+            Happening::OpenRelayed { conn, relay } => self.open_relayed(conn, relay),
             Happening::Opened { conn, generation } => self.opened(conn, generation),
             Happening::Closed { conn, generation } => self.closed(conn, generation),
             Happening::LinkGone { conn, generation, life, ended } => {
-                let to = self.conns[conn].to;
-                if self.nodes[to].life == life {
-                    let link = link_id(conn, generation);
-                    self.begin(to, None, Event::LinkClosed { link, ended });
+                let (from, to) = (self.conns[conn].from, self.conns[conn].to);
+                match from {
+                    _ if self.nodes[to].life != life => {}
+                    End::Client(_) => {
+                        let link = link_id(conn, generation);
+                        self.begin(to, None, Event::LinkClosed { link, ended });
+                    }
+                    End::Island(other) => self.judge_links(to, other, |both| both.ended(generation)),
                 }
             }
             Happening::Silence { conn, generation, since_us } => self.silence(conn, generation, since_us),
