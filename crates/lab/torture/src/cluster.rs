@@ -224,7 +224,8 @@ impl Cluster {
         for at in 0..TRIES {
             let dir = below.join(format!("{name}{at}"));
             std::fs::create_dir(&dir)?;
-            let told = atoll(&["explain", &dir.to_string_lossy(), "--json"])?;
+            let mut explain = self.command(None);
+            let told = place::run(explain.arg("explain").arg(&dir).arg("--json"))?;
             let told: serde_json::Value = serde_json::from_str(&told)?;
             let owner = told["node"].as_u64().context("explain names no node")? as usize;
             let place = found.get_mut(owner).with_context(|| format!("there is no node {owner}"))?;

@@ -10,6 +10,7 @@ use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::daemon::Launch;
 use atoll_torture::history::{self, Histories};
 use atoll_torture::kill9::{self, Kill9};
+use atoll_torture::link::{self, Links};
 use atoll_torture::million::{self, Million};
 use atoll_torture::place::Place;
 use atoll_torture::{pjdfstest, programs, race, reader};
@@ -86,6 +87,19 @@ enum Command {
         /// Where histories without an order are kept
         #[arg(long, value_name = "DIR", default_value = ".")]
         keep: PathBuf,
+    },
+    /// Each single way between nodes, and between the mount and a node, is cut in turn while programs work; nothing may
+    /// fail, and `atoll check` must be clean. Needs `ip`; its networks cannot be seen from outside
+    Links {
+        /// So many nodes over TCP
+        #[arg(long, default_value_t = 4)]
+        nodes: usize,
+        /// How long it is measured with each way cut, in seconds
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// Only the first so many ways
+        #[arg(long)]
+        ways: Option<usize>,
     },
     /// A directory of many entries, listed while it changes, and many files in many directories
     Million {
@@ -237,6 +251,15 @@ fn run(command: Command) -> Result<()> {
             };
             println!("{report}");
             ensure!(report.broken + report.undecided == 0, "not all rounds have an order");
+        }
+        Command::Links { nodes, seconds, ways } => {
+            let place = Place::new("links")?;
+            let only = ways.map(|count| link::ways(nodes).into_iter().take(count).collect());
+            let what = Links { nodes, measured: std::time::Duration::from_secs(seconds), only };
+            if let Err(why) = link::run(&what, place.path(), &mut |line| println!("{line}")) {
+                println!("data and what was said: {}", place.keep().display());
+                return Err(why);
+            }
         }
         Command::Million { files } => {
             let place = Place::new("million")?;
