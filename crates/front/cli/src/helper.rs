@@ -52,20 +52,47 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let words = arguments.options.iter().map(String::as_str);
+    let remount = words.clone().any(|word| word == "remount");
+    // mount(8) hands on all that the system's table shows of a mount, also what only the kernel wrote there.
+    let words = words.filter(|word| !(remount && is_of_the_table(word)));
     let options = if arguments.sloppy {
-        // Not what is known and not possible: a mount that were made anew is no remount.
-        let known = |word: &&str| *word == "remount" || Options::of_mount_8().with([*word]).is_ok();
-        Options::of_mount_8().with(words.filter(known))?
+        let known = |word: &&str| Options::of_mount_8().with([*word]).is_ok();
+        Options::of_mount_8().with(words.clone().filter(known))?
     } else {
-        // mount(8) hands on all that the table shows of a mount: what cannot be done is said first.
-        let remount = words.clone().find(|word| *word == "remount");
-        Options::of_mount_8().with(remount.into_iter().chain(words))?
+        Options::of_mount_8().with(words.clone())?
     };
+    if remount {
+        let fixed = Options::fixed(words);
+        if !fixed.is_empty() {
+            eprintln!("atoll: \"{}\" stays as it was when it was mounted.", fixed.join(","));
+        }
+        if !arguments.fake {
+            atoll_fuse::remount(&arguments.point, &options.mount_options(&arguments.source))?;
+        }
+        return Ok(());
+    }
     let source: Source = arguments.source.parse()?;
     if arguments.fake {
         return Ok(());
     }
     mount(&source, &arguments.point, &options, false, &Log::default())
+}
+
+/// Whether a word stands in the system's table without anybody having asked for it, or is mount(8)'s for a remount.
+fn is_of_the_table(word: &str) -> bool {
+    let stem = word.split('=').next().unwrap_or(word);
+    [
+        "remount",
+        "user_id",
+        "group_id",
+        "rootmode",
+        "fd",
+        "default_permissions",
+        "allow_other",
+        "max_read",
+        "blksize",
+    ]
+    .contains(&stem)
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments> {

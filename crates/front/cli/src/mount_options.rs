@@ -3,6 +3,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use atoll_fuse::{Config, Keep, Locks, MountOptions};
+use atoll_posix::AtimeRule;
 
 /// Seconds that an operation waits for a node that is away, unless told otherwise.
 const SOFT_S: u64 = 10;
@@ -136,18 +137,24 @@ pub(crate) const TABLE: &[Entry] = &[
         },
     },
     Entry {
-        words: &["atime", "noatime", "relatime", "strictatime"],
-        meaning: "Accepted; times of access are not changed by reading in any case, as with noatime.",
+        words: &["relatime", "noatime", "strictatime", "atime", "norelatime", "nostrictatime"],
+        meaning: "When reading changes the time of access. relatime, the default: the first time after a change, and once \
+                  a day. noatime: never. strictatime: each time; for root only. The other three mean relatime, as they do \
+                  on Linux. The island hears of it up to ten seconds later.",
         take: |o, word, _| {
-            o.kernel.no_atime = word == "noatime";
+            o.kernel.access_times.rule = match word {
+                "noatime" => None,
+                "strictatime" => Some(AtimeRule::Strict),
+                _ => Some(AtimeRule::Relative),
+            };
             Ok(())
         },
     },
     Entry {
         words: &["diratime", "nodiratime"],
-        meaning: "The same for directories.",
+        meaning: "Whether listing a directory changes its time of access by the same rule. The default is diratime.",
         take: |o, word, _| {
-            o.kernel.no_dir_atime = word == "nodiratime";
+            o.kernel.access_times.directories = word == "diratime";
             Ok(())
         },
     },
@@ -181,8 +188,6 @@ pub(crate) const TABLE: &[Entry] = &[
             "silent",
             "loud",
             "nomand",
-            "norelatime",
-            "nostrictatime",
             "lazytime",
             "nolazytime",
             "noiversion",
@@ -237,7 +242,10 @@ impl Options {
             self.take(word)?;
         }
         if !rustix::process::geteuid().is_root() {
-            for (asked, word) in [(self.kernel.set_id, "suid"), (self.kernel.devices, "dev")] {
+            let strict = self.kernel.access_times.rule == Some(AtimeRule::Strict);
+            for (asked, word) in
+                [(self.kernel.set_id, "suid"), (self.kernel.devices, "dev"), (strict, "strictatime")]
+            {
                 if asked {
                     bail!("The mount option \"{word}\" needs root.\nMount without it, or as root.");
                 }
@@ -250,6 +258,24 @@ impl Options {
         let known = TABLE.iter().find(|entry| entry.is(word));
         let Some(entry) = known else { return Err(unknown(word)) };
         (entry.take)(self, word, word.split_once('=').map(|(_, value)| value))
+    }
+
+    /// What stays as it was when the mount was made, although these words say something about it. For a remount, which
+    /// changes only what the kernel knows.
+    pub(crate) fn fixed<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+        let is_fixed = |word: &&str| {
+            TABLE.iter().find(|entry| entry.is(word)).is_some_and(|entry| {
+                let before = Self::default();
+                let mut after = Self::default();
+                // What fails says so itself.
+                let taken =
+                    (entry.take)(&mut after, word, word.split_once('=').map(|(_, value)| value)).is_ok();
+                let (patience, shared) =
+                    (after.patience_ms != before.patience_ms, after.allow_other.is_some());
+                taken && (patience || shared || after.fuse_config() != before.fuse_config())
+            })
+        };
+        words.into_iter().filter(is_fixed).collect()
     }
 
     /// What the kernel is told.
@@ -269,8 +295,8 @@ impl Options {
 fn unknown(word: &str) -> anyhow::Error {
     match word {
         "remount" => anyhow!(
-            "The options of a mount of Atoll cannot be changed by \"remount\": unmount it and mount it anew.\n\
-             Only to stop or allow changes, as root: mount -o remount,bind,ro DIR, or rw."
+            "\"remount\" is an option of mount(8), for what is mounted already.\n\
+             Write, as root: mount -o remount,OPTIONS DIR"
         ),
         "dirsync" => anyhow!(
             "The mount option \"dirsync\" is not possible: the kernel does not hand it on to FUSE.\n\
@@ -300,7 +326,7 @@ mod tests {
         let options = parse("rw,soft=3,noatime,_netdev,nofail,x-systemd.automount,ro,,hard").unwrap();
         assert_eq!(options.patience_ms, None);
         let kernel = options.mount_options("v");
-        assert!(kernel.read_only && kernel.no_atime && kernel.source == "v");
+        assert!(kernel.read_only && kernel.access_times.rule.is_none() && kernel.source == "v");
         assert_eq!(parse("").unwrap().patience_ms, Some(10_000));
         assert_eq!(parse("soft=3").unwrap().patience_ms, Some(3_000));
         assert_eq!(parse("hard,soft").unwrap().patience_ms, Some(10_000));
@@ -339,7 +365,10 @@ mod tests {
                 let taken = TABLE.iter().find(|e| e.is(&filled)).expect("it is known");
                 assert!(std::ptr::eq(taken, entry), "{word} is taken for {:?}", taken.words);
                 let root = rustix::process::geteuid().is_root();
-                assert!(parse(&filled).is_ok() || (!root && ["suid", "dev"].contains(word)), "{word}");
+                assert!(
+                    parse(&filled).is_ok() || (!root && ["suid", "dev", "strictatime"].contains(word)),
+                    "{word}"
+                );
             }
         }
     }

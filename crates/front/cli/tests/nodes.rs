@@ -124,8 +124,7 @@ fn mount_8_finds_its_helper() {
     std::fs::write(point.join("file"), b"x").unwrap();
     good(["umount", text(&point)]);
     let refused = run(&["atoll:home", text(&point), "-o", "ro,remount,user_id=0,default_permissions"]);
-    assert_eq!(refused.status.code(), Some(32));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("remount,bind,ro"));
+    assert_eq!(refused.status.code(), Some(32), "nothing is mounted there");
 }
 
 /// The options of a mount, as the system's table shows them.

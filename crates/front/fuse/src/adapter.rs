@@ -6,6 +6,7 @@
 //! whose locks are its own can have that.
 
 use crate::abi::{self, MINOR_INC_EPOCH, Out, fattr, fopen, init, opcode, open};
+use crate::accesses::{self, Accesses};
 use crate::counters::Counters;
 use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) listers: Listers,
     pub(crate) told: Told,
+    pub(crate) accesses: Accesses,
     pub(crate) handles: AtomicU64,
 }
 
@@ -137,7 +139,8 @@ impl Core {
     /// Tells the kernel of a name's id, which is counted already.
     fn found(&self, header: &Header, found: &Found, keep_secs: u64) {
         let mut out = Out::with_capacity(abi::ENTRY_OUT);
-        out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
+        let attr = self.accesses.shown(&found.attr);
+        out.entry(&attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
         if !self.ok(header, &out.0) {
             untold(self, &[found.attr.ino]);
         }
@@ -265,9 +268,15 @@ fn translate(
         Request::Statx if core.config.birth_times => job(Op::GetAttr { ino }, Shape::Statx),
         Request::SetAttr(fields) => {
             let set = set_attr(&fields)?;
+            if set.atime.is_some() {
+                core.accesses.was_set(ino);
+            }
             job(Op::SetAttr { ino, set }, Shape::Changed(set))
         }
-        Request::Readlink => job(Op::Readlink { ino }, Shape::Data { max: IO_BYTES_MAX }),
+        Request::Readlink => {
+            accesses::read(core, ino, Kind::Symlink);
+            job(Op::Readlink { ino }, Shape::Data { max: IO_BYTES_MAX })
+        }
         Request::Symlink { name, target } => {
             let target = Bytes::copy_from_slice(target);
             let kind = Kind::Symlink;
@@ -311,6 +320,11 @@ fn translate(
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
         // A truncation comes by itself, behind the kernel's own checks.
         Request::Open { flags } => {
+            let reader = flags & open::ACCESS_MODE == 0;
+            if reader && flags & open::NO_ACCESS_TIME == 0 && core.keep() {
+                // The kernel may have all of it, and read that without a request.
+                accesses::read(core, ino, Kind::Regular);
+            }
             core.answer_open(header, flags);
             Ok(None)
         }
@@ -321,7 +335,10 @@ fn translate(
             let op = Op::Create { dir, name, kind, mode, umask, rdev: 0, exclusive: true, target };
             job(op, Shape::Created { flags, exclusive: flags & open::EXCLUSIVE != 0 })
         }
-        Request::Read { offset, size } => {
+        Request::Read { offset, size, flags } => {
+            if flags & open::NO_ACCESS_TIME == 0 {
+                accesses::read(core, ino, Kind::Regular);
+            }
             let max = size as usize;
             job(Op::Read { ino, offset, len: size }, Shape::Data { max })
         }
@@ -376,9 +393,12 @@ fn translate(
             core.answer_open_dir(header);
             Ok(None)
         }
-        Request::ReadDir { fh, offset, size, plus } => {
+        Request::ReadDir { fh, offset, size, flags, plus } => {
             if core.listers.is_at_end(fh, offset) {
                 return answered(&[]);
+            }
+            if flags & open::NO_ACCESS_TIME == 0 {
+                accesses::read(core, dir, Kind::Directory);
             }
             let listing = Listing { dir, handle: fh, offset, size: (size as usize).min(IO_BYTES_MAX), plus };
             let after = listing.after();
@@ -694,11 +714,11 @@ pub(crate) fn finish(
         }
         (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => {
             core.places.saw(&attr);
-            core.ok(header, &out.attr_out(&attr, keep_secs).0);
+            core.ok(header, &out.attr_out(&core.accesses.shown(&attr), keep_secs).0);
         }
         (Shape::Statx, Answer::Attr { attr }) => {
             core.places.saw(&attr);
-            core.ok(header, &out.statx_out(&attr, keep_secs).0);
+            core.ok(header, &out.statx_out(&core.accesses.shown(&attr), keep_secs).0);
         }
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
         (Shape::Value { size: 0 }, Answer::Data) => {
@@ -730,7 +750,12 @@ pub(crate) fn finish(
             core.ok(header, &[]);
         }
         (Shape::Offset, Answer::Offset { offset }) => _ = core.ok(header, &out.u64(offset).0),
-        (Shape::Listing(listing), Answer::Entries { entries, eof }) => {
+        (Shape::Listing(listing), Answer::Entries { mut entries, eof }) => {
+            if listing.plus && !core.accesses.is_empty() {
+                for found in entries.iter_mut().filter_map(|entry| entry.found.as_mut()) {
+                    found.attr = core.accesses.shown(&found.attr);
+                }
+            }
             match listing.pack(&entries, eof, keep_secs, (&core.nodes, &core.places)) {
                 Ok(Packed { out, learned, end }) => {
                     if let Some(end) = end {

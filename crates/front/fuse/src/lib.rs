@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod abi;
+mod accesses;
 mod adapter;
 mod counters;
 mod device;
@@ -30,7 +31,7 @@ mod sweep;
 mod told;
 
 pub use counters::Count;
-pub use mount::{MountError, MountOptions, is_dead};
+pub use mount::{AccessTimes, MountError, MountOptions, is_dead, remount};
 pub use session::{Config, Flush, Keep, Locks};
 
 use atoll_vfs::Files;
@@ -78,7 +79,7 @@ impl Mounted {
         files: Arc<dyn Files>,
         config: Config,
     ) -> Result<Self, MountError> {
-        let session = Session::start(fd, files, config, mount.entrance()).map_err(|why| {
+        let session = Session::start(fd, files, config, &mount).map_err(|why| {
             mount.unmount();
             MountError::Os { what: "start threads", why }
         })?;

@@ -1,6 +1,8 @@
 //! Makes and removes mounts: with mount(2) as root, otherwise through `fusermount3`. Never reads a
 //! request.
 
+use atoll_posix::AtimeRule;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno as Os;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -44,10 +46,29 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Every write is synced before it returns: the kernel asks for that after each.
     pub sync: bool,
-    /// Shown in the system's table; reading never changes times of access anyway.
-    pub no_atime: bool,
-    /// The same for directories.
-    pub no_dir_atime: bool,
+    /// What reading does to times of access.
+    pub access_times: AccessTimes,
+}
+
+/// What reading through a mount does to times of access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessTimes {
+    /// Which readings count; none: no reading does (`noatime`).
+    pub rule: Option<AtimeRule>,
+    /// Whether those of directories do, too (not with `nodiratime`).
+    pub directories: bool,
+}
+
+impl AccessTimes {
+    /// Nothing that is read counts.
+    pub const NEVER: Self = Self { rule: None, directories: false };
+}
+
+impl Default for AccessTimes {
+    /// Linux's own: `relatime`.
+    fn default() -> Self {
+        Self { rule: Some(AtimeRule::Relative), directories: true }
+    }
 }
 
 impl MountOptions {
@@ -62,22 +83,24 @@ impl MountOptions {
             devices: false,
             no_exec: false,
             sync: false,
-            no_atime: false,
-            no_dir_atime: false,
+            access_times: AccessTimes::default(),
         }
     }
 
     /// What the kernel knows by a flag, with the word by which `fusermount3` knows it. That one sets
     /// `nosuid` and `nodev` unasked, and does not know `nodiratime` everywhere.
-    fn flags(&self) -> [(bool, MountFlags, Option<&'static str>); 7] {
+    fn flags(&self) -> [(bool, MountFlags, Option<&'static str>); 9] {
+        let times = &self.access_times;
         [
             (self.read_only, MountFlags::RDONLY, Some("ro")),
             (!self.set_id, MountFlags::NOSUID, None),
             (!self.devices, MountFlags::NODEV, None),
             (self.no_exec, MountFlags::NOEXEC, Some("noexec")),
             (self.sync, MountFlags::SYNCHRONOUS, Some("sync")),
-            (self.no_atime, MountFlags::NOATIME, Some("noatime")),
-            (self.no_dir_atime, MountFlags::NODIRATIME, None),
+            (times.rule.is_none(), MountFlags::NOATIME, Some("noatime")),
+            (times.rule == Some(AtimeRule::Relative), MountFlags::RELATIME, None),
+            (times.rule == Some(AtimeRule::Strict), MountFlags::STRICTATIME, None),
+            (!times.directories, MountFlags::NODIRATIME, None),
         ]
     }
 }
@@ -114,6 +137,8 @@ pub enum MountError {
     NotPermitted { what: &'static str },
     #[error("cannot {what}: {why}")]
     Os { what: &'static str, why: std::io::Error },
+    #[error("files of {} are open for writing: close them, and try again", .0.display())]
+    Busy(PathBuf),
     #[error("the mount was removed before it was ready")]
     Removed,
 }
@@ -341,6 +366,11 @@ impl Mount {
         Entrance { path: self.path.clone(), device: self.device }
     }
 
+    /// What the system says of it.
+    pub(crate) fn table(&self) -> Option<Table> {
+        Table::new(&self.path, self.device?)
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -368,6 +398,78 @@ impl Mount {
     }
 }
 
+/// The system's table of mounts, as far as it is about one of them: it can be read without asking whoever serves that.
+#[derive(Debug)]
+pub(crate) struct Table {
+    file: std::fs::File,
+    path: PathBuf,
+    device: (u32, u32),
+}
+
+impl Table {
+    fn new(path: &Path, device: (u32, u32)) -> Option<Self> {
+        let file = std::fs::File::open("/proc/self/mountinfo").ok()?;
+        Some(Self { file, path: path.to_owned(), device })
+    }
+
+    /// Whether any mount has come, gone or changed since this was asked last.
+    pub(crate) fn has_changed(&self) -> bool {
+        let mut polled = [PollFd::new(&self.file, PollFlags::PRI)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&at_once)).is_ok_and(|n| n > 0)
+    }
+
+    /// What the mount's options say about times of access. None if it cannot be told.
+    pub(crate) fn access_times(&self) -> Option<AccessTimes> {
+        let table = std::fs::read("/proc/self/mountinfo").ok()?;
+        access_times_in(&table, &self.path, self.device)
+    }
+}
+
+/// The same for a table's text. The mount at this path counts, otherwise any of the same file system.
+fn access_times_in(table: &[u8], path: &Path, (major, minor): (u32, u32)) -> Option<AccessTimes> {
+    let (device, path) = (format!("{major}:{minor}"), escaped(path));
+    let ours = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let is_ours = fields.nth(2)? == device.as_bytes();
+        let (at, options) = (fields.nth(1)?, fields.next()?);
+        let of_all = fields.skip_while(|field| *field != b"-").nth(3).unwrap_or_default();
+        is_ours.then_some((at, options, of_all))
+    });
+    let (_, options, of_all) = ours.max_by_key(|(at, ..)| *at == path)?;
+    let words =
+        |text: &'static [u8]| move |options: &[u8]| options.split(|byte| *byte == b',').any(|w| w == text);
+    let has = |word: &'static [u8]| words(word)(options);
+    if has(b"ro") || words(b"ro")(of_all) || has(b"noatime") {
+        return Some(AccessTimes::NEVER);
+    }
+    let rule = if has(b"relatime") { AtimeRule::Relative } else { AtimeRule::Strict };
+    Some(AccessTimes { rule: Some(rule), directories: !has(b"nodiratime") })
+}
+
+/// As the table writes a path.
+fn escaped(path: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    let octal = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        other => vec![*other],
+    };
+    path.as_os_str().as_bytes().iter().flat_map(octal).collect()
+}
+
+/// Changes the options of a mount to these, as `mount -o remount` does: those that the kernel knows by a flag. Root only.
+/// A mount with files that are open for writing does not become a read-only one.
+pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let mut flags = MountFlags::empty();
+    for (on, flag, _) in options.flags() {
+        flags.set(flag, on);
+    }
+    rustix::mount::mount_remount(point, flags, "").map_err(|why| match why {
+        Os::BUSY => MountError::Busy(point.to_owned()),
+        why => os("remount")(why),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,5 +494,27 @@ mod tests {
     fn the_type_of_a_mount_is_found_by_its_path() {
         assert_eq!(mounted_type(Path::new("/proc")).as_deref(), Some("proc"));
         assert_eq!(mounted_type(Path::new("/proc/self")), None);
+    }
+
+    #[test]
+    fn what_reading_does_is_told_by_the_mounts_options() {
+        let point = Path::new("/m n");
+        let told = |options: &str, of_all: &str| {
+            let text = format!(
+                "21 1 0:5 / /proc rw,noatime - proc proc rw\n30 1 0:44 / /other rw,noatime - fuse.atoll x rw\n\
+                 31 1 0:44 / /m\\040n {options} shared:7 - fuse.atoll x {of_all}\n"
+            );
+            access_times_in(text.as_bytes(), point, (0, 44)).unwrap()
+        };
+        let with = |rule, directories| AccessTimes { rule: Some(rule), directories };
+        assert_eq!(told("rw,nosuid,relatime", "rw,user_id=0"), AccessTimes::default());
+        assert_eq!(told("rw,nosuid", "rw"), with(AtimeRule::Strict, true));
+        assert_eq!(told("rw,nodiratime,relatime", "rw"), with(AtimeRule::Relative, false));
+        for (options, of_all) in
+            [("rw,noatime", "rw"), ("ro,relatime", "rw"), ("rw,relatime", "ro,user_id=0")]
+        {
+            assert_eq!(told(options, of_all), AccessTimes::NEVER, "{options} {of_all}");
+        }
+        assert_eq!(access_times_in(b"31 1 0:45 / /x rw - tmpfs t rw\n", point, (0, 44)), None);
     }
 }

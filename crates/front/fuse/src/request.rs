@@ -95,6 +95,7 @@ pub(crate) enum Request<'a> {
     Read {
         offset: u64,
         size: u32,
+        flags: u32,
     },
     /// The payload is what stands behind `abi::WRITE_HEADER`, `size` bytes of it.
     Write {
@@ -138,6 +139,7 @@ pub(crate) enum Request<'a> {
         fh: u64,
         offset: u64,
         size: u32,
+        flags: u32,
         plus: bool,
     },
     ReleaseDir {
@@ -282,7 +284,10 @@ fn parse_body(code: u32, body: &[u8], xattr_ext: bool) -> Result<Request<'_>, Er
         }
         opcode::LINK => Request::Link { old: f.u64()?, name: f.name()? },
         opcode::OPEN => Request::Open { flags: f.u32()? },
-        opcode::READ => Request::Read { offset: f.skip(8)?.u64()?, size: f.u32()? },
+        opcode::READ => {
+            let (offset, size) = (f.skip(8)?.u64()?, f.u32()?);
+            Request::Read { offset, size, flags: f.skip(4 + 8)?.u32()? }
+        }
         opcode::WRITE => {
             let (offset, size) = (f.skip(8)?.u64()?, f.u32()?);
             let (write_flags, flags) = (f.u32()?, f.skip(8)?.u32()?);
@@ -315,7 +320,8 @@ fn parse_body(code: u32, body: &[u8], xattr_ext: bool) -> Result<Request<'_>, Er
         opcode::OPENDIR => Request::OpenDir,
         opcode::READDIR | opcode::READDIRPLUS => {
             let (fh, offset, size) = (f.u64()?, f.u64()?, f.u32()?);
-            Request::ReadDir { fh, offset, size, plus: code == opcode::READDIRPLUS }
+            let flags = f.skip(4 + 8)?.u32()?;
+            Request::ReadDir { fh, offset, size, flags, plus: code == opcode::READDIRPLUS }
         }
         opcode::RELEASEDIR => Request::ReleaseDir { fh: f.u64()? },
         opcode::FSYNCDIR => Request::FsyncDir,

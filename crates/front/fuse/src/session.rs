@@ -5,6 +5,7 @@
 //! something that may be slow it sees to it that another one reads on.
 
 use crate::abi::init;
+use crate::accesses::Accesses;
 use crate::adapter::{Agreed, Core, serve, unlock};
 use crate::counters::{Count, Counters};
 use crate::device::{Device, Inbox};
@@ -12,7 +13,7 @@ use crate::dying::Dying;
 use crate::gate::Gate;
 use crate::held::Held;
 use crate::listers::Listers;
-use crate::mount::Entrance;
+use crate::mount::Mount;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -342,6 +343,7 @@ fn read_requests(core: &Arc<Core>) {
 /// The kernel knows nothing any more: what it would have said at an orderly end is said for it.
 fn end(core: &Arc<Core>) {
     core.pending.abandon_all(&*core.files);
+    Accesses::end(core);
     for (ino, holder) in core.held.drain() {
         unlock(core, ino, holder);
     }
@@ -362,7 +364,7 @@ impl Session {
         fd: OwnedFd,
         files: Arc<dyn Files>,
         config: Config,
-        entrance: Entrance,
+        mount: &Mount,
     ) -> std::io::Result<Self> {
         let (device, nodes, gate) =
             (Arc::new(Device::new(fd)), Arc::new(Nodes::default()), Arc::new(Gate::default()));
@@ -374,7 +376,8 @@ impl Session {
             nodes,
             places: Places::default(),
             settling: Settling::default(),
-            entrance,
+            entrance: mount.entrance(),
+            accesses: Accesses::new(mount.table()),
             gate,
             agreed,
             pending: Pending::default(),
@@ -443,7 +446,12 @@ impl Session {
     }
 
     pub(crate) fn counters(&self) -> Vec<Count> {
-        self.core.counters.snapshot()
+        let mut counts = self.core.counters.snapshot();
+        let (told, lost) = self.core.accesses.counts();
+        if told + lost > 0 {
+            counts.push(Count { operation: "ACCESSED", requests: told + lost, errors: lost });
+        }
+        counts
     }
 
     pub(crate) fn nodes_known(&self) -> usize {

@@ -3,7 +3,7 @@
 mod common;
 
 use atoll_core::{Ino, Name};
-use atoll_fuse::{Config, Keep, MountError, MountOptions, Mounted};
+use atoll_fuse::{AccessTimes, Config, Keep, MountError, MountOptions, Mounted};
 use atoll_needs::needs;
 use atoll_posix::{Kind, Op};
 use atoll_vfs::Caching;
@@ -433,8 +433,7 @@ fn fusermount_mounts_too() {
     let options = MountOptions {
         no_exec: true,
         sync: true,
-        no_atime: true,
-        no_dir_atime: true,
+        access_times: AccessTimes::NEVER,
         ..MountOptions::new("w")
     };
     let files = Arc::new(Memory::default());

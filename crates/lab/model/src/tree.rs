@@ -227,6 +227,11 @@ impl Model {
             Op::Statfs => Ok(self.statfs()),
             Op::GetLock { ino, lock } => self.get_lock(session, *ino, lock),
             Op::SetLock { ino, lock, wait } => self.set_lock(session, *ino, lock, *wait),
+            Op::Accessed { ino, access } => {
+                let attr = self.node(*ino)?.attr;
+                self.known(*ino).attr.atime = access.atime(&attr);
+                Ok(Answer::Done.into())
+            }
         }
     }
 

@@ -47,6 +47,7 @@ pub(crate) const fn target_of(op: &Op) -> Option<Ino> {
         | Op::RemoveXattr { ino, .. }
         | Op::GetLock { ino, .. }
         | Op::SetLock { ino, .. }
+        | Op::Accessed { ino, .. }
         | Op::CopyRange { to: ino, .. } => *ino,
         _ => return None,
     })

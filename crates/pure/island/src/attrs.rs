@@ -4,7 +4,7 @@
 use atoll_core::{Ino, Stamp};
 use atoll_posix::perm::{self, Owned};
 use atoll_posix::xattr::{self, Namespace};
-use atoll_posix::{Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
+use atoll_posix::{Access, Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
 use atoll_proto::{Dir, Inode, JournalEntry, Outcome, Remembered, Static, Xattrs};
 use bytes::Bytes;
 
@@ -39,6 +39,38 @@ impl Island {
         let dir = self.owned(ino)?;
         self.dir_is_settled(ino)?;
         Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
+    }
+
+    /// Somebody has read it: that is one time and nothing else, so caches stay good and no time of change moves. The
+    /// answer does not wait for the record: whoever asked does not care whether a power cut takes it away.
+    pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Stop> {
+        // A clock that is ahead, or lies, gives nothing a time that is not yet.
+        let now = self.now.wall;
+        let access = Access { first: access.first.min(now), last: access.last.min(now), ..*access };
+        let mut decision = Decision::new();
+        match self.node(ino)? {
+            Node::File(mut row) => {
+                let atime = access.atime(&row.attr);
+                if atime == row.attr.atime {
+                    return Ok(Step::Looked(done()));
+                }
+                self.file_is_free(ino)?;
+                row.attr.atime = atime;
+                decision.inode(row);
+            }
+            Node::Dir(mut dir) => {
+                let atime = access.atime(&dir_attr(ino, &dir));
+                let owned = dir.owned.as_mut().expect("owned");
+                if atime == owned.atime {
+                    return Ok(Step::Looked(done()));
+                }
+                owned.atime = atime;
+                self.open_for_names(ino)?;
+                decision.dir(ino, dir);
+            }
+        }
+        self.decide(decision);
+        Ok(Step::Looked(done()))
     }
 
     pub(crate) fn set_attr(

@@ -389,6 +389,7 @@ const fn changes_listing(op: &ClientOp) -> bool {
     match op {
         ClientOp::Rename { .. } | ClientOp::Link { .. } => true,
         // A lock is not in it.
+        ClientOp::Fs { op: Op::Accessed { .. } } => true,
         ClientOp::Fs { op } => op.changes() && !matches!(op, Op::SetLock { .. }),
         _ => false,
     }

@@ -666,6 +666,7 @@ impl Island {
             Op::Statfs => Err(Errno::ENOSYS.into()),
             Op::GetLock { ino, lock } => self.get_lock(call.session(), *ino, lock),
             Op::SetLock { ino, lock, wait } => self.set_lock(call, *ino, lock, *wait),
+            Op::Accessed { ino, access } => self.accessed(*ino, access),
         }
     }
 

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod acl;
+pub mod atime;
 pub mod attr;
 pub mod errno;
 pub mod locks;
@@ -13,6 +14,7 @@ pub mod op;
 pub mod perm;
 pub mod xattr;
 
+pub use atime::{Access, AtimeRule};
 pub use attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
 pub use errno::Errno;
 pub use op::{Allocation, Answer, DirEntry, Found, LockKind, LockRange, Op, RenameMode, Whence, XattrMode};

@@ -2,6 +2,7 @@
 //!
 //! Bodies' bytes travel beside an operation or answer, never inside it.
 
+use crate::atime::Access;
 use crate::attr::{Attr, Kind, SetAttr};
 use atoll_core::{Ino, Name, wire_enum, wire_struct};
 use bytes::Bytes;
@@ -222,6 +223,11 @@ wire_enum! {
             ino: Ino, /// The lock.
             lock: LockRange, /// Wait until it is free.
             wait: bool },
+        /// It was read a while ago, which may change its time of access and nothing else. A hint that nobody waits
+        /// for. `Answer::Done`.
+        26 => Accessed { /// What was read.
+            ino: Ino, /// When.
+            access: Access },
     }
 }
 
@@ -244,12 +250,14 @@ impl Op {
             | Self::RemoveXattr { ino, .. }
             | Self::GetLock { ino, .. }
             | Self::SetLock { ino, .. }
+            | Self::Accessed { ino, .. }
             | Self::CopyRange { to: ino, .. } => Some(*ino),
             _ => None,
         }
     }
 
-    /// Whether it can change something: a name, attributes, a body or a lock.
+    /// Whether it can change something: a name, attributes, a body or a lock. A time of access does not count: it
+    /// need not survive anything, and setting it twice does no harm.
     #[must_use]
     pub const fn changes(&self) -> bool {
         matches!(

@@ -360,6 +360,11 @@ impl State {
                 let free = LockRange { kind: LockKind::Unlock, ..lock };
                 plain(Answer::Lock { lock: self.conflict(ino, &lock).unwrap_or(free) })
             }
+            Op::Accessed { ino, access } => {
+                let node = self.node(ino)?;
+                node.attr.atime = access.atime(&node.attr);
+                plain(Answer::Done)
+            }
             Op::Fsync { .. } | Op::FsyncDir { .. } => plain(Answer::Done),
             _ => Err(Errno::ENOSYS),
         }

@@ -3,8 +3,8 @@
 use atoll_core::{Ino, IslandId, Key, NodeId, Stamp, VolumeId, VolumePath};
 use atoll_posix::op::Whence;
 use atoll_posix::{
-    Allocation, Answer, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
-    XattrMode,
+    Access, Allocation, Answer, AtimeRule, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op,
+    RenameMode, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
@@ -23,6 +23,8 @@ use super::*;
 
 const LOCK: LockRange =
     LockRange { start: 1, end: u64::MAX, kind: LockKind::Write, owner: 5, pid: 9, flock: true };
+
+const ACCESS: Access = Access { first: TIME, last: TIME, rule: AtimeRule::Relative };
 
 fn ops() -> Vec<(&'static str, Op)> {
     let n = || name("name");
@@ -88,6 +90,7 @@ fn ops() -> Vec<(&'static str, Op)> {
         ("statfs", Op::Statfs),
         ("get lock", Op::GetLock { ino: FILE, lock: LOCK }),
         ("set lock", Op::SetLock { ino: FILE, lock: LOCK, wait: true }),
+        ("accessed", Op::Accessed { ino: FILE, access: ACCESS }),
     ]
 }
 
@@ -415,7 +418,7 @@ pub fn all() -> Vec<Samples> {
     }));
     vec![
         samples("client_op", (1..=12).chain(15..=20).chain(30..=31), client_ops()),
-        samples("op", 1..=25, ops()),
+        samples("op", 1..=26, ops()),
         samples("request", [], requests),
         samples("outcome", (1..=11).chain(20..=24).chain([30]), outcomes()),
         samples("answer", 1..=10, answers()),

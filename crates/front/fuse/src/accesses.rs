@@ -1,0 +1,372 @@
+//! Which files and directories were read through this mount, so that their times of access follow: noted on the
+//! way of a read, told to the volume later, by a thread of its own. Decides by the mount's own options, as Linux
+//! does; what counts as a change of the time is `atoll_posix::Access`'s matter.
+//!
+//! Nobody waits for any of this. What was noted and not told yet is gone if this process is killed, as with a
+//! local file system's `lazytime`. Until it is told, this mount's answers show it already.
+
+use crate::adapter::Core;
+use crate::mount::{AccessTimes, Table};
+use atoll_core::{Ino, Time};
+use atoll_posix::{Access, AtimeRule, Attr, Caller, Kind, Op};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const SHARDS: usize = 16;
+/// Most files and directories that are noted, of about 64 bytes each: of others it is not noted that they were read.
+const NOTED_MAX: usize = 65_536;
+/// From so many on they are told at once.
+const NOTED_MANY: usize = NOTED_MAX / 2;
+/// How long something that was read waits until it is told.
+const DELAY: Duration = Duration::from_secs(10);
+/// Most that are told at once, without an answer.
+const TOLD_AT_ONCE: usize = 64;
+/// Between so many and the next ones: others have the islands, too.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long the end of a mount waits until the rest is told.
+const END_MAX: Duration = Duration::from_secs(2);
+
+/// What was read and is not told yet. Bounded by `NOTED_MAX`.
+#[derive(Debug)]
+pub(crate) struct Accesses {
+    noted: [Mutex<HashMap<Ino, Noted>>; SHARDS],
+    /// How many there are: all that an answer looks at while nothing is noted.
+    count: AtomicUsize,
+    /// The mount's options, as `Mode`.
+    mode: AtomicU8,
+    table: Option<Table>,
+    /// When the options were looked at last, in milliseconds.
+    looked_ms: AtomicU64,
+    /// Told without an answer so far.
+    under_way: AtomicUsize,
+    told: AtomicU64,
+    lost: AtomicU64,
+    has_thread: AtomicBool,
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Noted {
+    first: Time,
+    last: Time,
+}
+
+/// Bits of `Accesses::mode`.
+mod mode {
+    /// Some readings count.
+    pub(super) const ON: u8 = 1;
+    /// Each counts.
+    pub(super) const STRICT: u8 = 2;
+    /// Those of directories do.
+    pub(super) const DIRS: u8 = 4;
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn bits(times: AccessTimes) -> u8 {
+    let dirs = if times.directories { mode::DIRS } else { 0 };
+    match times.rule {
+        None => 0,
+        Some(AtimeRule::Relative) => mode::ON | dirs,
+        Some(AtimeRule::Strict) => mode::ON | mode::STRICT | dirs,
+    }
+}
+
+impl Accesses {
+    /// `table` tells what the mount's options are.
+    pub(crate) fn new(table: Option<Table>) -> Self {
+        let times =
+            table.as_ref().map_or(AccessTimes::NEVER, |table| table.access_times().unwrap_or_default());
+        Self {
+            noted: std::array::from_fn(|_| Mutex::default()),
+            count: 0.into(),
+            mode: bits(times).into(),
+            table,
+            looked_ms: 0.into(),
+            under_way: 0.into(),
+            told: 0.into(),
+            lost: 0.into(),
+            has_thread: false.into(),
+            ended: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    fn of(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Noted>> {
+        self.noted[(ino.0 % SHARDS as u64) as usize].lock().expect("no holder of this lock panics")
+    }
+
+    /// Readings that were told, and those that could not be.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.told.load(Relaxed), self.lost.load(Relaxed))
+    }
+
+    /// Whether attributes are shown as they are.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
+    /// Attributes as they are to be shown.
+    pub(crate) fn shown(&self, attr: &Attr) -> Attr {
+        let mut attr = *attr;
+        if !self.is_empty()
+            && let Some(noted) = self.of(attr.ino).get_mut(&attr.ino)
+        {
+            let atime = self.access(*noted).atime(&attr);
+            if atime > attr.atime {
+                // What was shown stays, whatever is read later.
+                noted.first = atime;
+                attr.atime = atime;
+            }
+        }
+        attr
+    }
+
+    /// The time of access was set to one that was asked for: what was read before does not count.
+    pub(crate) fn was_set(&self, ino: Ino) {
+        if !self.is_empty() && self.of(ino).remove(&ino).is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn access(&self, Noted { first, last }: Noted) -> Access {
+        let strict = self.mode.load(Relaxed) & mode::STRICT != 0;
+        Access { first, last, rule: if strict { AtimeRule::Strict } else { AtimeRule::Relative } }
+    }
+
+    /// Looks at the mount's options, if any mount's have changed; at most once a millisecond.
+    fn look(&self, time: Time) {
+        let ms = time.secs.unsigned_abs() * 1000 + u64::from(time.nanos) / 1_000_000;
+        if self.looked_ms.swap(ms, Relaxed) != ms
+            && let Some(table) = &self.table
+            && table.has_changed()
+            && let Some(times) = table.access_times()
+        {
+            self.mode.store(bits(times), Relaxed);
+        }
+    }
+
+    fn counts_for(&self, kind: Kind) -> bool {
+        let mode = self.mode.load(Relaxed);
+        mode & mode::ON != 0 && (kind != Kind::Directory || mode & mode::DIRS != 0)
+    }
+
+    /// Notes a reading; true if it is the first one of this file that is noted.
+    fn note(&self, ino: Ino, kind: Kind) -> bool {
+        let time = now();
+        self.look(time);
+        if !self.counts_for(kind) {
+            return false;
+        }
+        if let Some(noted) = self.of(ino).get_mut(&ino) {
+            noted.last = time;
+            return false;
+        }
+        if self.count.load(Relaxed) >= NOTED_MAX {
+            self.lost.fetch_add(1, Relaxed);
+            return false;
+        }
+        match self.of(ino).entry(ino) {
+            Entry::Occupied(mut noted) => {
+                noted.get_mut().last = time;
+                false
+            }
+            Entry::Vacant(free) => {
+                free.insert(Noted { first: time, last: time });
+                self.count.fetch_add(1, Relaxed) + 1 == NOTED_MANY || !self.has_thread.load(Relaxed)
+            }
+        }
+    }
+
+    /// Those that have waited so long at `now`, at most so many.
+    fn due(&self, now: Time, delay: Duration, at_most: usize) -> Vec<(Ino, Noted)> {
+        let delay = i128::try_from(delay.as_nanos()).unwrap_or(i128::MAX);
+        let mut due = Vec::new();
+        for shard in &self.noted {
+            let shard = shard.lock().expect("no holder of this lock panics");
+            let old = shard.iter().filter(|(_, noted)| i128::from(now.nanos_from(noted.first)) >= delay);
+            due.extend(old.take(at_most - due.len()).map(|(ino, noted)| (*ino, *noted)));
+            if due.len() == at_most {
+                break;
+            }
+        }
+        due
+    }
+
+    /// It is told, or never will be. A reading since then stays noted.
+    fn done(&self, ino: Ino, told: Noted) {
+        let mut shard = self.of(ino);
+        match shard.get_mut(&ino) {
+            Some(noted) if *noted == told => {
+                shard.remove(&ino);
+                self.count.fetch_sub(1, Relaxed);
+            }
+            Some(noted) => noted.first = noted.last,
+            None => {}
+        }
+    }
+
+    /// The mount has ended: nothing more is told, but for what `rest` tells.
+    pub(crate) fn end(core: &Arc<Core>) {
+        let me = &core.accesses;
+        *me.ended.lock().expect("no holder of this lock panics") = true;
+        me.wake.notify_all();
+        let until = Instant::now() + END_MAX;
+        while me.count.load(SeqCst) > 0 && Instant::now() < until {
+            if me.under_way.load(SeqCst) < TOLD_AT_ONCE {
+                tell(core, me.due(now(), Duration::ZERO, TOLD_AT_ONCE));
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A file or directory was read.
+pub(crate) fn read(core: &Arc<Core>, ino: Ino, kind: Kind) {
+    let me = &core.accesses;
+    if me.mode.load(Relaxed) == 0 && me.table.is_none() {
+        return;
+    }
+    if !me.note(ino, kind) {
+        return;
+    }
+    if me.has_thread.swap(true, SeqCst) {
+        me.wake.notify_all();
+        return;
+    }
+    let mine = Arc::clone(core);
+    if std::thread::Builder::new().name("access-times".into()).spawn(move || tell_in_time(&mine)).is_err() {
+        // The next reading tries again.
+        me.has_thread.store(false, SeqCst);
+    }
+}
+
+/// Tells what is due until nothing is noted.
+fn tell_in_time(core: &Arc<Core>) {
+    let me = &core.accesses;
+    loop {
+        let mut ended = me.ended.lock().expect("no holder of this lock panics");
+        if *ended {
+            return;
+        }
+        let many = me.count.load(SeqCst) >= NOTED_MANY;
+        let free = TOLD_AT_ONCE.saturating_sub(me.under_way.load(SeqCst));
+        let delay = if many { Duration::ZERO } else { DELAY };
+        let due = if free > 0 { me.due(now(), delay, free) } else { Vec::new() };
+        if due.is_empty() && me.count.load(SeqCst) == 0 {
+            me.has_thread.store(false, SeqCst);
+            return;
+        }
+        let pause = if due.is_empty() && !many { DELAY / 10 } else { PAUSE };
+        if !due.is_empty() {
+            drop(ended);
+            tell(core, due);
+            ended = me.ended.lock().expect("no holder of this lock panics");
+        }
+        if !*ended {
+            drop(me.wake.wait_timeout(ended, pause).expect("no holder of this lock panics"));
+        }
+    }
+}
+
+/// Tells the volume.
+fn tell(core: &Arc<Core>, due: Vec<(Ino, Noted)>) {
+    for (ino, noted) in due {
+        let me = &core.accesses;
+        me.under_way.fetch_add(1, SeqCst);
+        let mine = Arc::clone(core);
+        let done = move |outcome: Result<_, _>, _: &[u8]| {
+            let me = &mine.accesses;
+            let count = if outcome.is_ok() { &me.told } else { &me.lost };
+            count.fetch_add(1, Relaxed);
+            me.done(ino, noted);
+            me.under_way.fetch_sub(1, SeqCst);
+        };
+        let op = Op::Accessed { ino, access: me.access(noted) };
+        core.files.submit(&Caller::ROOT, op, Bytes::new(), Box::new(done));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accesses(mode: u8) -> Accesses {
+        let it = Accesses::new(None);
+        it.mode.store(mode, SeqCst);
+        it
+    }
+
+    fn attr(ino: u64) -> Attr {
+        let (kind, mode, nlink) = (Kind::Regular, 0o644, 1);
+        let [atime, mtime, ctime, btime] = [Time { secs: 1, nanos: 0 }; 4];
+        let ino = Ino(ino);
+        Attr {
+            ino,
+            kind,
+            mode,
+            nlink,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime,
+            mtime,
+            ctime,
+            btime,
+        }
+    }
+
+    #[test]
+    fn what_was_read_is_shown_until_the_time_is_set_otherwise() {
+        let it = accesses(mode::ON | mode::DIRS);
+        assert_eq!(it.shown(&attr(9)), attr(9));
+        it.note(Ino(9), Kind::Regular);
+        let read = it.shown(&attr(9)).atime;
+        assert!(read.secs > 1 && it.shown(&attr(10)) == attr(10));
+        std::thread::sleep(Duration::from_millis(1));
+        it.note(Ino(9), Kind::Regular);
+        assert_eq!(it.shown(&attr(9)).atime, read, "nothing has changed since");
+        let changed = Attr { mtime: read.next(), ..attr(9) };
+        assert!(it.shown(&changed).atime > read);
+        it.was_set(Ino(9));
+        assert_eq!((it.shown(&attr(9)), it.count.load(SeqCst)), (attr(9), 0));
+    }
+
+    #[test]
+    fn a_reading_while_an_earlier_one_is_told_stays_noted() {
+        let it = accesses(mode::ON | mode::STRICT);
+        it.note(Ino(9), Kind::Regular);
+        let [(ino, first)] = it.due(now(), Duration::ZERO, 5)[..] else { panic!("one is due") };
+        std::thread::sleep(Duration::from_millis(1));
+        it.note(Ino(9), Kind::Regular);
+        it.done(ino, first);
+        let [(_, second)] = it.due(now(), Duration::ZERO, 5)[..] else { panic!("one is due") };
+        assert!(second.first > first.last && second.first == second.last);
+        it.done(ino, second);
+        assert!(it.due(now(), Duration::ZERO, 5).is_empty() && it.count.load(SeqCst) == 0);
+    }
+
+    #[test]
+    fn nothing_is_noted_that_does_not_count_and_never_more_than_the_bound() {
+        let it = accesses(mode::ON);
+        it.note(Ino(9), Kind::Directory);
+        assert_eq!(it.count.load(SeqCst), 0);
+        (0..NOTED_MAX as u64 + 10).for_each(|ino| _ = it.note(Ino(ino), Kind::Regular));
+        assert_eq!((it.count.load(SeqCst), it.counts()), (NOTED_MAX, (0, 10)));
+        assert_eq!(it.due(now(), Duration::ZERO, 70).len(), 70);
+        assert!(it.due(now(), DELAY, 70).is_empty(), "all of it is new");
+        let off = accesses(0);
+        off.note(Ino(9), Kind::Regular);
+        assert_eq!(off.count.load(SeqCst), 0);
+    }
+}
