@@ -226,6 +226,9 @@ fn show_volume(volume: &VolumeStatus) {
         if let Some(why) = &island.halted {
             say::line(format_args!("      {why}"));
         }
+        if island.too_long > 0 {
+            say::line(format_args!("      TOO LONG to be sent: {} messages or answers", island.too_long));
+        }
     }
 }
 
@@ -287,6 +290,7 @@ fn volume_json(volume: &VolumeStatus) -> Value {
             "island": i.island.0, "phase": phase(i).to_lowercase(), "halted": i.halted,
             "requests": i.requests, "peer_messages": i.peer_messages, "records": i.records,
             "loads": i.loads, "checkpoints": i.checkpoints, "sessions": i.sessions, "mounts": i.mounts,
+            "too_long": i.too_long,
         })
     });
     let others = volume.others.iter().map(|(node, up)| json!({ "node": node.0, "reachable": up }));

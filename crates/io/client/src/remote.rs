@@ -4,17 +4,24 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use atoll_core::{IslandId, SessionId};
-use atoll_proto::{Notice, Reply, Request};
+use atoll_posix::Errno;
+use atoll_proto::{Notice, Outcome, Reply, Request};
 use atoll_rpc::{
     Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Relays, Role,
+    SendError,
 };
 use bytes::Bytes;
 
 use crate::client::{Client, Sink, Wire};
 
+/// The errno of a request that is longer than a message may be.
+const E2BIG: Errno = Errno(7);
+
 /// The way to the islands of one node.
 pub struct Remote {
     outgoing: Outgoing,
+    /// Whose requests these are.
+    client: Arc<OnceLock<Weak<Client>>>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -41,9 +48,9 @@ impl Remote {
     ) -> Arc<Self> {
         let volume = relays.volume;
         let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
-        let handler = Arc::new(Incoming { islands, client });
+        let handler = Arc::new(Incoming { islands, client: Arc::clone(&client) });
         let outgoing = Outgoing::with_relays(address, greeting, handler, Options::default(), relays);
-        Arc::new(Self { outgoing })
+        Arc::new(Self { outgoing, client })
     }
 
     /// Connects, and stays connected. Waits for the first attempt to succeed, or for the time.
@@ -65,8 +72,17 @@ impl Remote {
 
 impl Wire for Remote {
     fn send(&self, island: IslandId, id: u64, request: Request, data: Bytes) {
-        // A link that is down tells so itself, and the machine asks again.
-        let _ = self.outgoing.send(Kind::Request, island, id, &request, &data);
+        match self.outgoing.send(Kind::Request, island, id, &request, &data) {
+            // A link that is down tells so itself, and the machine asks again.
+            Ok(()) | Err(SendError::NotConnected) => {}
+            // The island has not heard of it: nothing was done, and the caller is told.
+            Err(SendError::TooLong(_)) => {
+                if let Some(client) = self.client.get().and_then(Weak::upgrade) {
+                    let outcome = Outcome::Failed { errno: E2BIG };
+                    client.reply(island, id, Reply { vector: Vec::new(), outcome }, &[]);
+                }
+            }
+        }
     }
 }
 

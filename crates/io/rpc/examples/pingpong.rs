@@ -27,6 +27,10 @@ impl Encode for Raw<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.0);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 struct Echo;

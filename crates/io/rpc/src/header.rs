@@ -25,7 +25,7 @@ pub const HANDSHAKE_META_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest meta part of any other frame: a listing with attributes, a table, or a request with
 /// 65,536 groups (256 KiB) and the value of an extended attribute (64 KiB).
-pub const META_BYTES_MAX: usize = 1024 * 1024;
+pub const META_BYTES_MAX: usize = atoll_core::limits::MESSAGE_BYTES_MAX;
 
 /// Longest payload: a write of 1 MiB, and room for one that is not aligned to it.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;

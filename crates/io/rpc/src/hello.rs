@@ -18,6 +18,10 @@ macro_rules! drawn_id {
             fn encode(&self, out: &mut Vec<u8>) {
                 self.0.encode(out);
             }
+
+            fn encoded_len(&self) -> usize {
+                self.0.encoded_len()
+            }
         }
         impl Decode for $name {
             fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {

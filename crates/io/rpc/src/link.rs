@@ -444,6 +444,10 @@ struct Nothing;
 
 impl Encode for Nothing {
     fn encode(&self, _out: &mut Vec<u8>) {}
+
+    fn encoded_len(&self) -> usize {
+        0
+    }
 }
 
 /// A connection that the other side's machine reset is one that was closed.

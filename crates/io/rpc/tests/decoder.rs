@@ -16,6 +16,10 @@ impl Encode for Raw {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 fn encode(kind: Kind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {

@@ -193,6 +193,7 @@ fn served_status<D: Disk>(volume: &Arc<Volume<D>>, summary: VolumeSummary) -> Vo
             checkpoints: counters.checkpoints,
             sessions,
             mounts,
+            too_long: volume.switch().too_long(engine.id()),
         });
     }
     // All islands of a node lie on one file system.

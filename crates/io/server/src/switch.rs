@@ -3,14 +3,15 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use atoll_client::Sink;
 use atoll_core::{IdMap, IslandId};
 use atoll_dispatch::{Net, Work};
 use atoll_island::{Event, LinkId};
-use atoll_proto::{Notice, PeerMessage, Reply};
-use atoll_rpc::{Kind, Link, Outgoing};
+use atoll_posix::Errno;
+use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
+use atoll_rpc::{Kind, Link, Outgoing, SendError};
 
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
@@ -119,6 +120,9 @@ pub struct Switch {
     islands: OnceLock<Islands>,
     nodes: OnceLock<BTreeMap<IslandId, Arc<Outgoing>>>,
     halted: RwLock<BTreeMap<IslandId, String>>,
+    /// Messages and answers of each island that were longer than a frame may be. Islands cut what they send into
+    /// pieces that fit: each of these is a mistake, and is told.
+    too_long: Mutex<BTreeMap<IslandId, u64>>,
 }
 
 impl std::fmt::Debug for Switch {
@@ -135,6 +139,7 @@ impl Switch {
             islands: OnceLock::new(),
             nodes: OnceLock::new(),
             halted: RwLock::default(),
+            too_long: Mutex::default(),
         }
     }
 
@@ -198,13 +203,46 @@ impl Switch {
     }
 }
 
+impl Switch {
+    /// How many messages and answers of an island were too long to be sent.
+    pub fn too_long(&self, island: IslandId) -> u64 {
+        self.too_long.lock().expect("no panic while it is held").get(&island).copied().unwrap_or(0)
+    }
+
+    /// Tells once for each island that something could not be sent because of its length, and counts it. True if so.
+    fn is_too_long(&self, from: IslandId, what: &str, sent: Result<(), SendError>) -> bool {
+        let Err(SendError::TooLong(why)) = sent else {
+            // A link that is down has told so: whoever waits for an answer asks again, and what islands tell each
+            // other is repeated by them.
+            return false;
+        };
+        let mut too_long = self.too_long.lock().expect("no panic while it is held");
+        let count = too_long.entry(from).or_default();
+        *count += 1;
+        let is_first = *count == 1;
+        drop(too_long);
+        if is_first {
+            tracing::error!(
+                volume = %self.volume, island = %from,
+                "{what} cannot be sent: {why}\nThis is a mistake in Atoll; further ones are counted in `atoll status`."
+            );
+        }
+        true
+    }
+}
+
 impl Net for Switch {
     fn reply(&self, from: IslandId, link: LinkId, id: u64, reply: Reply, data: &[u8]) {
         match self.end(link) {
             Some(End::Local(sink)) => sink.reply(from, id, reply, data),
-            // A link that is down has told so; the client asks again.
             Some(End::Remote(link)) => {
-                let _ = link.send(Kind::Reply, from, id, &reply, data);
+                let sent = link.send(Kind::Reply, from, id, &reply, data);
+                if self.is_too_long(from, "an answer", sent) {
+                    // Whoever waits must not wait for ever.
+                    let outcome = Outcome::Failed { errno: Errno::EIO };
+                    let sent = link.send(Kind::Reply, from, id, &Reply { vector: Vec::new(), outcome }, &[]);
+                    self.is_too_long(from, "an error", sent);
+                }
             }
             None => {}
         }
@@ -214,7 +252,8 @@ impl Net for Switch {
         match self.end(link) {
             Some(End::Local(sink)) => sink.notice(from, notice),
             Some(End::Remote(link)) => {
-                let _ = link.send(Kind::Notice, from, 0, &notice, &[]);
+                let sent = link.send(Kind::Notice, from, 0, &notice, &[]);
+                self.is_too_long(from, "a notice", sent);
             }
             None => {}
         }
@@ -224,8 +263,8 @@ impl Net for Switch {
         if let Some(island) = self.islands.get().and_then(|i| i.get(&to)) {
             deliver(island, message);
         } else if let Some(node) = self.nodes.get().and_then(|n| n.get(&to)) {
-            // What is lost is repeated by the machines.
-            let _ = node.send(Kind::Peer, to, 0, &message, &[]);
+            let sent = node.send(Kind::Peer, to, 0, &message, &[]);
+            self.is_too_long(message.from, "a message to another island", sent);
         }
     }
 
@@ -247,8 +286,8 @@ impl Net for Switch {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Mutex, Weak};
 
     use atoll_island::Effect;
     use atoll_proto::Peer;

@@ -27,7 +27,7 @@ fn options() -> VolumeOptions {
     VolumeOptions {
         rows_max: 10_000,
         snapshot_cache_bytes: 1 << 20,
-        log: atoll_log::Config { segment_bytes: 4 << 20, ..atoll_log::Config::default() },
+        log: atoll_log::Config { segment_bytes: 8 << 20, ..atoll_log::Config::default() },
         root: rustix::process::geteuid().is_root(),
         devices: false,
         owner: (0, 0),

@@ -16,12 +16,13 @@ use atoll_state::state::Meta;
 use atoll_state::{Load, Loaded, RowKey, State};
 
 /// Longest record payload that a log takes.
-const RECORD_BYTES_MAX: u32 = 2 << 20;
+const RECORD_BYTES_MAX: u32 = atoll_core::limits::RECORD_BYTES_MAX as u32;
 
 /// What is read must be written again as it was: there is one way to write each value.
 fn same<T: Decode + Encode>(bytes: &[u8]) -> Option<T> {
     let value = T::from_slice(bytes).ok()?;
     assert_eq!(value.to_vec(), bytes, "written as it was read");
+    assert_eq!(value.encoded_len(), bytes.len(), "as long as it says");
     Some(value)
 }
 

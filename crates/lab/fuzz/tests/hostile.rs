@@ -35,6 +35,10 @@ impl Encode for Raw {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// A node with a volume of two islands, in one of two folders that lie beside each other.

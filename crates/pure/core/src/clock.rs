@@ -36,6 +36,10 @@ impl Encode for Stamp {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
+    }
 }
 
 impl Decode for Stamp {
@@ -88,6 +92,10 @@ impl ClockVector {
 impl Encode for ClockVector {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
     }
 }
 

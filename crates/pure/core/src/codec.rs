@@ -26,12 +26,40 @@ pub trait Encode {
     /// Appends the encoded form to `out`.
     fn encode(&self, out: &mut Vec<u8>);
 
+    /// Bytes that `encode` appends. Encodes and allocates nothing.
+    fn encoded_len(&self) -> usize;
+
     /// The encoded form in a buffer of its own.
     fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         self.encode(&mut out);
         out
     }
+}
+
+/// Bytes of the length of bytes, texts and lists.
+const COUNT_BYTES: usize = size_of::<u32>();
+
+/// How many of the first `items` fit in `bytes_max` encoded bytes together. At least one, if there is any: an item
+/// that is too long by itself must be refused before it is put among others.
+pub fn fitting<T: Encode>(items: &[T], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |item: &T| {
+        bytes += item.encoded_len();
+        bytes <= bytes_max
+    };
+    let count = items.iter().map(fits).take_while(|fits| *fits).count();
+    count.max(1).min(items.len())
+}
+
+/// Cuts `items` into runs of at most `bytes_max` encoded bytes, as [`fitting`] does.
+pub fn portions<T: Encode>(items: &[T], bytes_max: usize) -> impl Iterator<Item = &[T]> {
+    let mut rest = items;
+    std::iter::from_fn(move || {
+        let (portion, more) = rest.split_at(fitting(rest, bytes_max));
+        rest = more;
+        (!portion.is_empty()).then_some(portion)
+    })
 }
 
 /// Reads itself from bytes that nobody vouches for.
@@ -100,6 +128,9 @@ macro_rules! integers {
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
+            fn encoded_len(&self) -> usize {
+                size_of::<$int>()
+            }
         }
         impl Decode for $int {
             fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -114,6 +145,10 @@ integers!(u8, u16, u32, u64, i32, i64);
 impl Encode for bool {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
+    }
+
+    fn encoded_len(&self) -> usize {
+        1
     }
 }
 
@@ -133,11 +168,19 @@ impl Encode for [u8] {
         n.encode(out);
         out.extend_from_slice(self);
     }
+
+    fn encoded_len(&self) -> usize {
+        COUNT_BYTES + self.len()
+    }
 }
 
 impl Encode for Bytes {
     fn encode(&self, out: &mut Vec<u8>) {
         self.as_ref().encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.as_ref().encoded_len()
     }
 }
 
@@ -151,6 +194,10 @@ impl Encode for Box<[u8]> {
     fn encode(&self, out: &mut Vec<u8>) {
         self.as_ref().encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.as_ref().encoded_len()
+    }
 }
 
 impl Decode for Box<[u8]> {
@@ -162,6 +209,10 @@ impl Decode for Box<[u8]> {
 impl Encode for String {
     fn encode(&self, out: &mut Vec<u8>) {
         self.as_bytes().encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.as_bytes().encoded_len()
     }
 }
 
@@ -181,6 +232,10 @@ impl<T: Encode> Encode for Option<T> {
                 value.encode(out);
             }
         }
+    }
+
+    fn encoded_len(&self) -> usize {
+        1 + self.as_ref().map_or(0, T::encoded_len)
     }
 }
 
@@ -202,6 +257,10 @@ impl<T: Encode> Encode for Vec<T> {
             item.encode(out);
         }
     }
+
+    fn encoded_len(&self) -> usize {
+        COUNT_BYTES + self.iter().map(T::encoded_len).sum::<usize>()
+    }
 }
 
 impl<T: Decode> Decode for Vec<T> {
@@ -219,9 +278,23 @@ impl<T: Decode> Decode for Vec<T> {
     }
 }
 
+impl<T: Encode + ?Sized> Encode for &T {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (**self).encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        (**self).encoded_len()
+    }
+}
+
 impl<T: Encode> Encode for Box<T> {
     fn encode(&self, out: &mut Vec<u8>) {
         self.as_ref().encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.as_ref().encoded_len()
     }
 }
 
@@ -235,6 +308,10 @@ impl<A: Encode, B: Encode> Encode for (A, B) {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
         self.1.encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len() + self.1.encoded_len()
     }
 }
 
@@ -265,6 +342,9 @@ macro_rules! wire_struct {
             fn encode(&self, out: &mut Vec<u8>) {
                 $($crate::Encode::encode(&self.$field, out);)*
             }
+            fn encoded_len(&self) -> usize {
+                0 $(+ $crate::Encode::encoded_len(&self.$field))*
+            }
         }
         impl $crate::Decode for $name {
             #[allow(unused_variables)]
@@ -290,6 +370,11 @@ macro_rules! wire_enum {
                         out.push($tag);
                         $($($crate::Encode::encode($field, out);)*)?
                     })*
+                }
+            }
+            fn encoded_len(&self) -> usize {
+                match self {
+                    $(Self::$variant $({ $($field),* })? => 1 $($(+ $crate::Encode::encoded_len($field))*)?,)*
                 }
             }
         }
@@ -325,8 +410,19 @@ mod tests {
     #[test]
     fn an_enum_comes_back_as_it_went() {
         for shape in [Shape::Empty, Shape::Named { name: Bytes::from_static(b"x"), others: vec![1, 2] }] {
+            assert_eq!(shape.encoded_len(), shape.to_vec().len());
             assert_eq!(Shape::from_slice(&shape.to_vec()), Ok(shape));
         }
+    }
+
+    #[test]
+    fn portions_are_as_long_as_they_may_be_and_one_item_is_never_cut() {
+        let bytes = |n: usize| Bytes::from(vec![0; n]);
+        let items = [bytes(6), bytes(6), bytes(7), bytes(100), bytes(0)];
+        let portions: Vec<usize> = portions(&items, 20).map(<[Bytes]>::len).collect();
+        assert_eq!(portions, [2, 1, 1, 1]);
+        assert_eq!(fitting::<Bytes>(&[], 20), 0);
+        assert_eq!(fitting(&items, 0), 1);
     }
 
     #[test]

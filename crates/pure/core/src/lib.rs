@@ -8,6 +8,7 @@ pub mod clock;
 pub mod codec;
 pub mod h3;
 pub mod id;
+pub mod limits;
 pub mod map;
 pub mod name;
 pub mod planted;
@@ -17,7 +18,7 @@ pub mod table;
 pub mod time;
 
 pub use clock::{ClockVector, Stamp};
-pub use codec::{Decode, Encode, Malformed, Reader};
+pub use codec::{Decode, Encode, Malformed, Reader, fitting, portions};
 pub use h3::{H3, PathHash};
 pub use id::{Ino, IslandId, Key, NodeId, SessionId, TxnId, VolumeId};
 pub use map::{IdMap, IdSet};

@@ -85,6 +85,10 @@ impl Encode for Name {
         out.push(u8::try_from(self.0.len()).expect("a name has at most 255 bytes"));
         out.extend_from_slice(&self.0);
     }
+
+    fn encoded_len(&self) -> usize {
+        1 + self.0.len()
+    }
 }
 
 impl Decode for Name {
@@ -160,6 +164,10 @@ impl fmt::Display for ShownPath<'_> {
 impl Encode for VolumePath {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
     }
 }
 

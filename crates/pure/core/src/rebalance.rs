@@ -115,6 +115,10 @@ impl Encode for BucketLoads {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
+    }
 }
 
 impl Decode for BucketLoads {

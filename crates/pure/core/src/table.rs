@@ -108,6 +108,10 @@ impl Encode for Table {
         self.version.encode(out);
         self.owners.encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.version.encoded_len() + self.owners.encoded_len()
+    }
 }
 
 impl Decode for Table {

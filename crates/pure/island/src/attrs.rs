@@ -1,7 +1,7 @@
 //! Attributes: stat, chmod, chown, utimens, extended attributes and ACLs, of files at their home
 //! and of directories at their owner, whose static ones go through the journal.
 
-use atoll_core::{Ino, Stamp};
+use atoll_core::{Encode, Ino, Stamp};
 use atoll_posix::perm::{self, Owned};
 use atoll_posix::xattr::{self, Namespace};
 use atoll_posix::{Access, Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
@@ -13,7 +13,8 @@ use crate::journal::set_xattrs;
 use crate::machine::{Call, Island, Later, Step, Stop};
 use crate::path::{dir_attr, done, ok};
 
-/// Bytes of all extended attributes of one file or directory together.
+/// Bytes of all extended attributes of one file or directory together, as they are encoded. More cannot be set
+/// (`ENOSPC`): they are one row, and go to another island with the file.
 const XATTRS_BYTES_MAX: usize = 256 * 1024;
 
 /// A file or a directory that is decided on here.
@@ -200,7 +201,7 @@ impl Island {
     ) -> Result<Stamp, Stop> {
         let place = self.place_to_be(ino, &dir.place);
         self.need_child(&place, ino)?;
-        // All of them, whatever changes: whoever missed the change before this has them with it.
+        // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {
             Some(xattrs) => xattrs,
             None if dir.has_xattrs => self.state.xattrs(ino)?.cloned().unwrap_or_default(),
@@ -213,6 +214,7 @@ impl Island {
         let fixed = dir.fixed;
         decision.dir(ino, dir);
         self.apply_to_stub(decision, ino, &place, &fixed);
+        let xattrs = xattrs.acls();
         self.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);
         Ok(stamp)
     }
@@ -270,7 +272,7 @@ impl Island {
             (Some((_, XattrMode::Create)), _) if there && !is_acl => return Err(Errno::EEXIST.into()),
             (Some((_, XattrMode::Replace)), _) if !there && !is_acl => return Err(Errno::ENODATA.into()),
             (Some((value, _)), Namespace::AccessAcl) => {
-                let parsed = acl::Acl::parse(value)?;
+                let parsed = parse_acl(value)?;
                 let (acl, new_bits) = acl::set_access(call.caller(), owned, parsed, kill_sgid)?;
                 bits = new_bits;
                 match acl {
@@ -280,7 +282,7 @@ impl Island {
                     }
                 }
             }
-            (Some((value, _)), Namespace::DefaultAcl) => match acl::Acl::parse(value)? {
+            (Some((value, _)), Namespace::DefaultAcl) => match parse_acl(value)? {
                 Some(acl) => xattrs.set(name.clone(), acl.to_xattr().into()),
                 None => {
                     xattrs.remove(name);
@@ -303,7 +305,7 @@ impl Island {
                 }
             }
         }
-        if xattrs.0.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>() > XATTRS_BYTES_MAX {
+        if value.is_some() && xattrs.encoded_len() > XATTRS_BYTES_MAX {
             return Err(Errno::ENOSPC.into());
         }
         match self.node(ino)? {
@@ -334,4 +336,9 @@ impl Island {
             }
         }
     }
+}
+
+/// Reads an ACL that is to be set.
+fn parse_acl(value: &Bytes) -> Result<Option<acl::Acl>, Errno> {
+    if value.len() > acl::ACL_BYTES_MAX { Err(Errno::ENOSPC) } else { acl::Acl::parse(value) }
 }

@@ -520,7 +520,7 @@ impl Island {
 
     // ------------------------------------------------------------------- helpers
 
-    /// The ancestors of a directory, with what was seen here when they were read.
+    /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Island::chain`].
     pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Stop> {
         Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
     }

@@ -1,6 +1,6 @@
 //! Ancestors of directories that this island did not know: whether they are new enough, and asking for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
@@ -42,13 +42,22 @@ impl Island {
     }
 
     /// Entries of this island's own journal that some island has not applied: those that the owner of a
-    /// directory has not seen are among them.
+    /// directory has not seen are among them. Of several about one directory the last place and the last attributes:
+    /// what is laid by them goes into one record.
     pub(crate) fn own_entries(&self) -> Vec<JournalEntry> {
         let mut entries: BTreeMap<Stamp, &JournalEntry> = BTreeMap::new();
         for island in self.others() {
             entries.extend(self.state.outbox(island));
         }
-        entries.into_values().cloned().collect()
+        let mut seen = BTreeSet::new();
+        let is_last = |entry: &&JournalEntry| match entry {
+            JournalEntry::Place { ino, .. } => seen.insert((*ino, true)),
+            JournalEntry::Fixed { ino, .. } => seen.insert((*ino, false)),
+            JournalEntry::Onward => false,
+        };
+        let mut last: Vec<JournalEntry> = entries.into_values().rev().filter(is_last).cloned().collect();
+        last.reverse();
+        last
     }
 
     /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
@@ -67,6 +76,7 @@ impl Island {
             if let Some((ino, place)) = entry.about()
                 && chain.dirs.iter().any(|dir| dir.ino == ino)
             {
+                self.need_acls(ino)?;
                 self.need_name(place)?;
             }
         }
@@ -76,7 +86,12 @@ impl Island {
     /// Tells the ancestors of a directory, as they are now.
     pub(crate) fn on_want_chain(&mut self, message: &PeerMessage, dir: Ino) -> Result<(), Stop> {
         let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
-        let chain = if owned { Some(self.chain_to(dir)?) } else { None };
+        // If they are too many to be told, what the asker has must do, as if the directory were gone.
+        let chain = match self.chain_to(dir) {
+            Ok(chain) => Some(chain).filter(|_| owned),
+            Err(Stop::Fail(_)) => None,
+            Err(stop) => return Err(stop),
+        };
         self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
         Ok(())
     }

@@ -31,7 +31,8 @@ const AGAIN_MS: u64 = 200;
 const OPEN_MAX: usize = 256;
 /// Questions in one message.
 const ASKS_PER_MESSAGE: usize = 64;
-/// Directories that change in one record.
+/// Directories that change in one record: each with its ACLs, its row, its name and that of another, some 20 KiB
+/// at most.
 const CHANGES_PER_RECORD: usize = 64;
 
 /// A comparison under way: walking -> waiting for answers -> taking what was found -> over.
@@ -672,6 +673,7 @@ impl Island {
     }
 
     fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
+        self.need_acls(dir.ino)?;
         self.state.dir(dir.place.parent)?;
         self.need_name(&dir.place)?;
         if let Some(row) = self.state.dir(dir.ino)? {

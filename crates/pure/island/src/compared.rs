@@ -1,13 +1,13 @@
 //! Answers to an island that compares: what this one knows of a directory whose parent it owns, or which it
 //! owns itself. Leaves out what is about to be decided, and tells nothing that a power cut can take.
 
-use atoll_core::{Encode, Ino, IslandId, Name, TxnId};
+use atoll_core::{Ino, IslandId, Name, TxnId, portions};
 use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
 
 use crate::machine::{Island, Stop};
 use crate::moves::arrived;
 
-/// Bytes of answers in one message, about.
+/// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::path::CHAIN_BYTES_MAX)).
 const TOLD_BYTES: usize = 256 << 10;
 
 impl Island {
@@ -22,7 +22,7 @@ impl Island {
             // Names that were lent are not what they were, or will be. It is asked again.
             return Ok(());
         }
-        let (mut messages, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut told = Vec::new();
         for ask in asks {
             let known = match self.known(ask, missed) {
                 Ok(Some(known)) => known,
@@ -30,17 +30,10 @@ impl Island {
                 // It is asked again.
                 Ok(None) | Err(_) => continue,
             };
-            let one = Told { ino: ask.ino, parent: ask.parent, known };
-            bytes += one.to_vec().len();
-            told.push(one);
-            if bytes > TOLD_BYTES {
-                bytes = 0;
-                messages.push(std::mem::take(&mut told));
-            }
+            told.push(Told { ino: ask.ino, parent: ask.parent, known });
         }
-        messages.push(told);
-        for told in messages.into_iter().filter(|told| !told.is_empty()) {
-            self.send_synced(self.state.seq(), from, Peer::Compared { round, told });
+        for told in portions(&told, TOLD_BYTES) {
+            self.send_synced(self.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
         }
         Ok(())
     }
@@ -159,7 +152,7 @@ impl Island {
     /// The directories above the place of what is asked for, if they are wanted.
     fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Stop> {
         match ask.parent.filter(|_| ask.wants_chain) {
-            Some(parent) => self.chain(parent),
+            Some(parent) => self.end_of_chain(parent),
             None => Ok(Vec::new()),
         }
     }
@@ -180,7 +173,7 @@ impl Island {
         if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {
             return Ok(Some(Known::Same));
         }
-        let mut chain = if ask.wants_chain { self.chain(ask.ino)? } else { Vec::new() };
+        let mut chain = if ask.wants_chain { self.end_of_chain(ask.ino)? } else { Vec::new() };
         chain.pop();
         Ok(Some(Known::Is { dir: self.ancestor(ask.ino, row)?, chain }))
     }

@@ -9,6 +9,8 @@ use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Ses
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Decision {
     pub(crate) record: Record,
+    /// Directories that it takes out of the skeleton because nothing needs them.
+    pub(crate) pruned: usize,
 }
 
 impl Decision {

@@ -214,7 +214,7 @@ impl Island {
         match work {
             Work::Adopt { dir, time, chain } => {
                 for above in chain {
-                    self.state.dir(above.ino)?;
+                    self.need_acls(above.ino)?;
                     if let Some(name) = &above.place.name {
                         self.state.entry(above.place.parent, name)?;
                     }

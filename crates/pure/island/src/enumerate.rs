@@ -5,13 +5,14 @@
 //! Invariant: an island that has said twice that it is quiet changes nothing that is listed before the cut;
 //! if it has to, the cut is not made.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId, Name, SessionId, Stamp};
+use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Stamp};
 use atoll_posix::{Kind, Op};
 use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record, TxnState};
 use atoll_state::{CutId, Load, NamesAt, NotAt};
 
+use crate::bounded::Bounded;
 use crate::data::InBody;
 use crate::event::LinkId;
 use crate::machine::{Call, Island, Phase, Step, Stop};
@@ -21,12 +22,12 @@ use crate::path::{dir_attr, done};
 pub(crate) const HOLD_MS: u64 = 300;
 /// Milliseconds after that in which no listing holds it again: those who waited come first.
 const REST_MS: u64 = 100;
-/// Requests that may wait for the end of a hold.
-const HELD_MAX: usize = 4096;
 /// Milliseconds after which a cut goes of which nobody has asked anything.
 const CUT_IDLE_MS: u64 = 30_000;
 /// Names in one answer.
 const NAMES_PER_ANSWER: usize = 1024;
+/// Bytes of names or files in one answer; the last one, with a target of 4,095 bytes, may lie beyond.
+const BYTES_PER_ANSWER: usize = 256 << 10;
 /// Milliseconds after which a cut of which nothing is heard gives way to another.
 const GIVES_WAY_MS: u64 = 3_000;
 /// Files asked for with one request.
@@ -54,7 +55,7 @@ pub(crate) struct Enumerating {
     /// Those who want to hear that it is quiet.
     waiting: Vec<Call>,
     /// Changes that wait for the end.
-    held: VecDeque<Call>,
+    held: Bounded<Call>,
     /// When something was asked of each cut.
     used_ms: BTreeMap<CutId, u64>,
 }
@@ -81,9 +82,7 @@ impl Island {
         if !self.is_held() || !changes_listing(&call.request.op) {
             return Some(call);
         }
-        if self.enumerating.held.len() < HELD_MAX {
-            self.enumerating.held.push_back(call);
-        } else {
+        if let Err(call) = self.enumerating.held.push(call) {
             self.answer(&call, 0, Outcome::NotNow);
         }
         None
@@ -251,7 +250,7 @@ impl Island {
         for call in std::mem::take(&mut self.enumerating.waiting) {
             self.tell_held(&call, false);
         }
-        for call in std::mem::take(&mut self.enumerating.held) {
+        for call in self.enumerating.held.take() {
             self.start(call, false);
         }
     }
@@ -328,11 +327,21 @@ impl Island {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
         };
         let attr = Some(dir_attr(dir, row));
-        let NamesAt { names: rows, next } = self.state.names_at(id, dir, after, NAMES_PER_ANSWER)?;
+        let NamesAt { names: rows, mut next } = self.state.names_at(id, dir, after, NAMES_PER_ANSWER)?;
         let (mut names, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
-        for (_, name, entry) in rows {
+        let (mut bytes, mut last) = (0, None);
+        for (cookie, name, entry) in rows {
+            if bytes > BYTES_PER_ANSWER && last != Some(cookie) {
+                // The next answer goes on behind the last cookie: names that share one stay together.
+                next = last;
+                break;
+            }
+            last = Some(cookie);
             match self.listed(id, name, &entry) {
-                Ok(listed) => names.push(listed),
+                Ok(listed) => {
+                    bytes += listed.encoded_len();
+                    names.push(listed);
+                }
                 // One look at the snapshot for all that is not in memory.
                 Err(NotAt::Miss(miss)) => missing.push(miss.0),
                 Err(lost) => return Err(lost.into()),
@@ -361,9 +370,17 @@ impl Island {
     fn files_at(&mut self, id: CutId, inos: &[Ino]) -> Result<Outcome, Stop> {
         self.use_cut(id)?;
         let (mut files, mut missing): (Vec<Option<FileAt>>, Vec<Load>) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
         for ino in inos.iter().take(FILES_PER_REQUEST) {
+            if bytes > BYTES_PER_ANSWER {
+                // The rest is asked for again.
+                break;
+            }
             match self.file_at(id, *ino) {
-                Ok(file) => files.push(file),
+                Ok(file) => {
+                    bytes += file.encoded_len();
+                    files.push(file);
+                }
                 Err(NotAt::Miss(miss)) => missing.push(miss.0),
                 Err(lost) => return Err(lost.into()),
             }

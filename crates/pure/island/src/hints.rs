@@ -1,14 +1,15 @@
 //! What a client that knows only paths is told of directories that were made under others: routing alone.
 //! Never decides what a path leads to.
 
-use atoll_core::{H3, Ino, Name, PathHash, VolumePath};
+use atoll_core::{Encode, H3, Ino, Name, PathHash, VolumePath};
 use atoll_posix::Errno;
 use atoll_proto::{Born, Dir, Hint, Outcome};
 
 use crate::machine::{Island, Step, Stop};
 
-/// Renamed directories that are told of at once.
+/// Renamed directories that are told of at once, and bytes of their paths: the last may lie beyond.
 const HINTS_PER_PAGE: usize = 256;
+const HINT_BYTES_PER_PAGE: usize = 256 << 10;
 
 /// Which directories on the way down a path have keys that do not follow from what is above.
 #[derive(Debug)]
@@ -46,11 +47,17 @@ impl Island {
     pub(crate) fn hints(&self, after: Ino) -> Result<Step, Stop> {
         let mut hints = Vec::new();
         let mut inos = self.state.renamed_after(after);
-        let mut last = None;
+        let (mut last, mut bytes) = (None, 0);
         for ino in inos.by_ref().take(HINTS_PER_PAGE) {
             last = Some(ino);
             match self.hint(ino) {
-                Ok(hint) => hints.extend(hint),
+                Ok(hint) => {
+                    bytes += hint.as_ref().map_or(0, Hint::encoded_len);
+                    hints.extend(hint);
+                    if bytes > HINT_BYTES_PER_PAGE {
+                        break;
+                    }
+                }
                 // It is about to go.
                 Err(Stop::Fail(_)) => {}
                 Err(stop) => return Err(stop),

@@ -15,6 +15,7 @@ use atoll_posix::Attr;
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
 use atoll_state::cookie_of;
 
+use crate::bounded::Bounded;
 use crate::decision::names_changed_at;
 use crate::homes::Claim;
 use crate::machine::{Island, Stop};
@@ -38,7 +39,7 @@ pub(crate) struct Holds {
     /// Files that come from other islands.
     arriving: IdMap<Ino, TxnId>,
     /// Messages that wait for the end of such.
-    waiting: IdMap<TxnId, Vec<PeerMessage>>,
+    waiting: Bounded<(TxnId, PeerMessage)>,
 }
 
 /// By whom a name or file is held.
@@ -146,8 +147,9 @@ impl Holds {
         self.happened.contains(&txn)
     }
 
-    pub(crate) fn wait(&mut self, txn: TxnId, message: PeerMessage) {
-        self.waiting.entry(txn).or_default().push(message);
+    /// Has a message wait for the end of a transaction; false if too many do.
+    pub(crate) fn wait(&mut self, txn: TxnId, message: PeerMessage) -> bool {
+        self.waiting.push((txn, message)).is_ok()
     }
 
     /// What brings a file here.
@@ -256,7 +258,7 @@ impl Island {
             self.redo_lost();
         }
         self.let_waiters_in(txn);
-        for message in self.holds.waiting.remove(&txn).unwrap_or_default() {
+        for (_, message) in self.holds.waiting.take_if(|(of, _)| *of == txn) {
             self.peer(message);
         }
     }

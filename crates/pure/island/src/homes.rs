@@ -167,6 +167,7 @@ impl Island {
     /// What [`Island::lay_chain`] reads must be in memory.
     pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Stop> {
         for above in &chain.dirs {
+            self.need_acls(above.ino)?;
             self.need_name(&above.place)?;
             if let Some(row) = self.state.dir(above.ino)?
                 && row.place.version < above.place.version

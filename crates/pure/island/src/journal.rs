@@ -10,19 +10,17 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{
-    Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Peer, PeerMessage, Place, Static, Work,
+    Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Peer, PeerMessage, Place, Static, Vote, Work,
     Xattrs,
 };
 
+use crate::bounded::Bounded;
 use crate::chains::seen_in;
 use crate::compare::Comparing;
 use crate::decision::Decision;
 use crate::event::Effect;
 use crate::machine::{Call, Island, PATIENCE_MS, Parked, Stop};
-use crate::outbox::is_pair;
-
-/// Requests and messages that may wait for this island to catch up.
-const BEHIND_MAX: usize = 4096;
+use crate::outbox::{is_pair, whole_part};
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
 const STALLED_MS: u64 = 200;
@@ -34,7 +32,8 @@ pub(crate) struct Journal {
     /// How far each island has said that it has applied this island's journal.
     pub(crate) applied: BTreeMap<IslandId, Stamp>,
     pub(crate) waiting: Vec<Waiting>,
-    behind: Vec<Parked>,
+    /// What waits for this island to catch up.
+    behind: Bounded<Parked>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
     pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
     /// The last stamp that this island has put into the journal.
@@ -294,10 +293,13 @@ impl Island {
         while !rest.is_empty() {
             let alone = rest.iter().position(|(_, entry)| self.lays_chain(entry)).unwrap_or(rest.len());
             let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
-            let (now, later) = match rest {
+            let (now, _) = match rest {
                 [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
                 _ => rest.split_at((alone - usize::from(starts_pair)).max(1)),
             };
+            // What one record holds of them.
+            let (now, _) = now.split_at(whole_part(now));
+            let later = &rest[now.len()..];
             for (_, entry) in now {
                 self.need_entry(entry)?;
             }
@@ -464,7 +466,7 @@ impl Island {
                 }
             }
             JournalEntry::Fixed { ino, place, .. } => {
-                self.state.dir(*ino)?;
+                self.need_acls(*ino)?;
                 self.need_name(place)?;
                 self.need_child(place, *ino)?;
             }
@@ -497,13 +499,32 @@ impl Island {
                     && row.fixed.version < fixed.version
                 {
                     row.fixed = *fixed;
-                    set_xattrs(decision, *ino, &mut row, xattrs.clone());
+                    self.follow_acls(decision, *ino, &mut row, xattrs);
                     decision.dir(*ino, row);
                 }
                 self.apply_to_stub(decision, *ino, place, fixed);
             }
             JournalEntry::Onward => {}
         }
+    }
+
+    /// A directory gets the ACLs that are told of it. Its other extended attributes are its owner's alone.
+    pub(crate) fn follow_acls(&self, decision: &mut Decision, ino: Ino, row: &mut Dir, told: &Xattrs) {
+        let acls = if row.owned.is_some() && row.has_xattrs {
+            let own = self.state.xattrs(ino).expect("see `need_acls`");
+            own.map_or_else(|| told.acls(), |own| own.with_acls_of(told))
+        } else {
+            told.acls()
+        };
+        set_xattrs(decision, ino, row, acls);
+    }
+
+    /// What [`Island::follow_acls`] reads must be in memory.
+    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Stop> {
+        if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
+            self.state.xattrs(ino)?;
+        }
+        Ok(())
     }
 
     /// The stub of a child directory follows its static attributes, where its parent is owned.
@@ -602,15 +623,31 @@ impl Island {
             let after = self.state.clocks().get(*island);
             self.send(0, *island, Peer::Resend { after });
         }
-        if self.journal.behind.len() < BEHIND_MAX {
-            self.journal.behind.push(parked);
-        } else if let Parked::Call(call) = parked {
-            self.answer(&call, 0, Outcome::NotNow);
+        match self.journal.behind.push(parked) {
+            Err(Parked::Call(call)) => self.answer(&call, 0, Outcome::NotNow),
+            Err(Parked::Peer(message)) => self.turn_away(&message),
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// There is no room for a message to wait: its sender begins again, or says it again by itself.
+    pub(crate) fn turn_away(&mut self, message: &PeerMessage) {
+        let from = message.from;
+        match &message.peer {
+            Peer::Prepare { txn, .. } => self.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
+            // Its request begins again after a pause; all who have prepared are told.
+            Peer::Voted { txn, .. } => self.abort(self.txns.first_of(*txn), None),
+            // It is asked for again, from the first that is missing.
+            Peer::Journal { .. } => drop(self.journal.stalled.insert(from)),
+            // An outcome is told each second until it is known to be carried out, a comparison five times a second until
+            // it is answered.
+            Peer::Decided { .. } | Peer::Compare { .. } => {}
+            other => unreachable!("{other:?} does not wait"),
         }
     }
 
     pub(crate) fn caught_up(&mut self) {
-        for parked in std::mem::take(&mut self.journal.behind) {
+        for parked in self.journal.behind.take() {
             match parked {
                 Parked::Call(call) => {
                     if let Some(call) = self.catch_up(call) {
@@ -655,11 +692,8 @@ impl Island {
             }
         }
         self.answer_applied();
-        let (gone, stay): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut self.journal.behind)
-            .into_iter()
-            .partition(|p| matches!(p, Parked::Call(call) if call.since_ms < late));
-        self.journal.behind = stay;
-        for parked in gone {
+        let is_late = |parked: &Parked| matches!(parked, Parked::Call(call) if call.since_ms < late);
+        for parked in self.journal.behind.take_if(is_late) {
             if let Parked::Call(call) = parked {
                 self.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }

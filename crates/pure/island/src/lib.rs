@@ -11,6 +11,7 @@
 
 mod attrs;
 mod between;
+mod bounded;
 mod chains;
 mod checkpoint;
 mod compare;
@@ -49,8 +50,8 @@ mod txn;
 mod under_way;
 
 pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};
-pub use machine::{Config, Counters, Island, Phase};
+pub use machine::{Config, Island, Phase};
 pub use mover::Moving;
-pub use outbox::OUTBOX_MAX;
+pub use outbox::{OUTBOX_BYTES_MAX, OUTBOX_MAX};
 pub use recovery::Ended;
-pub use under_way::UnderWay;
+pub use under_way::{Counters, UnderWay};

@@ -77,7 +77,7 @@ impl Island {
             }
         }
         if self.phase == Phase::Hidden {
-            for journal in std::mem::take(&mut self.recovery.journals) {
+            for journal in self.recovery.journals.take() {
                 self.peer(journal);
             }
             self.go_onward();
@@ -230,8 +230,8 @@ impl Island {
                 if let Some(row) = row.filter(|row| row.place.version < to.version) {
                     // How it was when it was held first is lost, and may come back later, or has come back without
                     // its being known that it has moved.
-                    let (fixed, has_xattrs) = (row.fixed, row.has_xattrs);
-                    let xattrs = if has_xattrs { self.state.xattrs(*ino)?.cloned() } else { None };
+                    let (fixed, has_acl) = (row.fixed, row.has_acl);
+                    let xattrs = if has_acl { self.state.xattrs(*ino)?.map(Xattrs::acls) } else { None };
                     self.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
                 }
             }
@@ -438,7 +438,7 @@ impl Island {
 
     /// What [`Island::add_ancestor`] and [`Island::name_ancestor`] read must be in memory.
     fn need_ancestor(&self, above: &Ancestor) -> Result<(), Stop> {
-        self.state.dir(above.ino)?;
+        self.need_acls(above.ino)?;
         if let Some(name) = &above.place.name {
             self.need_to_move(above.ino, above.place.parent)?;
             self.state.entry(above.place.parent, name)?;
@@ -722,13 +722,14 @@ impl Island {
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
             return self.pass(stamp);
         };
+        self.need_acls(ino)?;
         let mut decision = Decision::new();
         row.fixed = *fixed;
-        crate::journal::set_xattrs(&mut decision, ino, &mut row, xattrs.clone());
+        self.follow_acls(&mut decision, ino, &mut row, xattrs);
         // Its stub has moved since, or before that, and this is not known again.
         let place = self.place_to_be(ino, std::cmp::max_by_key(&row.place, place, |place| place.version));
         decision.dir(ino, row);
-        self.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.clone())?;
+        self.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
         self.decide(decision);
         Ok(())
     }

@@ -12,6 +12,7 @@ use atoll_proto::{ClientOp, CutLost, Outcome, Reply, Request, Spot};
 use atoll_state::{Load, Miss, State};
 use bytes::Bytes;
 
+use crate::bounded::Bounded;
 use crate::checkpoint::Checkpointing;
 use crate::data::InBody;
 use crate::decision::Decision;
@@ -23,11 +24,11 @@ use crate::journal::Journal;
 use crate::mover::{Mover, Moving};
 use crate::recovery::{Ended, Recovery};
 use crate::sessions::{Asker, Sessions};
+use crate::skeleton::Unpruned;
 use crate::symlinks::Symlinks;
 use crate::txn::Txns;
+use crate::under_way::Counters;
 
-/// Requests that may wait for the island to start.
-const HIDDEN_QUEUE_MAX: usize = 4096;
 /// Milliseconds after which what waits for another island fails with `EIO`.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
 /// Milliseconds that a starting island waits for the others' answers.
@@ -66,6 +67,8 @@ pub struct Config {
     pub reserve_bytes: u64,
     /// Entries of its journal that an island keeps for one that is away.
     pub outbox_max: usize,
+    /// Encoded bytes of these at most.
+    pub outbox_bytes_max: u64,
     /// When files follow their names to other islands; none if they stay where they are.
     pub moving: Option<Moving>,
 }
@@ -85,6 +88,7 @@ impl Config {
             rows_max: 1000,
             reserve_bytes: 0,
             outbox_max: crate::OUTBOX_MAX,
+            outbox_bytes_max: crate::OUTBOX_BYTES_MAX,
             moving: None,
         }
     }
@@ -97,21 +101,6 @@ pub enum Phase {
     Hidden,
     /// Everything.
     Normal,
-}
-
-/// What an island has done since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests of clients.
-    pub requests: u64,
-    /// Messages of other islands.
-    pub peer_messages: u64,
-    /// Records decided.
-    pub records: u64,
-    /// Rows read from the snapshot.
-    pub loads: u64,
-    /// Checkpoints made.
-    pub checkpoints: u64,
 }
 
 /// A request under way.
@@ -294,10 +283,12 @@ pub struct Island {
     pub(crate) enumerating: Enumerating,
     pub(crate) mover: Mover,
     pub(crate) symlinks: Symlinks,
+    pub(crate) unpruned: Unpruned,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
     swept_ms: u64,
-    hidden: VecDeque<Call>,
+    /// Requests that wait for the island to start.
+    hidden: Bounded<Call>,
     pub(crate) counters: Counters,
 }
 
@@ -351,10 +342,11 @@ impl Island {
             enumerating: Enumerating::default(),
             mover: Mover::default(),
             symlinks: Symlinks::default(),
+            unpruned: Unpruned::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
             swept_ms: now.ms,
-            hidden: VecDeque::new(),
+            hidden: Bounded::default(),
             counters: Counters::default(),
             config,
             state,
@@ -412,6 +404,7 @@ impl Island {
             Event::CheckpointWanted => self.begin_checkpoint(),
             Event::Stopping => self.stop_moving(),
         }
+        self.prune_rest();
         self.bodies_go();
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
@@ -484,9 +477,7 @@ impl Island {
 
     pub(crate) fn arrive(&mut self, call: Call) {
         if self.phase == Phase::Hidden {
-            if self.hidden.len() < HIDDEN_QUEUE_MAX {
-                self.hidden.push_back(call);
-            } else {
+            if let Err(call) = self.hidden.push(call) {
                 self.answer(&call, 0, Outcome::NotNow);
             }
             return;
@@ -505,7 +496,7 @@ impl Island {
     /// Lets in those who waited for the island to start.
     pub(crate) fn come_out(&mut self) {
         self.phase = Phase::Normal;
-        for call in std::mem::take(&mut self.hidden) {
+        for call in self.hidden.take() {
             self.arrive(call);
         }
     }

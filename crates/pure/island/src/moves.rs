@@ -169,7 +169,8 @@ impl Island {
                 above.extend(chain.dirs.iter().map(|dir| dir.ino));
                 seen.push(Chain { vector: chain.vector.clone(), dirs: Vec::new() });
             } else {
-                above.extend(self.ancestors(moving.to.dir)?.iter().map(|(ino, _)| *ino));
+                // They go to all islands with the new place: too many are refused here.
+                above.extend(self.chain(moving.to.dir)?.iter().map(|dir| dir.ino));
                 seen.push(Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() });
             }
         }

@@ -14,6 +14,8 @@ use crate::path::{ok, owned_by};
 
 /// Names in one answer to a listing.
 const ENTRIES_PER_ANSWER: usize = 8192;
+/// Bytes of a listing in one answer, however many are asked for: each name counts for more than it is encoded in.
+const LISTED_BYTES_MAX: i64 = 512 << 10;
 /// Longest target of a symbolic link in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
 
@@ -189,7 +191,7 @@ impl Island {
         let mut entries: Vec<DirEntry> = Vec::new();
         let mut keys = Vec::new();
         let mut missing = Vec::new();
-        let mut room = i64::from(bytes);
+        let mut room = i64::from(bytes).min(LISTED_BYTES_MAX);
         for (cookie, name, entry) in rows {
             // What shares a cookie with the last name must not be parted from it.
             let together = entries.last().is_some_and(|last| last.cookie == cookie);

@@ -3,8 +3,10 @@
 //!
 //! Invariant: behind what an island has confirmed, or was told to compare for, no entry is missing.
 
+use std::borrow::Borrow;
+
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{IslandId, Stamp};
+use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
 use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
 
 use crate::decision::Decision;
@@ -12,8 +14,12 @@ use crate::machine::Island;
 
 /// Entries of its journal that an island keeps for one that is away.
 pub const OUTBOX_MAX: usize = 4096;
-/// Entries in one message.
+/// Encoded bytes of these at most.
+pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
+/// Entries in one message, and their encoded bytes; one entry, or two that go together, may have more
+/// ([`CHAIN_BYTES_MAX`](crate::path::CHAIN_BYTES_MAX)).
 const ENTRIES_PER_MESSAGE: usize = 64;
+const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
 
 impl Island {
     /// Sends what waited for the log to be synced.
@@ -31,8 +37,19 @@ impl Island {
             let entries = self.posted(island, after);
             if let Some((last, _)) = entries.last() {
                 self.journal.sent = self.journal.sent.max(*last);
-                self.send(self.state.seq(), island, Peer::Journal { after, entries });
+                self.send_entries(island, after, &entries);
             }
+        }
+    }
+
+    /// Sends entries that follow `after`, as many messages as it takes.
+    fn send_entries(&mut self, to: IslandId, mut after: Stamp, entries: &[(Stamp, JournalEntry)]) {
+        let mut rest = entries;
+        while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
+        {
+            self.send(self.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
+            after = part.last().map_or(after, |(stamp, _)| *stamp);
+            rest = more;
         }
     }
 
@@ -78,21 +95,15 @@ impl Island {
         if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
             self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
         }
-        let mut after_this = if self.has_skipped(to) { skipped } else { Stamp::default() };
+        let before = if self.has_skipped(to) { skipped } else { Stamp::default() };
         let entries = self.posted(to, after);
-        let mut rest = &entries[..];
-        while !rest.is_empty() {
-            let (part, more) = rest.split_at(whole_part(rest));
-            self.send(self.state.seq(), to, Peer::Journal { after: after_this, entries: part.to_vec() });
-            after_this = part.last().map_or(after_this, |(stamp, _)| *stamp);
-            rest = more;
-        }
+        self.send_entries(to, before, &entries);
     }
 
     /// Sends an island what was applied of its journal and it may have lost.
     pub(crate) fn return_journal(&mut self, to: IslandId) {
         let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
-        for part in entries.chunks(ENTRIES_PER_MESSAGE) {
+        for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {
             self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
         }
     }
@@ -109,11 +120,12 @@ impl Island {
 
     /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
     pub(crate) fn bound_outbox(&mut self) {
-        let (kept, max) = (self.journal.kept, self.config.outbox_max);
+        let (kept, max, bytes_max) =
+            (self.journal.kept, self.config.outbox_max, self.config.outbox_bytes_max);
         let is_full = |island: &IslandId| {
             !self.is_reachable(*island)
                 && self.needs_from(*island) < kept
-                && self.state.outbox(*island).len() > max
+                && (self.state.outbox(*island).len() > max || self.state.outbox_bytes(*island) > bytes_max)
         };
         let full: Vec<IslandId> = self.others().filter(is_full).collect();
         if full.is_empty() {
@@ -131,10 +143,10 @@ impl Island {
     }
 }
 
-/// How many of these go in one message: two directories that change places go together.
-fn whole_part(entries: &[(Stamp, JournalEntry)]) -> usize {
-    let mut end = entries.len().min(ENTRIES_PER_MESSAGE);
-    if end < entries.len() && is_pair(&entries[end - 1].1, &entries[end].1) {
+/// How many of these go in one message, or one record: two directories that change places go together.
+pub(crate) fn whole_part<E: Borrow<(Stamp, JournalEntry)> + Encode>(entries: &[E]) -> usize {
+    let mut end = fitting(entries, ENTRY_BYTES_PER_MESSAGE).min(ENTRIES_PER_MESSAGE);
+    if end > 0 && end < entries.len() && is_pair(&entries[end - 1].borrow().1, &entries[end].borrow().1) {
         end += 1;
     }
     end

@@ -1,13 +1,19 @@
 //! Participants of transactions: preparing, voting, and carrying out what was decided.
 
+use atoll_core::limits::MESSAGE_BYTES_MAX;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{IslandId, TxnId};
+use atoll_core::{Encode, IslandId, TxnId};
+use atoll_posix::Errno;
 use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, TxnState, Vote, Work};
 
 use crate::decision::Decision;
 use crate::journal::Sight;
 use crate::lost::{Lost, LostPart};
 use crate::machine::{Island, Parked, Stop};
+
+/// Bytes of what another island asks to prepare: a chain of ancestors, and as much besides as its messages have
+/// room for. Those of this version tell no more.
+const WORK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
 impl Island {
     pub(crate) fn on_prepare(
@@ -29,6 +35,10 @@ impl Island {
             }
             let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
             self.send(self.state.seq(), from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
+            return Ok(());
+        }
+        if work.encoded_len() > WORK_BYTES_MAX {
+            self.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
             return Ok(());
         }
         if self.is_held() {
@@ -75,8 +85,7 @@ impl Island {
             Err(Stop::Fail(errno)) => Vote::No { errno },
             Err(Stop::NeedGroups) => Vote::NeedGroups,
             // It has happened, so its end is near, and waits for nobody.
-            Err(Stop::Txn(held)) if self.holds.is_shown(held) => {
-                self.holds.wait(held, message.clone());
+            Err(Stop::Txn(held)) if self.holds.is_shown(held) && self.holds.wait(held, message.clone()) => {
                 return Ok(());
             }
             Err(Stop::Txn(_) | Stop::Unheard) => Vote::Busy,

@@ -1,10 +1,11 @@
 //! Where directories are: ancestors, path hashes, walking a path through the skeleton.
 
+use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
+use atoll_core::{Encode, Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
 use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
-use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work};
+use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
 
 use crate::hints::Births;
 use crate::machine::{Island, Step, Stop};
@@ -21,6 +22,14 @@ pub(crate) fn ok(answer: Answer, key: Option<Key>) -> Outcome {
 pub(crate) fn done() -> Outcome {
     ok(Answer::Done, None)
 }
+
+/// Bytes of a directory's ancestors as they are told to other islands: more than 1,000 levels with the longest
+/// names. Whatever has to tell of more is refused (`ENAMETOOLONG`) before it is decided. A message holds two of
+/// these, a record eight: two chains that come with an exchange of directories, and for each of their
+/// directories its row, its name and the new count of the one above.
+pub(crate) const CHAIN_BYTES_MAX: usize = 384 << 10;
+const _: () = assert!(2 * CHAIN_BYTES_MAX + (128 << 10) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(8 * CHAIN_BYTES_MAX + (512 << 10) <= RECORD_BYTES_MAX);
 
 /// Directories above one another at most; more go in a circle.
 pub(crate) const DEPTH_MAX: usize = 1 << 16;
@@ -137,13 +146,35 @@ impl Island {
         Ok(chain)
     }
 
-    /// What another island needs to build its skeleton down to `ino`.
+    /// What another island needs to build its skeleton down to `ino`. `ENAMETOOLONG` if that is more than
+    /// [`CHAIN_BYTES_MAX`].
     pub(crate) fn chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
-        self.ancestors(ino)?.into_iter().map(|(ino, dir)| self.ancestor(ino, dir)).collect()
+        let mut bytes = 0;
+        let ancestor = |(ino, dir)| {
+            let ancestor = self.ancestor(ino, dir)?;
+            bytes += ancestor.encoded_len();
+            if bytes > CHAIN_BYTES_MAX { Err(Errno::ENAMETOOLONG.into()) } else { Ok(ancestor) }
+        };
+        self.ancestors(ino)?.into_iter().map(ancestor).collect()
+    }
+
+    /// The same, or as much of its end as is not too long: for one who asks for the rest when it has that.
+    pub(crate) fn end_of_chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
+        let (mut bytes, mut chain) = (0, Vec::new());
+        for (ino, dir) in self.ancestors(ino)?.into_iter().rev() {
+            let ancestor = self.ancestor(ino, dir)?;
+            bytes += ancestor.encoded_len();
+            if bytes > CHAIN_BYTES_MAX && !chain.is_empty() {
+                break;
+            }
+            chain.push(ancestor);
+        }
+        chain.reverse();
+        Ok(chain)
     }
 
     pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
-        let xattrs = if dir.has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
+        let xattrs = if dir.has_acl { self.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
         Ok(Ancestor {
             ino,
             key: dir.key,

@@ -12,6 +12,7 @@ use atoll_proto::{
     TxnState, Work,
 };
 
+use crate::bounded::Bounded;
 use crate::compare::COMPARE_MS;
 use crate::decision::Decision;
 use crate::lost::{Lost, LostPart};
@@ -63,7 +64,7 @@ pub(crate) struct Recovery {
     /// The last incarnation of each island that has said something.
     lives: BTreeMap<IslandId, u32>,
     /// Others' journals and prepares, which may be about directories that are brought back.
-    pub(crate) journals: Vec<PeerMessage>,
+    pub(crate) journals: Bounded<PeerMessage>,
 }
 
 /// See [`Recovery::replaced`].
@@ -135,6 +136,7 @@ impl Island {
         }
         self.keep_after_sync(self.state.clocks().get(self.config.id));
         self.begin_symlinks();
+        self.begin_skeleton();
         self.redo_lost();
     }
 
@@ -255,7 +257,9 @@ impl Island {
             }
             // It would build on what may be missing yet.
             Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. } if self.is_waiting() => {
-                self.recovery.journals.push(message.clone());
+                if let Err(message) = self.recovery.journals.push(message.clone()) {
+                    self.turn_away(&message);
+                }
                 Ok(())
             }
             Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),

@@ -8,7 +8,21 @@ use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 
 use crate::decision::Decision;
 use crate::journal::set_xattrs;
-use crate::machine::{Island, Stop};
+use crate::machine::{Island, Parked, Stop};
+
+/// Directories that one record takes out of the skeleton because nothing needs them: those above one that goes may be
+/// very many. Each takes its row, its name and the new count of the one above: some 650 bytes at most.
+const PRUNED_PER_RECORD: usize = 1024;
+
+/// Directories that nothing needs, of which the last record has taken out as many as it may.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unpruned(Vec<Ino>);
+
+impl Unpruned {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 impl Island {
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
@@ -18,7 +32,7 @@ impl Island {
             let mut changed = owned.is_some();
             if row.fixed.version < new.fixed.version {
                 row.fixed = new.fixed;
-                set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
+                self.follow_acls(decision, new.ino, &mut row, &new.xattrs);
                 changed = true;
             }
             let moved = row.place.version < new.place.version;
@@ -32,7 +46,7 @@ impl Island {
             return;
         }
         let mut row = new_row(new, owned);
-        set_xattrs(decision, new.ino, &mut row, new.xattrs.clone());
+        set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
         decision.dir(new.ino, row);
         if new.doubted {
             self.doubt(decision);
@@ -83,8 +97,40 @@ impl Island {
             if !prune {
                 break;
             }
+            if decision.pruned >= PRUNED_PER_RECORD {
+                self.unpruned.0.push(parent);
+                break;
+            }
+            decision.pruned += 1;
             at = parent;
         }
+    }
+
+    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
+    /// no checkpoint comes between the first record and the last.
+    pub(crate) fn prune_rest(&mut self) {
+        while let Some(ino) = self.unpruned.0.pop() {
+            self.state.look_away();
+            match self.need_skeleton(ino) {
+                Ok(()) => {
+                    let mut decision = Decision::new();
+                    self.prune(&mut decision, ino);
+                    self.decide(decision);
+                }
+                Err(Stop::Load(loads)) => {
+                    self.unpruned.0.push(ino);
+                    return self.load(loads, Parked::Nobody);
+                }
+                // It is gone.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// An island begins: its last life may have ended before what its last record left behind was gone.
+    pub(crate) fn begin_skeleton(&mut self) {
+        let needless = self.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
+        self.unpruned.0 = needless.map(|(ino, _)| ino).collect();
     }
 
     /// Takes a directory out of the skeleton if nothing needs it any more.

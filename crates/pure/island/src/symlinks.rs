@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdMap;
-use atoll_core::{Ino, IslandId, Name};
+use atoll_core::{Encode, Ino, IslandId, Name};
 use atoll_posix::{Answer, Errno, Found, Kind};
 use atoll_proto::{Change, Entry, Link, Outcome, Peer, Record, Spot};
 
@@ -32,7 +32,8 @@ const CHECK_AGAIN_MS: u64 = 10_000;
 const CHECKED_MAX: usize = 4096;
 /// Milliseconds between two tries to tell an island that does not say that it has all.
 const TELL_MS: u64 = 500;
-/// Bytes of links in one message, about.
+/// Bytes of links in one message; the last link may lie beyond. One has 10 KiB at most: a target of 4,095 bytes and
+/// 16 names of 255.
 const PAGE_BYTES: usize = 256 << 10;
 
 /// A link whose target another island is asked for.
@@ -304,9 +305,7 @@ impl Island {
                 upto = links.last().map_or(upto, |(ino, _): &(Ino, Link)| *ino);
                 break;
             }
-            bytes += 200
-                + link.target.len()
-                + link.names.iter().map(|n| 16 + n.name.as_bytes().len()).sum::<usize>();
+            bytes += link.encoded_len();
             links.push((ino, link.clone()));
         }
         self.send(self.state.links_seq(), from, Peer::AllLinks { after, upto, links });

@@ -131,7 +131,7 @@ impl Txns {
         self.begun.contains_key(&self.first_of(txn))
     }
 
-    fn first_of(&self, txn: TxnId) -> TxnId {
+    pub(crate) fn first_of(&self, txn: TxnId) -> TxnId {
         self.first.get(&txn).copied().unwrap_or(txn)
     }
 

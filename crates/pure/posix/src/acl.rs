@@ -14,6 +14,10 @@ pub const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
 /// Name of the extended attribute that holds a directory's default ACL.
 pub const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
 
+/// Longest value of either in bytes: 512 entries, as many as ext4 has room for. A longer one cannot be set
+/// (`ENOSPC`): every island keeps the ACLs of all directories above its own.
+pub const ACL_BYTES_MAX: usize = 4 + 512 * ENTRY_BYTES;
+
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
 const NO_ID: u32 = u32::MAX;
@@ -129,7 +133,7 @@ impl Acl {
 
     /// The value of the extended attribute.
     pub fn to_xattr(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(4 + ENTRY_BYTES * (self.users.len() + self.groups.len() + 4));
+        let mut out = Vec::with_capacity(self.xattr_len());
         VERSION.encode(&mut out);
         let mut put = |tag: u16, perm: u8, id: u32| {
             tag.encode(&mut out);
@@ -145,6 +149,12 @@ impl Acl {
         }
         put(OTHER, self.other, NO_ID);
         out
+    }
+
+    /// Length of [`Acl::to_xattr`] in bytes.
+    pub const fn xattr_len(&self) -> usize {
+        let named = self.users.len() + self.groups.len();
+        size_of::<u32>() + ENTRY_BYTES * (named + 3 + self.mask.is_some() as usize)
     }
 
     /// Whether the mode says all that this says, so that nothing need be stored.
@@ -241,6 +251,10 @@ pub fn set_access(
 impl Encode for Acl {
     fn encode(&self, out: &mut Vec<u8>) {
         self.to_xattr().as_slice().encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        size_of::<u32>() + self.xattr_len()
     }
 }
 

@@ -167,6 +167,10 @@ impl Encode for Caller {
         self.gid.encode(out);
         self.groups.encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.uid.encoded_len() + self.gid.encoded_len() + self.groups.encoded_len()
+    }
 }
 
 impl Decode for Caller {

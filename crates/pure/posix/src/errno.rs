@@ -123,6 +123,10 @@ impl Encode for Errno {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
+    }
 }
 
 impl Decode for Errno {

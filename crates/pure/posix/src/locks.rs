@@ -285,6 +285,10 @@ impl Encode for Locks {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
     }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
+    }
 }
 
 impl Decode for Locks {

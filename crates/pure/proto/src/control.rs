@@ -152,6 +152,8 @@ wire_struct! {
         pub sessions: u32,
         /// Those of them that are mounts.
         pub mounts: u32,
+        /// Messages and answers that were longer than may be sent: mistakes in Atoll.
+        pub too_long: u64,
     }
 }
 

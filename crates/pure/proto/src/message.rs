@@ -266,7 +266,7 @@ wire_enum! {
             attr: Option<Attr>, /// Its names.
             names: Vec<ListedName>, /// More come after this cookie.
             next: Option<u64> },
-        /// Files as of a cut, in the order in which they were asked for.
+        /// Files as of a cut, in the order in which they were asked for; the first of them, if all would be too long.
         23 => FilesAt { /// Those that are there.
             files: Vec<Option<FileAt>> },
         /// The listing cannot go on here.
@@ -325,7 +325,8 @@ wire_struct! {
         pub place: Place,
         /// Static attributes.
         pub fixed: Static,
-        /// Extended attributes, ACLs among them.
+        /// ACLs. Its other extended attributes are its owner's alone: versions up to 0.1 sent them too, and they
+        /// are ignored.
         pub xattrs: Xattrs,
         /// Its sender does not own it, and may have missed some of its changes: whoever learns of it here may have, too.
         pub doubted: bool,
@@ -554,14 +555,52 @@ wire_enum! {
         2 => Fixed { /// The directory.
             ino: Ino, /// Where it is, as its owner knows: the stub there follows.
             place: Place, /// Attributes.
-            fixed: Static, /// Extended attributes.
+            fixed: Static, /// ACLs, as in `Ancestor`.
             xattrs: Xattrs },
         /// Nothing, but the clock goes on: past what a power cut has taken, which somebody may have seen.
         3 => Onward,
     }
 }
 
+/// Drops all extended attributes of a directory but its ACLs: what an older version has written for others.
+fn shed(xattrs: &mut Xattrs) {
+    if !xattrs.has_only_acls() {
+        *xattrs = xattrs.acls();
+    }
+}
+
+impl Chain {
+    /// Drops what an older version told of directories, and nobody needs.
+    pub fn shed(&mut self) {
+        self.dirs.iter_mut().for_each(|dir| shed(&mut dir.xattrs));
+    }
+}
+
+impl Work {
+    /// As [`Chain::shed`].
+    pub fn shed(&mut self) {
+        match self {
+            Self::Adopt { dir, chain, .. } => {
+                chain.iter_mut().chain([dir]).for_each(|dir| shed(&mut dir.xattrs));
+            }
+            Self::Lend { chain: Some(chain), .. }
+            | Self::Count { chain, .. }
+            | Self::Renamed { chain, .. } => chain.shed(),
+            _ => {}
+        }
+    }
+}
+
 impl JournalEntry {
+    /// As [`Chain::shed`].
+    pub fn shed(&mut self) {
+        match self {
+            Self::Place { chain, .. } => chain.shed(),
+            Self::Fixed { xattrs, .. } => shed(xattrs),
+            Self::Onward => {}
+        }
+    }
+
     /// The directory that it is about, and where that is.
     pub const fn about(&self) -> Option<(Ino, &Place)> {
         match self {

@@ -46,6 +46,11 @@ impl Record {
         })
     }
 
+    /// Length in bytes of the payload that a log takes: what [`Record::encode_head`] appends, and what follows it.
+    pub fn encoded_len(&self) -> usize {
+        self.changes.encoded_len() + self.bodies.encoded_len()
+    }
+
     /// Reads a record and the bytes that it carries.
     pub fn decode_whole(payload: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(payload);
@@ -252,6 +257,7 @@ mod tests {
         let carried: Vec<u8> = record.encode_head(&mut payload).flatten().copied().collect();
         assert_eq!(carried, b"onetwo");
         payload.extend(carried);
+        assert_eq!(payload.len(), record.encoded_len());
         assert_eq!(Record::decode_whole(&payload), Ok(record));
         payload.pop();
         assert!(Record::decode_whole(&payload).is_err());

@@ -4,7 +4,7 @@ use atoll_core::{
     Decode, Encode, Ino, IslandId, Key, Malformed, Name, Reader, SessionId, Stamp, Time, TxnId, wire_enum,
     wire_struct,
 };
-use atoll_posix::{Attr, Kind};
+use atoll_posix::{Attr, Kind, acl};
 use bytes::Bytes;
 
 use crate::message::{Moments, Part, Spot};
@@ -218,6 +218,28 @@ impl Xattrs {
         }
     }
 
+    /// The ACLs among them: all that islands need of the directories above their own.
+    #[must_use]
+    pub fn acls(&self) -> Self {
+        Self(self.0.iter().filter(|(name, _)| is_acl(name)).cloned().collect())
+    }
+
+    /// There is nothing but ACLs among them.
+    pub fn has_only_acls(&self) -> bool {
+        self.0.iter().all(|(name, _)| is_acl(name))
+    }
+
+    /// These, with the ACLs of `other` instead of their own.
+    #[must_use]
+    pub fn with_acls_of(&self, other: &Self) -> Self {
+        let mut all = self.clone();
+        all.0.retain(|(name, _)| !is_acl(name));
+        for (name, value) in other.acls().0 {
+            all.set(name, value);
+        }
+        all
+    }
+
     /// Removes; true if it was there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let before = self.0.len();
@@ -226,9 +248,17 @@ impl Xattrs {
     }
 }
 
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS_XATTR || name == acl::DEFAULT_XATTR
+}
+
 impl Encode for Xattrs {
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
     }
 }
 
@@ -302,5 +332,14 @@ wire_struct! {
         pub moments: Moments,
         /// What it is.
         pub part: Part,
+    }
+}
+
+impl Txn {
+    /// Without what an older version told of directories, and nobody needs.
+    #[must_use]
+    pub fn shed(mut self) -> Self {
+        self.part.work.shed();
+        self
     }
 }

@@ -445,11 +445,17 @@ impl Enumerate {
                 }
                 Ok(())
             }
-            (Asked::Files { rows, inos }, Outcome::FilesAt { files }) => {
+            (Asked::Files { mut rows, mut inos }, Outcome::FilesAt { files }) => {
+                // At least one: who answers with none has none of them.
+                let told = files.len().max(1).min(rows.len());
+                let (rest, further) = (rows.split_off(told), inos.split_off(told));
                 let mut files = files.into_iter();
                 for (row, ino) in rows.into_iter().zip(inos) {
                     let file = files.next().flatten().ok_or(NotListed::Contradiction { island, ino })?;
                     self.rows[row].file = Some(file);
+                }
+                if !rest.is_empty() {
+                    self.todo.push_front((island, Asked::Files { rows: rest, inos: further }));
                 }
                 Ok(())
             }

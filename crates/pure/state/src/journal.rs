@@ -3,35 +3,54 @@
 
 use std::collections::VecDeque;
 
-use atoll_core::Stamp;
+use atoll_core::{Encode, IslandId, Stamp};
 use atoll_proto::JournalEntry;
+
+use crate::state::State;
 
 /// Entries come at the end, and go from the beginning.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
-    entries: VecDeque<(Stamp, JournalEntry)>,
+    entries: VecDeque<Kept>,
     /// The snapshot has, or is about to have, what is here up to this.
     frozen: Stamp,
     /// It has these, and they are gone.
     gone: Vec<Stamp>,
 }
 
+#[derive(Debug, Clone)]
+struct Kept {
+    stamp: Stamp,
+    entry: JournalEntry,
+    /// Encoded bytes of the entries that have come up to this one, those that have gone too.
+    bytes_upto: u64,
+}
+
 impl Journal {
-    pub(crate) fn push(&mut self, stamp: Stamp, entry: JournalEntry) {
-        debug_assert!(self.entries.back().is_none_or(|(last, _)| *last < stamp), "out of order");
-        self.entries.push_back((stamp, entry));
+    pub(crate) fn push(&mut self, stamp: Stamp, mut entry: JournalEntry) {
+        debug_assert!(self.entries.back().is_none_or(|last| last.stamp < stamp), "out of order");
+        entry.shed();
+        let before = self.entries.back().map_or(0, |last| last.bytes_upto);
+        let bytes_upto = before + entry.encoded_len() as u64;
+        self.entries.push_back(Kept { stamp, entry, bytes_upto });
     }
 
     /// Takes in a row of the snapshot, in any order.
-    pub(crate) fn open(&mut self, stamp: Stamp, entry: JournalEntry) {
-        let at = self.entries.partition_point(|(s, _)| *s < stamp);
-        self.entries.insert(at, (stamp, entry));
+    pub(crate) fn open(&mut self, stamp: Stamp, mut entry: JournalEntry) {
+        entry.shed();
+        let at = self.entries.partition_point(|kept| kept.stamp < stamp);
+        let mut bytes = if at == 0 { 0 } else { self.entries[at - 1].bytes_upto };
+        self.entries.insert(at, Kept { stamp, entry, bytes_upto: 0 });
+        for kept in self.entries.range_mut(at..) {
+            bytes += kept.entry.encoded_len() as u64;
+            kept.bytes_upto = bytes;
+        }
         self.frozen = self.frozen.max(stamp);
     }
 
     pub(crate) fn drop_upto(&mut self, upto: Stamp) {
-        while self.entries.front().is_some_and(|(stamp, _)| *stamp <= upto) {
-            let (stamp, _) = self.entries.pop_front().expect("looked at");
+        while self.entries.front().is_some_and(|kept| kept.stamp <= upto) {
+            let Kept { stamp, .. } = self.entries.pop_front().expect("looked at");
             if stamp <= self.frozen {
                 self.gone.push(stamp);
             }
@@ -39,12 +58,22 @@ impl Journal {
     }
 
     pub(crate) fn after(&self, stamp: Stamp) -> impl ExactSizeIterator<Item = (Stamp, &JournalEntry)> {
-        let from = self.entries.partition_point(|(s, _)| *s <= stamp);
-        self.entries.range(from..).map(|(stamp, entry)| (*stamp, entry))
+        self.entries.range(self.index_after(stamp)..).map(|kept| (kept.stamp, &kept.entry))
+    }
+
+    /// Encoded bytes of the entries behind `stamp`.
+    pub(crate) fn bytes_after(&self, stamp: Stamp) -> u64 {
+        let Some(first) = self.entries.get(self.index_after(stamp)) else { return 0 };
+        let last = self.entries.back().map_or(0, |last| last.bytes_upto);
+        last - first.bytes_upto + first.entry.encoded_len() as u64
+    }
+
+    fn index_after(&self, stamp: Stamp) -> usize {
+        self.entries.partition_point(|kept| kept.stamp <= stamp)
     }
 
     pub(crate) fn first(&self) -> Option<Stamp> {
-        self.entries.front().map(|(stamp, _)| *stamp)
+        self.entries.front().map(|kept| kept.stamp)
     }
 
     /// What the snapshot lacks, and what it has too much.
@@ -53,7 +82,14 @@ impl Journal {
         for (stamp, entry) in self.after(self.frozen) {
             put(stamp, Some(entry));
         }
-        self.frozen = self.entries.back().map_or(self.frozen, |(last, _)| self.frozen.max(*last));
+        self.frozen = self.entries.back().map_or(self.frozen, |last| self.frozen.max(last.stamp));
+    }
+}
+
+impl State {
+    /// Encoded bytes of [`State::outbox`].
+    pub fn outbox_bytes(&self, island: IslandId) -> u64 {
+        self.outbox.bytes_after(self.delivered(island).max(self.skipped(island)))
     }
 }
 
@@ -88,6 +124,20 @@ mod tests {
         assert_eq!(journal.first(), None);
         assert_eq!(frozen(&mut journal), [(3, false), (4, false)]);
         assert_eq!(frozen(&mut journal), []);
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_entries_that_are_there() {
+        let mut journal = Journal::default();
+        let bytes = entry().encoded_len() as u64;
+        [9, 3, 6].into_iter().for_each(|n| journal.open(Stamp(n), entry()));
+        (10..=12).for_each(|n| journal.push(Stamp(n), entry()));
+        assert_eq!([0, 3, 8, 12].map(|n| journal.bytes_after(Stamp(n)) / bytes), [6, 5, 4, 0]);
+        journal.drop_upto(Stamp(10));
+        assert_eq!([0, 11, 12].map(|n| journal.bytes_after(Stamp(n)) / bytes), [2, 1, 0]);
+        journal.drop_upto(Stamp(12));
+        journal.push(Stamp(13), entry());
+        assert_eq!(journal.bytes_after(Stamp(0)), bytes);
     }
 
     #[test]

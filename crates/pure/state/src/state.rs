@@ -88,7 +88,7 @@ pub struct State {
     txn_ids: BTreeSet<TxnId>,
     sessions: Cached<SessionId, Session>,
     session_ids: BTreeSet<SessionId>,
-    outbox: Journal,
+    pub(crate) outbox: Journal,
     delivered: BTreeMap<IslandId, Stamp>,
     delivered_dirty: BTreeSet<IslandId>,
     skipped: BTreeMap<IslandId, Stamp>,
@@ -345,7 +345,7 @@ impl State {
                 } else {
                     self.txn_ids.remove(txn)
                 };
-                self.txns.set(*txn, row.as_deref().cloned(), seq);
+                self.txns.set(*txn, row.as_deref().cloned().map(Txn::shed), seq);
             }
             Change::Session { session, row } => {
                 if row.is_some() {
@@ -632,7 +632,7 @@ impl State {
         match key {
             RowKey::Txn(txn) => {
                 self.txn_ids.insert(*txn);
-                self.txns.load(*txn, Some(Txn::from_slice(bytes)?));
+                self.txns.load(*txn, Some(Txn::from_slice(bytes)?.shed()));
             }
             RowKey::Session(session) => {
                 self.session_ids.insert(*session);

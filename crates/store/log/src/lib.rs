@@ -97,7 +97,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { segment_bytes: 16 << 20, record_bytes_max: 2 << 20, buffer_bytes_max: 32 << 20, boot: 0 }
+        Self { segment_bytes: 16 << 20, record_bytes_max: 4 << 20, buffer_bytes_max: 32 << 20, boot: 0 }
     }
 }
 

@@ -75,13 +75,15 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
     let homes = names.iter().filter(|(_, file)| !owns && at_home(*file)).count() as u32;
     let subdir_count = subdirs().count();
     let owned = seen.map_or_else(Owned::none, |seen| Owned::of(&seen.stat));
+    let xattrs =
+        if owns { all_xattrs(plan, at) } else { seen.map_or_else(Xattrs::default, |s| s.xattrs.acls()) };
     let row = Dir {
         key: dir.key,
         birth_bytes: if dir.key == node.hash.key() { node.hash.bytes() } else { 0 },
         place: place(plan, at),
         fixed: fixed(plan, at),
-        has_xattrs: seen.is_some_and(|seen| !seen.xattrs.0.is_empty()),
-        has_acl: seen.is_some_and(|seen| has(&seen.xattrs, ACCESS_XATTR) || has(&seen.xattrs, DEFAULT_XATTR)),
+        has_xattrs: !xattrs.0.is_empty(),
+        has_acl: has(&xattrs, ACCESS_XATTR) || has(&xattrs, DEFAULT_XATTR),
         below,
         homes,
         owned: owns.then(|| Owned {
@@ -91,8 +93,8 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
         }),
     };
     out.put(&RowKey::Dir(dir.ino), &row)?;
-    if let Some(seen) = seen.filter(|_| row.has_xattrs) {
-        out.put(&RowKey::Xattrs(dir.ino), &seen.xattrs)?;
+    if row.has_xattrs {
+        out.put(&RowKey::Xattrs(dir.ino), &xattrs)?;
     }
     let entry = |name: &Name| RowKey::Entry(dir.ino, cookie_of(volume.seed, name.as_bytes()), name.clone());
     // Where a directory is not owned, the names of what is below are kept for walking only.
@@ -117,6 +119,18 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
 fn attributes(plan: &Plan, at: DirAt) -> Option<&Seen> {
     let (seen, owner) = (&plan.tree.dirs[at].seen, plan.dirs[at].owner);
     seen.iter().max_by_key(|seen| (seen.island == owner, seen.stat.ctime))
+}
+
+/// Extended attributes of a directory at its owner. Only the island that owned it before has laid others than ACLs.
+fn all_xattrs(plan: &Plan, at: DirAt) -> Xattrs {
+    let (seen, owner) = (&plan.tree.dirs[at].seen, plan.dirs[at].owner);
+    let others = seen.iter().filter(|seen| !seen.xattrs.has_only_acls());
+    let others = others.max_by_key(|seen| (seen.island == owner, seen.stat.ctime));
+    match (attributes(plan, at), others) {
+        (Some(seen), Some(others)) => others.xattrs.with_acls_of(&seen.xattrs),
+        (Some(seen), None) => seen.xattrs.clone(),
+        (None, _) => Xattrs::default(),
+    }
 }
 
 fn fixed(plan: &Plan, at: DirAt) -> Static {

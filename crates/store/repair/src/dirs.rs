@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atoll_check::{Rows, Rule};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Dir, Entry, Owned, Place, Static, Stub};
+use atoll_proto::{Change, Dir, Entry, Owned, Place, Static, Stub, Xattrs};
 
 use crate::work::{Named, Work, show};
 
@@ -239,9 +239,10 @@ impl Work<'_> {
             }
             for (ino, owner, rule, row) in wrong {
                 let mut changes = vec![self.dir_with(island, ino, |dir| *dir = row)];
-                let theirs = self.rows[&owner].xattrs.get(&ino);
-                if rule == Rule::CopyCurrent && theirs != self.rows[&island].xattrs.get(&ino) {
-                    changes.push((island, Change::Xattrs { ino, row: theirs.cloned() }));
+                // Its other extended attributes are its owner's alone.
+                let theirs = self.rows[&owner].xattrs.get(&ino).map(Xattrs::acls).filter(|x| !x.0.is_empty());
+                if rule == Rule::CopyCurrent && theirs.as_ref() != self.rows[&island].xattrs.get(&ino) {
+                    changes.push((island, Change::Xattrs { ino, row: theirs }));
                 }
                 let what = format!("its copy is as its owner {owner} has it");
                 self.fix(rule, island, Some(ino), what, changes);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_check::Rule;
 use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Dir, Entry};
+use atoll_proto::{Change, Dir, Entry, Xattrs};
 
 use crate::work::{Work, show};
 
@@ -56,10 +56,12 @@ impl Work<'_> {
             if self.volume.table.owner(row.key) == island {
                 continue;
             }
-            let row = Dir { below: 0, homes: 0, owned: None, ..row.clone() };
+            let acls = self.rows[&from].xattrs.get(&ino).map(Xattrs::acls).filter(|acls| !acls.0.is_empty());
+            let has_xattrs = acls.is_some();
+            let row = Dir { has_xattrs, below: 0, homes: 0, owned: None, ..row.clone() };
             let mut changes = vec![(island, Change::Dir { ino, row: Some(Box::new(row)) })];
-            if let Some(xattrs) = self.rows[&from].xattrs.get(&ino).cloned() {
-                changes.push((island, Change::Xattrs { ino, row: Some(xattrs) }));
+            if has_xattrs {
+                changes.push((island, Change::Xattrs { ino, row: acls }));
             }
             let rule = if ino == Ino::ROOT { Rule::RootThere } else { Rule::SkeletonWhole };
             let what = format!("it is in the skeleton again, as island {from} has it");

@@ -339,6 +339,7 @@ fn status() -> ControlReply {
         checkpoints: 5,
         sessions: 6,
         mounts: 7,
+        too_long: 9,
     };
     let volume = VolumeStatus {
         volume: summary(),

@@ -1,0 +1,391 @@
+//! Whatever a user makes large, no message is longer than a frame and no record longer than the log takes
+//! (`docs/design/010-bounds.md`): three islands that tell each other everything at once.
+
+use std::collections::VecDeque;
+
+use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
+use atoll_core::{Encode, H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
+use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
+use atoll_proto::{ClientOp, Outcome, PeerMessage, Request};
+use atoll_state::State;
+use bytes::Bytes;
+
+const ISLANDS: u16 = 3;
+const SESSION: SessionId = SessionId(1);
+
+/// Islands that write and sync at once, and a client of all of them.
+struct World {
+    islands: Vec<Island>,
+    up: Vec<bool>,
+    mail: VecDeque<(IslandId, PeerMessage)>,
+    replies: Vec<(u64, Outcome)>,
+    next: u64,
+    ms: u64,
+    /// Lengths of the longest message and record in bytes.
+    longest: (usize, usize),
+}
+
+impl World {
+    fn new() -> Self {
+        let all: Vec<IslandId> = (0..ISLANDS).map(IslandId).collect();
+        let island = |id: &IslandId| {
+            // All rows stay in memory: there is no snapshot.
+            let config =
+                Config { rows_max: 1 << 40, ..Config::new(*id, 1, Table::new(ISLANDS), all.clone()) };
+            Island::new(config, State::new(1), Ended::Orderly, Now::default())
+        };
+        let islands = all.iter().map(island).collect();
+        let (mail, replies) = (VecDeque::new(), Vec::new());
+        let up = vec![true; usize::from(ISLANDS)];
+        let mut world = Self { islands, up, mail, replies, next: 0, ms: 0, longest: (0, 0) };
+        for at in 0..ISLANDS {
+            world.meet(at, true);
+        }
+        world.pass();
+        for at in 0..ISLANDS {
+            world.send(at, 0, ClientOp::Attach { mount: false });
+        }
+        world
+    }
+
+    /// An island can be reached by the others, and reaches them, or not.
+    fn meet(&mut self, at: u16, up: bool) {
+        self.up[usize::from(at)] = up;
+        for other in (0..ISLANDS).filter(|other| *other != at) {
+            let up = up && self.up[usize::from(other)];
+            self.event(at, Event::PeerReachable { island: IslandId(other), up });
+            self.event(other, Event::PeerReachable { island: IslandId(at), up });
+        }
+        self.deliver();
+    }
+
+    fn event(&mut self, at: u16, event: Event) {
+        let mut out = Vec::new();
+        // Less than the time between two checkpoints.
+        let now = Now { wall: Time::default(), ms: self.ms };
+        self.islands[usize::from(at)].handle(now, event, &mut out);
+        for effect in out {
+            match effect {
+                Effect::Append(seq, record) => {
+                    let bytes = record.encoded_len();
+                    assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes");
+                    self.longest.1 = bytes.max(self.longest.1);
+                    self.event(at, Event::Written(seq));
+                }
+                Effect::Sync => {
+                    let seq = self.islands[usize::from(at)].state().seq();
+                    self.event(at, Event::Synced(seq));
+                }
+                Effect::Reply { id, reply, .. } => {
+                    let bytes = reply.encoded_len();
+                    assert!(bytes <= MESSAGE_BYTES_MAX, "an answer of {bytes} bytes");
+                    self.longest.0 = bytes.max(self.longest.0);
+                    self.replies.push((id, reply.outcome));
+                }
+                Effect::Load { load, generation } => {
+                    let loaded = load.nothing();
+                    self.event(at, Event::Loaded { load, generation, loaded });
+                }
+                Effect::Send(to, message) => {
+                    let bytes = message.encoded_len();
+                    assert!(bytes <= MESSAGE_BYTES_MAX, "a message of {bytes} bytes");
+                    self.longest.0 = bytes.max(self.longest.0);
+                    if self.up[usize::from(at)] && self.up[usize::from(to.0)] {
+                        self.mail.push_back((to, message));
+                    }
+                }
+                Effect::Checkpoint { .. } => self.event(at, Event::CheckpointDone),
+                Effect::Notice(..) => {}
+                Effect::Body(..) => panic!("no file has bytes"),
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some((to, message)) = self.mail.pop_front() {
+            self.event(to.0, Event::Peer(message));
+        }
+    }
+
+    /// Time passes, so that what waits is tried again.
+    fn pass(&mut self) {
+        self.ms += 250;
+        for at in 0..ISLANDS {
+            self.event(at, Event::Tick { bytes_available: 1 << 40 });
+        }
+        self.deliver();
+    }
+
+    /// Sends a request, and waits for the answer.
+    fn send(&mut self, to: u16, seq: u64, op: ClientOp) -> Outcome {
+        self.next += 1;
+        let (id, table) = (self.next, 1);
+        let (vector, caller, session) = (Vec::new(), Caller::ROOT, SESSION);
+        let request = Request { session, seq, acked: seq, table, vector, caller, op };
+        self.event(to, Event::Request { link: LinkId(1), id, request, data: Bytes::new() });
+        self.deliver();
+        for _ in 0..30 {
+            if let Some(at) = self.replies.iter().position(|(of, _)| *of == id) {
+                return self.replies.remove(at).1;
+            }
+            self.pass();
+        }
+        panic!("no answer");
+    }
+
+    fn state(&self, at: u16) -> &State {
+        self.islands[usize::from(at)].state()
+    }
+
+    /// The owner of a directory, and its key.
+    fn owner(&self, dir: Ino) -> (u16, Key) {
+        let row = |at: u16| Some((at, self.state(at).dir(dir).ok()??)).filter(|(_, row)| row.owned.is_some());
+        let (at, row) = (0..ISLANDS).find_map(row).expect("every directory has an owner");
+        (at, row.key)
+    }
+
+    /// An operation at the owner of a directory. The id in the answer, if it tells one.
+    fn ask(&mut self, dir: Ino, op: Op) -> Result<Option<Ino>, Errno> {
+        let to_dir = match &op {
+            Op::Rename { dir, new_dir, .. } if dir != new_dir => Some(*new_dir),
+            _ => None,
+        };
+        let op = match to_dir {
+            Some(to_dir) => ClientOp::Rename { op, key: self.owner(to_dir).1 },
+            None => ClientOp::Fs { op },
+        };
+        let (to, _) = self.owner(dir);
+        let seq = self.next + 1;
+        match self.send(to, seq, op) {
+            Outcome::Ok { answer: Answer::Found { found }, .. } => Ok(Some(found.attr.ino)),
+            Outcome::Ok { .. } => Ok(None),
+            Outcome::Failed { errno } => Err(errno),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn mkdir(&mut self, dir: Ino, name: &Name) -> Result<Ino, Errno> {
+        let (name, mode, umask) = (name.clone(), 0o755, 0);
+        Ok(self.ask(dir, Op::Mkdir { dir, name, mode, umask })?.expect("a directory that is made is told of"))
+    }
+
+    fn fifo(&mut self, dir: Ino, name: &Name) -> Result<Ino, Errno> {
+        let op = Op::Create {
+            dir,
+            name: name.clone(),
+            kind: Kind::Fifo,
+            mode: 0o644,
+            umask: 0,
+            rdev: 0,
+            exclusive: true,
+            target: Bytes::new(),
+        };
+        Ok(self.ask(dir, op)?.expect("a file that is made is told of"))
+    }
+
+    fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<(), Errno> {
+        let op = Op::Rename {
+            dir: from.0,
+            name: from.1.clone(),
+            new_dir: to.0,
+            new_name: to.1.clone(),
+            mode,
+            meant: None,
+            new_meant: None,
+        };
+        self.ask(from.0, op).map(drop)
+    }
+
+    /// Directories below each other with names as long as may be; the deepest last.
+    fn line(&mut self, from: Ino, levels: usize) -> Vec<Ino> {
+        let mut dirs = vec![from];
+        for level in 0..levels {
+            let next =
+                self.mkdir(dirs[level], &long(level)).unwrap_or_else(|e| panic!("level {level}: {e:?}"));
+            dirs.push(next);
+        }
+        dirs
+    }
+
+    /// All islands that have a directory say the same of where it is.
+    fn agrees(&self, dir: Ino) {
+        let (owner, _) = self.owner(dir);
+        let place = &self.state(owner).dir(dir).unwrap().unwrap().place;
+        for at in 0..ISLANDS {
+            // What is not in memory is not there.
+            if let Ok(Some(row)) = self.state(at).dir(dir) {
+                assert_eq!(&row.place, place, "at {at}");
+            }
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn long(n: usize) -> Name {
+    name(&format!("{n:0255}"))
+}
+
+#[test]
+fn a_thousand_levels_of_the_longest_names_fit_and_what_others_cannot_be_told_is_refused() {
+    let mut world = World::new();
+    let line = world.line(Ino::ROOT, 1000);
+    let deepest = *line.last().unwrap();
+    // Files and directories between the deepest directory and the root.
+    for n in 0..6 {
+        let (file, dir) = (long(2000 + n), long(3000 + n));
+        let made = world.mkdir(Ino::ROOT, &dir).unwrap();
+        world.fifo(made, &file).unwrap();
+        world.rename((made, &file), (deepest, &file), RenameMode::Replace).unwrap();
+        world.rename((Ino::ROOT, &dir), (deepest, &dir), RenameMode::Replace).unwrap();
+        world.agrees(made);
+        let back = world.mkdir(Ino::ROOT, &dir).unwrap();
+        // Two directories change places.
+        world.rename((deepest, &dir), (Ino::ROOT, &dir), RenameMode::Exchange).unwrap();
+        world.agrees(back);
+        world.agrees(made);
+        let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+        world.ask(back, Op::SetAttr { ino: back, set }).unwrap();
+        world.ask(made, Op::SetAttr { ino: made, set }).unwrap();
+    }
+    assert!(world.longest.0 > 300_000, "the ancestors were told: {:?}", world.longest);
+    assert!(world.longest.1 > 300_000, "and written: {:?}", world.longest);
+    // More than can be told: refused before anything is decided, but at the directory's own owner.
+    let mut refused = 0;
+    let (mut at, mut level) = (deepest, 1000);
+    while refused < 3 && level < 1500 {
+        level += 1;
+        match world.mkdir(at, &long(level)) {
+            Ok(dir) => at = dir,
+            Err(errno) => {
+                assert_eq!(errno, Errno::ENAMETOOLONG);
+                refused += 1;
+            }
+        }
+    }
+    assert!(level > 1100 && refused == 3, "{level} levels");
+    let place = long(level + 1);
+    // Nor can a directory be moved there that others have; what is there can be moved away.
+    let dir = world.mkdir(Ino::ROOT, &place).unwrap();
+    assert_eq!(
+        world.rename((Ino::ROOT, &place), (at, &place), RenameMode::Replace),
+        Err(Errno::ENAMETOOLONG)
+    );
+    world.agrees(dir);
+    let file = name("file");
+    world.fifo(at, &file).unwrap();
+    world.rename((at, &file), (dir, &file), RenameMode::Replace).unwrap();
+}
+
+#[test]
+fn two_deep_lines_that_become_one_are_pruned_in_several_records() {
+    let mut world = World::new();
+    let (upper, lower) = (world.line(Ino::ROOT, 540), {
+        let top = world.mkdir(Ino::ROOT, &name("lower")).unwrap();
+        world.line(top, 540)
+    });
+    let (above, top) = (*upper.last().unwrap(), lower[0]);
+    world.rename((Ino::ROOT, &name("lower")), (above, &name("lower")), RenameMode::Replace).unwrap();
+    // From the deepest up: some island has all those above for the sake of one directory.
+    for at in (1..lower.len()).rev() {
+        let (dir, name) = (lower[at - 1], long(at - 1));
+        world.ask(dir, Op::Rmdir { dir, name, meant: None }).unwrap();
+    }
+    let (dir, name) = (above, name("lower"));
+    world.ask(dir, Op::Rmdir { dir, name, meant: Some(top) }).unwrap();
+    for at in (1..upper.len()).rev() {
+        let (dir, name) = (upper[at - 1], long(at - 1));
+        world.ask(dir, Op::Rmdir { dir, name, meant: None }).unwrap();
+    }
+    world.pass();
+    for at in 0..ISLANDS {
+        assert_eq!(world.state(at).dirs_in_memory().count(), 1, "only the root is left at {at}");
+    }
+}
+
+#[test]
+fn user_attributes_of_directories_stay_with_their_owner_and_acls_go_to_all() {
+    let mut world = World::new();
+    let line = world.line(Ino::ROOT, 4);
+    let acl: Vec<u8> =
+        [&2u32.to_le_bytes()[..], &entry(1, 7), &entry(2, 5), &entry(4, 5), &entry(16, 5), &entry(32, 5)]
+            .concat();
+    for (n, dir) in line.iter().enumerate().skip(1) {
+        for (name, value) in [("user.large", vec![b'x'; 60_000]), ("system.posix_acl_default", acl.clone())] {
+            let (name, value) = (Bytes::from(name), Bytes::from(value));
+            let op = Op::SetXattr { ino: *dir, name, value, mode: XattrMode::Any, kill_sgid: false };
+            world.ask(*dir, op).unwrap_or_else(|e| panic!("{n}: {e:?}"));
+        }
+    }
+    world.line(*line.last().unwrap(), 8);
+    let mut copies = 0;
+    for dir in &line[1..] {
+        let (owner, _) = world.owner(*dir);
+        let all = world.state(owner).xattrs(*dir).unwrap().unwrap().clone();
+        assert_eq!(all.0.len(), 2);
+        for at in (0..ISLANDS).filter(|at| *at != owner) {
+            if let Some(row) = world.state(at).dir(*dir).unwrap() {
+                assert!(row.has_acl);
+                assert_eq!(world.state(at).xattrs(*dir).unwrap(), Some(&all.acls()));
+                copies += 1;
+            }
+        }
+    }
+    assert!(copies > 0 && world.longest.0 < 10_000, "{copies} copies, {:?}", world.longest);
+}
+
+fn entry(tag: u16, perm: u16) -> Vec<u8> {
+    let id = if tag == 2 { 1000u32 } else { u32::MAX };
+    [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+}
+
+#[test]
+fn an_outbox_is_bounded_in_bytes() {
+    let mut world = World::new();
+    let line = world.line(Ino::ROOT, 400);
+    let stays = |world: &World, dir: Ino| world.owner(dir).0 != 2;
+    let deepest = *line.iter().rev().find(|dir| stays(&world, **dir)).unwrap();
+    let mut made = (0..20).map(|n| (name(&format!("dir{n}")), n));
+    let (dir, names) = made
+        .find_map(|(name, n)| {
+            let dir = world.mkdir(Ino::ROOT, &name).unwrap();
+            stays(&world, dir).then(|| (dir, [name, long(5000 + n)]))
+        })
+        .unwrap();
+    world.meet(2, false);
+    let (root, _) = world.owner(Ino::ROOT);
+    let away = IslandId(2);
+    let bytes_max = world.islands[0].config().outbox_bytes_max;
+    let mut largest = 0;
+    let is_kept = |world: &World, at: u16| world.state(at).skipped(away) == Stamp::default();
+    for _ in 0..200 {
+        // Each of these tells of 400 ancestors.
+        world.rename((Ino::ROOT, &names[0]), (deepest, &names[1]), RenameMode::Replace).unwrap();
+        world.rename((deepest, &names[1]), (Ino::ROOT, &names[0]), RenameMode::Replace).unwrap();
+        if !is_kept(&world, root) {
+            break;
+        }
+        largest = world.state(root).outbox_bytes(away).max(largest);
+        world.pass();
+    }
+    assert!(!is_kept(&world, root), "{largest} bytes are kept");
+    assert!(largest <= bytes_max + (1 << 20), "{largest} bytes were kept");
+    world.meet(2, true);
+    for _ in 0..8 {
+        world.pass();
+    }
+    world.agrees(dir);
+}
+
+#[test]
+fn the_seed_of_these_tests_gives_every_island_some_directories() {
+    let h3 = H3::new(1);
+    let names: Vec<Name> = (0..12).map(long).collect();
+    let table = Table::new(ISLANDS);
+    let owners: std::collections::BTreeSet<IslandId> =
+        (1..12).filter_map(|n| h3.path(&names[..n]).map(|hash| table.owner(hash.key()))).collect();
+    assert_eq!(owners.len(), usize::from(ISLANDS));
+}
