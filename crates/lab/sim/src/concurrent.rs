@@ -102,6 +102,10 @@ pub(crate) fn deaths(world: &mut World) {
         let island = world.rng.index(world.nodes.len());
         if world.is_up(island) {
             let effects = 1 + world.rng.below(20);
+            if effects > 12 && world.is_chosen(Choice::Stops) {
+                let pause = world.rng.below(5_000);
+                return world.stop_later(island, pause);
+            }
             world.arm(island, effects, Fault::ProcessDeath);
         }
     }

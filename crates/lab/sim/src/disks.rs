@@ -7,7 +7,8 @@ use atoll_posix::{Errno, Op};
 use rustix::io::Errno as Native;
 
 use crate::client::Done;
-use crate::world::{Happening, Node, Thread, World};
+use crate::thread::Thread;
+use crate::world::{Choice, Happening, Node, World};
 
 /// Microseconds after there is room again within which an island may still refuse what grows: it looks
 /// when it keeps house.
@@ -199,18 +200,19 @@ impl World {
         node.waiting += 1;
         let (life, slow_us) = (node.life, node.ailment.slow_us);
         let pause = 1 + self.rng.below(slow_us);
-        self.schedule(pause, Happening::DiskDone { island, life, thread });
+        self.schedule(pause, Happening::DiskDone { island, life, thread: Box::new(thread) });
     }
 
     /// Its disk got around to it.
     pub(crate) fn disk_done(&mut self, island: usize, life: u64, mut thread: Thread) {
+        let apart = self.is_chosen(Choice::Apart);
         let node = &mut self.nodes[island];
         if node.life != life {
             return;
         }
         node.waiting -= 1;
         let Some(engine) = &node.engine else { return };
-        engine.go_on(&mut thread.work);
+        thread.go_on(engine, apart);
         node.threads.push(thread);
         self.after_effects(island);
         self.let_read(island);

@@ -26,6 +26,8 @@ macro_rules! counts {
 counts! {
     /// Processes that ended.
     deaths => "deaths",
+    /// Islands that were stopped in order.
+    stops => "orderly stops",
     /// Machines that lost their power.
     power_cuts => "power cuts",
     /// Times at which parties were cut apart, in both directions.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use atoll_core::{IslandId, VolumeId};
-use atoll_disk::sim::Fault;
-use atoll_dispatch::{Clock, Engine, Laying, Setup};
+use atoll_disk::sim::{Fault, SimDisk};
+use atoll_dispatch::{Clock, Engine, Laying, Report, Setup};
 use atoll_island::{Event, Moving};
 use atoll_links::BothWays;
 use atoll_view::{Conflict, Why};
 
 use crate::net::{End, Out, Port, ToIsland, conn_of};
-use crate::world::{Happening, TICK_US, Thread, World};
+use crate::thread::Thread;
+use crate::world::{Choice, Happening, TICK_US, World};
 
 /// How often an island lays its tree when it keeps house.
 const LAYS_PERCENT: u64 = 10;
@@ -64,6 +65,7 @@ impl World {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
                 let engine = Arc::new(engine);
+                self.judge_start(island, &engine, &report);
                 self.nodes[island].life_ails();
                 self.nodes[island].made = true;
                 self.nodes[island].engine = Some(Arc::clone(&engine));
@@ -102,6 +104,43 @@ impl World {
             }
             Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
         }
+    }
+
+    /// No stamp is given twice, whatever ended the last life; and an orderly end leaves nothing to be done.
+    fn judge_start(&mut self, island: usize, engine: &Engine<SimDisk>, report: &Report) {
+        let node = &mut self.nodes[island];
+        let given = node.given;
+        if std::mem::take(&mut node.in_order) && *report != Report::default() {
+            self.fail(format!("island {island} was stopped in order, and recovers {report:?}"));
+        }
+        let after = engine.with_island(|machine| machine.stamps_after());
+        if after < given {
+            self.fail(format!(
+                "island {island} gives stamps again: after {after:?}, and had given {given:?}"
+            ));
+        }
+    }
+
+    /// The island stops in order, as a daemon that is told to: its links end, what its threads have begun they do,
+    /// and all of it goes into a checkpoint. Then it starts again. Where its disk is slow or fails, it dies.
+    pub fn stop_in_order(&mut self, island: usize) {
+        let node = &mut self.nodes[island];
+        let Some(engine) = node.engine.clone() else { return };
+        if node.waiting == 0 && !node.is_excused() {
+            engine.enter(Event::Stopping);
+            for thread in &mut node.threads {
+                while !thread.is_done() {
+                    thread.go_on(&engine, false);
+                }
+            }
+            node.in_order = engine.stop().is_ok();
+            // Its links have ended before that.
+            drop(node.port.take());
+            let in_order = node.in_order;
+            self.injected.stops += u64::from(in_order);
+            self.note(format_args!("island {island}: stops, in order: {in_order}"));
+        }
+        self.kill(island, Fault::ProcessDeath);
     }
 
     pub(crate) fn tick_island(&mut self, island: usize, life: u64) {
@@ -180,7 +219,7 @@ impl World {
         if self.transcript.takes_everything() {
             self.transcript.hash_also(format_args!("{work:?}"));
         }
-        self.nodes[island].threads.push(Thread { work, reads });
+        self.nodes[island].threads.push(Thread { work, reads, came: None });
         self.let_read(island);
         self.after_effects(island);
         self.keep_going(island);
@@ -191,9 +230,9 @@ impl World {
         loop {
             let node = &mut self.nodes[island];
             let free = node.threads.iter_mut().find_map(|thread| {
-                if thread.work.is_done() || thread.work.is_slow() { thread.reads.take() } else { None }
+                if thread.is_done() || thread.is_slow() { thread.reads.take() } else { None }
             });
-            node.threads.retain(|thread| !thread.work.is_done());
+            node.threads.retain(|thread| !thread.is_done());
             let Some(conn) = free else { return };
             self.reads_on(conn);
         }
@@ -220,6 +259,7 @@ impl World {
 
     /// One of the island's threads performs its next effect.
     pub(crate) fn go(&mut self, island: usize, life: u64) {
+        let apart = self.is_chosen(Choice::Apart);
         let node = &mut self.nodes[island];
         if node.life != life {
             return;
@@ -228,16 +268,20 @@ impl World {
         let Some(engine) = &node.engine else { return };
         if !node.threads.is_empty() {
             let chosen = self.rng.index(node.threads.len());
-            if node.ailment.slow_us > 0 && node.threads[chosen].work.is_slow() {
+            if node.ailment.slow_us > 0 && node.threads[chosen].is_slow() {
                 let mut thread = node.threads.swap_remove(chosen);
                 // Another thread reads its link meanwhile.
                 let reads = thread.reads.take();
+                // Its work may be done long before the thread hears of it, or long after it has begun to wait.
+                if apart && self.rng.percent(50) {
+                    thread.go_on(engine, apart);
+                }
                 self.wait_for_disk(island, thread);
                 if let Some(conn) = reads {
                     self.reads_on(conn);
                 }
             } else {
-                engine.go_on(&mut node.threads[chosen].work);
+                node.threads[chosen].go_on(engine, apart);
             }
         }
         self.after_effects(island);
@@ -287,6 +331,9 @@ impl World {
         }
         self.note(format_args!("island {island}: DIES, {fault:?}"));
         let node = &mut self.nodes[island];
+        if let Some(engine) = &node.engine {
+            node.given = node.given.max(engine.with_island(|machine| machine.stamps_after()));
+        }
         // First the disk: what the old life does while it is taken apart must not reach it.
         node.disk = node.disk.revive(fault);
         node.boot += u128::from(matches!(fault, Fault::PowerCut { .. }));

@@ -37,6 +37,7 @@ pub mod scenario;
 mod script;
 pub mod sequential;
 mod storm;
+mod thread;
 mod transcript;
 mod votes;
 mod walks;

@@ -101,6 +101,12 @@ impl World {
         self.schedule(in_us, Happening::Break { conn });
     }
 
+    /// Stops an island in order after a pause, unless it has died by then.
+    pub(crate) fn stop_later(&mut self, island: usize, in_us: u64) {
+        let life = self.nodes[island].life;
+        self.schedule(in_us, Happening::Stop { island, life });
+    }
+
     /// Breaks a link.
     pub fn break_conn(&mut self, conn: usize) {
         self.end_link(conn, Ending::Closed);

@@ -65,7 +65,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
             "history_partition"
         }
         Bug::StampTwice | Bug::FullDirectoryGoes | Bug::StubStays | Bug::OrphanDropped => "sequential",
-        Bug::NameNotHeld | Bug::NoTicket => "deaths",
+        Bug::NameNotHeld | Bug::NoTicket | Bug::OrderlyEndKeepsIncarnation => "deaths",
         Bug::LentNameNotHeld | Bug::CountNotClaimed | Bug::ShippedAsItWas => "storm",
         Bug::UndecidedLookup | Bug::VoteOfNobody => "concurrent",
         Bug::UndecidedListing => "histories",

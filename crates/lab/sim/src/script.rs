@@ -11,7 +11,8 @@ use atoll_state::RowKey;
 
 use crate::cause::Failure;
 use crate::net::End;
-use crate::world::{Happening, Thread, World};
+use crate::thread::Thread;
+use crate::world::{Happening, World};
 
 /// Islands whose disks do not get around to syncs and bodies: the threads that want one wait.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl World {
         self.step()?;
         for island in slow.islands.iter().copied() {
             let node = &mut self.nodes[island];
-            for thread in node.threads.extract_if(.., |thread| thread.work.is_slow()) {
+            for thread in node.threads.extract_if(.., |thread| thread.is_slow()) {
                 slow.waiting.push((island, node.life, thread));
             }
         }

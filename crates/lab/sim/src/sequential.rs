@@ -8,7 +8,7 @@ use crate::cause::Failure;
 use crate::frontend::sensible;
 use crate::judge::Judge;
 use crate::scenario::{Faults, Run};
-use crate::world::{Config, World};
+use crate::world::{Choice, Config, World};
 
 /// Operations between two comparisons of the whole tree.
 const OPERATIONS_PER_DUMP: u64 = 60;
@@ -82,7 +82,11 @@ fn disturb(world: &mut World) {
     }
     if world.rng.percent(2) {
         let island = world.rng.index(world.nodes.len());
-        world.kill(island, Fault::ProcessDeath);
+        if world.is_chosen(Choice::Stops) {
+            world.stop_in_order(island);
+        } else {
+            world.kill(island, Fault::ProcessDeath);
+        }
     }
     if world.rng.percent(12) {
         let conn = world.rng.index(world.conns.len());

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_core::{Ino, IslandId, NodeId, SessionId, Table, Time};
+use atoll_core::{Ino, IslandId, NodeId, SessionId, Stamp, Table, Time};
 
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Engine, Laying, Work};
+use atoll_dispatch::{Engine, Laying};
 use atoll_island::{Event, Phase};
 use atoll_links::BothWays;
 use atoll_model::{Rng, Strictness};
@@ -25,6 +25,7 @@ use crate::clocks::{Pace, Paces, SimClock, TrueTime};
 use crate::disks::Ailment;
 use crate::injected::Injected;
 use crate::net::{Conn, End, Port, ToClient, ToIsland, link_id};
+use crate::thread::Thread;
 use crate::transcript::Transcript;
 use crate::wire::Wire;
 
@@ -50,6 +51,10 @@ pub(crate) enum Choice {
     Doubles = 2,
     /// Clocks that run at their own rates.
     Drift = 3,
+    /// Threads of islands that come between an effect and what the machine is told of it.
+    Apart = 4,
+    /// Islands that are stopped in order, where others would die.
+    Stops = 5,
 }
 
 const fn is_chosen(seed: u64, choice: Choice) -> bool {
@@ -114,14 +119,6 @@ impl Config {
     }
 }
 
-/// A thread of an island that has brought an event and performs what came of it.
-#[derive(Debug)]
-pub(crate) struct Thread {
-    pub(crate) work: Work,
-    /// It reads this link, and nothing more of it before it is done.
-    pub(crate) reads: Option<usize>,
-}
-
 /// An island with its disk.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -154,11 +151,19 @@ pub(crate) struct Node {
     pub(crate) halted: bool,
     /// Threads that wait for its slow disk.
     pub(crate) waiting: usize,
+    /// Its last life was stopped in order.
+    pub(crate) in_order: bool,
+    /// The last stamp that any life of it has given.
+    pub(crate) given: Stamp,
 }
 
 /// Something that will happen.
 #[derive(Debug)]
 pub(crate) enum Happening {
+    Stop {
+        island: usize,
+        life: u64,
+    },
     Break {
         conn: usize,
     },
@@ -234,7 +239,7 @@ pub(crate) enum Happening {
     DiskDone {
         island: usize,
         life: u64,
-        thread: Thread,
+        thread: Box<Thread>,
     },
     Call {
         client: usize,
@@ -313,6 +318,8 @@ impl World {
                 corrected: false,
                 halted: false,
                 waiting: 0,
+                in_order: false,
+                given: Stamp::default(),
             })
             .collect();
         let mut conns = Vec::new();
@@ -479,7 +486,7 @@ impl World {
     fn happen(&mut self, what: Happening) {
         match what {
             Happening::Start { island, life } => self.start_island(island, life),
-            Happening::DiskDone { island, life, thread } => self.disk_done(island, life, thread),
+            Happening::DiskDone { island, life, thread } => self.disk_done(island, life, *thread),
             Happening::Tick { island, life } => self.tick_island(island, life),
             Happening::Go { island, life } => self.go(island, life),
             Happening::ClientTick { client } => {
@@ -499,6 +506,8 @@ impl World {
                 self.clients[client].kept_until_ms = 0;
                 self.with_client(client, &[], |route, out| route.recalled(out));
             }
+            Happening::Stop { island, life } if self.nodes[island].life == life => self.stop_in_order(island),
+            Happening::Stop { .. } => {}
             Happening::Break { conn } => self.break_conn(conn),
             Happening::Open { conn } => self.open_conn(conn),
             Happening::Dial { conn } => self.dial(conn),

@@ -41,6 +41,7 @@ bugs! {
     AskedAsNew: "a client asks again for what may have arrived as if it were new",
     StampTwice: "a stamp of the clock is given twice",
     IncarnationKept: "an island that lost power goes on with the clock of its last life",
+    OrderlyEndKeepsIncarnation: "an island that was stopped in order goes on with the stamps that its checkpoint knows",
     NameNotHeld: "a name is not held while others are asked",
     LentNameNotHeld: "a name that is lent can be changed meanwhile",
     UndecidedLookup: "a lookup does not wait for what was prepared before it came",

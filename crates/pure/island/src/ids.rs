@@ -1,6 +1,8 @@
-//! Ids: minted from ranges that are synced before use, never used again (`DESIGN` 2).
+//! What is never given twice: ids, minted from ranges that are synced before use (`DESIGN` 2), and stamps, of an
+//! incarnation that each life has for itself.
 
-use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, Stamp};
 use atoll_posix::Errno;
 
 use crate::decision::Decision;
@@ -29,5 +31,21 @@ impl Island {
             self.decide(decision);
             self.want_sync();
         }
+    }
+
+    /// Whatever stamp it gives from here on is later than this one.
+    pub fn stamps_after(&self) -> Stamp {
+        self.last_stamp.max(Stamp::new(self.state.meta().incarnation, 0))
+    }
+
+    /// The next stamp of this island's clock; goes into the record that uses it.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        let incarnation = self.state.meta().incarnation;
+        self.last_stamp = if self.last_stamp.incarnation() == incarnation {
+            Stamp::new(incarnation, self.last_stamp.n() + u64::from(!planted(Bug::StampTwice)))
+        } else {
+            Stamp::new(incarnation, 1)
+        };
+        self.last_stamp
     }
 }

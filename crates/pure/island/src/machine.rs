@@ -235,7 +235,7 @@ pub struct Island {
     pub(crate) synced: u64,
     pub(crate) sync_wanted: u64,
     pub(crate) unsynced_since_ms: Option<u64>,
-    last_stamp: Stamp,
+    pub(crate) last_stamp: Stamp,
     pub(crate) mint_next: u64,
     pub(crate) mint_limit: u64,
     /// Bytes that may still be used up before only deletes are let through.
@@ -264,7 +264,7 @@ pub struct Island {
     pub(crate) sessions: Sessions,
     /// Files made whose records are not synced, in the order of their ids.
     pub(crate) born: VecDeque<(u64, Ino)>,
-    /// Files made since the last checkpoint began and never synced: their bytes may be lost.
+    /// Files made since the last checkpoint began, of which no sync has begun: their bytes may be lost.
     pub(crate) fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
     pub(crate) touched: IdMap<Ino, u64>,
@@ -734,17 +734,6 @@ impl Island {
     /// What is changed from here on is later than `time`.
     pub(crate) fn not_before(&mut self, time: Time) {
         self.last_time = self.last_time.max(time);
-    }
-
-    /// The next stamp of this island's clock; goes into the record that uses it.
-    pub(crate) fn stamp(&mut self) -> Stamp {
-        let incarnation = self.state.meta().incarnation;
-        self.last_stamp = if self.last_stamp.incarnation() == incarnation {
-            Stamp::new(incarnation, self.last_stamp.n() + u64::from(!planted(Bug::StampTwice)))
-        } else {
-            Stamp::new(incarnation, 1)
-        };
-        self.last_stamp
     }
 
     // --------------------------------------------------------------------- time

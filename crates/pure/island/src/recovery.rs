@@ -91,14 +91,20 @@ enum Told {
 }
 
 impl Island {
-    /// The first records of a life.
+    /// The first records of a life. Each has an incarnation of its own, also after an orderly end: stamps are given
+    /// to what is never recorded, such as transactions that are aborted, and must not be given again.
     pub(crate) fn begin(&mut self, ended: Ended) {
         let first = self.state.meta().incarnation == 0;
         let mut decision = Decision::new();
-        if ended != Ended::Orderly || first {
-            let more = u32::from(first || !planted(Bug::IncarnationKept));
-            let incarnation = self.state.meta().incarnation + more;
+        let keeps = match ended {
+            Ended::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
+            Ended::Death | Ended::PowerCut => planted(Bug::IncarnationKept),
+        };
+        if first || !keeps {
+            let incarnation = self.state.meta().incarnation + 1;
             decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
+        }
+        if ended != Ended::Orderly {
             self.recovery.goes_onward = !first && self.config.islands.len() > 1;
             if self.recovery.goes_onward && ended == Ended::PowerCut {
                 let (results, held) = (Vec::new(), Vec::new());

@@ -31,7 +31,7 @@ const LOADS_MIN: usize = 4 * NAMES_PER_PAGE;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Miss(pub Load);
 
-/// Unclean ends that are remembered: nobody brings back what was lost so many lives ago.
+/// Ends that are remembered: nobody brings back what was lost so many lives ago.
 const SURVIVED_MAX: usize = 256;
 
 wire_struct! {
@@ -42,11 +42,11 @@ wire_struct! {
         pub seq: u64,
         /// Ids below this counter may have been minted.
         pub mint_limit: u64,
-        /// Counts up with every unclean start.
+        /// Counts up with every start.
         pub incarnation: u32,
         /// The incarnation that began with the last power cut.
         pub power: u32,
-        /// Stamps of this incarnation up to this were given.
+        /// The last stamp that a record tells of. Later ones may have been given to what was never recorded.
         pub stamp: Stamp,
         /// The island was stopped in order, with nothing behind this position.
         pub clean: bool,

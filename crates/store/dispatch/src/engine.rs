@@ -239,6 +239,17 @@ impl<D: Disk> Engine<D> {
         true
     }
 
+    /// The first half of [`Engine::go_on`]: performs the next effect and gives back what comes of it, for
+    /// [`Engine::tell`]. So a simulation can have other threads come between the two, as those of a daemon may.
+    pub fn perform_next(&self, work: &mut Work) -> Option<Event> {
+        work.next().and_then(|effect| self.perform(effect))
+    }
+
+    /// The second half: tells the machine what came of an effect.
+    pub fn tell(&self, event: Event, work: &mut Work) {
+        self.step(event, work);
+    }
+
     /// One event into the machine; then the log is written as far as nobody else is at it. Answers
     /// that waited for that are among the effects.
     fn step(&self, event: Event, work: &mut Work) {

@@ -11,6 +11,7 @@ mod follow;
 mod further;
 mod paths;
 mod skipped;
+mod stops;
 mod storm;
 mod symlinks;
 mod vectors;

@@ -1,0 +1,37 @@
+//! A thread of an island's process: what it has begun and not done yet.
+
+use atoll_disk::sim::SimDisk;
+use atoll_dispatch::{Engine, Work};
+use atoll_island::Event;
+
+/// A thread of an island that has brought an event and performs what came of it.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) work: Work,
+    /// It reads this link, and nothing more of it before it is done.
+    pub(crate) reads: Option<usize>,
+    /// What came of its last effect, of which the machine has not been told yet.
+    pub(crate) came: Option<Event>,
+}
+
+impl Thread {
+    pub(crate) fn is_done(&self) -> bool {
+        self.came.is_none() && self.work.is_done()
+    }
+
+    /// What it does next may take long.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.came.is_none() && self.work.is_slow()
+    }
+
+    /// Performs its next effect, or, `apart` from that, tells the machine what came of the last one.
+    pub(crate) fn go_on(&mut self, engine: &Engine<SimDisk>, apart: bool) {
+        match self.came.take() {
+            Some(event) => engine.tell(event, &mut self.work),
+            None if apart => self.came = engine.perform_next(&mut self.work),
+            None => {
+                engine.go_on(&mut self.work);
+            }
+        }
+    }
+}
