@@ -96,12 +96,13 @@ impl Island {
         self.continue_checkpoint();
     }
 
-    /// Begins to write the checkpoint when the bodies hold what its rows say.
+    /// Begins to write the checkpoint when the bodies hold what its rows say, and what was announced is synced: the
+    /// log that said so before goes with it.
     pub(crate) fn continue_checkpoint(&mut self) {
         let first = self.in_body.first_key_value().map(|(t, _)| *t);
         match self.checkpoint.take() {
             Some(Checkpointing::Waiting { ticket, frozen, bodies })
-                if first.is_none_or(|t| t > ticket) && self.committed >= frozen.seq =>
+                if first.is_none_or(|t| t > ticket) && self.synced >= self.announced.max(frozen.seq) =>
             {
                 self.checkpoint = Some(Checkpointing::Writing);
                 self.out.push(Effect::Checkpoint { frozen, bodies });

@@ -52,8 +52,9 @@ pub(crate) enum InBody {
 pub(crate) enum Then {
     /// Checksums are known: decide the write, bytes carried.
     Carry { offset: u64, size: u64 },
-    /// Bytes are in place: decide the write.
-    InPlace { to: Ino, offset: u64, len: u64, size: u64 },
+    /// Bytes are in place: decide the write. `over_new`: it began when no sync had covered the file yet, so that
+    /// what it overwrites may be lost.
+    InPlace { to: Ino, offset: u64, len: u64, size: u64, over_new: bool },
     /// Checksum is known: decide the cut.
     Cut { size: u64 },
     /// Checksums are known: decide the zeroing.
@@ -70,6 +71,14 @@ impl InBody {
         match self {
             Self::Asked { then: Then::InPlace { to, .. }, .. } => Some(*to),
             Self::Asked { ino, then: Then::Allocated { keep_size: false, .. }, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
+    /// The file of which bytes are overwritten as if no sync had ever covered them.
+    pub(crate) const fn is_over_new(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { then: Then::InPlace { to, over_new: true, .. }, .. } => Some(*to),
             _ => None,
         }
     }
@@ -212,7 +221,8 @@ impl Island {
         let data = call.data.clone();
         let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
         let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
-        let then = Then::InPlace { to: ino, offset, len, size };
+        let over_new = self.fresh.contains(&ino);
+        let then = Then::InPlace { to: ino, offset, len, size, over_new };
         let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
         self.body_after(ticket, op, after);
         Ok(Step::Later(Later::Body(ticket)))
@@ -443,7 +453,8 @@ impl Island {
             attr: body_attr(&target),
             sync_first: self.sync_first(to),
         };
-        let then = Then::InPlace { to, offset: to_offset, len, size: target.size };
+        let over_new = self.fresh.contains(&to);
+        let then = Then::InPlace { to, offset: to_offset, len, size: target.size, over_new };
         // Within one file there is one gate.
         let how = if from == to { Use::Exclusive } else { Use::Shared };
         let ticket = self.ticket(InBody::Asked { ino: from, how, call: None, then });
@@ -459,6 +470,14 @@ impl Island {
         if self.state.inode(ino)?.is_none() && self.state.dir(ino)?.is_none() {
             return Err(Errno::ESTALE.into());
         }
+        // A write that is being put in place over a file that was new then has not made safe what lies below it:
+        // when it is done, it is synced together with that.
+        if self.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
+            return Err(Stop::Gate(ino));
+        }
+        // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
+        // power cut leaves of the change, also while the sync is under way.
+        self.fresh.remove(&ino);
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
@@ -541,7 +560,7 @@ impl Island {
             (Then::Carry { offset, size }, _) => {
                 self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
             }
-            (Then::InPlace { to, offset, len, size }, _) => {
+            (Then::InPlace { to, offset, len, size, .. }, _) => {
                 self.old_sums(*to, *offset, *len, *size).map(drop)
             }
             (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
@@ -562,6 +581,10 @@ impl Island {
                 let target = if let Then::InPlace { to, .. } = then { to } else { ino };
                 if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
                     self.state.view_disturbed(target);
+                }
+                if matches!(then, Then::InPlace { .. }) {
+                    // The sync that was to come first may not have been made: the next write asks for it again.
+                    self.carried.insert(target);
                 }
                 if target != ino {
                     self.leave(target, Use::Exclusive);
@@ -594,7 +617,7 @@ impl Island {
                 let old = old.expect("in memory before this goes on");
                 Ok(self.carry(&call, ino, offset, size, &old, &new, kill))
             }
-            (Then::InPlace { to, offset, len, size }, BodyDone::Sums(new)) => {
+            (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
                 let step = self.decide_in_place(&call, to, offset, len, size, &new);
                 if to != ino {
                     self.leave(to, Use::Exclusive);

@@ -1,8 +1,8 @@
 //! What of the log is written and what survives a power cut, and who waits for which.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_posix::{Answer, Op};
-use atoll_proto::{ClientOp, Outcome};
+use atoll_posix::Answer;
+use atoll_proto::Outcome;
 
 use crate::event::{BodyOp, Effect};
 use crate::machine::{Call, Island, SYNC_MS};
@@ -36,17 +36,14 @@ impl Island {
 
     pub(crate) fn await_synced(&mut self, seq: u64, call: Call) {
         if seq <= self.synced || planted(Bug::FsyncBeforeSync) {
-            return self.finish_sync(call);
+            return self.finish_sync(&call);
         }
         self.sync_waiting.push((seq, call));
         self.want_sync_of(seq);
     }
 
-    fn finish_sync(&mut self, call: Call) {
-        if let ClientOp::Fs { op: Op::Fsync { ino } } = call.request.op {
-            self.fresh.remove(&ino);
-        }
-        self.answer(&call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
+    fn finish_sync(&mut self, call: &Call) {
+        self.answer(call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
     }
 
     pub(crate) fn synced(&mut self, upto: u64) {
@@ -69,7 +66,7 @@ impl Island {
         self.sync_waiting = waiting;
         let ready: Vec<(u64, Call)> = ready;
         for (_, call) in ready {
-            self.finish_sync(call);
+            self.finish_sync(&call);
         }
         while self.after_sync.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
@@ -80,6 +77,7 @@ impl Island {
                 _ => self.out.push(Effect::Body(ticket, op)),
             }
         }
+        self.continue_checkpoint();
         self.send_posted();
         self.sends_synced();
         self.tell_moved();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::sum::sums_after_write;
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{BodyDone, BodyOp, Config, Effect, Ended, Event, Island, LinkId, Now, Ticket};
+use atoll_island::{BodyDone, BodyFault, BodyOp, Config, Effect, Ended, Event, Island, LinkId, Now, Ticket};
 use atoll_posix::{Answer, Caller, Kind, Op, XattrMode, xattr};
 use atoll_proto::{ClientOp, Outcome, Request};
 use atoll_state::{Load, Loaded, RowKey, State};
@@ -20,6 +20,9 @@ struct World {
     bodies: Vec<(Ticket, BodyOp)>,
     loads: usize,
     replies: Vec<Outcome>,
+    /// Syncs of the log are asked for, and do not end.
+    hold_syncs: bool,
+    checkpoints: usize,
 }
 
 impl World {
@@ -28,7 +31,9 @@ impl World {
         let now = Now { wall: Time::default(), ms: 0 };
         let island = Island::new(config, State::new(1), Ended::PowerCut, now);
         let (snapshot, bodies, replies) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut world = Self { island, snapshot, ms: 0, seq: 0, bodies, loads: 0, replies };
+        let (hold_syncs, checkpoints) = (false, 0);
+        let mut world =
+            Self { island, snapshot, ms: 0, seq: 0, bodies, loads: 0, replies, hold_syncs, checkpoints };
         world.tick();
         world.ask(0, ClientOp::Attach { mount: false }, b"");
         world
@@ -42,6 +47,7 @@ impl World {
         for effect in out {
             match effect {
                 Effect::Append(seq, _) => next.push(Event::Written(seq)),
+                Effect::Sync if self.hold_syncs => {}
                 Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
                 Effect::Reply { reply, .. } => self.replies.push(reply.outcome),
                 Effect::Notice(..) | Effect::Send(..) => unreachable!("nobody else is there"),
@@ -70,6 +76,7 @@ impl World {
                             None => drop(self.snapshot.remove(&key)),
                         }
                     }
+                    self.checkpoints += 1;
                     next.push(Event::CheckpointDone);
                 }
             }
@@ -327,4 +334,41 @@ fn an_answered_write_waits_for_the_next_tick_or_whoever_comes_next() {
         }
         world.done();
     }
+}
+
+#[test]
+fn a_large_write_syncs_what_lies_below_it_also_when_the_one_before_it_failed() {
+    static LARGE: [u8; 40_000] = [7; 40_000];
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.forget();
+    world.write(ino, 10, b"carried");
+    world.done();
+    for _ in 0..2 {
+        world.write(ino, 0, &LARGE);
+        let (ticket, op) = world.body();
+        assert!(matches!(op, BodyOp::Write { sync_first: true, .. }), "{op:?}");
+        world.event(Event::BodyDone(ticket, Err(BodyFault(atoll_posix::Errno::ENOSPC))));
+    }
+}
+
+#[test]
+fn a_checkpoint_is_written_when_it_is_synced_that_bytes_were_being_put_in_place() {
+    static LARGE: [u8; 40_000] = [7; 40_000];
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.forget();
+    world.write(ino, 0, &LARGE);
+    let (ticket, op) = world.body();
+    // All that the checkpoint holds is synced, and what it says of the write under way is not.
+    world.fs(Op::FsyncDir { dir: Ino::ROOT }, b"");
+    world.hold_syncs = true;
+    world.event(Event::CheckpointWanted);
+    let before = world.checkpoints;
+    world.event(Event::BodyDone(ticket, Ok(World::sums(&op, b"0123456789"))));
+    assert_eq!(world.checkpoints, before, "the log that announced the write would go with it");
+    world.hold_syncs = false;
+    let upto = world.island.state().seq();
+    world.event(Event::Synced(upto));
+    assert_eq!(world.checkpoints, before + 1);
 }

@@ -14,4 +14,5 @@ mod skipped;
 mod stops;
 mod storm;
 mod symlinks;
+mod synced;
 mod vectors;
