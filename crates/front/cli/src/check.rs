@@ -182,6 +182,7 @@ impl Check {
         let member = atoll_server::member(&folder)
             .with_context(|| format!("Volume {} cannot be checked", config.name))?;
         options.is_new = !member.made;
+        options.reached = atoll_server::reached(&folder)?;
         let is_new = options.is_new;
         let mut islands = Vec::new();
         let nodes = config.nodes.iter().filter(|n| n.node == member.node || is_whole(&folder, &n.islands));

@@ -40,6 +40,7 @@ pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
         daemon: dir.identity().node,
         incarnation,
         is_new: false,
+        reached: std::collections::BTreeMap::new(),
     }
 }
 

@@ -84,6 +84,7 @@ impl Rebuild {
         let mut shown = Shown { at: Instant::now(), quiet: self.json || !std::io::stderr().is_terminal() };
         let summary = rebuild(config, &islands, &options, &mut |progress| shown.show(&progress))?;
         shown.end();
+        atoll_server::forget_reached(&folder)?;
         if self.json {
             say::json(&as_json(&summary))
         } else {

@@ -319,3 +319,59 @@ fn a_file_that_was_only_touched_is_nothing_wrong_unless_its_bytes_are() {
     file.set_modified(modified).unwrap();
     assert_eq!(found(&data), ["body-matches", "changed-by-hand"]);
 }
+
+#[test]
+fn an_older_copy_of_one_island_is_refused_and_one_of_the_whole_data_directory_is_served() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (data, mnt, backup) = (scratch.path("data"), scratch.path("mnt"), scratch.path("backup"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    std::fs::write(mnt.join("old"), "old").unwrap();
+    daemon.stop();
+    copy(&data, &backup);
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    std::fs::write(mnt.join("new"), "new").unwrap();
+    daemon.kill();
+    common::detach(&mnt);
+    let island =
+        |island: u16| (data.join(format!("islands/main/{island}")), scratch.path(&format!("{island}")));
+    for number in 0..2 {
+        // Within one boot of the machine, and with everything else newer.
+        let (folder, aside) = island(number);
+        std::fs::rename(&folder, &aside).unwrap();
+        copy(&backup.join(format!("islands/main/{number}")), &folder);
+        for _ in 0..2 {
+            let said = refused(&data, &mnt);
+            assert!(said.contains(&format!("island {number}")) && said.contains("older copy"), "{said}");
+            assert!(said.contains("Put the newer folder back") && said.contains("atoll rebuild"), "{said}");
+        }
+        assert_eq!(broken(&data), ["opens"]);
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::rename(&aside, &folder).unwrap();
+    }
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    assert_eq!(names_in(&mnt), 2);
+    daemon.stop();
+    // The whole of it may be older.
+    let newer = scratch.path("newer");
+    std::fs::rename(&data, &newer).unwrap();
+    copy(&backup, &data);
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    assert_eq!(names_in(&mnt), 1);
+    daemon.stop();
+    assert_eq!(broken(&data), [""; 0]);
+    // Stopped in order, and then an older copy: what the message says takes what there is.
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    daemon.stop();
+    for number in 0..2 {
+        std::fs::remove_dir_all(island(number).0).unwrap();
+        copy(&backup.join(format!("islands/main/{number}")), &island(number).0);
+    }
+    let said = refused(&data, &mnt);
+    assert!(said.contains("older copy"), "{said}");
+    good(["rebuild", "--data", text(&data), "--yes"]);
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    assert_eq!(std::fs::read_to_string(mnt.join("old")).unwrap(), "old");
+    daemon.stop();
+    assert_eq!(broken(&data), [""; 0]);
+}

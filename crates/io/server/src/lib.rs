@@ -11,6 +11,7 @@ mod local;
 mod member;
 mod node;
 mod orders;
+mod reached;
 mod switch;
 mod volume;
 
@@ -18,6 +19,7 @@ pub use desk::{Counter, Desk};
 pub use local::Local;
 pub use member::{ISLANDS, Member, kept_config, member, volumes_kept};
 pub use node::{Node, NodeError, NodeSetup, Shelf};
+pub use reached::{forget_reached, reached};
 pub use switch::Switch;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};
 

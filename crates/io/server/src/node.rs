@@ -5,6 +5,7 @@
 //! step learns the outcome from the others: who connects for that volume has it active.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use atoll_rpc::{
 
 use crate::desk;
 use crate::member;
+use crate::reached::{note_reached, reached};
 use crate::volume::{Volume, VolumeError, VolumeOptions};
 
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
@@ -313,7 +315,8 @@ impl<D: Disk> Node<D> {
             return Err(strange("it belongs to another volume".to_owned()));
         }
         *number = Some(member.node);
-        let options = VolumeOptions { is_new: !member.made, ..self.setup.options.clone() };
+        let reached = reached(&folder).map_err(|e| strange(e.to_string()))?;
+        let options = VolumeOptions { is_new: !member.made, reached, ..self.setup.options.clone() };
         let volume = Volume::open(config.clone(), member.node, &options, |island| {
             (self.setup.shelf)(&folder, island, options.is_new)
         })
@@ -324,6 +327,9 @@ impl<D: Disk> Node<D> {
         let noted = member::keep_config(&folder, config).and_then(|()| {
             if member.made { Ok(()) } else { member::note_made(&folder, config, member.node) }
         });
+        // From now on an older copy of one of its islands is noticed. An island that has halted tells so itself.
+        let noted = noted.and_then(|()| volume.reach().map_or(Ok(()), |all| note_reached(&folder, &all)));
+        let noted = noted.or_else(unless_full);
         match noted {
             Ok(()) => Ok(volume),
             Err(e) => {
@@ -341,6 +347,13 @@ impl<D: Disk> Node<D> {
             VolumeError::Open(OpenError::Missing(island, _)) => format!(
                 "{others}It should be in {}/{island}: is its disk mounted? Nothing was made in its place.\n\
                 If it is lost, restore it from a backup. How to go on without it, tells: atoll rebuild --data {data} --volume {}",
+                folder.display(),
+                config.name
+            ),
+            VolumeError::Open(OpenError::Older { island, .. }) => format!(
+                "{others}Nothing was changed in {}/{island}. Put the newer folder back, or restore the whole data \
+                directory from one backup.\n\
+                If this copy is all that there is, make the state anew from it: atoll rebuild --data {data} --volume {}",
                 folder.display(),
                 config.name
             ),
@@ -384,10 +397,13 @@ impl<D: Disk> Node<D> {
         let parts = std::mem::take(&mut *self.parts.write().expect("no panic while it is held"));
         let mut failed = Vec::new();
         for part in parts.into_values() {
-            if let Part::Served(volume) = part
-                && let Err(why) = volume.stop()
-            {
+            let Part::Served(volume) = part else { continue };
+            if let Err(why) = volume.stop() {
                 failed.push(format!("Volume {}: {why}", volume.config().name));
+            }
+            let folder = member::folder(&self.setup.data, &volume.config().name);
+            if let Err(why) = note_reached(&folder, &volume.reached()).or_else(unless_full) {
+                failed.push(format!("Volume {}: {}: {why}", volume.config().name, folder.display()));
             }
         }
         failed
@@ -396,6 +412,14 @@ impl<D: Disk> Node<D> {
     /// The volume that a link was let in to.
     fn of_link(link: &Arc<Link>) -> Option<&Arc<Volume<D>>> {
         link.context::<Arc<Volume<D>>>()
+    }
+}
+
+/// What only makes sure finds no space: the disk is full, which is no reason not to serve what is on it.
+fn unless_full(error: std::io::Error) -> std::io::Result<()> {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
+        _ => Err(error),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use atoll_core::{IslandId, NodeId, Time};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Report, Setup, Work};
+use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, Moving, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
@@ -61,6 +61,8 @@ pub struct VolumeOptions {
     /// The volume may not have been made yet: islands that are missing are made. Otherwise they are
     /// lost, and the volume is refused.
     pub is_new: bool,
+    /// How far its islands are known to have come.
+    pub reached: BTreeMap<IslandId, Reached>,
 }
 
 /// Why a volume cannot be served.
@@ -333,6 +335,16 @@ impl<D: Disk> Volume<D> {
         self.engines.get(&island)
     }
 
+    /// How far the islands are known to be safe.
+    pub(crate) fn reached(&self) -> BTreeMap<IslandId, Reached> {
+        self.engines.iter().map(|(island, engine)| (*island, engine.reached())).collect()
+    }
+
+    /// The same, once everything that they have decided so far is safe.
+    pub(crate) fn reach(&self) -> Result<BTreeMap<IslandId, Reached>, Halted> {
+        self.engines.iter().map(|(island, engine)| Ok((*island, engine.reach()?))).collect()
+    }
+
     /// What the recoveries found.
     pub const fn reports(&self) -> &BTreeMap<IslandId, Report> {
         &self.reports
@@ -545,5 +557,6 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
         snapshot_cache_bytes: options.snapshot_cache_bytes,
         root: options.root,
         is_new: options.is_new,
+        reached: options.reached.get(&island).copied(),
     }
 }

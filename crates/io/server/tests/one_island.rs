@@ -34,6 +34,7 @@ fn options() -> VolumeOptions {
         daemon: DaemonId(1),
         incarnation: 1,
         is_new: true,
+        reached: BTreeMap::new(),
     }
 }
 

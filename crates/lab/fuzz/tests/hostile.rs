@@ -68,6 +68,7 @@ impl Victim {
                 daemon: data_dir.identity().node,
                 incarnation: 1,
                 is_new: true,
+                reached: std::collections::BTreeMap::new(),
             },
             store: Box::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
             prepared: Box::new(EmbeddedStore::open(&data.join("prepared.redb")).unwrap()),

@@ -51,6 +51,7 @@ impl World {
             snapshot_cache_bytes: 1 << 20,
             root: false,
             is_new: !node.made,
+            reached: None,
         };
         let disk = Arc::new(node.disk.clone());
         let clock: Arc<dyn Clock> = Arc::new(node.clock.clone());

@@ -15,6 +15,7 @@ use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
 
 use crate::behind::{AGE_MS, Behind};
+use crate::open::Reached;
 
 /// Where answers and messages go. Called without the island's lock, on the thread that brought the
 /// event; must not wait.
@@ -199,6 +200,21 @@ impl<D: Disk> Engine<D> {
     /// Rows in memory that no checkpoint has, about. They stay there until one is made.
     pub fn rows_dirty(&self) -> usize {
         self.rows_dirty.load(Ordering::Relaxed)
+    }
+
+    /// Makes everything that it has decided so far survive a power cut; how far that is.
+    pub fn reach(&self) -> Result<Reached, Halted> {
+        // What was decided when it was opened goes to the log with the first event.
+        self.tick();
+        let seq = self.with_island(|island| island.state().seq());
+        self.sync_upto(seq).map_err(|why| Halted { island: self.id, why })?;
+        Ok(self.reached())
+    }
+
+    /// How far it is known to be safe.
+    pub fn reached(&self) -> Reached {
+        let core = self.lock();
+        Reached { incarnation: core.island.state().meta().incarnation, seq: core.log.synced_upto() }
     }
 
     /// True after an error of the disk.

@@ -15,5 +15,5 @@ pub mod whole;
 
 pub use engine::{Clock, Engine, Halted, Net, Work};
 pub use lay::Laying;
-pub use open::{OpenError, Report, Setup};
+pub use open::{OpenError, Reached, Report, Setup};
 pub use whole::WholeState;

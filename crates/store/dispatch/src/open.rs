@@ -8,7 +8,7 @@ use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
 use atoll_disk::Disk;
 use atoll_island::{Config, Ended, Island};
-use atoll_log::{Identity, Log, LogError, Opened, Position};
+use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
 use atoll_posix::Kind;
 use atoll_proto::{BodyChange, Change, Inode, Record};
 use atoll_snapshot::{Snapshot, SnapshotError};
@@ -36,6 +36,17 @@ pub struct Setup {
     /// The island may not have been made yet: what is missing is made. Otherwise it is lost, and the
     /// island is refused: it must never be taken for an empty one.
     pub is_new: bool,
+    /// What is known of it from elsewhere.
+    pub reached: Option<Reached>,
+}
+
+/// How far an island is known to have come: whatever it is opened from has that much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// The incarnation of that life.
+    pub incarnation: u32,
+    /// Position of a record that was synced.
+    pub seq: u64,
 }
 
 /// Why an island cannot be opened.
@@ -56,6 +67,19 @@ pub enum OpenError {
     /// Something is not there although the island was made.
     #[error("island {0}: its {1} is missing")]
     Missing(IslandId, &'static str),
+    /// It is whole, and older than it is known to have been.
+    #[error(
+        "island {island}: its folder ends before record {first}, and was known to hold record {known}: an older \
+         copy lies in its place"
+    )]
+    Older {
+        /// The island.
+        island: IslandId,
+        /// The first record that it has not.
+        first: u64,
+        /// The last that it is known to have had.
+        known: u64,
+    },
     /// The disk failed.
     #[error("island {0}: {1}")]
     Io(IslandId, #[source] std::io::Error),
@@ -70,7 +94,8 @@ impl OpenError {
             | Self::Body(id, _)
             | Self::Malformed(id, _)
             | Self::Missing(id, _)
-            | Self::Io(id, _) => *id,
+            | Self::Io(id, _)
+            | Self::Older { island: id, .. } => *id,
         }
     }
 
@@ -80,7 +105,7 @@ impl OpenError {
             Self::Log(_, why) => matches!(why, LogError::Damaged(_) | LogError::Refused { .. }),
             Self::Snapshot(_, why) => matches!(why, SnapshotError::Damaged(_)),
             Self::Body(..) | Self::Io(..) => false,
-            Self::Malformed(..) | Self::Missing(..) => true,
+            Self::Malformed(..) | Self::Missing(..) | Self::Older { .. } => true,
         }
     }
 }
@@ -182,7 +207,14 @@ fn open_log<D: Disk>(
 ) -> Result<(Log<D>, Opened), OpenError> {
     let id = setup.island.id;
     let identity = Identity { volume: setup.volume.0, island: id.0 };
-    let failed = |e| OpenError::Log(id, e);
+    // A state that was made anew since, or mended, is of a later life, and counts as it does.
+    let reached = setup.reached.filter(|reached| meta.incarnation <= reached.incarnation);
+    let failed = |e| match (e, reached) {
+        (LogError::Damaged(Damage::Lost { first, known }), Some(reached)) if known == reached.seq => {
+            OpenError::Older { island: id, first, known }
+        }
+        (e, _) => OpenError::Log(id, e),
+    };
     if setup.is_new && meta.seq == 0 && disk.list(b"log").map_or(true, |names| names.is_empty()) {
         let base = Position::default();
         let log = Log::create(Arc::clone(disk), b"log", setup.log, identity, base).map_err(failed)?;
@@ -191,7 +223,8 @@ fn open_log<D: Disk>(
     }
     let epoch = if meta.seq == 0 { 0 } else { EPOCH };
     let checkpoint = Position { epoch, incarnation: meta.incarnation, seq: meta.seq };
-    Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, 0, &mut |record| {
+    let must_reach = reached.map_or(0, |reached| reached.seq);
+    Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, must_reach, &mut |record| {
         visit(record.payload).map_err(Into::into)
     })
     .map_err(failed)

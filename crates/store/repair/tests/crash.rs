@@ -66,6 +66,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
         snapshot_cache_bytes: 1 << 20,
         root: true,
         is_new: false,
+        reached: None,
     };
     let opened = Engine::open(folder(disk, island), setup, Arc::new(Nobody), Arc::new(Nobody));
     let engine = Arc::new(opened.map_err(|e| e.to_string())?.0);

@@ -84,6 +84,7 @@ impl Place {
             daemon: DaemonId(1),
             incarnation: 1,
             is_new: !self.island(0).join("state.redb").exists(),
+            reached: BTreeMap::new(),
         };
         let volume =
             Volume::open(self.config.clone(), NodeId(0), &options, |island| Ok(self.disk(island.0))).unwrap();
