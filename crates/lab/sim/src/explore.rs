@@ -222,7 +222,9 @@ impl World {
         while let Some(event) = events.pop_front() {
             self.events += 1;
             let mut out = Vec::new();
-            Rc::make_mut(&mut self.islands[at]).handle(now, event, &mut out);
+            let island = Rc::make_mut(&mut self.islands[at]);
+            island.handle(now, event, &mut out);
+            island.check();
             let mut written = None;
             for effect in out {
                 match effect {

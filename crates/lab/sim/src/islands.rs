@@ -294,6 +294,9 @@ impl World {
     pub(crate) fn after_effects(&mut self, island: usize) {
         let outs = self.nodes[island].port.take();
         let dead = self.nodes[island].disk.is_dead();
+        if let Some(engine) = self.nodes[island].engine.as_ref().filter(|_| !dead) {
+            engine.with_island(|machine| machine.check());
+        }
         for out in outs {
             if self.transcript.takes_everything() {
                 self.transcript.hash_also(format_args!("{out:?}"));

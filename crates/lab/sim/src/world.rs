@@ -563,6 +563,7 @@ impl World {
     ) -> R {
         let mut out = RouteOut::default();
         let result = event(&mut self.clients[client].route, &mut out);
+        self.clients[client].route.check();
         let (now_ms, at_once) = (self.client_ms(client), self.config.recall_us == 0);
         let (sends, recalls) = self.clients[client].perform(now_ms, out, data, at_once);
         if recalls {

@@ -74,6 +74,10 @@ impl<T: Weighs> Bounded<T> {
         Ok(())
     }
 
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.items.iter()
+    }
+
     /// All of them.
     pub(crate) fn take(&mut self) -> Vec<T> {
         self.bytes = 0;

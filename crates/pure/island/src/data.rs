@@ -96,6 +96,29 @@ impl InBody {
         matches!(self, Self::Asked { then, .. } if !matches!(then, Then::Found))
     }
 
+    /// Whose bodies it is inside of, and how.
+    pub(crate) fn inside(&self) -> impl Iterator<Item = (Ino, Use)> {
+        let (first, second) = match self {
+            Self::Reading { ino } | Self::Shipping { ino, .. } => (Some((*ino, Use::Shared)), None),
+            Self::Changing { ino } => (Some((*ino, Use::Exclusive)), None),
+            Self::Arriving { ino, .. } | Self::Syncing { ino, .. } => (Some((*ino, Use::Beside)), None),
+            Self::Dropping { .. } => (None, None),
+            Self::Asked { ino, how, then: Then::InPlace { to, .. }, .. } if to != ino => {
+                (Some((*ino, *how)), Some((*to, Use::Exclusive)))
+            }
+            Self::Asked { ino, how, .. } => (Some((*ino, *how)), None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// The request that goes on after it.
+    pub(crate) const fn call(&self) -> Option<&Call> {
+        match self {
+            Self::Asked { call, .. } | Self::Syncing { call, .. } => call.as_ref(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn keep(&mut self, kept: Call) {
         match self {
             Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),

@@ -69,6 +69,26 @@ impl From<NotAt> for Stop {
     }
 }
 
+impl Enumerating {
+    /// The requests that wait for this island to be quiet, or for the end of a hold.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.waiting.iter().chain(self.held.iter())
+    }
+
+    /// Panics unless requests are held back only while something holds the island.
+    pub(crate) fn check(&self) {
+        assert_eq!(self.holds.is_empty(), self.until_ms.is_none(), "listings hold the island until then");
+        assert!(!self.holds.is_empty() || self.calls().next().is_none(), "requests are held back by nothing");
+        for hold in self.holds.values() {
+            assert!(
+                !hold.firm || hold.quiet_at.is_some(),
+                "a listing is firm that was never quiet: {hold:?}"
+            );
+            assert!(!hold.broken || hold.firm, "a listing is broken that was not firm: {hold:?}");
+        }
+    }
+}
+
 impl Island {
     // -------------------------------------------------------------------- holding
 

@@ -5,7 +5,7 @@
 //! when nobody is inside.
 
 use atoll_core::map::IdMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
@@ -128,6 +128,27 @@ impl<W> Gates<W> {
             gate.waiting.retain(&mut keep);
             gate.is_inside() || !gate.waiting.is_empty()
         });
+    }
+
+    /// All who wait.
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = &W> {
+        self.gates.values().flat_map(|gate| &gate.waiting)
+    }
+
+    /// Panics unless readers, writers and those beside them are exactly these.
+    pub(crate) fn check(&self, inside: &BTreeMap<Ino, (u32, u32, u32)>) {
+        for (ino, gate) in &self.gates {
+            let is = (gate.readers, u32::from(gate.writer), gate.beside);
+            let should = inside.get(ino).copied().unwrap_or_default();
+            assert_eq!(
+                is, should,
+                "readers, writers and others inside of {ino}, and what is being done there"
+            );
+            assert!(gate.is_inside() || !gate.waiting.is_empty(), "a gate of {ino} stays that nobody uses");
+        }
+        for (ino, should) in inside {
+            assert!(self.gates.contains_key(ino), "{should:?} are inside of {ino} without a gate");
+        }
     }
 
     fn tidy(&mut self, ino: Ino) {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, TxnId};
 use atoll_posix::Attr;
-use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, TxnState, Work};
+use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, Txn, TxnState, Work};
 use atoll_state::cookie_of;
 
 use crate::bounded::Bounded;
@@ -60,6 +60,37 @@ impl Holds {
             && self.happened.is_empty()
             && self.arriving.is_empty()
             && self.waiting.is_empty()
+    }
+
+    /// Panics unless each lock belongs to something that is begun here, or has a row that asks for it.
+    pub(crate) fn check<'a>(&self, is_begun: impl Fn(TxnId) -> bool, row: impl Fn(TxnId) -> Option<&'a Txn>) {
+        let is_prepared =
+            |txn: TxnId| row(txn).filter(|row| row.state == TxnState::Prepared).map(|row| &row.part.work);
+        for ((dir, name), held) in &self.names {
+            let (txn, work) = (held.txn, is_prepared(held.txn));
+            let holds = match (held.prepared, work) {
+                (Some(_), Some(Work::Lend { renaming, .. })) => {
+                    (renaming.to.dir, &renaming.to.name) == (*dir, name)
+                }
+                (None, Some(Work::Arrive { at, .. })) => (at.dir, &at.name) == (*dir, name),
+                (None, None) => is_begun(txn),
+                _ => false,
+            };
+            assert!(holds, "{name:?} of {dir} is held by {held:?} without reason: {work:?}");
+        }
+        for held in self.files.values().flatten() {
+            assert!(is_prepared(held.txn).is_some(), "a file is held by {held:?}, which is not prepared");
+        }
+        assert!(self.files.values().all(|held| !held.is_empty()), "nobody holds a file that is held");
+        for (ino, txn) in &self.dirs {
+            let holds = is_begun(*txn) || is_prepared(*txn).is_some();
+            assert!(holds, "{ino} is held by {txn:?}, which is not under way");
+        }
+        for txn in
+            self.happened.iter().chain(self.waiting.iter().map(|(txn, _)| txn)).chain(self.arriving.values())
+        {
+            assert!(is_prepared(*txn).is_some(), "{txn:?} is waited for, and is not prepared");
+        }
     }
 
     /// Holds names for a transaction that this island coordinates.

@@ -104,6 +104,35 @@ pub(crate) struct Waiting {
 }
 
 impl Journal {
+    /// The requests that wait for others to apply an entry, and those that wait for this island to catch up.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        let behind = self.behind.iter().filter_map(|parked| match parked {
+            Parked::Call(call) => Some(call),
+            _ => None,
+        });
+        self.waiting.iter().map(|waiting| &waiting.call).chain(behind)
+    }
+
+    /// Panics unless the journal goes up to the island's own clock and no further, nothing was sent that waits for a
+    /// sync, and whoever waits for an entry to be applied waits for islands that can be reached.
+    pub(crate) fn check(&self, clock: Stamp, synced: u64) {
+        assert!(self.last <= clock, "the journal goes up to {:?}, and the clock to {clock:?}", self.last);
+        assert!(self.kept <= clock, "{:?} is safe of a journal that goes up to {clock:?}", self.kept);
+        let mut before = (synced, self.sent);
+        for (seq, stamp) in &self.gates {
+            assert!(*seq > synced && *seq >= before.0, "an entry waits for {seq} behind {before:?}");
+            assert!(*stamp > before.1, "{stamp:?} waits for a sync behind {before:?}");
+            before = (*seq, *stamp);
+        }
+        for waiting in &self.waiting {
+            assert!(!waiting.missing.is_empty(), "{:?} waits for nobody", waiting.stamp);
+            let reachable = waiting.missing.iter().all(|island| self.reachable.contains(island));
+            assert!(reachable, "{:?} waits for islands that are away: {:?}", waiting.stamp, waiting.missing);
+        }
+        assert!(self.half.is_none(), "half of an exchange is left");
+        assert!(self.met.is_empty() && !self.prunes_nothing, "something is left of a decision");
+    }
+
     /// Nobody waits for a journal, and nothing of one waits.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.waiting.is_empty()

@@ -13,6 +13,7 @@ mod attrs;
 mod between;
 mod bounded;
 mod chains;
+mod check;
 mod checkpoint;
 mod compare;
 mod compared;

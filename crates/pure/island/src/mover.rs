@@ -132,6 +132,21 @@ impl Mover {
             && self.unsynced.is_empty()
     }
 
+    /// Panics unless every file that waits is due once, and what is on its way from here is begun.
+    pub(crate) fn check(&self, is_begun: impl Fn(TxnId) -> bool) {
+        assert_eq!(self.waiting.len(), self.due.len(), "files that wait, and when they are due");
+        for (due_ms, ino) in &self.due {
+            assert_eq!(self.waiting.get(ino).map(|of| of.due_ms), Some(*due_ms), "{ino} is due then");
+        }
+        assert!(
+            self.waiting.len() <= QUEUE_MAX && self.shipping.len() <= SHIPPING_MAX,
+            "too many files move"
+        );
+        for (txn, shipping) in &self.shipping {
+            assert!(is_begun(*txn), "{:?} is on its way by {txn:?}, which is not begun", shipping.at);
+        }
+    }
+
     /// Bytes of it are still to come, so that its vote is not given.
     pub(crate) fn is_pulling(&self, txn: TxnId) -> bool {
         self.pulling.contains_key(&txn)

@@ -90,6 +90,20 @@ enum Told {
     Done(u64),
 }
 
+impl Recovery {
+    /// Panics if something is remembered for others to tell that nobody tells any more.
+    pub(crate) fn check_whole(&self) {
+        assert!(self.adopted.is_empty(), "directories are remembered as new, and nothing is missing");
+        assert!(self.replaced.is_empty(), "files are remembered as replaced, and nothing is missing");
+        assert!(self.unkept.is_empty() || self.witnesses.is_empty(), "others are to tell what was lost");
+    }
+
+    /// Some island has not answered `Hello`, and was not given up.
+    pub(crate) fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
 impl Island {
     /// The first records of a life. Each has an incarnation of its own, also after an orderly end: stamps are given
     /// to what is never recorded, such as transactions that are aborted, and must not be given again.

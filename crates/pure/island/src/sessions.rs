@@ -97,6 +97,18 @@ impl Alive {
 }
 
 impl Sessions {
+    /// Panics unless whoever waits to be let in waits for somebody.
+    pub(crate) fn check(&self) {
+        assert!(
+            self.attaching.is_empty() || !self.recalling.is_empty(),
+            "{} clients wait to be let in, and nobody is recalled",
+            self.attaching.len()
+        );
+        for session in &self.recalling {
+            assert!(self.alive.contains_key(session), "{session:?} is recalled and not known to live");
+        }
+    }
+
     /// What a client has not been told of the clocks.
     pub(crate) fn news(&mut self, session: SessionId, clocks: &ClockVector) -> Vec<(IslandId, Stamp)> {
         if self.clocks != *clocks {

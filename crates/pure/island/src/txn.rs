@@ -126,6 +126,35 @@ impl Txns {
             && self.synced_sends.is_empty()
     }
 
+    /// The requests that wait for what is begun.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.begun.values().filter_map(|begun| begun.call.as_ref())
+    }
+
+    /// Panics unless what is begun is undecided, and has a request or is a file on its way.
+    pub(crate) fn check(&self, has_row: impl Fn(TxnId) -> bool) {
+        for (first, begun) in &self.begun {
+            assert!(!begun.parties.is_empty(), "{first:?} asks nobody");
+            assert_eq!(begun.parties[0].txn, *first, "a transaction goes by another one's id");
+            let is_shipment = matches!(begun.plan, Plan::Ship);
+            assert_eq!(
+                begun.call.is_none(),
+                is_shipment,
+                "{first:?} has a request, or none: {:?}",
+                begun.plan
+            );
+            for party in &begun.parties {
+                assert!(!has_row(party.txn), "{:?} is undecided and has a row", party.txn);
+                assert_eq!(self.first_of(party.txn), *first, "{:?} belongs to another one", party.txn);
+            }
+        }
+        for (txn, first) in &self.first {
+            let begun = self.begun.get(first);
+            let is_part = begun.is_some_and(|begun| begun.parties.iter().any(|party| party.txn == *txn));
+            assert!(is_part, "{txn:?} is said to belong to {first:?}");
+        }
+    }
+
     /// Whether this island coordinates it and has not decided.
     pub(crate) fn is_begun(&self, txn: TxnId) -> bool {
         self.begun.contains_key(&self.first_of(txn))

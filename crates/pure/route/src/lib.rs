@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod attach;
+mod check;
 mod detour;
 pub mod dirs;
 pub mod enumerate;
