@@ -5,11 +5,12 @@
 //! then the kernel sends no RELEASE, and nobody would hear that a `flock` is over: only a mount
 //! whose locks are its own can have that.
 
-use crate::abi::{self, MINOR_INC_EPOCH, Out, fattr, fopen, init, opcode, open};
+use crate::abi::{self, MINOR_INC_EPOCH, Out, fopen, init, opcode, open};
 use crate::accesses::{self, Accesses};
 use crate::counters::Counters;
 use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
+use crate::fields::{lock_range, set_attr};
 use crate::gate::Gate;
 use crate::gone;
 use crate::held::{Held, Holder};
@@ -19,14 +20,14 @@ use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
 use crate::places::{Place, Places};
-use crate::request::{Header, LockIn, Request, SetAttrIn};
+use crate::request::{Header, Request};
 use crate::session::{Config, Flush, Keep, Locks, Readers};
 use crate::settle::{self, Moved, Settling};
 use crate::told::Told;
-use atoll_core::{Ino, Time};
+use atoll_core::Ino;
 use atoll_posix::{
-    Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
-    Whence, XattrMode, mode,
+    Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, Whence,
+    XattrMode, mode,
 };
 use atoll_vfs::{Caching, Files};
 use bytes::Bytes;
@@ -493,7 +494,6 @@ impl Core {
             | init::DONT_MASK
             | init::DO_READDIRPLUS
             | init::READDIRPLUS_AUTO
-            | init::ASYNC_DIO
             | init::PARALLEL_DIROPS
             | init::POSIX_ACL
             | init::MAX_PAGES
@@ -512,7 +512,9 @@ impl Core {
             Keep::Alone => init::EXPLICIT_INVAL_DATA,
             Keep::Nothing | Keep::Recallable => init::AUTO_INVAL_DATA,
         };
-        let mut flags = offered & (wanted | by_locks | by_keep);
+        // When a direct write that is not waited for ends, the kernel does not drop pages that were read meanwhile.
+        let by_pages = if self.config.keep == Keep::Nothing { init::ASYNC_DIO } else { 0 };
+        let mut flags = offered & (wanted | by_locks | by_keep | by_pages);
         if offered & init::INIT_EXT != 0 {
             flags |= init::INIT_EXT;
         } else {
@@ -543,41 +545,6 @@ pub(crate) fn unlock(core: &Arc<Core>, ino: Ino, holder: Holder) {
 fn everything(holder: Holder) -> LockRange {
     let Holder { owner, flock, .. } = holder;
     LockRange { start: 0, end: u64::MAX, kind: LockKind::Unlock, owner, pid: 0, flock }
-}
-
-fn lock_range(lock: &LockIn) -> Result<LockRange, Errno> {
-    let kind = match lock.kind {
-        0 => LockKind::Read,
-        1 => LockKind::Write,
-        2 => LockKind::Unlock,
-        _ => return Err(Errno::EINVAL),
-    };
-    if lock.start > lock.end {
-        return Err(Errno::EINVAL);
-    }
-    let end = if lock.end >= abi::LOCK_END { u64::MAX } else { lock.end };
-    let (start, owner, pid) = (lock.start, lock.owner, lock.pid);
-    Ok(LockRange { start, end, kind, owner, pid, flock: lock.flags & abi::LK_FLOCK != 0 })
-}
-
-fn set_attr(fields: &SetAttrIn) -> Result<SetAttr, Errno> {
-    let has = |flag| fields.valid & flag != 0;
-    let time = |set: bool, now: bool, (secs, nanos): (i64, u32)| match (set, now) {
-        (false, _) => Ok(None),
-        (true, true) => Ok(Some(SetTime::Now)),
-        (true, false) if nanos < 1_000_000_000 => Ok(Some(SetTime::To { time: Time { secs, nanos } })),
-        (true, false) => Err(Errno::EINVAL),
-    };
-    Ok(SetAttr {
-        mode: has(fattr::MODE).then_some(fields.mode & mode::ALL),
-        uid: has(fattr::UID).then_some(fields.uid),
-        gid: has(fattr::GID).then_some(fields.gid),
-        size: has(fattr::SIZE).then_some(fields.size),
-        atime: time(has(fattr::ATIME), has(fattr::ATIME_NOW), fields.atime)?,
-        mtime: time(has(fattr::MTIME), has(fattr::MTIME_NOW), fields.mtime)?,
-        opened: has(fattr::FH),
-        kill_set_id: has(fattr::KILL_SUIDGID),
-    })
 }
 
 /// Starts an operation whose outcome answers the request, which has been tried so many times.

@@ -13,6 +13,7 @@ mod adapter;
 mod counters;
 mod device;
 mod dying;
+mod fields;
 mod gate;
 mod gone;
 mod held;

@@ -3,7 +3,7 @@
 use crate::content::Content;
 use crate::tree::{Body, Model, Node, Outcome};
 use atoll_core::{Ino, Time};
-use atoll_posix::perm::{Denied, FILE_BYTES_MAX, kill_set_id};
+use atoll_posix::perm::{Denied, FILE_BYTES_MAX, mode_after_bytes};
 use atoll_posix::xattr::CAPABILITY;
 use atoll_posix::{Allocation, Answer, Caller, Errno, Kind, Whence};
 
@@ -25,8 +25,8 @@ impl Node {
     }
 
     /// An unprivileged caller changed bytes.
-    pub(crate) fn kill_privileges(&mut self) {
-        self.attr.mode = kill_set_id(self.attr.mode);
+    pub(crate) fn kill_privileges(&mut self, mode: u32) {
+        self.attr.mode = mode;
         self.xattrs.remove(CAPABILITY);
     }
 
@@ -63,6 +63,7 @@ impl Model {
     pub(crate) fn write(
         &mut self,
         now: Time,
+        caller: &Caller,
         ino: Ino,
         offset: Option<u64>,
         kill: bool,
@@ -75,10 +76,11 @@ impl Model {
         end_of(offset, len)?;
         // A write of nothing changes nothing, times included.
         if len > 0 {
-            content.write(offset, data);
+            let mode = if kill { Some(mode_after_bytes(caller, &node.attr)?) } else { None };
+            node.content_mut()?.write(offset, data);
             node.content_changed(now);
-            if kill {
-                node.kill_privileges();
+            if let Some(mode) = mode {
+                node.kill_privileges(mode);
             }
         }
         Ok(Answer::Wrote { len, offset }.into())
@@ -98,6 +100,8 @@ impl Model {
         }
         let end = end_of(offset, len)?;
         let node = self.node_mut(ino)?;
+        node.content()?;
+        let mode = mode_after_bytes(caller, &node.attr)?;
         let content = node.content_mut()?;
         let old_size = content.size();
         let keep_size = match what {
@@ -116,7 +120,7 @@ impl Model {
         }
         node.content_changed(now);
         if !caller.is_root() {
-            node.kill_privileges();
+            node.kill_privileges(mode);
         }
         Ok(Answer::Done.into())
     }
@@ -161,6 +165,7 @@ impl Model {
         let pieces = pieces(source, from.1, len);
         self.accessed(from.0, now);
         let node = self.known(to.0);
+        let mode = mode_after_bytes(caller, &node.attr)?;
         let content = node.content_mut()?;
         content.punch(to.1, end);
         content.truncate(content.size().max(end));
@@ -169,7 +174,7 @@ impl Model {
         }
         node.content_changed(now);
         if !caller.is_root() {
-            node.kill_privileges();
+            node.kill_privileges(mode);
         }
         Ok(Answer::Wrote { len, offset: to.1 }.into())
     }
@@ -276,6 +281,9 @@ mod tests {
             let ino = bench.file(b"f", 0o6777);
             bench.run(&USER, op(ino), b"x").unwrap();
             assert_eq!(bench.model.attr(ino).unwrap().mode, 0o777, "{:?}", op(ino));
+            let ino = bench.file(b"g", 0o6767);
+            bench.run(&USER, op(ino), b"x").unwrap();
+            assert_eq!(bench.model.attr(ino).unwrap().mode, 0o767, "{:?}", op(ino));
         }
     }
 

@@ -206,7 +206,7 @@ impl Model {
             Op::Readlink { ino } => self.readlink(now, *ino),
             Op::Read { ino, offset, len } => self.read(now, *ino, *offset, *len),
             Op::Write { ino, offset, append, kill_set_id } => {
-                self.write(now, *ino, if *append { None } else { Some(*offset) }, *kill_set_id, data)
+                self.write(now, caller, *ino, if *append { None } else { Some(*offset) }, *kill_set_id, data)
             }
             Op::Fallocate { ino, offset, len, what } => {
                 self.fallocate(now, caller, *ino, *offset, *len, *what)

@@ -7,7 +7,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
 use atoll_core::{Ino, TxnId};
-use atoll_posix::{Answer, Attr, Errno, Kind, Op, Whence, acl, perm};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Whence, acl, mode, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
 
@@ -131,6 +131,12 @@ pub(crate) const fn body_attr(attr: &Attr) -> BodyAttr {
     BodyAttr { mode: attr.mode, uid: attr.uid, gid: attr.gid }
 }
 
+/// The mode after unprivileged bytes. Whoever could be in the group was asked before; if the group has changed since, nobody
+/// is taken for a member.
+pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
+    perm::mode_after_bytes(caller, attr).unwrap_or(perm::kill_set_id(attr.mode) & !mode::SETGID)
+}
+
 impl Island {
     /// A ticket for a body operation, with what is to be done when it ends.
     pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
@@ -228,6 +234,10 @@ impl Island {
         if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
             return Err(Errno::EFBIG.into());
         }
+        if kill_set_id {
+            // Now, while more can be asked for: when the bytes are there it is too late.
+            perm::mode_after_bytes(call.caller(), &attr)?;
+        }
         let old = self.old_sums(ino, offset, len, size)?;
         self.space(len)?;
         self.enter(ino, Use::Exclusive, turn)?;
@@ -279,7 +289,8 @@ impl Island {
         if dirty {
             decision.push(Change::Dirty { ino });
         }
-        let Some(attr) = self.wrote(&mut decision, ino, offset, bytes.len() as u64, old, new, kill_set_id)
+        let unprivileged = kill_set_id.then(|| call.caller());
+        let Some(attr) = self.wrote(&mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
         else {
             self.gates.leave(ino, Use::Exclusive);
             return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
@@ -314,7 +325,7 @@ impl Island {
         len: u64,
         old: &BlockSums,
         new: &BlockSums,
-        kill_set_id: bool,
+        unprivileged: Option<&Caller>,
     ) -> Option<Attr> {
         let mut row = self.state.inode(ino).ok().flatten()?.clone();
         let now = self.time();
@@ -322,8 +333,8 @@ impl Island {
         attr.size = attr.size.max(offset + len);
         attr.mtime = now;
         attr.ctime = now;
-        if kill_set_id {
-            attr.mode = perm::kill_set_id(attr.mode);
+        if let Some(caller) = unprivileged {
+            attr.mode = mode_without_set_id(caller, attr);
         }
         attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
         let attr = *attr;
@@ -331,6 +342,16 @@ impl Island {
         decision.sums(ino, new.clone());
         self.touch(ino, self.state.seq() + 1);
         Some(attr)
+    }
+
+    /// Whether it can be told which set-id bits go when this caller changes bytes without writing them itself.
+    pub(crate) fn groups_suffice(&self, call: &Call, ino: Ino) -> Result<(), Stop> {
+        if !call.caller().is_root()
+            && let Some(row) = self.state.inode(ino)?
+        {
+            perm::mode_after_bytes(call.caller(), &row.attr)?;
+        }
+        Ok(())
     }
 
     /// The row of a file whose bytes have changed.
@@ -687,7 +708,8 @@ impl Island {
         };
         let old = self.old_sums(ino, offset, len, size).expect("in memory before this goes on");
         let mut decision = Decision::new();
-        if self.wrote(&mut decision, ino, offset, len, &old, new, kill).is_none() {
+        let unprivileged = kill.then(|| call.caller());
+        if self.wrote(&mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
             return Err(Errno::ESTALE.into());
         }
         decision.body(BodyChange::Extent { ino, offset, len });

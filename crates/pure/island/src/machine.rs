@@ -635,9 +635,13 @@ impl Island {
             Op::Write { ino, offset, append, kill_set_id } => {
                 self.write(call, *ino, *offset, *append, *kill_set_id, turn)
             }
-            Op::Fallocate { ino, offset, len, what } => self.fallocate(*ino, *offset, *len, *what, turn),
+            Op::Fallocate { ino, offset, len, what } => {
+                self.groups_suffice(call, *ino)?;
+                self.fallocate(*ino, *offset, *len, *what, turn)
+            }
             Op::Seek { ino, offset, whence } => self.seek(*ino, *offset, *whence, turn),
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                self.groups_suffice(call, *to)?;
                 self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
             }
             Op::Fsync { ino } => self.fsync(*ino),

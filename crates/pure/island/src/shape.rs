@@ -6,7 +6,7 @@ use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Remembered};
 
-use crate::data::{After, InBody, Then, blocks, body_attr};
+use crate::data::{After, InBody, Then, blocks, body_attr, mode_without_set_id};
 use crate::decision::Decision;
 use crate::event::BodyOp;
 use crate::gate::Use;
@@ -178,7 +178,7 @@ impl Island {
         row.attr.mtime = now;
         row.attr.ctime = now;
         if !call.caller().is_root() {
-            row.attr.mode = perm::kill_set_id(row.attr.mode);
+            row.attr.mode = mode_without_set_id(call.caller(), &row.attr);
         }
         let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
         if grows {
@@ -225,7 +225,7 @@ impl Island {
         row.attr.mtime = now;
         row.attr.ctime = now;
         if !call.caller().is_root() {
-            row.attr.mode = perm::kill_set_id(row.attr.mode);
+            row.attr.mode = mode_without_set_id(call.caller(), &row.attr);
         }
         let end = offset + len;
         if !keep_size && end > size {

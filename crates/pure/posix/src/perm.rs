@@ -221,6 +221,17 @@ pub const fn kill_set_id(bits: u32) -> u32 {
     if left & mode::GROUP_EXEC != 0 { left & !mode::SETGID } else { left }
 }
 
+/// The mode of a file with these attributes whose bytes `caller` changes without being privileged: as
+/// [`kill_set_id`], and set-group-id without group execute also goes unless the caller is in the group.
+pub fn mode_after_bytes(caller: &Caller, attr: &Attr) -> Result<u32, Denied> {
+    let left = kill_set_id(attr.mode);
+    if left & mode::SETGID == 0 || caller.keeps_setgid(attr.gid)? {
+        Ok(left)
+    } else {
+        Ok(left & !mode::SETGID)
+    }
+}
+
 /// Checks `set` and says what the attributes are afterwards. `acl` is the access ACL; when the mode
 /// changes, its caller also stores `Acl::chmod`.
 ///
@@ -260,7 +271,7 @@ pub fn apply_setattr(
         }
     }
     if set.kill_set_id && attr.kind != Kind::Directory {
-        after.mode = kill_set_id(after.mode);
+        after.mode = mode_after_bytes(caller, &after)?;
     }
     // Only "both now" is a touch, which needs no more than write permission. A "now" that comes
     // with a length is the truncate's own.
@@ -497,6 +508,21 @@ mod tests {
         assert_eq!(kill_set_id(0o6777), 0o777);
         assert_eq!(kill_set_id(0o6767), 0o2767);
         assert_eq!(kill_set_id(0o1644), 0o1644);
+    }
+
+    #[test]
+    fn set_gid_that_the_group_does_not_run_goes_with_bytes_of_who_is_not_in_it() {
+        let of = |mode| attr(Owned { mode, ..FILE });
+        let member = user(5, 2000, &[]);
+        assert_eq!(mode_after_bytes(&member, &of(0o6767)), Ok(0o2767));
+        assert_eq!(mode_after_bytes(&user(5, 5, &[2000]), &of(0o2644)), Ok(0o2644));
+        assert_eq!(mode_after_bytes(&Caller::ROOT, &of(0o2644)), Ok(0o2644));
+        assert_eq!(mode_after_bytes(&user(5, 5, &[]), &of(0o6767)), Ok(0o767));
+        assert_eq!(mode_after_bytes(&unsure(5), &of(0o6767)), Err(Denied::NeedGroups));
+        assert_eq!(mode_after_bytes(&unsure(5), &of(0o6777)), Ok(0o777), "no group could keep it");
+        let cut = SetAttr { size: Some(1), opened: true, kill_set_id: true, ..SetAttr::default() };
+        let after = apply_setattr(&of(0o6767), None, &cut, &user(5, 5, &[]), NOW).unwrap();
+        assert_eq!(after.mode, 0o767);
     }
 
     type Row = (SetAttr, Caller, u32, Result<u32, Denied>);
