@@ -12,6 +12,7 @@ mod member;
 mod node;
 mod orders;
 mod reached;
+mod refusals;
 mod switch;
 mod volume;
 

@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use crate::links::{OtherNode, Peers};
 use crate::local::Local;
+use crate::refusals::Refusals;
 use crate::switch::{Enter, Switch, together};
 
 /// How often each island's housekeeping runs.
@@ -133,6 +134,8 @@ pub struct Volume<D: Disk> {
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     views: Mutex<Vec<Laying<D>>>,
+    /// What was told of them.
+    refusals: Mutex<Refusals>,
     next_local: AtomicU64,
     rows_dirty_max: usize,
 }
@@ -186,6 +189,7 @@ impl<D: Disk> Volume<D> {
             stopping: AtomicBool::new(false),
             threads: Mutex::default(),
             views: Mutex::default(),
+            refusals: Mutex::default(),
             next_local: AtomicU64::new(1),
             rows_dirty_max,
         });
@@ -301,9 +305,11 @@ impl<D: Disk> Volume<D> {
     }
 
     fn tell_conflicts(&self, laying: &Laying<D>, report: &atoll_view::Report) {
-        for conflict in &report.conflicts {
+        let mut refusals = self.refusals.lock().expect("no panic while it is held");
+        let island = laying.island();
+        for conflict in report.conflicts.iter().filter(|conflict| refusals.is_new(island, conflict)) {
             let shown = laying.shown(&conflict.subject);
-            let (volume, island) = (&self.config.name, laying.island());
+            let volume = &self.config.name;
             tracing::warn!(%volume, %island, "plain tree: {shown}: {}", conflict.why);
         }
     }
