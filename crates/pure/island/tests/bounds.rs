@@ -343,6 +343,81 @@ fn entry(tag: u16, perm: u16) -> Vec<u8> {
 }
 
 #[test]
+fn attributes_that_have_no_room_are_refused_and_can_be_removed_again() {
+    let mut world = World::new();
+    let dir = world.mkdir(Ino::ROOT, &name("d")).unwrap();
+    let file = world.fifo(dir, &name("f")).unwrap();
+    let set = |ino: Ino, name: String, value: Vec<u8>| Op::SetXattr {
+        ino,
+        name: name.into(),
+        value: value.into(),
+        mode: XattrMode::Any,
+        kill_sgid: false,
+    };
+    for ino in [dir, file] {
+        let large = |n: usize| set(ino, format!("trusted.large{n}"), vec![b'x'; 60_000]);
+        (0..4).for_each(|n| assert_eq!(world.ask(dir, large(n)), Ok(None)));
+        assert_eq!(world.ask(dir, large(4)), Err(Errno::ENOSPC));
+        // Many small ones count by their names, too.
+        let small = |n: usize| set(ino, format!("trusted.{n}"), Vec::new());
+        assert!((0..2_000).any(|n| world.ask(dir, small(n)) == Err(Errno::ENOSPC)));
+        world.ask(dir, Op::RemoveXattr { ino, name: "trusted.large0".into() }).unwrap();
+        world.ask(dir, small(0)).unwrap();
+    }
+    let acl = |users: usize| {
+        let users = (0..users as u32).flat_map(|id| [&entry(2, 7)[..4], &id.to_le_bytes()].concat());
+        let rest = [entry(4, 5), entry(16, 5), entry(32, 5)].concat();
+        let all = 2u32.to_le_bytes().into_iter().chain(entry(1, 7)).chain(users).chain(rest);
+        set(dir, "system.posix_acl_default".to_owned(), all.collect())
+    };
+    assert_eq!(world.ask(dir, acl(509)), Err(Errno::ENOSPC));
+    // Room is wanted for it.
+    for n in 1..3 {
+        world.ask(dir, Op::RemoveXattr { ino: dir, name: format!("trusted.large{n}").into() }).unwrap();
+    }
+    world.ask(dir, acl(508)).unwrap();
+    // Those below inherit it, and all islands know it.
+    world.line(dir, 40);
+    assert!(world.longest.0 > 300_000, "{:?}", world.longest);
+}
+
+#[test]
+fn long_targets_are_listed_in_several_answers() {
+    let mut world = World::new();
+    let dir = world.mkdir(Ino::ROOT, &name("d")).unwrap();
+    let (owner, _) = world.owner(dir);
+    let mut inos = Vec::new();
+    for n in 0..400 {
+        let target = Bytes::from(vec![b't'; 4095]);
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Symlink, 0o777, 0, 0, true);
+        let op = Op::Create { dir, name: long(n), kind, mode, umask, rdev, exclusive, target };
+        inos.push(world.ask(dir, op).unwrap().unwrap());
+    }
+    let cut = 7;
+    for op in
+        [ClientOp::Hold { cut, again: false }, ClientOp::Hold { cut, again: true }, ClientOp::Cut { cut }]
+    {
+        (0..ISLANDS).for_each(|at| drop(world.send(at, 0, op.clone())));
+    }
+    let (mut after, mut names, mut answers) = (0, 0, 0);
+    loop {
+        let listed = world.send(owner, 0, ClientOp::ListAt { cut, dir, after });
+        let Outcome::ListedAt { names: page, next, .. } = listed else { panic!("{listed:?}") };
+        (names, answers) = (names + page.len(), answers + 1);
+        let Some(next) = next else { break };
+        after = next;
+    }
+    assert!(names == inos.len() && answers > 4, "{names} names in {answers} answers");
+    let mut rest = &inos[..];
+    while !rest.is_empty() {
+        let told = world.send(owner, 0, ClientOp::FilesAt { cut, inos: rest.to_vec() });
+        let Outcome::FilesAt { files } = told else { panic!("{told:?}") };
+        assert!(!files.is_empty() && files.len() < 100 && files.iter().all(Option::is_some));
+        rest = &rest[files.len()..];
+    }
+}
+
+#[test]
 fn an_outbox_is_bounded_in_bytes() {
     let mut world = World::new();
     let line = world.line(Ino::ROOT, 400);

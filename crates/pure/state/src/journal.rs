@@ -96,8 +96,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_core::{Ino, Name, Time};
-    use atoll_proto::{Chain, Place, PlaceVersion, Spot};
+    use crate::RowKey;
+    use atoll_core::{Ino, Key, Name, SessionId, Time, TxnId};
+    use atoll_proto::{
+        Ancestor, Chain, Change, Moments, Origin, Part, Place, PlaceVersion, Spot, Static, Txn, TxnState,
+        Work, Xattrs,
+    };
 
     fn entry() -> JournalEntry {
         let name = Name::new(b"n").unwrap();
@@ -138,6 +142,54 @@ mod tests {
         journal.drop_upto(Stamp(12));
         journal.push(Stamp(13), entry());
         assert_eq!(journal.bytes_after(Stamp(0)), bytes);
+    }
+
+    #[test]
+    fn what_an_older_version_has_told_of_directories_goes_when_it_is_read() {
+        let xattrs = |names: &[&'static str]| {
+            Xattrs(names.iter().map(|name| ((*name).into(), vec![7; 60_000].into())).collect())
+        };
+        let (ino, place) = (Ino(7), entry().about().unwrap().1.clone());
+        let (key, fixed) = (Key(1), Static { version: Stamp(1), mode: 0o755, uid: 0, gid: 0 });
+        let all = ["system.posix_acl_access", "system.posix_acl_default", "trusted.x", "user.x"];
+        let above = Ancestor {
+            ino,
+            key,
+            birth_bytes: 0,
+            place: place.clone(),
+            fixed,
+            xattrs: xattrs(&all),
+            doubted: false,
+        };
+        let JournalEntry::Place { from, time, .. } = entry() else { unreachable!("just made") };
+        let chain = Chain { vector: Vec::new(), dirs: vec![above.clone()] };
+        let moved = JournalEntry::Place { ino, place: place.clone(), from, replaced: None, chain, time };
+        let mut journal = Journal::default();
+        journal.open(Stamp(1), moved);
+        journal.push(Stamp(2), JournalEntry::Fixed { ino, place, fixed, xattrs: xattrs(&all) });
+        for (_, entry) in journal.after(Stamp(0)) {
+            let kept = match entry {
+                JournalEntry::Place { chain, .. } => &chain.dirs[0].xattrs,
+                JournalEntry::Fixed { xattrs, .. } => xattrs,
+                JournalEntry::Onward => unreachable!("not put in"),
+            };
+            assert_eq!(kept, &xattrs(&all[..2]));
+        }
+        let part = Part {
+            origin: Origin { session: SessionId(1), seq: 1 },
+            work: Work::Adopt { dir: above.clone(), time, chain: vec![above] },
+        };
+        let (state, partner, moments) = (TxnState::Committed, IslandId(1), Moments::default());
+        let txn = TxnId { coordinator: partner, stamp: Stamp(3) };
+        let row = Txn { state, partner, moments, part };
+        let mut opened = State::new(1);
+        opened.open_row(&RowKey::Txn(txn), &row.to_vec()).unwrap();
+        let mut replayed = State::new(1);
+        replayed.apply(1, &Change::Txn { txn, row: Some(Box::new(row)) });
+        for state in [opened, replayed] {
+            let Work::Adopt { dir, chain, .. } = &state.txn(txn).unwrap().part.work else { unreachable!() };
+            assert_eq!((&dir.xattrs, &chain[0].xattrs), (&xattrs(&all[..2]), &xattrs(&all[..2])));
+        }
     }
 
     #[test]
