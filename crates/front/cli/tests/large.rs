@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use atoll_needs::needs;
 use common::{Cluster, Daemon, Scratch, good, run, text};
-use rustix::fs::XattrFlags;
+use rustix::fs::{FallocateFlags, XattrFlags};
 
 /// Four attributes of 60,000 bytes, as any user may set them.
 fn set_large_xattrs(path: &Path) {
@@ -60,6 +60,31 @@ fn check(data: &Path) {
     let findings = said.lines().filter(|line| line.starts_with("volume"));
     let others: Vec<&str> = findings.filter(|line| !line.contains("xattrs")).collect();
     assert!(others.is_empty() && said.contains(" island"), "{said}");
+}
+
+#[test]
+fn a_long_range_is_zeroed_however_many_blocks_it_has() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let mut daemon = Daemon::up(&data, &mnt, 2);
+    let file = std::fs::File::create_new(mnt.join("file")).unwrap();
+    file.set_len(6 << 30).unwrap();
+    let places = [0, (1 << 30) - 3, (2 << 30) + 17, (6 << 30) - 9];
+    places.iter().for_each(|at| file.write_all_at(b"content", *at).unwrap());
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, flags, 1, (6 << 30) - 2).unwrap();
+    let mut read = [1; 7];
+    for at in places {
+        file.read_exact_at(&mut read, at).unwrap();
+        assert_eq!(&read, if at == 0 { b"c\0\0\0\0\0\0" } else { &[0; 7] }, "at {at}");
+    }
+    rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, 5 << 30, 3 << 30).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 8 << 30);
+    drop(file);
+    daemon.stop();
+    let said = good(["check", "--data", text(&data), "--read"]);
+    assert!(said.contains("nothing wrong"), "{said}");
 }
 
 #[test]

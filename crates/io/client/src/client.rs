@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId, Key, VolumePath};
-use atoll_posix::{Answer, Caller, Errno, Op};
+use atoll_posix::perm::ZERO_BYTES_MAX;
+use atoll_posix::{Allocation, Answer, Caller, Errno, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
@@ -113,8 +114,30 @@ impl Client {
 
     /// Starts an operation; its number for [`Client::cancel`], or 0 if it has ended already.
     pub fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
+        let (op, done) = self.first_piece(caller, op, done);
         let id = self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out));
         if self.lock().is_under_way(id) { id } else { 0 }
+    }
+
+    /// Zeroing sets the checksum of every block, all in one record: a long range is zeroed in pieces, one after the
+    /// other. What is begun here, and its completion, which begins what follows.
+    fn first_piece(&self, caller: &Caller, op: Op, done: Done) -> (Op, Done) {
+        let Op::Fallocate { ino, offset, len, what } = op else { return (op, done) };
+        let (Some(end), Some(client)) = (offset.checked_add(len), self.me.upgrade()) else {
+            return (op, done);
+        };
+        let piece_end = (offset / ZERO_BYTES_MAX + 1) * ZERO_BYTES_MAX;
+        if matches!(what, Allocation::Allocate { .. }) || end <= piece_end {
+            return (op, done);
+        }
+        let first = Op::Fallocate { ino, offset, len: piece_end - offset, what };
+        let rest = Op::Fallocate { ino, offset: piece_end, len: end - piece_end, what };
+        let caller = caller.clone();
+        let go_on = move |result: Result<Answer, Errno>, bytes: &[u8]| match result {
+            Ok(_) => drop(client.submit(&caller, rest, Bytes::new(), done)),
+            Err(_) => done(result, bytes),
+        };
+        (first, Box::new(go_on))
     }
 
     /// Walks a path from the root.

@@ -125,6 +125,10 @@ impl Island {
             self.body_after(ticket, op, after);
             return Ok(Step::Later(Later::Body(ticket)));
         }
+        if len > perm::ZERO_BYTES_MAX {
+            // Its checksums would be more than a record holds.
+            return Err(Errno::EFBIG.into());
+        }
         let edges = sum::edges_of_zero(offset, len, size);
         let mut old = Vec::with_capacity(edges.len());
         for block in edges {

@@ -16,6 +16,9 @@ use atoll_core::Time;
 /// get would stop the island, and stop it again whenever it recovers.
 pub const FILE_BYTES_MAX: u64 = (1 << 44) - 4096;
 
+/// Longest range of a file that one request zeroes; whoever asks for more does so in pieces.
+pub const ZERO_BYTES_MAX: u64 = 1 << 30;
+
 /// Nanoseconds that a `Time` may hold, exclusive.
 const NANOS_PER_SEC: u32 = 1_000_000_000;
 
