@@ -184,19 +184,6 @@ impl DataDir {
     /// Opens a data directory, or makes one with an identity and a cluster of its own. The folder
     /// above must be there: a missing one is more often a disk that is not mounted.
     pub fn open_or_create(path: &Path) -> Result<Self, DataDirError> {
-        Self::open_or_make(path, None)
-    }
-
-    /// As [`Self::open_or_create`], for a node of a cluster that there is.
-    pub fn open_or_join(path: &Path, cluster: ClusterId) -> Result<Self, DataDirError> {
-        let dir = Self::open_or_make(path, Some(cluster))?;
-        match dir.identity.cluster {
-            theirs if theirs == cluster => Ok(dir),
-            theirs => Err(DataDirError::WrongCluster { path: dir.path, expected: cluster, theirs }),
-        }
-    }
-
-    fn open_or_make(path: &Path, cluster: Option<ClusterId>) -> Result<Self, DataDirError> {
         if look(path)?.is_none() {
             make(path)?;
         }
@@ -209,7 +196,7 @@ impl DataDir {
                 let fail = |e| told(Path::new("/dev/urandom"), e);
                 let identity = Identity {
                     node: DaemonId(draw().map_err(fail)?),
-                    cluster: cluster.map_or_else(|| draw().map(ClusterId), Ok).map_err(fail)?,
+                    cluster: ClusterId(draw().map_err(fail)?),
                     created: now(),
                     incarnation: 0,
                 };

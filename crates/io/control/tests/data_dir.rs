@@ -51,16 +51,6 @@ fn a_directory_keeps_its_identity_and_counts_its_starts() {
 }
 
 #[test]
-fn a_node_joins_the_cluster_that_it_is_told_and_no_other_later() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("data");
-    assert_eq!(DataDir::open_or_join(&path, ClusterId(7)).unwrap().identity().cluster, ClusterId(7));
-    DataDir::open_or_join(&path, ClusterId(7)).unwrap();
-    let text = refused(DataDir::open_or_join(&path, ClusterId(8)));
-    assert!(text.contains("cluster 0000000000000007, not to 0000000000000008"), "{text}");
-}
-
-#[test]
 fn a_directory_in_use_names_the_process_that_holds_it() {
     let folder = tempfile::tempdir().unwrap();
     let held = DataDir::open_or_create(folder.path()).unwrap();

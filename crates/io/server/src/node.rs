@@ -302,9 +302,9 @@ impl<D: Disk> Node<D> {
         let folder = member::folder(&self.setup.data, &config.name);
         let strange = |why: String| NodeError::Folder { volume: name(), folder: folder.clone(), why };
         member::decide(&self.setup.data, config).map_err(|e| strange(e.to_string()))?;
-        if self.setup.prepared.remove_volume(config.id).is_ok() {
-            // It is in the other store: nothing more to be decided.
-        }
+        // A volume that is served is in the other store, and usually no longer in this one. What cannot be removed
+        // now is removed when the volume is opened again.
+        let _ = self.setup.prepared.remove_volume(config.id);
         let member = match member::member(&folder) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !folder.exists() => {
                 return Err(NodeError::FolderMissing { volume: name(), folder });

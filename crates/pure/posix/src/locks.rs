@@ -144,12 +144,6 @@ impl Locks {
         if lock.flock { self.set_flock(who, lock) } else { self.set_posix(who, lock) }
     }
 
-    /// Gives up all that `owner` of `session` holds: the last descriptor was closed. Says whether
-    /// there was anything.
-    pub fn drop_owner(&mut self, who: LockOwner) -> bool {
-        self.retain(|held| held.who != who)
-    }
-
     /// Gives up all that `session` holds: the client is gone. Says whether there was anything.
     pub fn drop_session(&mut self, session: SessionId) -> bool {
         self.retain(|held| held.who.session != session)
@@ -364,8 +358,8 @@ mod tests {
         assert!(locks.drop_session(A));
         assert!(!locks.drop_session(A));
         assert_eq!(locks.set(B, &lock(1, Write, 0, 99)), Ok(false));
-        assert!(locks.drop_owner(LockOwner { session: B, owner: 1 }));
-        assert!(locks.is_empty(), "both kinds go with their owner");
+        assert!(locks.drop_session(B));
+        assert!(locks.is_empty(), "both kinds go with their session");
     }
 
     #[test]

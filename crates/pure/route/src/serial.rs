@@ -27,11 +27,6 @@ impl Serial {
     pub fn acked(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.last + 1)
     }
-
-    /// A new session begins: nothing was asked yet.
-    pub fn restart(&mut self) {
-        *self = Self::default();
-    }
 }
 
 #[cfg(test)]

@@ -30,8 +30,6 @@ pub use redo::{Correction, Redo};
 use names::FreshNames;
 use table::{Open, Table};
 
-/// Folders that bodies are spread over.
-pub const FOLDERS: u64 = 256;
 /// Files that are kept open unless told otherwise.
 pub const OPEN_FILES_DEFAULT: usize = 512;
 
@@ -273,15 +271,6 @@ impl<D: Disk> Bodies<D> {
             if self.names.must_sync(*ino) {
                 self.sync_folder(folder_of(*ino)).map_err(|e| BodyError::io(*ino, e))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Makes all native files that were made survive a power cut, whatever is in them.
-    pub fn sync_names(&self) -> Result<(), BodyError> {
-        for folder in self.names.unsynced() {
-            let ino = Ino(folder.into());
-            self.sync_folder(folder).map_err(|e| BodyError::io(ino, e))?;
         }
         Ok(())
     }

@@ -48,14 +48,6 @@ impl FreshNames {
         folder.all || folder.inos.contains(&ino)
     }
 
-    /// Folders in which something may be fresh.
-    pub(crate) fn unsynced(&self) -> Vec<u8> {
-        let folders = self.lock();
-        (0..=u8::MAX)
-            .filter(|f| folders[usize::from(*f)].all || !folders[usize::from(*f)].inos.is_empty())
-            .collect()
-    }
-
     /// Forgets what is fresh in a folder, before it is synced: what is made meanwhile counts anew.
     pub(crate) fn take(&self, folder: u8) -> Fresh {
         std::mem::take(&mut self.lock()[usize::from(folder)])

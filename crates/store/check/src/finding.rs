@@ -85,6 +85,16 @@ rules! {
     LinkThere "link-there" "a symbolic link that a home has told of is there, with its target and its names",
     /// Links to directories are known to all.
     LinksAgree "links-agree" "an island that has said that it has another's links to directories has them as that",
+    /// Nothing is under way.
+    TxnEnded "txn-ended" "at rest no transaction is under way, and no directory is marked as part of one",
+    /// Journals have arrived.
+    JournalDelivered "journal-delivered" "at rest all islands have applied all journals, and none is kept",
+    /// What has gone away is known to have gone.
+    ForwardKnown "forward-known" "a file that has gone to another island is not here, and clients that may look for it here are known",
+    /// Skeleton directories have the names of what is below them.
+    SkeletonNamed "skeleton-named" "at rest a directory that another island owns has the names of what is below it here, and no others",
+    /// Clients hold what they have a cause for.
+    HeldForCause "held-for-cause" "at rest a client holds a file for a lock, or because the file has no name",
     /// The skeletons agree.
     SkeletonsAgree "skeletons-agree" "two islands that have a directory at the same version have it alike",
 }

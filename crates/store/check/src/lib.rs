@@ -1,15 +1,16 @@
-//! The invariants of islands at rest: what `atoll check` and the simulator hold a state against.
+//! The invariants of islands' rows: the one list that `atoll check` and the simulator hold a state against.
 //!
 //! Pure functions over rows, wherever they come from. Never reads a file, never repairs anything:
 //! what is wrong is named ([`Finding`]), with the rule that it breaks.
 //!
 //! Each rule is one function in [`within`] (one island's rows) or [`across`] (several islands of one
-//! volume). A rule that needs an island that is not there is skipped for it: what is not known is
+//! volume). [`check_at_rest`] adds what is true only when all islands are there and nothing is under way. A rule that needs an island that is not there is skipped for it: what is not known is
 //! not wrong.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod across;
+mod at_rest;
 mod doubt;
 mod finding;
 mod links;
@@ -17,9 +18,10 @@ mod paths;
 mod rows;
 pub mod within;
 
+pub use at_rest::check_at_rest;
 pub use finding::{Finding, Rule};
 pub use paths::paths;
-pub use rows::{BadRow, Rows};
+pub use rows::{BadRow, Journals, Rows};
 
 use atoll_core::Table;
 

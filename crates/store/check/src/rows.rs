@@ -1,11 +1,11 @@
 //! The rows of one island, read once and kept where every rule finds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{Change, Dir, Entry, Inode, Link, Session, Txn, Xattrs};
+use atoll_proto::{Change, Dir, Entry, Forward, Inode, JournalEntry, Link, Session, Txn, Xattrs};
 use atoll_state::state::Meta;
 use atoll_state::{RowKey, cookie_of, key::SUMS_PER_CHUNK};
 
@@ -16,6 +16,19 @@ pub struct BadRow {
     pub key: Vec<u8>,
     /// What is wrong.
     pub why: Malformed,
+}
+
+/// What is kept of journals.
+#[derive(Debug, Clone, Default)]
+pub struct Journals {
+    /// Entries of the island's own that others may not have.
+    pub outbox: BTreeSet<Stamp>,
+    /// How far each island has the island's own, synced.
+    pub delivered: BTreeMap<IslandId, Stamp>,
+    /// How far the island's own is not kept for others.
+    pub skipped: BTreeMap<IslandId, Stamp>,
+    /// Entries of others' that those may lose yet.
+    pub inbox: BTreeSet<(IslandId, Stamp)>,
 }
 
 /// All rows of an island at rest.
@@ -45,6 +58,10 @@ pub struct Rows {
     pub links: BTreeMap<Ino, Link>,
     /// Which of this island's each other has said it has, by their digest.
     pub links_told: BTreeMap<IslandId, u64>,
+    /// Where files are that were homed here. As it was read: [`Self::apply`] leaves it.
+    pub forwards: BTreeMap<Ino, Forward>,
+    /// Journals. As they were read: [`Self::apply`] leaves them.
+    pub journals: Journals,
     /// What the island knows of itself.
     pub meta: Meta,
     /// Rows that could not be read.
@@ -118,13 +135,23 @@ impl Rows {
             }
             RowKey::Meta => self.meta = Meta::from_slice(row)?,
             RowKey::Clock(island) => drop(self.clocks.raise(island, Stamp::from_slice(row)?)),
-            // Journals and the view's backlog: no rule is about them.
-            RowKey::Outbox(_)
-            | RowKey::Delivered(_)
-            | RowKey::Skipped(_)
-            | RowKey::Inbox(..)
-            | RowKey::Forward(_)
-            | RowKey::Survived(_)
+            RowKey::Forward(ino) => drop(self.forwards.insert(ino, Forward::from_slice(row)?)),
+            RowKey::Outbox(stamp) => {
+                JournalEntry::from_slice(row)?;
+                self.journals.outbox.insert(stamp);
+            }
+            RowKey::Delivered(island) => {
+                self.journals.delivered.insert(island, Stamp::from_slice(row)?);
+            }
+            RowKey::Skipped(island) => {
+                self.journals.skipped.insert(island, Stamp::from_slice(row)?);
+            }
+            RowKey::Inbox(island, stamp) => {
+                JournalEntry::from_slice(row)?;
+                self.journals.inbox.insert((island, stamp));
+            }
+            // What is heard, and the view's backlog: no rule is about them.
+            RowKey::Survived(_)
             | RowKey::Moved(_)
             | RowKey::Renamed(_)
             | RowKey::View(_)

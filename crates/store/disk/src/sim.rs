@@ -179,27 +179,6 @@ impl SimDisk {
         Ok(())
     }
 
-    /// What stands in a directory under one name stands under another, with no other trace. `EEXIST` if that
-    /// is taken.
-    pub fn flip_name(&self, path: &[u8], name: &[u8]) -> io::Result<()> {
-        let mut world = self.world();
-        let (dir, old, ino) = world.slot(path, Errno::BUSY)?;
-        let ino = ino.ok_or(Errno::NOENT)?;
-        let node = world.inode(dir);
-        if node.entries.contains_key(name) || node.stored.entries.contains_key(name) {
-            return Err(Errno::EXIST.into());
-        }
-        // What is not synced yet has no place at rest that could change.
-        if node.stored.entries.get(old) != Some(&ino) {
-            return Err(Errno::NOENT.into());
-        }
-        node.entries.remove(old);
-        node.stored.entries.remove(old);
-        node.entries.insert(name.to_vec(), ino);
-        node.stored.entries.insert(name.to_vec(), ino);
-        Ok(())
-    }
-
     fn world(&self) -> MutexGuard<'_, World> {
         // A panic of another test thread leaves nothing half done that matters here.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)

@@ -19,6 +19,10 @@ pub const SEED: u64 = 7;
 pub const HERE: IslandId = IslandId(0);
 pub const THERE: IslandId = IslandId(1);
 
+/// Rules that hold at rest only.
+pub const AT_REST: [Rule; 5] =
+    [Rule::TxnEnded, Rule::JournalDelivered, Rule::ForwardKnown, Rule::SkeletonNamed, Rule::HeldForCause];
+
 /// What [`World::with_link`] adds.
 pub const LINK: Ino = Ino((1 << 48) + 40);
 
