@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use atoll_fuse::{MountOptions, Mounted};
-use atoll_proto::control::{Daemon, FuseCount, MountStatus};
+use atoll_proto::control::{Daemon, FuseCount, Metric, MountStatus};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{Listener, Options};
 use atoll_server::{Counter, Desk};
@@ -148,7 +148,9 @@ impl Mount {
 
 impl Inner {
     fn status(&self) -> MountStatus {
-        let counters = self.attached.client.counters();
+        let mut metrics: Vec<Metric> = self.attached.client.counters().list().map(Metric::count).collect();
+        metrics.push(Metric::now("directories", self.attached.client.dirs_len() as u64));
+        metrics.push(Metric::now("ids", self.mounted.nodes_known() as u64));
         let fuse = self.mounted.counters().into_iter().map(|count| FuseCount {
             operation: count.operation.to_owned(),
             requests: count.requests,
@@ -157,11 +159,7 @@ impl Inner {
         MountStatus {
             volume: self.attached.config.name.clone(),
             point: self.point.display().to_string(),
-            calls: counters.calls,
-            requests: counters.requests,
-            one_island: counters.one_island,
-            dirs: self.attached.client.dirs_len() as u64,
-            nodes_known: self.mounted.nodes_known() as u64,
+            metrics,
             fuse: fuse.collect(),
             nodes: self.attached.nodes(),
         }

@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
-use atoll_proto::{NodeConfig, VolumeConfig};
+use atoll_proto::{Control, NodeConfig, VolumeConfig};
 use atoll_rpc::{Address, Listener, Options};
-use atoll_server::{Node, NodeSetup, VolumeError, VolumeOptions};
+use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
 use crate::places::{SocketPlace, data_socket};
 
@@ -132,6 +132,18 @@ impl Daemon {
             listeners.try_lock().map_or(0, |all| all.iter().map(|l| l.links().len() as u32).sum())
         });
         Ok(())
+    }
+
+    /// Shows the node's metrics on an address from here on, as long as the process lives. The address, with its port.
+    pub(crate) fn show_metrics(&self, address: std::net::SocketAddr) -> Result<std::net::SocketAddr> {
+        let node = Arc::downgrade(&self.node);
+        let page = move || match node.upgrade() {
+            Some(node) => atoll_metrics::text(&node.answer(Control::Status)),
+            None => String::new(),
+        };
+        atoll_metrics::serve(address, page).with_context(|| {
+            format!("Metrics cannot be shown on {address}: is the address this machine's, and the port free?")
+        })
     }
 
     /// Stops in order: no more connections, then every volume synced and at rest.

@@ -18,6 +18,9 @@ pub(crate) struct Serve {
     /// Where to take connections. There is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Address,
+    /// Show metrics to monitoring systems at http://ADDR/metrics. There is no authentication: trusted networks only
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
     log: Log,
 }
@@ -36,12 +39,22 @@ impl Serve {
             daemon.stop()?;
             return Err(why);
         }
+        let metrics = match self.metrics.map(|address| daemon.show_metrics(address)).transpose() {
+            Ok(metrics) => metrics,
+            Err(why) => {
+                daemon.stop()?;
+                return Err(why);
+            }
+        };
         let tcp = daemon.tcp.clone().unwrap_or(self.listen);
         let is_new = daemon.dir.identity().incarnation == 1;
         let word = if is_new { "  (NEW: made just now, it has no volumes)" } else { "" };
         say::line(format_args!("node     {}{word}", daemon.dir.identity().node));
         say::line(format_args!("data     {}", daemon.dir.path().display()));
         say::line(format_args!("listens  {tcp}"));
+        if let Some(address) = metrics {
+            say::line(format_args!("metrics  http://{address}/metrics"));
+        }
         let names = daemon.node.names();
         if names.is_empty() {
             say::line(format_args!("volumes  none yet: atoll volume create NAME --nodes {tcp}"));

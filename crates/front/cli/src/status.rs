@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
-use atoll_proto::control::{Daemon, IslandStatus, MountStatus, VolumeStatus};
+use atoll_proto::control::{Daemon, IslandStatus, Metric, MountStatus, VolumeStatus};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::Address;
 use serde_json::{Value, json};
@@ -213,23 +213,33 @@ fn show_volume(volume: &VolumeStatus) {
     for island in &volume.islands {
         let phase = phase(island);
         say::line(format_args!(
-            "    island {:<4} {phase:<8} requests {}  records {}  checkpoints {}  peers {}  loads {}  sessions {} ({} mounts)",
+            "    island {:<4} {phase:<8} {}",
             island.island.to_string(),
-            island.requests,
-            island.records,
-            island.checkpoints,
-            island.peer_messages,
-            island.loads,
-            island.sessions,
-            island.mounts
+            listed(&island.metrics)
         ));
         if let Some(why) = &island.halted {
             say::line(format_args!("      {why}"));
         }
-        if island.too_long > 0 {
-            say::line(format_args!("      TOO LONG to be sent: {} messages or answers", island.too_long));
+        let too_long = island.metrics.iter().find(|m| m.name == "too_long").map_or(0, |m| m.value);
+        if too_long > 0 {
+            say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));
         }
     }
+}
+
+/// Names with their values, on one line.
+fn listed(metrics: &[Metric]) -> String {
+    let shown: Vec<String> =
+        metrics.iter().map(|m| format!("{} {}", m.name.replace('_', " "), m.value)).collect();
+    shown.join("  ")
+}
+
+/// Adds each metric to an object, under its name.
+fn with_metrics(mut object: Value, metrics: &[Metric]) -> Value {
+    for metric in metrics {
+        object[&metric.name] = metric.value.into();
+    }
+    object
 }
 
 fn phase(island: &IslandStatus) -> &'static str {
@@ -242,13 +252,7 @@ fn phase(island: &IslandStatus) -> &'static str {
 
 fn show_mount(mount: &MountStatus) {
     say::line(format_args!("  mount {}  volume {}", mount.point, mount.volume));
-    say::line(format_args!(
-        "    operations {}  requests {}  by one island at once {}  directories known {}",
-        mount.calls,
-        mount.requests,
-        say::share(mount.one_island, mount.calls),
-        mount.dirs
-    ));
+    say::line(format_args!("    {}", listed(&mount.metrics)));
     for node in &mount.nodes {
         let islands: Vec<String> = node.islands.iter().map(ToString::to_string).collect();
         let state = if node.up { "connected" } else { "AWAY" };
@@ -286,12 +290,10 @@ fn told_json(told: &Told) -> Value {
 
 fn volume_json(volume: &VolumeStatus) -> Value {
     let islands = volume.islands.iter().map(|i| {
-        json!({
+        let object = json!({
             "island": i.island.0, "phase": phase(i).to_lowercase(), "halted": i.halted,
-            "requests": i.requests, "peer_messages": i.peer_messages, "records": i.records,
-            "loads": i.loads, "checkpoints": i.checkpoints, "sessions": i.sessions, "mounts": i.mounts,
-            "too_long": i.too_long,
-        })
+        });
+        with_metrics(object, &i.metrics)
     });
     let others = volume.others.iter().map(|(node, up)| json!({ "node": node.0, "reachable": up }));
     json!({
@@ -313,9 +315,9 @@ fn mount_json(mount: &MountStatus) -> Value {
         let islands: Vec<u16> = n.islands.iter().map(|i| i.0).collect();
         json!({ "node": n.node.0, "address": n.address, "islands": islands, "up": n.up })
     });
-    json!({
-        "point": mount.point, "volume": mount.volume, "calls": mount.calls, "requests": mount.requests,
-        "one_island": mount.one_island, "directories": mount.dirs, "ids": mount.nodes_known,
+    let object = json!({
+        "point": mount.point, "volume": mount.volume,
         "fuse": fuse.collect::<Vec<_>>(), "nodes": nodes.collect::<Vec<_>>(),
-    })
+    });
+    with_metrics(object, &mount.metrics)
 }

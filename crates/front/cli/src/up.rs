@@ -32,6 +32,9 @@ pub(crate) struct Up {
     /// Let other machines mount the volume too. There is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<Address>,
+    /// Show metrics to monitoring systems at http://ADDR/metrics. There is no authentication: trusted networks only
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
     log: Log,
 }
@@ -98,6 +101,7 @@ impl Up {
         let options = MountOptions::new(&format!("{socket}:/{}", self.volume));
         let mount = Mount::new(attached, point, &options, atoll_fuse::Config::default())?;
         daemon.node.mounted(mount.status());
+        let metrics = self.metrics.map(|address| daemon.show_metrics(address)).transpose()?;
         // Whoever unmounts it ends the process as a signal does.
         mount.when_ended(crate::signals::end_this_process)?;
         let data = std::fs::canonicalize(daemon.dir.path()).unwrap_or_else(|_| self.data.clone());
@@ -114,6 +118,9 @@ impl Up {
         say::line(format_args!("socket   {socket}"));
         if let Some(tcp) = &daemon.tcp {
             say::line(format_args!("listens  {tcp}"));
+        }
+        if let Some(address) = metrics {
+            say::line(format_args!("metrics  http://{address}/metrics"));
         }
         say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
         stop.wait();

@@ -256,6 +256,53 @@ fn the_status_counts_what_was_done() {
 }
 
 #[test]
+fn every_metric_is_in_the_status_and_on_the_page_and_has_its_meaning_written_down() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (data, mnt) = (scratch.path("data"), scratch.path("mnt"));
+    let arguments = ["up", "--data", text(&data), "--mount", text(&mnt), "--metrics", "127.0.0.1:0"];
+    let mut daemon = Daemon::start(arguments, "stop");
+    std::fs::write(mnt.join("f"), b"x").unwrap();
+    let address = daemon.told("metrics").strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let answer = std::io::read_to_string(stream).unwrap();
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let manual = include_str!("../../../../docs/OPERATIONS.md");
+    let names: Vec<&str> =
+        page.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    for name in &names {
+        assert!(manual.contains(&format!("| `{name}` |")), "OPERATIONS.md does not say what {name} means");
+    }
+    let value = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    let records = page.lines().filter(|line| line.starts_with("atoll_island_records_total{"));
+    assert!(records.map(value).sum::<u64>() > 0, "{page}");
+    // The same list for people and for programs.
+    let json: serde_json::Value = serde_json::from_str(&good(["status", text(&mnt), "--json"])).unwrap();
+    let shown = good(["status", text(&mnt)]);
+    let mut seen = 0;
+    for process in json["processes"].as_array().unwrap() {
+        let islands =
+            process["volumes"].as_array().unwrap().iter().flat_map(|v| v["islands"].as_array().unwrap());
+        for (of, object) in islands
+            .map(|i| ("island", i))
+            .chain(process["mounts"].as_array().unwrap().iter().map(|m| ("mount", m)))
+        {
+            for name in names.iter().filter_map(|name| name.strip_prefix(&format!("atoll_{of}_"))) {
+                let name = name.strip_suffix("_total").unwrap_or(name);
+                if object[name].is_u64() {
+                    seen += 1;
+                    assert!(shown.contains(&name.replace('_', " ")), "{name} is not in {shown}");
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "{json}");
+    daemon.stop();
+}
+
+#[test]
 fn explain_names_the_plain_file_and_it_has_the_bytes() {
     two_mounts(|one, _| {
         std::fs::create_dir_all(one.join("a/b")).unwrap();

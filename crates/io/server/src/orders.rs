@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_core::Ino;
 use atoll_disk::Disk;
 use atoll_island::Phase;
-use atoll_proto::control::{Daemon, IslandStatus, MountStatus, Trace, VolumeStatus, VolumeSummary};
+use atoll_proto::control::{Daemon, IslandStatus, Metric, MountStatus, Trace, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
 use atoll_state::{Load, Loaded, RowKey};
 
@@ -180,20 +180,17 @@ fn served_status<D: Disk>(volume: &Arc<Volume<D>>, summary: VolumeSummary) -> Vo
         let (sessions, mounts) = engine.with_island(|island| {
             let state = island.state();
             let mounts = state.session_ids().filter(|s| state.session(*s).is_some_and(|row| row.mount));
-            (state.session_ids().count() as u32, mounts.count() as u32)
+            (state.session_ids().count() as u64, mounts.count() as u64)
         });
+        let mut metrics: Vec<Metric> = counters.list().map(Metric::count).collect();
+        metrics.push(Metric::count(("too_long", volume.switch().too_long(engine.id()))));
+        metrics.push(Metric::now("sessions", sessions));
+        metrics.push(Metric::now("mounts", mounts));
         islands.push(IslandStatus {
             island: engine.id(),
             normal: phase == Phase::Normal,
             halted: halted.get(&engine.id()).cloned(),
-            requests: counters.requests,
-            peer_messages: counters.peer_messages,
-            records: counters.records,
-            loads: counters.loads,
-            checkpoints: counters.checkpoints,
-            sessions,
-            mounts,
-            too_long: volume.switch().too_long(engine.id()),
+            metrics,
         });
     }
     // All islands of a node lie on one file system.

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod codec;
+mod counters;
 pub mod h3;
 pub mod id;
 pub mod limits;

@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::bounded::Bounded;
 use crate::checkpoint::Checkpointing;
+use crate::counters::Counters;
 use crate::data::InBody;
 use crate::decision::Decision;
 use crate::enumerate::Enumerating;
@@ -27,7 +28,6 @@ use crate::sessions::{Asker, Sessions};
 use crate::skeleton::Unpruned;
 use crate::symlinks::Symlinks;
 use crate::txn::Txns;
-use crate::under_way::Counters;
 
 /// Milliseconds after which what waits for another island fails with `EIO`.
 pub(crate) const PATIENCE_MS: u64 = 10_000;

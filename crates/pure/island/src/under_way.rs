@@ -8,21 +8,6 @@ use crate::journal::Journal;
 use crate::machine::{Call, Island};
 use crate::txn::Txns;
 
-/// What an island has done since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests of clients.
-    pub requests: u64,
-    /// Messages of other islands.
-    pub peer_messages: u64,
-    /// Records decided.
-    pub records: u64,
-    /// Rows read from the snapshot.
-    pub loads: u64,
-    /// Checkpoints made.
-    pub checkpoints: u64,
-}
-
 /// What an island has begun, holds and waits for, beside its rows. To be shown.
 pub struct UnderWay<'a>(&'a Island);
 

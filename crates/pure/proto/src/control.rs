@@ -129,6 +129,31 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A number that somebody may want to watch.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Metric {
+        /// Its name: lower-case words joined by `_`. `docs/OPERATIONS.md` says what each means.
+        pub name: String,
+        /// It counts since the process started, and only grows; otherwise it is what is so now.
+        pub is_count: bool,
+        /// The number.
+        pub value: u64,
+    }
+}
+
+impl Metric {
+    /// What is so now.
+    pub fn now(name: &str, value: u64) -> Self {
+        Self { name: name.to_owned(), is_count: false, value }
+    }
+
+    /// What was counted.
+    pub fn count((name, value): (&str, u64)) -> Self {
+        Self { name: name.to_owned(), is_count: true, value }
+    }
+}
+
+wire_struct! {
     /// An island.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct IslandStatus {
@@ -138,22 +163,8 @@ wire_struct! {
         pub normal: bool,
         /// Why it has stopped serving, if it has.
         pub halted: Option<String>,
-        /// Requests of clients.
-        pub requests: u64,
-        /// Messages of other islands.
-        pub peer_messages: u64,
-        /// Records decided.
-        pub records: u64,
-        /// Rows read from the snapshot.
-        pub loads: u64,
-        /// Checkpoints made.
-        pub checkpoints: u64,
-        /// Clients that are attached.
-        pub sessions: u32,
-        /// Those of them that are mounts.
-        pub mounts: u32,
-        /// Messages and answers that were longer than may be sent: mistakes in Atoll.
-        pub too_long: u64,
+        /// What it has done and has.
+        pub metrics: Vec<Metric>,
     }
 }
 
@@ -165,16 +176,8 @@ wire_struct! {
         pub volume: String,
         /// Where it is mounted.
         pub point: String,
-        /// Operations that were asked for.
-        pub calls: u64,
-        /// Requests to islands for them.
-        pub requests: u64,
-        /// Operations that one request to one island answered.
-        pub one_island: u64,
-        /// Directories that it knows.
-        pub dirs: u64,
-        /// Ids that the kernel knows.
-        pub nodes_known: u64,
+        /// What it has done and has.
+        pub metrics: Vec<Metric>,
         /// What the kernel asked for.
         pub fuse: Vec<FuseCount>,
         /// The volume's nodes and whether they are connected; an empty address is this process.

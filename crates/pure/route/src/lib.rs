@@ -8,6 +8,7 @@
 
 mod attach;
 mod check;
+mod counters;
 mod detour;
 pub mod dirs;
 pub mod enumerate;
@@ -20,7 +21,8 @@ pub mod serial;
 mod synced;
 mod walk;
 
+pub use counters::Counters;
 pub use dirs::{Dirs, Known};
 pub use enumerate::{Enumerate, ListConfig, Listed, NotListed};
 pub use hints::{HINTS_MAX, Hints};
-pub use route::{Config, Counters, Finished, KEEP_MS, Route, RouteOut, Sent, Told};
+pub use route::{Config, Finished, KEEP_MS, Route, RouteOut, Sent, Told};

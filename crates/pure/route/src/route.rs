@@ -11,6 +11,7 @@ use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
+use crate::counters::Counters;
 use crate::detour::{Gather, client_op};
 use crate::dirs::Dirs;
 use crate::hints::Hints;
@@ -52,17 +53,6 @@ pub struct Config {
     pub mount: bool,
     /// Milliseconds that a call waits for an island that is away; none: for ever (`hard`).
     pub patience_ms: Option<u64>,
-}
-
-/// What a client has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Calls of the frontend.
-    pub calls: u64,
-    /// Requests to islands for them.
-    pub requests: u64,
-    /// Calls that were answered by one island with one request.
-    pub one_island: u64,
 }
 
 /// A request to be sent.

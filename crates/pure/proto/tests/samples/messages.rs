@@ -7,7 +7,7 @@ use atoll_posix::{
     RenameMode, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
-    Daemon, FuseCount, IslandStatus, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
+    Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{
     Ask, Born, ClientOp, Control, ControlReply, CutLost, FileAt, Hint, Known, Led, ListedName, Notice,
@@ -332,14 +332,7 @@ fn status() -> ControlReply {
         island: IslandId(1),
         normal: true,
         halted: None,
-        requests: 1,
-        peer_messages: 2,
-        records: 3,
-        loads: 4,
-        checkpoints: 5,
-        sessions: 6,
-        mounts: 7,
-        too_long: 9,
+        metrics: vec![Metric::count(("requests", 1)), Metric::now("sessions", 6)],
     };
     let volume = VolumeStatus {
         volume: summary(),
@@ -352,11 +345,7 @@ fn status() -> ControlReply {
     let mount = MountStatus {
         volume: "home".to_owned(),
         point: "/mnt".to_owned(),
-        calls: 1,
-        requests: 2,
-        one_island: 3,
-        dirs: 4,
-        nodes_known: 5,
+        metrics: vec![Metric::count(("calls", 1)), Metric::now("directories", 4)],
         fuse: vec![FuseCount { operation: "LOOKUP".to_owned(), requests: 6, errors: 7 }],
         nodes: vec![NodeLink {
             node: NodeId(1),

@@ -1,0 +1,39 @@
+//! Structs of counters that know their own list: a new counter is one line, and is seen wherever lists are shown.
+
+/// A struct of public `u64` fields, all zero at first, with `list`: the name and value of each.
+#[macro_export]
+macro_rules! counters {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$of:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$of])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// The name and value of each counter, in their order.
+            pub fn list(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    counters! {
+        /// Two of them.
+        pub struct Two {
+            /// The first.
+            first,
+            /// The second.
+            second,
+        }
+    }
+
+    #[test]
+    fn a_counter_is_in_the_list_under_its_name() {
+        let two = Two { second: 7, ..Two::default() };
+        assert_eq!(two.list().collect::<Vec<_>>(), [("first", 0), ("second", 7)]);
+    }
+}
