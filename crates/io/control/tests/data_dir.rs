@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 
 use atoll_control::{DataDir, DataDirError};
 use atoll_needs::needs;
-use atoll_rpc::ClusterId;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
 
