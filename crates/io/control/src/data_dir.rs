@@ -87,17 +87,6 @@ pub enum DataDirError {
         /// The format that was found.
         theirs: u64,
     },
-    /// It belongs to another cluster than it should.
-    #[error("The data directory {} belongs to cluster {theirs}, not to {expected}.\n\
-            Use another directory for this cluster.", path.display())]
-    WrongCluster {
-        /// The directory.
-        path: PathBuf,
-        /// The cluster that it should belong to.
-        expected: ClusterId,
-        /// The cluster that it belongs to.
-        theirs: ClusterId,
-    },
     /// Its `node.toml` is not what it was.
     #[error("{} is damaged: {why}.\n\
             Restore that file from a backup; the data beside it is not affected.", path.display())]
