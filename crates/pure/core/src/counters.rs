@@ -1,18 +1,18 @@
 //! Structs of counters that know their own list: a new counter is one line, and is seen wherever lists are shown.
 
-/// A struct of public `u64` fields, all zero at first, with `list`: the name and value of each.
+/// A struct of `u64` fields, all zero at first and as visible as itself, with `list`: the name and value of each.
 #[macro_export]
 macro_rules! counters {
-    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$of:meta])* $field:ident,)* }) => {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$of:meta])* $field:ident,)* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct $name {
-            $($(#[$of])* pub $field: u64,)*
+        $vis struct $name {
+            $($(#[$of])* $vis $field: u64,)*
         }
 
         impl $name {
             /// The name and value of each counter, in their order.
-            pub fn list(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+            $vis fn list(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
         }
@@ -23,7 +23,7 @@ macro_rules! counters {
 mod tests {
     counters! {
         /// Two of them.
-        pub struct Two {
+        struct Two {
             /// The first.
             first,
             /// The second.
