@@ -34,7 +34,12 @@ impl Weighs for Parked {
         match self {
             Self::Call(call) => call.bytes(),
             Self::Peer(message) => message.bytes(),
-            Self::Nobody | Self::Body(..) | Self::Lost | Self::Commit(_) | Self::Compare => 0,
+            Self::Nobody
+            | Self::Body(..)
+            | Self::Lost
+            | Self::Commit(_)
+            | Self::Compare
+            | Self::Ending(_) => 0,
         }
     }
 }

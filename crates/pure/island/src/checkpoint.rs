@@ -61,6 +61,9 @@ impl Island {
                 Parked::Nobody => {}
                 Parked::Lost => self.redo_lost(),
                 Parked::Compare => self.compare(),
+                // What cannot be read is asked for again at the next tick, and not at once.
+                Parked::Ending(session) if damaged => self.sessions.reads_no_more(session),
+                Parked::Ending(session) => self.ending_loaded(session),
                 Parked::Commit(txn) => self.commit(txn),
                 Parked::Peer(message) => self.peer(message),
                 Parked::Body(ticket, _) if damaged => self.body_done(ticket, Err(BodyFault(Errno::EIO))),

@@ -684,7 +684,12 @@ impl Island {
                     }
                 }
                 Parked::Peer(message) => self.peer(message),
-                Parked::Nobody | Parked::Body(..) | Parked::Lost | Parked::Commit(_) | Parked::Compare => {}
+                Parked::Nobody
+                | Parked::Body(..)
+                | Parked::Lost
+                | Parked::Commit(_)
+                | Parked::Compare
+                | Parked::Ending(_) => {}
             }
         }
     }

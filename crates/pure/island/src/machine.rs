@@ -218,6 +218,8 @@ pub(crate) enum Parked {
     Commit(TxnId),
     /// A comparison of this island's.
     Compare,
+    /// The end of a session.
+    Ending(SessionId),
 }
 
 /// An island. See the crate.
@@ -517,8 +519,10 @@ impl Island {
             return None;
         }
         let session = self.state.session(call.session()).expect("checked by the caller");
-        if seq < session.acked {
-            // The client has this result already: nobody waits for another.
+        let waits_for_lock = matches!(&call.request.op, ClientOp::Fs { op: Op::SetLock { wait: true, .. } });
+        if seq < session.acked && !waits_for_lock {
+            // The client has this result already, or has done very much since: nobody waits for another. Of a lock
+            // somebody may wait for so long; to set it twice is to set it once.
             self.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
             return None;
         }
@@ -542,7 +546,7 @@ impl Island {
         if call.again {
             return self.arrive(Call { again: false, ..call });
         }
-        if call.request.seq != 0 && self.state.session(call.session()).is_none() {
+        if call.request.seq != 0 && !self.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
             return self.answer(&call, 0, Outcome::NoSession);
         }

@@ -519,11 +519,12 @@ impl Island {
         decision.push(Change::Forward { ino, row });
     }
 
-    /// Moves that a client has not heard of.
-    pub(crate) fn unheard_moves(&self, session: SessionId) -> Vec<(Ino, Forward)> {
-        let of = self.state.forwards().filter(|(_, row)| row.sessions.contains(&session));
+    /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
+    pub(crate) fn unheard_moves(&self, session: SessionId, after: Ino, max: usize) -> Vec<(Ino, Forward)> {
+        let of = self.state.forwards_after(after).filter(|(_, row)| row.sessions.contains(&session));
         of.filter(|(ino, _)| self.mover.unsynced(*ino).is_none())
             .map(|(ino, row)| (ino, row.clone()))
+            .take(max)
             .collect()
     }
 

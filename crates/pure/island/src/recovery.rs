@@ -120,10 +120,11 @@ impl Island {
         }
         if ended != Ended::Orderly {
             self.recovery.goes_onward = !first && self.config.islands.len() > 1;
-            if self.recovery.goes_onward && ended == Ended::PowerCut {
+            let is_marked = self.state.session(WITNESS).is_some();
+            if self.recovery.goes_onward && ended == Ended::PowerCut && !is_marked {
                 let (results, held) = (Vec::new(), Vec::new());
                 let row = Session { mount: false, local: false, results, acked: 0, held };
-                decision.session(WITNESS, Some(self.state.session(WITNESS).cloned().unwrap_or(row)));
+                decision.session(WITNESS, Some(row));
             }
         }
         if first {
@@ -370,14 +371,18 @@ impl Island {
         if self.recovery.witnesses.is_empty()
             && self.phase == Phase::Normal
             && !self.is_lost_waiting()
-            && self.state.session(WITNESS).is_some()
+            && self.is_attached(WITNESS)
         {
-            self.end_session(WITNESS);
-            self.recovery.adopted.clear();
-            for txn in std::mem::take(&mut self.recovery.replaced).into_keys() {
-                if let Some(row) = self.state.txn(txn) {
-                    self.confirm(row.partner, txn, row.moments.committed);
-                }
+            self.end_session(WITNESS, None);
+        }
+    }
+
+    /// It survives that all have told.
+    pub(crate) fn witness_ended(&mut self) {
+        self.recovery.adopted.clear();
+        for txn in std::mem::take(&mut self.recovery.replaced).into_keys() {
+            if let Some(row) = self.state.txn(txn) {
+                self.confirm(row.partner, txn, row.moments.committed);
             }
         }
     }

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
-use atoll_proto::{Change, ClientOp, Forward, Notice, Outcome, Session};
+use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
 use crate::decision::Decision;
+use crate::ending::Ending;
 use crate::event::{Effect, LinkId};
-use crate::machine::{Call, Island, Step, Stop};
-use crate::path::done;
+use crate::machine::{Call, Island};
+use crate::retell::Again;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
 /// keeps for less (see the client).
@@ -66,7 +67,9 @@ pub(crate) struct Sessions {
     /// Those who wait for that, and whether each is a mount.
     attaching: Vec<(Call, bool)>,
     /// Up to where the log must be synced before a mount may be the only one: the end of another.
-    ended_at: u64,
+    pub(crate) ended_at: u64,
+    /// Sessions that end.
+    pub(crate) ending: BTreeMap<SessionId, Ending>,
 }
 
 #[derive(Debug, Clone)]
@@ -85,6 +88,8 @@ struct Alive {
     told_version: u64,
     /// What it has told that it has seen of the journals.
     seen: ClockVector,
+    /// It is being told once more what a link that broke may have lost.
+    again: Option<Again>,
 }
 
 impl Alive {
@@ -92,7 +97,7 @@ impl Alive {
     fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
         let (told, told_version, seen) = (IdMap::default(), 0, ClockVector::default());
         let last_link = link.unwrap_or(LinkId(0));
-        Self { link, last_link, lease_until_ms, until_ms, sole, told, told_version, seen }
+        Self { link, last_link, lease_until_ms, until_ms, sole, told, told_version, seen, again: None }
     }
 }
 
@@ -131,6 +136,28 @@ impl Sessions {
         self.alive.get(&session).map(|alive| &alive.seen)
     }
 
+    /// Nothing is known of a client any more.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.alive.remove(&session);
+    }
+
+    /// How far a mount is with being told once more, and on which link.
+    pub(crate) fn again_of(&self, session: SessionId) -> Option<(LinkId, Again)> {
+        let alive = self.alive.get(&session)?;
+        alive.link.zip(alive.again)
+    }
+
+    pub(crate) fn set_again(&mut self, session: SessionId, again: Option<Again>) {
+        if let Some(alive) = self.alive.get_mut(&session) {
+            alive.again = again;
+        }
+    }
+
+    /// Mounts that are being told once more.
+    pub(crate) fn told_again(&self) -> Vec<SessionId> {
+        self.alive.iter().filter(|(_, alive)| alive.again.is_some()).map(|(s, _)| *s).collect()
+    }
+
     /// A link is gone. `ended`: by its other side, and not because nothing came any more.
     pub(crate) fn link_closed(&mut self, link: LinkId, ended: bool, now_ms: u64) {
         for alive in self.alive.values_mut().filter(|a| a.link == Some(link)) {
@@ -154,6 +181,15 @@ impl Island {
             self.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
             return None;
         }
+        if self.is_ending(session) {
+            match call.request.op {
+                // The end is on its way already.
+                ClientOp::Detach => self.end_session(session, Some(call)),
+                ClientOp::Attach { .. } => self.answer(&call, 0, Outcome::NotNow),
+                _ => self.answer(&call, 0, Outcome::NoSession),
+            }
+            return None;
+        }
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             if call.link < alive.last_link {
                 // Its client has taken the session up on another link since, and waits for nothing here: what it
@@ -167,7 +203,8 @@ impl Island {
             if is_new {
                 // What was on its way on the old link may be lost: it is told all once more.
                 (alive.told, alive.told_version) = (IdMap::default(), 0);
-                self.tell_orphans_again(session, call.link);
+                alive.again = Some(Again::START);
+                self.tell_more_again(session);
             }
         } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
         {
@@ -196,10 +233,7 @@ impl Island {
                 let outcome = self.attached(session);
                 self.answer(&call, 0, outcome);
             }
-            ClientOp::Detach => {
-                self.end_session(session);
-                self.answer(&call, self.state.seq(), done());
-            }
+            ClientOp::Detach => self.end_session(session, Some(call)),
             ClientOp::Cancel { request } => self.cancel(call.link, request),
             _ if self.state.session(session).is_none() => self.answer(&call, 0, Outcome::NoSession),
             _ => return Some(call),
@@ -212,11 +246,11 @@ impl Island {
         self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
     }
 
-    /// Who may keep a file alive that loses its last name: all mounts, and the witness.
+    /// Who may keep a file alive that loses its last name: all mounts that do not end, and the witness.
     pub(crate) fn holders(&self) -> Vec<SessionId> {
         let of_mounts = |row: &Session| row.mount;
         let holds = |s: &SessionId| *s == WITNESS || self.state.session(*s).is_some_and(of_mounts);
-        self.state.session_ids().filter(holds).collect()
+        self.state.session_ids().filter(|session| holds(session) && !self.is_ending(*session)).collect()
     }
 
     /// A session of an earlier life: it has some time to show up, unless its process was this one's.
@@ -239,7 +273,7 @@ impl Island {
             for other in self.mounts() {
                 let alive = &self.sessions.alive;
                 let holds = |a: Option<&Alive>| a.map_or_else(|| self.may_be_sole(other), |a| a.sole);
-                if other != session && holds(alive.get(&other)) {
+                if other != session && !self.is_ending(other) && holds(alive.get(&other)) {
                     self.recall(other);
                 }
             }
@@ -254,6 +288,11 @@ impl Island {
             return;
         }
         let calls = std::mem::take(&mut self.sessions.attaching);
+        let (ending, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|(call, _)| self.is_ending(call.session()));
+        for (call, _) in ending {
+            self.answer(&call, 0, Outcome::NotNow);
+        }
         for (call, mount) in &calls {
             if self.state.session(call.session()).is_none() {
                 let mut decision = Decision::new();
@@ -294,7 +333,7 @@ impl Island {
     }
 
     /// A mount has dropped what it kept, or can no longer use it.
-    fn recalled(&mut self, session: SessionId) {
+    pub(crate) fn recalled(&mut self, session: SessionId) {
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             alive.sole = false;
         }
@@ -318,94 +357,10 @@ impl Island {
         }
     }
 
-    /// What was told on a link that broke may be lost: a mount that has closed an orphan says so again.
-    fn tell_orphans_again(&mut self, session: SessionId, link: LinkId) {
-        let held = self.state.session(session).map(|row| row.held.clone()).unwrap_or_default();
-        for ino in held {
-            self.when_committed(self.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
-        }
-        for (ino, Forward { to, moves, .. }) in self.unheard_moves(session) {
-            self.out.push(Effect::Notice(link, Notice::Moved { ino, to, moves }));
-        }
-    }
-
-    /// A mount has closed files that have no name.
-    pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
-        let mut missing = Vec::new();
-        for ino in inos {
-            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
-            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
-        }
-        if !missing.is_empty() {
-            return Err(Stop::Load(missing));
-        }
-        let mut decision = Decision::new();
-        for ino in inos {
-            self.let_go(&mut decision, call.session(), *ino);
-            self.knows_of_move(&mut decision, call.session(), *ino);
-        }
-        self.decide(decision);
-        Ok(Step::Decided(done()))
-    }
-
-    /// One mount no longer keeps an orphan alive. Its row must be in memory.
-    fn let_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        let Some(row) = self.state.inode(ino).ok().flatten() else { return };
-        if row.attr.nlink > 0 || !row.orphan_of.contains(&session) {
-            return;
-        }
-        let mut row = row.clone();
-        row.orphan_of.retain(|s| *s != session);
-        decision.push(Change::Held { session, ino, on: false });
-        if row.orphan_of.is_empty() {
-            self.drop_file(decision, &row);
-        } else {
-            self.drop_session_locks(decision, session, ino);
-            decision.inode(row);
-        }
-    }
-
-    /// A client is gone: its locks and orphans with it.
-    pub(crate) fn end_session(&mut self, session: SessionId) {
-        self.enumerate_session_ended(session);
-        self.sessions.alive.remove(&session);
-        let Some(row) = self.state.session(session).cloned() else { return };
-        let mut missing = Vec::new();
-        for ino in &row.held {
-            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
-            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
-        }
-        if !missing.is_empty() {
-            // The tick ends it when the rows are in memory.
-            self.sessions.alive.insert(session, Alive::new(None, 0, 0, false));
-            for load in missing {
-                self.load(vec![load], crate::machine::Parked::Nobody);
-            }
-            return;
-        }
-        let mut decision = Decision::new();
-        for ino in &row.held {
-            self.let_go(&mut decision, session, *ino);
-            self.drop_session_locks(&mut decision, session, *ino);
-        }
-        for (ino, _) in self.unheard_moves(session) {
-            self.knows_of_move(&mut decision, session, ino);
-        }
-        decision.session(session, None);
-        self.decide(decision);
-        if row.mount {
-            self.sessions.ended_at = self.state.seq();
-        }
-        for ino in row.held {
-            self.lock_given_up(ino);
-        }
-        self.recalled(session);
-    }
-
     pub(crate) fn tick_sessions(&mut self) {
         let now = self.now.ms;
         for session in self.state.session_ids().collect::<Vec<_>>() {
-            if session != WITNESS && !self.sessions.alive.contains_key(&session) {
+            if session != WITNESS && !self.is_ending(session) && !self.sessions.alive.contains_key(&session) {
                 let recovered = self.recovered(session);
                 self.sessions.alive.insert(session, recovered);
             }
@@ -419,8 +374,10 @@ impl Island {
             self.recalled(session);
         }
         for session in ended {
-            self.end_session(session);
+            self.end_session(session, None);
         }
+        self.tick_ending();
+        self.tick_again();
     }
 
     /// Ends a request that waits for a lock, also if it only comes to that later.

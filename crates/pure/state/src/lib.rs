@@ -14,6 +14,7 @@ pub mod links;
 mod load;
 pub mod pending;
 pub mod renamed;
+mod sessions;
 pub mod state;
 mod sums;
 
@@ -22,4 +23,5 @@ pub use cuts::{CUT_ROWS_MAX, CUTS_MAX, CutId, NamesAt, NotAt};
 pub use key::{RowKey, cookie_of};
 pub use load::{Load, Loaded};
 pub use pending::ToLay;
+pub use sessions::RESULTS_MAX;
 pub use state::{Frozen, Miss, State};

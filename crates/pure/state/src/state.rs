@@ -20,6 +20,7 @@ use crate::links::Links;
 use crate::load::{Load, Loaded};
 use crate::pending::{Pending, ToLay};
 use crate::renamed::Renamed;
+use crate::sessions::{hold, remember};
 
 /// Names that one load of a listing brings.
 pub const NAMES_PER_PAGE: usize = 1024;
@@ -252,6 +253,12 @@ impl State {
         self.forwards.iter().map(|(ino, forward)| (*ino, forward))
     }
 
+    /// Those of files with ids above this, in their order.
+    pub fn forwards_after(&self, after: Ino) -> impl Iterator<Item = (Ino, &Forward)> {
+        let behind = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
+        self.forwards.range(behind).map(|(ino, forward)| (*ino, forward))
+    }
+
     /// Directories that were renamed while they were owned here, with ids above this.
     pub fn renamed_after(&self, after: Ino) -> impl Iterator<Item = Ino> + '_ {
         self.renamed.after(after)
@@ -356,25 +363,13 @@ impl State {
                 self.sessions.set(*session, row.clone(), seq);
             }
             Change::Result { session, seq: request, acked, result } => {
-                self.sessions.modify(*session, seq, |s| {
-                    s.acked = s.acked.max(*acked);
-                    let acked = s.acked;
-                    s.results.retain(|(n, _)| *n >= acked);
-                    let at = s.results.partition_point(|(n, _)| n < request);
-                    s.results.insert(at, (*request, result.clone()));
-                });
+                self.sessions.modify(*session, seq, |row| remember(row, *request, *acked, result.clone()));
             }
             Change::TakenBack { session, seq: request } => {
                 self.sessions.modify(*session, seq, |s| s.results.retain(|(n, _)| n != request));
             }
             Change::Held { session, ino, on } => {
-                self.sessions.modify(*session, seq, |s| match (s.held.binary_search(ino), on) {
-                    (Err(at), true) => s.held.insert(at, *ino),
-                    (Ok(at), false) => {
-                        s.held.remove(at);
-                    }
-                    _ => {}
-                });
+                self.sessions.modify(*session, seq, |row| hold(row, *ino, *on));
             }
             Change::Posted { stamp, entry } => {
                 self.outbox.push(*stamp, entry.clone());
