@@ -398,11 +398,6 @@ impl Island {
         })
     }
 
-    /// A file was made, and would be gone after a power cut.
-    fn is_born_unsynced(&self, ino: Ino) -> bool {
-        self.born.binary_search_by_key(&ino, |(_, born)| *born).is_ok()
-    }
-
     /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power
     /// cut. `marks`: a mark was set that must survive what it is for.
     pub(crate) fn vote_yes(
@@ -415,12 +410,9 @@ impl Island {
         marks: bool,
     ) {
         let peer = Peer::Voted { txn, vote: Vote::Yes { prepared, seen } };
-        let needs_sync = match work {
-            // What was let through must be known to whoever asks next, and that may be after a power cut.
-            Work::Ticket { .. } => true,
-            Work::Count { ino, .. } => self.is_born_unsynced(*ino),
-            _ => false,
-        };
+        // What was let through must be known to whoever asks next, and that may be after a power cut. A file that gets a
+        // name may lose all that are known here, and goes then: whatever is away, that one must be known.
+        let needs_sync = matches!(work, Work::Ticket { .. } | Work::Count { .. });
         if marks || needs_sync {
             self.send_synced(self.state.seq(), to, peer);
         } else {

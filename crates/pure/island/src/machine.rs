@@ -264,8 +264,6 @@ pub struct Island {
     pub(crate) holds: Holds,
     pub(crate) journal: Journal,
     pub(crate) sessions: Sessions,
-    /// Files made whose records are not synced, in the order of their ids.
-    pub(crate) born: VecDeque<(u64, Ino)>,
     /// Files made since the last checkpoint began, of which no sync has begun: their bytes may be lost.
     pub(crate) fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
@@ -332,7 +330,6 @@ impl Island {
             holds: Holds::default(),
             journal: Journal::default(),
             sessions: Sessions::default(),
-            born: VecDeque::new(),
             fresh: IdSet::default(),
             touched: IdMap::default(),
             announced: 0,

@@ -98,8 +98,7 @@ impl Island {
         self.remember(&mut decision, call, Remembered::Ino { ino });
         self.state.new_file(ino);
         self.fresh.insert(ino);
-        let seq = self.decide(decision);
-        self.born.push_back((seq, ino));
+        self.decide(decision);
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
     }
 

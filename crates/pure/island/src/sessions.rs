@@ -32,8 +32,9 @@ pub(crate) const SESSION_MS: u64 = 120_000;
 /// started again, if the mount does not come back: it lives no more.
 pub(crate) const GONE_MS: u64 = LEASE_MS;
 
-/// After an unclean end, until all other islands have told what they have for this one, files without a
-/// name stay: one of those islands may bring back a name that was lost. This session holds them.
+/// The row of this session says, in all lives until then, that since a power cut not all other islands have told what
+/// they have for this one. It keeps no files: what was lost here can be no name of a file, since whoever links one is
+/// told so when it survives a power cut here. (In rows of the first versions it does keep some.)
 pub(crate) const WITNESS: SessionId = SessionId(0);
 
 /// Who asks for something that is under way: its latest repetition.
@@ -246,11 +247,9 @@ impl Island {
         self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
     }
 
-    /// Who may keep a file alive that loses its last name: all mounts that do not end, and the witness.
+    /// Who may keep a file alive that loses its last name: all mounts that do not end.
     pub(crate) fn holders(&self) -> Vec<SessionId> {
-        let of_mounts = |row: &Session| row.mount;
-        let holds = |s: &SessionId| *s == WITNESS || self.state.session(*s).is_some_and(of_mounts);
-        self.state.session_ids().filter(|session| holds(session) && !self.is_ending(*session)).collect()
+        self.mounts().into_iter().filter(|mount| !self.is_ending(*mount)).collect()
     }
 
     /// A session of an earlier life: it has some time to show up, unless its process was this one's.

@@ -48,9 +48,6 @@ impl Island {
 
     pub(crate) fn synced(&mut self, upto: u64) {
         self.synced = self.synced.max(upto);
-        while self.born.front().is_some_and(|(seq, _)| *seq <= self.synced) {
-            self.born.pop_front();
-        }
         if self.synced >= self.state.seq() {
             self.unsynced_since_ms = None;
         }

@@ -133,3 +133,48 @@ fn a_directory_that_was_renamed_after_its_lost_removal_goes_by_its_id() {
         }
     }
 }
+
+/// A home has lost its power while another island is away that may know more than it. Files that lose their last name go
+/// all the same, those from before the power cut too: their space comes back.
+#[test]
+fn space_comes_back_while_one_that_may_know_more_is_away() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 3);
+        let old = bench.file(H, "old");
+        bench.rest();
+        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.lose(H, seed);
+        bench.back(H);
+        let new = bench.file(H, "new");
+        for n in ["old", "new"] {
+            bench.ok(bench.unlink(H, n));
+        }
+        bench.wait(3_000_000);
+        for ino in [old, new] {
+            assert!(bench.world.homes(ino).is_empty(), "seed {seed}: {ino} is kept");
+        }
+        bench.back(T);
+        bench.settle();
+    }
+}
+
+/// A file got a name elsewhere. Its home loses its power just then, the island of that name is away, and the file's other
+/// name goes: what the link was answered for is still there.
+#[test]
+fn a_link_of_which_its_home_may_have_lost_all_keeps_the_file() {
+    for seed in 0..60 {
+        let mut bench = Bench::new(seed, 3);
+        let ino = bench.file(H, "a");
+        bench.rest();
+        bench.ok(bench.link(ino, T, "b"));
+        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.lose(H, seed);
+        bench.back(H);
+        bench.wait(3_000_000);
+        let gone = bench.run(1, bench.unlink(H, "a"));
+        bench.wait(3_000_000);
+        bench.back(T);
+        bench.settle();
+        bench.has(T, "b", ino, if gone.is_ok() { 1 } else { 2 });
+    }
+}
