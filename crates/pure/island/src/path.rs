@@ -1,5 +1,7 @@
 //! Where directories are: ancestors, path hashes, walking a path through the skeleton.
 
+use std::borrow::Cow;
+
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
@@ -213,7 +215,14 @@ impl Island {
         for (depth, name) in (0u32..).zip(names) {
             let acl = self.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
             perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
-            let Some(entry) = self.state.entry(at, name)? else {
+            let entry = if dir.owned.is_some() {
+                // As in a lookup: a rename that has happened, and is not recorded here, brings the name or takes it away.
+                self.name_is_settled(at, name)?;
+                self.shown(at, name)?
+            } else {
+                self.state.entry(at, name)?.map(Cow::Borrowed)
+            };
+            let Some(entry) = entry else {
                 return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
             };
             let next = if entry.kind == Kind::Directory { self.state.dir(entry.ino)? } else { None };
@@ -227,9 +236,9 @@ impl Island {
                 None if dir.owned.is_some() => {
                     let whole = depth as usize + 1 == names.len();
                     if whole && entry.stub.is_none() && entry.home != self.config.id {
-                        return Ok(Step::Looked(self.looked_up(entry)?));
+                        return Ok(Step::Looked(self.looked_up(&entry)?));
                     }
-                    let (found, key) = self.found(entry)?;
+                    let (found, key) = self.found(&entry)?;
                     let is_final = key.is_none();
                     let depth = depth + 1;
                     let births = births.told;

@@ -83,7 +83,7 @@ impl Tree {
         let op = Op::Lookup { dir: self.dirs[at], name: name("f") };
         let Ok((Answer::Found { found }, _)) = self.bench.run(WORKS, op) else { panic!("no {at}/f") };
         let (walked, requests) = self.walk(&format!("{at}/f"));
-        assert_eq!(walked, Ok(found.attr.ino), "{at}");
+        assert_eq!(walked, Ok(found.attr.ino), "{at}\n{}", self.bench.world.tail(120));
         requests
     }
 
