@@ -129,6 +129,13 @@ pub(crate) enum GreetError {
     Refused(Goodbye),
 }
 
+impl GreetError {
+    /// Something was to be passed on to a node that cannot be reached from here.
+    pub(crate) fn is_asked_in_vain(&self) -> bool {
+        matches!(self, Self::Refused(goodbye) if goodbye.reason == Reason::NotReached)
+    }
+}
+
 impl From<Errno> for GreetError {
     fn from(e: Errno) -> Self {
         match e {

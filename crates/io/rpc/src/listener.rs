@@ -362,6 +362,11 @@ fn greet(mut stream: Stream, from: String, shared: &Arc<Shared>) {
         Ok(greeted) => greeted,
         Err(why) => {
             drop(account);
+            if why.is_asked_in_vain() {
+                // Others look for a way to a node that is away from here, too: again and again.
+                tracing::debug!(%from, "not passed on: {why}");
+                return;
+            }
             tracing::warn!(%from, "not let in: {why}");
             return;
         }

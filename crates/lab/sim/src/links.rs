@@ -587,3 +587,43 @@ impl World {
         self.schedule_at(at, Happening::ToClient { conn, generation, message });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::world::Config;
+
+    use super::*;
+
+    /// A world of three islands and a client that reaches island 0 through another one.
+    fn relayed() -> World {
+        let config = Config { relays: true, ..Config::new(1, 3) };
+        let mut world = World::new(config).unwrap();
+        world.cut_way(Party::Client(0), Party::Island(0), Cut::Opening { both: true });
+        world.run_for(2_000_000).unwrap();
+        let conn = world.conn_between(End::Client(0), 0);
+        assert!(world.conns[conn].open && world.conns[conn].via.is_some(), "{}", world.tail(20));
+        world
+    }
+
+    #[test]
+    fn the_end_of_a_relayed_link_is_silence_to_its_island() {
+        let mut world = relayed();
+        let conn = world.conn_between(End::Client(0), 0);
+        let relay = world.conns[conn].via.expect("it is relayed");
+        let link = crate::net::link_id(conn, world.conns[conn].generation);
+        // The client may still have its end of it: what it keeps is waited for.
+        world.kill(relay, Fault::ProcessDeath);
+        world.run_for(1_000_000).unwrap();
+        let told = format!("island 0: {:?}", Event::LinkClosed { link, ended: false });
+        assert!(world.tail(3000).contains(&told), "{}", world.tail(3000));
+    }
+
+    #[test]
+    fn the_direct_way_is_taken_again_when_it_is_there() {
+        let mut world = relayed();
+        world.partition(|_| true);
+        world.run_for(40_000_000).unwrap();
+        let conn = world.conn_between(End::Client(0), 0);
+        assert!(world.conns[conn].open && world.conns[conn].via.is_none(), "{}", world.tail(20));
+    }
+}

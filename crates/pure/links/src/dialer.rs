@@ -9,7 +9,7 @@ use atoll_core::NodeId;
 use atoll_core::planted::{Bug, planted};
 
 /// Milliseconds without a link after which relays are tried: a node that has only been started again is back sooner.
-pub const RELAY_AFTER_MS: u64 = 500;
+pub const RELAY_AFTER_MS: u64 = 1_000;
 /// Pause after the first failure of a direct attempt; each further one waits twice as long,
 const DIRECT_PAUSE_MS_MIN: u64 = 10;
 /// up to this: a daemon that is started again is soon found.
@@ -219,10 +219,10 @@ mod tests {
     fn a_lost_link_is_tried_directly_at_once_and_through_each_relay_soon_after() {
         let mut dialer = up(0, Via::Direct);
         dialer.closed(10_000);
-        let tried = tried(&mut dialer, 11_000);
+        let tried = tried(&mut dialer, 11_500);
         assert_eq!(tried[0], (10_000, Via::Direct));
         let relays: Vec<(u64, Via)> = tried.into_iter().filter(|(_, via)| *via != Via::Direct).collect();
-        assert_eq!(relays, [(10_500, Via::Relay(R)), (10_700, Via::Relay(S))]);
+        assert_eq!(relays, [(11_000, Via::Relay(R)), (11_200, Via::Relay(S))]);
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
     fn a_relay_that_ends_is_replaced_at_the_next_step() {
         let mut dialer = up(0, Via::Relay(R));
         dialer.closed(50_000);
-        let tried = tried(&mut dialer, 50_500);
+        let tried = tried(&mut dialer, 51_000);
         assert!(tried.iter().any(|(_, via)| matches!(via, Via::Relay(_))), "{tried:?}");
     }
 
