@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, IslandId};
+use atoll_core::{Ino, IslandId, SessionId};
 use atoll_posix::{Answer, Errno};
 use atoll_proto::Outcome;
 use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
 use crate::clocks::Pace;
+use crate::world::World;
 
 /// How an operation ended, with the bytes beside its answer.
 pub type Done = Result<(Answer, Vec<u8>), Errno>;
@@ -109,5 +110,31 @@ impl Client {
             self.kept_until_ms = 0;
             self.route.recalled(&mut out);
         }
+    }
+}
+
+impl World {
+    pub(crate) fn route_of(&self, session: SessionId) -> Route<u64> {
+        Route::new(atoll_route::Config {
+            seed: self.config.seed,
+            table: self.table.clone(),
+            islands: self.islands(),
+            session,
+            mount: self.config.mounts,
+            patience_ms: None,
+        })
+    }
+
+    /// A process of a client begins in the place of one that has ended. The session of that one.
+    pub(crate) fn begin_client(&mut self, client: usize, session: SessionId) -> SessionId {
+        let new = Client::new(self.route_of(session), self.clients[client].pace);
+        let old = std::mem::replace(&mut self.clients[client], new);
+        old.route.session()
+    }
+
+    /// How many files an island holds for a session; none if it has none.
+    pub(crate) fn held_by(&self, island: usize, session: SessionId) -> Option<usize> {
+        let engine = self.nodes[island].engine.as_ref()?;
+        engine.with_island(|i| i.state().session(session).map(|row| row.held.len()))
     }
 }

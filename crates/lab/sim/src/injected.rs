@@ -30,6 +30,8 @@ counts! {
     stops => "orderly stops",
     /// Machines that lost their power.
     power_cuts => "power cuts",
+    /// Mounts that died.
+    mounts => "mounts that died",
     /// Times at which parties were cut apart, in both directions.
     partitions => "partitions",
     /// Times at which one direction failed and the other did not.

@@ -18,6 +18,16 @@ const LAYS_PERCENT: u64 = 10;
 /// Files follow their names as soon as they rest for a moment.
 const MOVING: Moving = Moving { rests_ms: 10, bytes_per_s: 10_000_000 };
 
+/// The log of an island. As a rule a small one, so that segments end often.
+fn log_of(limits_of_product: bool, boot: u128) -> atoll_log::Config {
+    let product = atoll_log::Config { boot, ..atoll_log::Config::default() };
+    if limits_of_product {
+        return product;
+    }
+    let (segment_bytes, record_bytes_max, buffer_bytes_max) = (1 << 20, 768 << 10, 4 << 20);
+    atoll_log::Config { segment_bytes, record_bytes_max, buffer_bytes_max, ..product }
+}
+
 impl World {
     pub(crate) fn start_island(&mut self, island: usize, life: u64) {
         let node = &mut self.nodes[island];
@@ -42,12 +52,7 @@ impl World {
                     (0..self.config.islands).map(IslandId).collect(),
                 )
             },
-            log: atoll_log::Config {
-                segment_bytes: 1 << 20,
-                record_bytes_max: 768 << 10,
-                buffer_bytes_max: 4 << 20,
-                boot: node.boot,
-            },
+            log: log_of(self.config.limits_of_product, node.boot),
             snapshot_cache_bytes: 1 << 20,
             root: false,
             is_new: !node.made,

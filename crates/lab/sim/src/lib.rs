@@ -23,6 +23,7 @@ mod injected;
 pub mod invariants;
 mod islands;
 mod judge;
+pub mod large;
 mod link;
 mod links;
 mod locks;

@@ -1,6 +1,6 @@
 //! Faults and links of the world: what breaks, what is cut apart, what comes back.
 
-use atoll_core::{IslandId, NodeId};
+use atoll_core::{IslandId, NodeId, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_island::Event;
 use atoll_links::{BothWays, Via};
@@ -81,6 +81,24 @@ impl World {
                 self.break_conn(conn);
             }
         }
+    }
+
+    /// A mount's process ends, and another begins in its place, with a session of its own. The session that ended.
+    pub(crate) fn mount_dies(&mut self, client: usize) -> SessionId {
+        self.injected.mounts += 1;
+        // Those that the world began with are below.
+        let session = SessionId(1_000 + self.injected.mounts);
+        self.note(format_args!("client {client}: DIES; the next one has session {session}"));
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].from == End::Client(client) {
+                self.break_conn(conn);
+                let c = &mut self.conns[conn];
+                // What is on the way to it arrives nowhere.
+                (c.open, c.broken.2) = (false, 0);
+                self.try_open(conn);
+            }
+        }
+        self.begin_client(client, session)
     }
 
     /// A number that is another one when a link of a client has ended meanwhile; none while one is not whole.

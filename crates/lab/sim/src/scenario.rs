@@ -218,6 +218,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::link::run(run, crate::link::Trouble::Deaths),
     },
     Scenario {
+        name: "large",
+        what: "something very long, or very often, up to the limits; islands die, and mounts that hold much",
+        steps: 1,
+        body: crate::large::run,
+    },
+    Scenario {
         name: "listings",
         what: "several clients at once, and listings of the tree at one moment",
         steps: 60,

@@ -92,6 +92,8 @@ pub struct Config {
     pub doubles: u64,
     /// Links that cannot be opened directly are opened through other islands.
     pub relays: bool,
+    /// Records may be as long, and segments are as large, as in a daemon.
+    pub limits_of_product: bool,
 }
 
 impl Config {
@@ -100,6 +102,7 @@ impl Config {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
         let (moves, doubles, reserve_bytes, drifts, relays) = (false, 0, 0, false, false);
+        let limits_of_product = false;
         Self {
             seed,
             islands,
@@ -115,6 +118,7 @@ impl Config {
             doubles,
             reserve_bytes,
             relays,
+            limits_of_product,
         }
     }
 }
@@ -356,15 +360,7 @@ impl World {
             config,
         };
         for client in 0..world.config.clients {
-            let session = SessionId(client as u64 + 1);
-            let route = Route::new(atoll_route::Config {
-                seed: world.config.seed,
-                table: world.table.clone(),
-                islands: world.islands(),
-                session,
-                mount: world.config.mounts,
-                patience_ms: None,
-            });
+            let route = world.route_of(SessionId(client as u64 + 1));
             world.clients.push(Client::new(route, pace.next()));
             let at = world.delay();
             world.schedule(at, Happening::ClientTick { client });

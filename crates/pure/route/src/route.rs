@@ -276,6 +276,11 @@ impl<T> Route<T> {
         self.peers.values().all(|p| p.attached && p.sole && p.renewed_ms + FRESH_MS > now_ms)
     }
 
+    /// Its session.
+    pub const fn session(&self) -> SessionId {
+        self.config.session
+    }
+
     /// Whether every island that can be reached knows the session.
     pub fn is_ready(&self) -> bool {
         self.peers.values().all(|p| p.attached || !p.up)
