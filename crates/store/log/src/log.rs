@@ -42,6 +42,10 @@ pub struct Log<D: Disk> {
     /// The last batch's buffer, to be filled next time.
     pub(crate) empty: Vec<u8>,
     pub(crate) writing: bool,
+    /// A batch that found no space, and waits for some: it is written before anything else.
+    pub(crate) stuck: Option<Batch<D>>,
+    /// It may be tried now.
+    pub(crate) retries: bool,
     pub(crate) syncing: bool,
     pub(crate) unsynced: Vec<Arc<Segment<D::File>>>,
     pub(crate) dir_unsynced: bool,
@@ -77,11 +81,27 @@ impl<D: Disk> Log<D> {
         self.config.segment_bytes.saturating_sub(self.tail_at)
     }
 
+    /// True if less than a half of the last segment is left.
+    pub const fn is_half_full(&self) -> bool {
+        self.tail_room() < self.config.segment_bytes / 2
+    }
+
     /// True if the next segment can begin without asking the disk for space. While false on a full
     /// disk, an owner admits only what fits [`Log::tail_room`] and gives space back: a segment that
     /// cannot begin stops the log.
     pub fn has_spare(&self) -> bool {
         self.spare == Spare::Ready && !self.parts.iter().any(|part| part.source != Source::Open)
+    }
+
+    /// True while a batch waits for space: nothing that is appended is written. Whoever owns the log appends
+    /// as little as possible meanwhile, and calls [`Log::try_again`] now and then.
+    pub const fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// The next [`Log::take_batch`] gives out a batch that waits for space.
+    pub const fn try_again(&mut self) {
+        self.retries = self.stuck.is_some();
     }
 
     fn check(&self) -> Result<(), LogError> {
@@ -166,20 +186,35 @@ impl<D: Disk> Log<D> {
     /// Takes what waits to be written. `None` if nothing waits, or a batch is under way.
     pub fn take_batch(&mut self) -> Result<Option<Batch<D>>, LogError> {
         self.check()?;
-        if self.writing || self.buffer.is_empty() {
+        if self.writing || (self.stuck.is_some() && !std::mem::take(&mut self.retries)) {
+            return Ok(None);
+        }
+        if let Some(mut batch) = self.stuck.take() {
+            self.writing = true;
+            self.give_spare(&mut batch.parts);
+            return Ok(Some(batch));
+        }
+        if self.buffer.is_empty() {
             return Ok(None);
         }
         self.writing = true;
         let mut bytes = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.empty));
         let mut parts = std::mem::take(&mut self.parts);
         self.fill_page(&mut bytes, &parts);
+        self.give_spare(&mut parts);
+        Ok(Some(Batch { place: Arc::clone(&self.place), bytes, parts, last: self.last }))
+    }
+
+    /// The first segment that begins with these parts, and has no file yet, gets the spare.
+    fn give_spare(&mut self, parts: &mut [Part<D::File>]) {
+        let is_to_be_made =
+            |part: &&mut Part<D::File>| part.source == Source::Fresh && part.segment.file.get().is_none();
         if self.spare == Spare::Ready
-            && let Some(part) = parts.iter_mut().find(|part| part.source == Source::Fresh)
+            && let Some(part) = parts.iter_mut().find(is_to_be_made)
         {
             part.source = Source::Spare;
             self.spare = Spare::Missing;
         }
-        Ok(Some(Batch { place: Arc::clone(&self.place), bytes, parts, last: self.last }))
     }
 
     /// Adds zeros up to the end of a page that the batch begins: a whole page is written without being
@@ -194,13 +229,19 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Tells that a batch was written: how far. Its failure stops the log.
+    /// Tells that a batch was written: how far. One that found no space is kept, whole, and written again when
+    /// there may be some ([`Log::is_stuck`]): nobody was told of its records. Any other failure stops the log.
     pub fn written(&mut self, performed: Performed<D>) -> Result<u64, LogError> {
         self.check()?;
         assert!(self.writing, "a batch was given back that was not taken");
         self.writing = false;
-        if let Err(error) = performed.result {
-            return Err(self.stop("a write of the log", &error));
+        match performed.result {
+            Err(error) if is_no_space(&error) => {
+                self.stuck = Some(performed.batch);
+                return Ok(self.written);
+            }
+            Err(error) => return Err(self.stop("a write of the log", &error)),
+            Ok(()) => {}
         }
         let Batch { mut bytes, parts, last, .. } = performed.batch;
         bytes.clear();
@@ -295,6 +336,11 @@ impl<D: Disk> Log<D> {
         }
         removed.result
     }
+}
+
+/// The disk, or a quota, is full: what was asked for may succeed later.
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Bytes of a page of the native file system's cache.

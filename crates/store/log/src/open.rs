@@ -101,6 +101,8 @@ impl<D: Disk> Log<D> {
             parts: Vec::new(),
             empty: Vec::new(),
             writing: false,
+            stuck: None,
+            retries: false,
             syncing: false,
             unsynced: Vec::new(),
             dir_unsynced: false,

@@ -64,7 +64,11 @@ impl<D: Disk> Place<D> {
             return self.disk.open(&path, OpenHow::Write);
         }
         let file = self.disk.open(&path, OpenHow::CreateNew { mode: MODE })?;
-        file.allocate(0, self.segment_bytes, false)?;
+        if let Err(error) = file.allocate(0, self.segment_bytes, false) {
+            // The disk keeps what it could give: others need it, and the segment is begun again later.
+            ignore_missing(self.disk.unlink(&path))?;
+            return Err(error);
+        }
         Ok(file)
     }
 
@@ -74,8 +78,12 @@ impl<D: Disk> Place<D> {
         if file.stat()?.size > self.segment_bytes {
             file.set_len(self.segment_bytes)?;
         }
-        // First the space, so that a full disk is told before anything is written.
-        file.allocate(0, self.segment_bytes, false)?;
+        // First the space, so that a full disk is told before anything is written. It keeps what it could give of
+        // it: that is given back, because checkpoints and bodies need it more.
+        if let Err(error) = file.allocate(0, self.segment_bytes, false) {
+            ignore_missing(self.disk.unlink(&raw))?;
+            return Err(error);
+        }
         write_zeros(&file, 0, self.segment_bytes)?;
         file.sync()?;
         self.disk.rename(&raw, &self.path(SPARE), true)
@@ -163,7 +171,8 @@ impl<D: Disk> Batch<D> {
     fn write(&self) -> io::Result<()> {
         for (i, part) in self.parts.iter().enumerate() {
             let end = self.parts.get(i + 1).map_or(self.bytes.len(), |next| next.start);
-            if part.source != Source::Open {
+            // It may have begun when the batch was tried before, and found no space for the rest.
+            if part.source != Source::Open && part.segment.file.get().is_none() {
                 let file = self.place.begin(part.segment.first_seq, part.source == Source::Spare)?;
                 assert!(part.segment.file.set(file).is_ok(), "a segment began twice");
             }

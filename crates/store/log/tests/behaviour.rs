@@ -413,7 +413,7 @@ fn a_failed_write_or_sync_stops_the_log_for_good() {
     for n in 0..4 {
         put(&mut log, &[n; 1500]);
     }
-    disk.set_space(Some(disk.used()));
+    disk.die_after(1);
     let batch = log.take_batch().unwrap().unwrap();
     assert!(matches!(log.written(batch.perform()), Err(LogError::Stopped { .. })));
     assert!(matches!(log.append(1, 1, &[b"b"]), Err(LogError::Stopped { .. })));
@@ -642,4 +642,44 @@ fn a_log_goes_on_from_a_copied_checkpoint_and_with_other_segment_sizes() {
         }
         sync(&mut log);
     }
+}
+
+#[test]
+fn a_batch_that_finds_no_space_waits_and_is_written_when_there_is_some() {
+    let disk = Arc::new(SimDisk::new(1));
+    let mut log = Log::create(Arc::clone(&disk), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
+    let append = |log: &mut Log<SimDisk>| {
+        log.append(1, 1, &[&[7; 1000]]).unwrap();
+    };
+    let write = |log: &mut Log<SimDisk>| {
+        let batch = log.take_batch().unwrap()?;
+        Some(log.written(batch.perform()).unwrap())
+    };
+    (0..3).for_each(|_| append(&mut log));
+    assert_eq!(write(&mut log), Some(3));
+    // The fourth needs a segment, and the disk has room for a half of one.
+    disk.set_space(Some(disk.used() + 2048));
+    append(&mut log);
+    assert_eq!(write(&mut log), Some(3), "nothing is told as written");
+    assert!(log.is_stuck());
+    let used = disk.used();
+    append(&mut log);
+    assert_eq!(write(&mut log), None, "it is not tried by itself");
+    for _ in 0..3 {
+        log.try_again();
+        assert_eq!(write(&mut log), Some(3));
+        assert_eq!(disk.used(), used, "what the disk could give was not kept");
+    }
+    // What is there goes on to be synced.
+    let sync = log.take_sync().unwrap().unwrap();
+    assert_eq!(log.synced(sync.perform()).unwrap(), 3);
+    disk.set_space(None);
+    log.try_again();
+    assert_eq!(write(&mut log), Some(4));
+    assert!(!log.is_stuck());
+    assert_eq!(write(&mut log), Some(5));
+    drop(log);
+    let (_, opened) =
+        Log::open(disk, b"log", CONFIG, IDENTITY, Position::default(), 0, &mut |_| Ok(())).unwrap();
+    assert_eq!(opened.records, 5);
 }

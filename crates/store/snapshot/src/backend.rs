@@ -49,7 +49,8 @@ impl<F: DiskFile> StorageBackend for Backend<F> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync()
+        // Also one for lack of space: after a failed sync nothing more is promised.
+        self.file.sync().map_err(io::Error::other)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -24,6 +24,12 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// There was no space or quota left.
+    pub fn is_no_space(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io(error) if matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+
     pub(crate) fn damaged(what: impl ToString) -> Self {
         Self::Damaged(what.to_string())
     }

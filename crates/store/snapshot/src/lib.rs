@@ -42,10 +42,11 @@ pub type Row = (Vec<u8>, Vec<u8>);
 /// An open snapshot. One process opens a file at a time.
 pub struct Snapshot {
     rows: RwLock<Option<Arc<Rows>>>,
-    /// There until it is dropped.
-    db: Option<Database>,
-    writing: Mutex<()>,
+    /// There until it is dropped. Held by whoever writes.
+    db: Mutex<Option<Database>>,
     failed: OnceLock<SnapshotError>,
+    path: Vec<u8>,
+    cache_bytes: usize,
 }
 
 impl std::fmt::Debug for Snapshot {
@@ -84,9 +85,10 @@ impl Snapshot {
         let rows = read.open_table(ROWS).map_err(SnapshotError::damaged)?;
         Ok(Self {
             rows: RwLock::new(Some(Arc::new(rows))),
-            db: Some(db),
-            writing: Mutex::new(()),
+            db: Mutex::new(Some(db)),
             failed: OnceLock::new(),
+            path: path.to_vec(),
+            cache_bytes,
         })
     }
 
@@ -119,11 +121,26 @@ impl Snapshot {
 
     /// The value of `key` in the last commit.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SnapshotError> {
-        let rows = self.rows()?;
-        self.contained(move || {
-            let value = rows.get(key).map_err(|e| self.fail(e.into()))?;
-            value.map(|v| checked(key, v.value())).transpose()
+        self.read(|rows| {
+            let value = rows.get(key)?;
+            Ok(value.map(|v| checked(key, v.value())).transpose())
         })
+    }
+
+    /// Reads the last commit. What `read` fails with is the storage's; what it gives may be a damaged row.
+    fn read<R>(
+        &self,
+        read: impl Fn(&Rows) -> Result<Result<R, SnapshotError>, redb::StorageError>,
+    ) -> Result<R, SnapshotError> {
+        let rows = self.rows()?;
+        if let Ok(Ok(done)) = contained(|| read(&rows)) {
+            return done;
+        }
+        drop(rows);
+        // A commit that finds no space takes the open file along: it is opened again before the next one.
+        let _one = lock(&self.db);
+        let rows = self.rows()?;
+        self.contained(|| read(&rows).map_err(|e| self.fail(e.into()))?)
     }
 
     /// What panics inside has failed like what returns an error.
@@ -136,14 +153,16 @@ impl Snapshot {
         if from >= to_excl {
             return Ok(Vec::new());
         }
-        let rows = self.rows()?;
-        self.contained(move || {
+        self.read(|rows| {
             let mut out = Vec::new();
-            for row in rows.range(from..to_excl).map_err(|e| self.fail(e.into()))?.take(limit) {
-                let (key, value) = row.map_err(|e| self.fail(e.into()))?;
-                out.push((key.value().to_vec(), checked(key.value(), value.value())?));
+            for row in rows.range(from..to_excl)?.take(limit) {
+                let (key, value) = row?;
+                match checked(key.value(), value.value()) {
+                    Ok(checked) => out.push((key.value().to_vec(), checked)),
+                    Err(damaged) => return Ok(Err(damaged)),
+                }
             }
-            Ok(out)
+            Ok(Ok(out))
         })
     }
 
@@ -154,8 +173,7 @@ impl Snapshot {
 
     /// How many rows there are.
     pub fn len(&self) -> Result<u64, SnapshotError> {
-        let rows = self.rows()?;
-        self.contained(move || redb::ReadableTableMetadata::len(&*rows).map_err(|e| self.fail(e.into())))
+        self.read(|rows| redb::ReadableTableMetadata::len(rows).map(Ok))
     }
 
     /// True without any row.
@@ -171,17 +189,55 @@ impl Snapshot {
         K: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let _one = lock(&self.writing);
+        let db = lock(&self.db);
         self.check()?;
-        self.contained(|| self.try_commit(rows).map_err(|e| self.fail(e)))
+        self.contained(|| self.try_commit(open(&db), rows).map_err(|e| self.fail(e)))
     }
 
-    fn try_commit<K, V>(&self, rows: impl IntoIterator<Item = (K, Option<V>)>) -> Result<(), SnapshotError>
+    /// As [`Snapshot::commit`], on the disk that it was opened on; false if there is no space for that. Then the
+    /// transaction has not happened, or has, and the same rows may be committed again when there is.
+    pub fn commit_if_space<D: Disk, K, V>(
+        &self,
+        disk: &D,
+        rows: impl IntoIterator<Item = (K, Option<V>)>,
+    ) -> Result<bool, SnapshotError>
     where
         K: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let mut write = self.db().begin_write()?;
+        let mut db = lock(&self.db);
+        self.check()?;
+        self.contained(|| match self.try_commit(open(&db), rows) {
+            Err(error) if error.is_no_space() => {
+                self.open_again(&mut db, disk).map_err(|e| self.fail(e))?;
+                Ok(false)
+            }
+            done => done.map(|()| true).map_err(|e| self.fail(e)),
+        })
+    }
+
+    /// The database believes nothing any more after the first error of its storage. So the file is opened as after
+    /// a crash. Who reads from now on waits for that.
+    fn open_again<D: Disk>(&self, db: &mut Option<Database>, disk: &D) -> Result<(), SnapshotError> {
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        *rows = None;
+        drop(db.take());
+        let again = Self::database(Backend::open(disk, &self.path)?, self.cache_bytes)?;
+        *rows = Some(Arc::new(again.begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?));
+        *db = Some(again);
+        Ok(())
+    }
+
+    fn try_commit<K, V>(
+        &self,
+        db: &Database,
+        rows: impl IntoIterator<Item = (K, Option<V>)>,
+    ) -> Result<(), SnapshotError>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let mut write = db.begin_write()?;
         write.set_durability(Durability::Immediate).map_err(SnapshotError::damaged)?;
         write.set_quick_repair(true);
         {
@@ -202,7 +258,7 @@ impl Snapshot {
             }
         }
         write.commit()?;
-        self.renew()
+        self.renew(db)
     }
 
     /// Walks all pages and compares their checksums. True if nothing was wrong; false if it was and
@@ -210,20 +266,17 @@ impl Snapshot {
     pub fn verify(&mut self) -> Result<bool, SnapshotError> {
         self.check()?;
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = None;
-        let db = self.db.as_mut().expect("there until it is dropped");
+        let mut one = lock(&self.db);
+        let db = one.as_mut().expect("there until it is dropped");
         let sound = contained(|| db.check_integrity().map_err(SnapshotError::from))
             .unwrap_or_else(|panic| Err(SnapshotError::damaged(panic)))
             .map_err(|e| self.fail(e))?;
-        self.contained(|| self.renew().map_err(|e| self.fail(e)))?;
+        self.contained(|| self.renew(open(&one)).map_err(|e| self.fail(e)))?;
         Ok(sound)
     }
 
-    fn db(&self) -> &Database {
-        self.db.as_ref().expect("there until it is dropped")
-    }
-
-    fn renew(&self) -> Result<(), SnapshotError> {
-        let rows = self.db().begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?;
+    fn renew(&self, db: &Database) -> Result<(), SnapshotError> {
+        let rows = db.begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?;
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(rows));
         Ok(())
     }
@@ -248,12 +301,20 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         // The database last: it cannot close while somebody reads. What fails now is found at the next
         // opening.
-        let (rows, db) = (self.rows.get_mut().map(Option::take), self.db.take());
+        let (rows, db) = (self.rows.get_mut().map(Option::take), self.db.get_mut().map(Option::take));
         let _ = contained(|| {
             drop(rows);
             drop(db);
         });
     }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "it is taken out when the snapshot is dropped, and for a moment by its holder"
+)]
+fn open(db: &Option<Database>) -> &Database {
+    db.as_ref().expect("there until it is dropped")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -235,3 +235,35 @@ fn a_damaged_page_is_an_error_wherever_it_is_met() {
     }
     assert!(told > 100, "{told} damages were told");
 }
+
+#[test]
+fn a_commit_that_finds_no_space_is_made_when_there_is_some_and_readers_notice_nothing() {
+    let disk = SimDisk::new(5);
+    let snapshot = Snapshot::open(&disk, b"state.redb", 1 << 20).unwrap();
+    let row = |n: u32, value: u8| (n.to_be_bytes().to_vec(), Some(vec![value; 900]));
+    snapshot.commit((0..500).map(|n| row(n, 1))).unwrap();
+    let before = all(&snapshot);
+    for left in [0, 4096, 20_000, 100_000, 300_000] {
+        disk.set_space(Some(disk.used() + left));
+        assert!(!snapshot.commit_if_space(&disk, (0..3000).map(|n| row(n, 2))).unwrap(), "{left}");
+        assert_eq!(all(&snapshot), before);
+        assert!(!snapshot.has_failed());
+    }
+    disk.set_space(None);
+    assert!(snapshot.commit_if_space(&disk, (0..3000).map(|n| row(n, 2))).unwrap());
+    assert_eq!(all(&snapshot).len(), 3000);
+    let mut snapshot = snapshot;
+    assert!(snapshot.verify().unwrap());
+    drop(snapshot);
+    let snapshot = Snapshot::open(&disk.revive(Fault::PowerCut { seed: 1 }), b"state.redb", 1 << 20).unwrap();
+    assert_eq!(all(&snapshot).len(), 3000);
+}
+
+#[test]
+fn a_sync_that_finds_no_space_is_a_failed_sync() {
+    let disk = SimDisk::new(5);
+    let snapshot = Snapshot::open(&disk, b"state.redb", 1 << 20).unwrap();
+    disk.fail_next_sync();
+    assert!(snapshot.commit_if_space(&disk, [(b"a", Some(b"b"))]).is_err());
+    assert!(snapshot.has_failed());
+}
