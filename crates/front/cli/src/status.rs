@@ -220,6 +220,12 @@ fn show_volume(volume: &VolumeStatus) {
         if let Some(why) = &island.halted {
             say::line(format_args!("      {why}"));
         }
+        if let Some((lack, ms)) = &island.read_only {
+            say::line(format_args!(
+                "      READ-ONLY for {} s: the disk has no space for {lack}; it goes on by itself when there is some",
+                ms / 1000
+            ));
+        }
         let too_long = island.metrics.iter().find(|m| m.name == "too_long").map_or(0, |m| m.value);
         if too_long > 0 {
             say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));
@@ -292,6 +298,7 @@ fn volume_json(volume: &VolumeStatus) -> Value {
     let islands = volume.islands.iter().map(|i| {
         let object = json!({
             "island": i.island.0, "phase": phase(i).to_lowercase(), "halted": i.halted,
+            "read_only": i.read_only.as_ref().map(|(lack, ms)| json!({ "lacks": lack, "ms": ms })),
         });
         with_metrics(object, &i.metrics)
     });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use atoll_core::Ino;
 use atoll_disk::Disk;
+use atoll_dispatch::SpaceState;
 use atoll_island::Phase;
 use atoll_proto::control::{Daemon, IslandStatus, Metric, MountStatus, Trace, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
@@ -190,6 +191,12 @@ fn served_status<D: Disk>(volume: &Arc<Volume<D>>, summary: VolumeSummary) -> Vo
             island: engine.id(),
             normal: phase == Phase::Normal,
             halted: halted.get(&engine.id()).cloned(),
+            read_only: match engine.space_state() {
+                SpaceState::Normal => None,
+                SpaceState::ReadOnly { since_ms, lack } => {
+                    Some((lack.to_string(), engine.now_ms().saturating_sub(since_ms)))
+                }
+            },
             metrics,
         });
     }

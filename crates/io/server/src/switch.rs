@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use atoll_client::Sink;
 use atoll_core::{IdMap, IslandId};
-use atoll_dispatch::{Net, Work};
+use atoll_dispatch::{Net, SpaceState, Work};
 use atoll_island::{Event, LinkId};
 use atoll_posix::Errno;
 use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
@@ -277,6 +277,20 @@ impl Net for Switch {
         self.halted.write().expect("no panic while it is held").insert(island, why.to_owned());
         // After that: a link that comes up meanwhile is told by one or the other.
         self.tell_gone(island);
+    }
+
+    fn space(&self, island: IslandId, state: SpaceState) {
+        match state {
+            SpaceState::ReadOnly { lack, .. } => tracing::warn!(
+                volume = %self.volume, %island,
+                "the disk has no space for {lack}\n\
+                Until there is some, the island takes only what makes room. It goes on by itself then."
+            ),
+            SpaceState::Normal => tracing::warn!(
+                volume = %self.volume, %island,
+                "the disk has space again: the island takes everything"
+            ),
+        }
     }
 
     fn damaged(&self, island: IslandId, why: &str) {

@@ -168,6 +168,9 @@ fn full(world: &mut World) {
                 _ => RESERVE_BYTES + world.rng.below(300 << 10),
             };
             world.fill_disk(island, left);
+            if world.rng.percent(40) {
+                world.checkpoint(island);
+            }
         }
         12..30 => world.mend_disks(),
         _ => {}

@@ -3,6 +3,7 @@
 
 use atoll_disk::sim::Fault;
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
+use atoll_dispatch::SpaceState;
 use atoll_posix::{Errno, Op};
 use rustix::io::Errno as Native;
 
@@ -176,9 +177,19 @@ impl World {
         self.nodes.iter().map(|node| node.disk.failed()).sum()
     }
 
+    /// An island takes only what makes room, or everything again.
+    pub(crate) fn space_told(&mut self, island: usize, state: SpaceState) {
+        self.note(format_args!("island {island}: {state:?}"));
+        if state != SpaceState::Normal {
+            self.injected.read_only += 1;
+        }
+    }
+
     /// An island has stopped. Over its disk: its process ends, and is started again.
     pub(crate) fn halted(&mut self, island: usize, why: &str) {
-        if !self.nodes[island].is_excused() {
+        // A disk that is full stops no island.
+        let Ailment { fails, flipped, .. } = self.nodes[island].ailment;
+        if !fails && !flipped {
             return self.fail(format!("island {island} has halted: {why}"));
         }
         self.note(format_args!("island {island}: has halted: {why}"));

@@ -319,6 +319,7 @@ impl World {
                     }
                 }
                 Out::Halted(why) if !dead => self.halted(island, &why),
+                Out::Space(state) => self.space_told(island, state),
                 Out::Damaged(why) if !dead && self.nodes[island].is_excused() => {
                     self.note(format_args!("island {island}: {why}"));
                 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use atoll_core::{IslandId, NodeId};
-use atoll_dispatch::Net;
+use atoll_dispatch::{Net, SpaceState};
 use atoll_island::LinkId;
 use atoll_links::Dialer;
 use atoll_proto::{Notice, PeerMessage, Reply, Request};
@@ -171,6 +171,7 @@ pub(crate) enum Out {
     Peer(IslandId, PeerMessage),
     Halted(String),
     Damaged(String),
+    Space(SpaceState),
 }
 
 /// The network as one life of an island sees it: a list that the world empties.
@@ -202,6 +203,10 @@ impl Net for Port {
 
     fn halted(&self, _island: IslandId, why: &str) {
         self.put(Out::Halted(why.to_owned()));
+    }
+
+    fn space(&self, _island: IslandId, state: SpaceState) {
+        self.put(Out::Space(state));
     }
 
     fn damaged(&self, _island: IslandId, why: &str) {

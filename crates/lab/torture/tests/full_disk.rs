@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use atoll_needs::needs;
 use atoll_torture::daemon::{self, Launch};
@@ -12,6 +14,8 @@ use atoll_torture::place::{DiskKind, Place, SmallDisk};
 /// Room for logs, their spares, and some tens of MiB of files.
 const DISK_MIB: u64 = 128;
 const FILE_BYTES: usize = 1 << 20;
+/// So many that their rows alone are more than a database keeps free.
+const SMALL_FILES: usize = 3000;
 
 fn bytes(n: usize) -> Vec<u8> {
     (0..FILE_BYTES).map(|at| (at * 31 + n * 7) as u8).collect()
@@ -116,6 +120,71 @@ fn a_full_disk_of_ext4_refuses_writes_and_lets_deletes_make_room() {
 fn a_full_tmpfs_refuses_writes_and_lets_deletes_make_room() {
     needs!(Mounts);
     full(DiskKind::Tmpfs);
+}
+
+/// Others fill the disk to the last byte, and give the space back: the daemon says so, takes deletes, and goes on.
+fn filled_by_others(kind: DiskKind) {
+    let place = Place::new("filled").unwrap();
+    let _disk = SmallDisk::new(kind, DISK_MIB, &place.join("disk")).unwrap();
+    let mut launch = Launch::new(place.path());
+    launch.data = place.join("disk/data");
+    launch.islands = 1;
+    let daemon = launch.start().unwrap();
+    let dir = daemon.mount().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let path = |n: usize| dir.join(format!("small-{n}"));
+    (0..SMALL_FILES).for_each(|n| fs::write(path(n), b"small").unwrap());
+    let read_only = || {
+        let told = daemon::atoll(&["status", daemon.mount().to_str().unwrap(), "--json"]).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let islands = |process: &serde_json::Value| process["volumes"][0]["islands"][0]["read_only"].clone();
+        told["processes"].as_array().unwrap().iter().map(islands).find(|told| !told.is_null())
+    };
+    let until = |what: &str, holds: &mut dyn FnMut() -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            assert!(Instant::now() < until, "not within a minute: {what}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    assert_eq!(read_only(), None);
+    let filler = place.join("disk/filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    for piece in [1 << 20, 4096, 1] {
+        let piece = vec![7; piece];
+        while file.write_all(&piece).is_ok() {}
+    }
+    // All rows change: a checkpoint needs more than there is.
+    let mut mode = 0o600;
+    until("it says what finds no space", &mut || {
+        mode ^= 0o040;
+        for n in 0..SMALL_FILES {
+            fs::set_permissions(path(n), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        read_only().is_some()
+    });
+    let why = fs::write(dir.join("more"), b"more").unwrap_err();
+    assert_eq!(why.kind(), ErrorKind::StorageFull, "{why}");
+    (0..100).for_each(|n| fs::remove_file(path(n)).unwrap());
+    drop(file);
+    fs::remove_file(filler).unwrap();
+    until("it goes on by itself", &mut || read_only().is_none());
+    until("there is room", &mut || fs::write(dir.join("more"), b"more").is_ok());
+    assert_eq!(fs::read(path(100)).unwrap(), b"small");
+    daemon.stop().unwrap();
+    daemon::atoll(&["check", "--read", "--data", launch.data.to_str().unwrap()]).unwrap();
+}
+
+#[test]
+fn an_island_goes_on_by_itself_when_others_give_space_back_on_ext4() {
+    needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mount", "losetup"]));
+    filled_by_others(DiskKind::Ext4);
+}
+
+#[test]
+fn an_island_goes_on_by_itself_when_others_give_space_back_on_tmpfs() {
+    needs!(Mounts);
+    filled_by_others(DiskKind::Tmpfs);
 }
 
 #[test]

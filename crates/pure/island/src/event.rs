@@ -93,6 +93,8 @@ pub enum Event {
     },
     /// Make a checkpoint now.
     CheckpointWanted,
+    /// Records find no space in the log, or find some again: meanwhile nothing that changes something is begun.
+    LogStuck(bool),
     /// The island will be stopped in order: nothing begins that nobody has asked for.
     Stopping,
 }

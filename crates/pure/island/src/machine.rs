@@ -242,6 +242,8 @@ pub struct Island {
     pub(crate) mint_limit: u64,
     /// Bytes that may still be used up before only deletes are let through.
     pub(crate) room: u64,
+    /// Records find no space: what would change something is refused before it is decided.
+    log_stuck: bool,
     pub(crate) out: Vec<Effect>,
     /// Effects that wait until a record is committed, in the order of the records.
     pub(crate) gated: VecDeque<(u64, Effect)>,
@@ -312,6 +314,7 @@ impl Island {
             mint_next: meta.mint_limit.max(Ino::FIRST_COUNTER),
             mint_limit: meta.mint_limit,
             room: 0,
+            log_stuck: false,
             out: Vec::new(),
             gated: VecDeque::new(),
             loading: IdMap::default(),
@@ -401,6 +404,7 @@ impl Island {
                 self.tick();
             }
             Event::CheckpointWanted => self.begin_checkpoint(),
+            Event::LogStuck(stuck) => self.log_stuck = stuck,
             Event::Stopping => self.stop_moving(),
         }
         self.prune_rest();
@@ -487,6 +491,9 @@ impl Island {
         }
         let Some(call) = self.session_request(call) else { return };
         let Some(call) = self.repeated(call) else { return };
+        if self.log_stuck && call.request.seq != 0 {
+            return self.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
+        }
         if let Some(call) = self.catch_up(call) {
             self.start(call, false);
         }

@@ -163,6 +163,8 @@ wire_struct! {
         pub normal: bool,
         /// Why it has stopped serving, if it has.
         pub halted: Option<String>,
+        /// For what its disk has no space, if it takes only what makes room meanwhile, and for how many milliseconds.
+        pub read_only: Option<(String, u64)>,
         /// What it has done and has.
         pub metrics: Vec<Metric>,
     }

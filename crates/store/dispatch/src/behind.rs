@@ -29,6 +29,13 @@ struct Write {
     born: Option<Born>,
 }
 
+impl Write {
+    /// What it costs in memory.
+    const fn bytes(&self) -> u64 {
+        self.data.len() as u64 + OVERHEAD_BYTES
+    }
+}
+
 #[derive(Default)]
 struct Shard {
     waiting: IdMap<Ino, Vec<Write>>,
@@ -121,6 +128,27 @@ impl Behind {
         }
     }
 
+    /// Forgets what waits beyond the new end of a body.
+    pub(crate) fn cut(&self, ino: Ino, len: u64) {
+        if self.bytes.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut shard = self.shard(ino);
+        let Some(writes) = shard.waiting.get_mut(&ino) else { return };
+        let cost = |writes: &[Write]| -> u64 { writes.iter().map(Write::bytes).sum() };
+        let before = cost(writes);
+        for write in writes.iter_mut() {
+            let keeps = usize::try_from(len.saturating_sub(write.offset)).unwrap_or(usize::MAX);
+            write.data.truncate(keeps);
+        }
+        writes.retain(|write| !write.data.is_empty());
+        let after = cost(writes);
+        if writes.is_empty() {
+            shard.waiting.remove(&ino);
+        }
+        self.bytes.fetch_sub(before - after, Ordering::Release);
+    }
+
     /// Puts in place what came before `before_ms`; all of it with `u64::MAX`.
     pub(crate) fn settle_older<D: Disk>(&self, bodies: &Bodies<D>, before_ms: u64) -> Result<(), BodyError> {
         if self.bytes.load(Ordering::Acquire) == 0 {
@@ -165,7 +193,7 @@ impl Behind {
     }
 
     fn count_out(&self, writes: &[Write]) {
-        let bytes = writes.iter().map(|w| w.data.len() as u64 + OVERHEAD_BYTES).sum();
+        let bytes = writes.iter().map(Write::bytes).sum();
         self.bytes.fetch_sub(bytes, Ordering::Release);
     }
 }

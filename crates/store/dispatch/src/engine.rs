@@ -9,13 +9,14 @@ use atoll_body::Bodies;
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId};
 use atoll_disk::Disk;
-use atoll_island::{Counters, Effect, Event, Island, LinkId, Now, Phase, Ticket};
+use atoll_island::{BodyOp, Counters, Effect, Event, Island, LinkId, Now, Phase, Ticket};
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::open::Reached;
+use crate::space::{Lack, Space, SpaceState};
 
 /// Where answers and messages go. Called without the island's lock, on the thread that brought the
 /// event; must not wait.
@@ -28,6 +29,9 @@ pub trait Net: Send + Sync + 'static {
     fn send(&self, to: IslandId, message: PeerMessage);
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
+    /// The island takes only what makes room from now on, because its disk is full; or everything again. Told once
+    /// for each change.
+    fn space(&self, island: IslandId, state: SpaceState);
     /// Bytes of a file are not what was written, or the disk does not give them: whoever asks gets
     /// `EIO`. Told once for each file.
     fn damaged(&self, island: IslandId, why: &str);
@@ -68,8 +72,9 @@ pub struct Engine<D: Disk> {
     /// Counts what callers wait for the disk for.
     pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
-    /// A checkpoint waits for space for bytes that it would let go of.
-    pub(crate) lacks_space: AtomicBool,
+    pub(crate) space: Space,
+    /// What records have decided for bodies, and finds no space: in order, and each body's gate is held.
+    pub(crate) waiting_bodies: Mutex<VecDeque<(Ticket, BodyOp)>>,
     /// Rows that the next checkpoint would write, as of the last event.
     rows_dirty: AtomicUsize,
     /// Files that were reported.
@@ -161,7 +166,8 @@ impl<D: Disk> Engine<D> {
             drops: Mutex::default(),
             disk_uses: AtomicU64::new(0),
             halted: AtomicBool::new(false),
-            lacks_space: AtomicBool::new(false),
+            space: Space::default(),
+            waiting_bodies: Mutex::default(),
             rows_dirty: AtomicUsize::new(0),
             damaged: Mutex::default(),
         }
@@ -215,6 +221,23 @@ impl<D: Disk> Engine<D> {
     pub fn reached(&self) -> Reached {
         let core = self.lock();
         Reached { incarnation: core.island.state().meta().incarnation, seq: core.log.synced_upto() }
+    }
+
+    /// Milliseconds of its clock now.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now().ms
+    }
+
+    /// What it takes, as far as the space on its disk goes.
+    pub fn space_state(&self) -> SpaceState {
+        self.space.state()
+    }
+
+    /// Notes whether something has found space, and tells if that changes what the island takes.
+    pub(crate) fn note_space(&self, lack: Lack, found_none: bool) {
+        if let Some(state) = self.space.note(lack, found_none, self.clock.now().ms) {
+            self.net.space(self.id, state);
+        }
     }
 
     /// True after an error of the disk.
@@ -301,6 +324,11 @@ impl<D: Disk> Engine<D> {
             let performed = batch.perform();
             core = self.lock();
             let upto = core.log.written(performed).map_err(|e| e.to_string())?;
+            let stuck = core.log.is_stuck();
+            if stuck != self.space.lacks(Lack::Record) {
+                self.note_space(Lack::Record, stuck);
+                core.handle(now, Event::LogStuck(stuck), work)?;
+            }
             core.handle(now, Event::Written(upto), work)?;
         }
         Ok(core)
@@ -337,9 +365,14 @@ impl<D: Disk> Engine<D> {
     /// Makes every record up to `seq` survive a power cut, whoever syncs.
     pub(crate) fn sync_upto(&self, seq: u64) -> Result<(), String> {
         loop {
-            if self.lock().log.synced_upto() >= seq {
+            let core = self.lock();
+            if core.log.synced_upto() >= seq {
                 return Ok(());
             }
+            if core.log.is_stuck() {
+                return Err("the log finds no space".to_owned());
+            }
+            drop(core);
             self.flush()?;
             match self.sync() {
                 Some(event) => self.enter(event),
@@ -361,8 +394,14 @@ impl<D: Disk> Engine<D> {
         }
         // What waits to be put in place is promised, with as much again for blocks and inodes.
         let promised = self.behind.waiting_bytes().saturating_mul(2);
-        let bytes_available =
+        let mut bytes_available =
             self.disk.space().map_or(0, |space| space.bytes_available.saturating_sub(promised));
+        if self.space.state() != SpaceState::Normal {
+            bytes_available = 0;
+        }
+        if self.space.lacks(Lack::Record) && self.space.is_due(Lack::Record, self.clock.now().ms) {
+            self.lock().log.try_again();
+        }
         self.enter(Event::Tick { bytes_available });
     }
 
@@ -386,24 +425,54 @@ impl<D: Disk> Engine<D> {
             return;
         }
         let now = self.clock.now().ms;
-        match self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
-            // The log and memory have them: they wait for space.
+        // Without space, the log and memory have them: they wait for some.
+        let placed = match self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
             Err(error) if !error.is_no_space() => return self.halt(&error.to_string()),
-            _ => {}
-        }
+            placed => placed.is_ok(),
+        };
         self.drop_bodies();
-        loop {
+        let performed = self.perform_waiting();
+        self.note_space(Lack::Bodies, !(placed && performed));
+        while self.space.is_due(Lack::Checkpoint, self.clock.now().ms) {
             let next = self.background.lock().expect("no panic while it is held").pop_front();
             let Some(effect) = next else { break };
             // One that waits for space is tried again at the next tick.
             let Some(event) = self.perform_background(effect) else { break };
             self.enter(event);
         }
-        let preparation = self.lock().log.preparation();
-        if let Some(preparation) = preparation {
-            let prepared = preparation.perform();
-            // Without a spare on a full disk: tried again at the next tick.
-            let _ = self.lock().log.prepared(prepared);
+        if self.space.is_due(Lack::Segment, now) {
+            self.prepare_segment();
+        }
+    }
+
+    /// Makes the log's next segment. Without space for one, and with the last one half full, what is left is for what
+    /// makes room; a checkpoint lets go of segments, and the next one is made from these.
+    fn prepare_segment(&self) {
+        let Some(preparation) = self.lock().log.preparation() else { return };
+        let prepared = preparation.perform();
+        let mut core = self.lock();
+        let low = core.log.prepared(prepared).is_err() && core.log.is_half_full();
+        drop(core);
+        let was_low = self.space.lacks(Lack::Segment);
+        self.note_space(Lack::Segment, low);
+        if low && !was_low {
+            self.enter(Event::CheckpointWanted);
+        }
+    }
+
+    /// Does for bodies what found no space before; whether nothing is left of it.
+    fn perform_waiting(&self) -> bool {
+        loop {
+            let next = self.waiting_bodies.lock().expect("no panic while it is held").pop_front();
+            let Some((ticket, op)) = next else { return true };
+            match self.change_body(ticket, op) {
+                Ok(None) => return false,
+                Ok(Some(event)) => self.enter(event),
+                Err(why) => {
+                    self.halt(&why);
+                    return false;
+                }
+            }
         }
     }
 
@@ -458,7 +527,7 @@ impl<D: Disk> Engine<D> {
                 clean = true;
                 break;
             }
-            if self.lacks_space.load(Ordering::Acquire) {
+            if self.space.lacks(Lack::Checkpoint) || self.space.lacks(Lack::Bodies) {
                 // What waits for space is in the log, from where it comes back as after the death of a process.
                 let seq = self.with_island(|island| island.state().seq());
                 clean = self.sync_upto(seq).is_ok();

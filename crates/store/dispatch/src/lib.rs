@@ -11,9 +11,11 @@ pub mod engine;
 pub mod lay;
 pub mod open;
 mod perform;
+mod space;
 pub mod whole;
 
 pub use engine::{Clock, Engine, Halted, Net, Work};
 pub use lay::Laying;
 pub use open::{OpenError, Reached, Report, Setup};
+pub use space::{Lack, SpaceState};
 pub use whole::WholeState;

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
 use crate::engine::{DROPS_MAX, Engine};
+use crate::space::Lack;
 
 thread_local! {
     /// Bytes of the read under way: kept, so that a read allocates nothing.
@@ -106,7 +107,9 @@ impl<D: Disk> Engine<D> {
             unreachable!("only checkpoints wait here")
         };
         let made = self.checkpoint(frozen, &bodies);
-        self.lacks_space.store(matches!(made, Ok(Some(_))), Ordering::Release);
+        if made.is_ok() {
+            self.note_space(Lack::Checkpoint, matches!(made, Ok(Some(_))));
+        }
         match made {
             Ok(None) => Some(Event::CheckpointDone),
             Ok(Some(frozen)) => {
@@ -132,7 +135,10 @@ impl<D: Disk> Engine<D> {
         if !planted(Bug::CheckpointWithoutBodies) {
             self.bodies.sync_many(bodies).map_err(|e| e.to_string())?;
         }
-        self.snapshot.commit(frozen.rows).map_err(|e| e.to_string())?;
+        let rows = frozen.rows.iter().map(|(key, row)| (key, row.as_ref()));
+        if !self.snapshot.commit_if_space(&*self.disk, rows).map_err(|e| e.to_string())? {
+            return Ok(Some(frozen));
+        }
         let removal = self.lock().log.release(frozen.seq);
         if let Some(removal) = removal {
             let removed = removal.perform();
@@ -172,18 +178,47 @@ impl<D: Disk> Engine<D> {
                 let done = self.behind.put(&self.bodies, now, (ino, offset, data, size, born(attr)));
                 return self.decided(ticket, done);
             }
-            BodyOp::Cut { ino, len, size, attr } => {
-                let done = self.settled(ino).and_then(|bodies| bodies.cut(ino, len, size, born(attr)));
-                return self.decided(ticket, done);
-            }
-            BodyOp::Zero { ino, offset, len, size } => {
-                slow();
-                let done = self.settled(ino).and_then(|bodies| bodies.zero(ino, offset, len, size));
-                return self.decided(ticket, done);
+            op @ (BodyOp::Cut { ino, .. } | BodyOp::Zero { ino, .. }) => {
+                let mut waiting = self.waiting_bodies.lock().expect("no panic while it is held");
+                if waiting.iter().any(|(_, before)| changed(before) == ino) {
+                    waiting.push_back((ticket, op));
+                    return None;
+                }
+                drop(waiting);
+                return self.change_body(ticket, op).unwrap_or_else(|why| {
+                    self.halt(&why);
+                    None
+                });
             }
             other => self.ask(other),
         };
         Some(Event::BodyDone(ticket, result.map_err(|e| self.fault(&e))))
+    }
+
+    /// Cuts or zeros a body as a record says. It waits for space if what must be in place first finds none, or if
+    /// something before it waits.
+    pub(crate) fn change_body(&self, ticket: Ticket, op: BodyOp) -> Result<Option<Event>, String> {
+        let done = match op {
+            BodyOp::Cut { ino, len, size, attr } => {
+                // What goes needs no space.
+                self.behind.cut(ino, len);
+                self.settled(ino).and_then(|bodies| bodies.cut(ino, len, size, born(attr)))
+            }
+            BodyOp::Zero { ino, offset, len, size } => {
+                slow();
+                self.settled(ino).and_then(|bodies| bodies.zero(ino, offset, len, size))
+            }
+            _ => unreachable!("only these change a body as a record says"),
+        };
+        match done {
+            Ok(()) => Ok(Some(Event::BodyDone(ticket, Ok(BodyDone::Done)))),
+            Err(error) if error.is_no_space() => {
+                self.waiting_bodies.lock().expect("no panic while it is held").push_front((ticket, op));
+                self.note_space(Lack::Bodies, true);
+                Ok(None)
+            }
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     pub(crate) fn drop_body(&self, ticket: Ticket, ino: Ino) -> Option<Event> {
@@ -300,6 +335,14 @@ impl<D: Disk> Engine<D> {
             | BodyOp::Zero { .. }
             | BodyOp::Drop { .. } => unreachable!("performed by the caller"),
         }
+    }
+}
+
+/// Whose body a change is of that waits for space.
+fn changed(op: &BodyOp) -> Ino {
+    match op {
+        BodyOp::Cut { ino, .. } | BodyOp::Zero { ino, .. } => *ino,
+        _ => unreachable!("only these wait"),
     }
 }
 

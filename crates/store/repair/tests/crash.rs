@@ -40,6 +40,7 @@ impl Net for Nobody {
     fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
     fn send(&self, _: IslandId, _: PeerMessage) {}
     fn halted(&self, _: IslandId, _: &str) {}
+    fn space(&self, _: IslandId, _: atoll_dispatch::SpaceState) {}
     fn damaged(&self, _: IslandId, _: &str) {}
 }
 

@@ -8,6 +8,7 @@ mod bench;
 mod dirs;
 mod drafts;
 mod follow;
+mod full;
 mod further;
 mod paths;
 mod skipped;

@@ -332,6 +332,7 @@ fn status() -> ControlReply {
         island: IslandId(1),
         normal: true,
         halted: None,
+        read_only: Some(("a checkpoint".to_owned(), 10)),
         metrics: vec![Metric::count(("requests", 1)), Metric::now("sessions", 6)],
     };
     let volume = VolumeStatus {
