@@ -62,7 +62,8 @@ pub struct Client {
     route: Mutex<Route<Token>>,
     wires: BTreeMap<IslandId, Arc<dyn Wire>>,
     watcher: OnceLock<Arc<dyn Watcher>>,
-    start: Instant,
+    /// What the clock showed when it began.
+    start: Duration,
     /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
     keep_until_ms: AtomicU64,
     /// Recalls for which there was no thread.
@@ -85,7 +86,7 @@ impl Client {
             route: Mutex::new(Route::new(config)),
             wires,
             watcher: OnceLock::new(),
-            start: Instant::now(),
+            start: since_boot(),
             keep_until_ms: AtomicU64::new(0),
             recalls_due: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
@@ -209,7 +210,7 @@ impl Client {
     }
 
     fn now_ms(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
+        since_boot().saturating_sub(self.start).as_millis() as u64
     }
 
     fn lock(&self) -> MutexGuard<'_, Route<Token>> {
@@ -285,16 +286,18 @@ impl Client {
     }
 
     fn note_keeping(&self) {
-        let now = self.now_ms();
         // Under the lock: a link that breaks meanwhile has the last word.
         let route = self.lock();
-        let keep = route.may_keep(now);
-        self.keep_until_ms.store(if keep { now + KEEP_STEP_MS } else { 0 }, Ordering::Release);
+        self.keep_until_ms.store(route.keep_until_ms(), Ordering::Release);
     }
 }
 
-/// Milliseconds until the machine is asked again whether answers may be kept.
-const KEEP_STEP_MS: u64 = 3_500;
+/// The time since this machine was started. It counts the time for which the machine was suspended: islands
+/// go on meanwhile, and a lease that they gave may be over.
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
 
 impl Sink for Client {
     fn reply(&self, island: IslandId, id: u64, reply: Reply, data: &[u8]) {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, SessionId};
 use atoll_posix::{Answer, Errno};
-use atoll_proto::Outcome;
+use atoll_proto::{ClientOp, Outcome};
 use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
 use crate::clocks::Pace;
+use crate::net::ToClient;
 use crate::world::World;
 
 /// How an operation ended, with the bytes beside its answer.
@@ -33,6 +34,12 @@ pub(crate) struct Client {
     pub(crate) closed: BTreeSet<Ino>,
     /// Files that it has looked up.
     pub(crate) looked_up: BTreeSet<Ino>,
+    /// Its machine is suspended until then, by true time; 0: it runs.
+    pub(crate) asleep_until_us: u64,
+    /// What has come meanwhile, and is read when it runs again.
+    pub(crate) unread: Vec<(usize, ToClient)>,
+    /// How often it has given a sign of life.
+    pub(crate) renewals: u64,
     /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
 }
@@ -50,6 +57,9 @@ impl Client {
             orphans: Vec::new(),
             closed: BTreeSet::new(),
             looked_up: BTreeSet::new(),
+            asleep_until_us: 0,
+            unread: Vec::new(),
+            renewals: 0,
             kept_until_ms: 0,
         }
     }
@@ -85,6 +95,8 @@ impl Client {
     ) -> (Vec<(IslandId, Sent)>, bool) {
         let mut send = Vec::new();
         loop {
+            let is_renewal = |sent: &&Sent| sent.request.op == ClientOp::Renew;
+            self.renewals += out.send.iter().filter(is_renewal).count() as u64;
             send.extend(out.send.drain(..).map(|sent| (sent.island, sent)));
             self.orphans.append(&mut out.orphans);
             self.told.extend(out.told.drain(..).map(|told| (told.token, told.outcome)));

@@ -84,6 +84,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::NoRelay => "link",
         Bug::OneWayCounts => "link_one_way",
         Bug::NotRecalled => "recalls",
+        Bug::LeaseCutShort | Bug::LapseUnseen => "leases",
         Bug::VoteBeforeLog => "votes",
         Bug::TwoWriters => "slow",
         Bug::BodyGoesEarly => "history_slow",

@@ -188,6 +188,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: crate::recalls::run,
     },
     Scenario {
+        name: "leases",
+        what: "a mount that was alone is suspended, or its link is reset on one side only, and another one comes",
+        steps: 1,
+        body: crate::leases::run,
+    },
+    Scenario {
         name: "votes",
         what: "an island dies about its vote, and is back while the one that asked for it is away",
         steps: 1,

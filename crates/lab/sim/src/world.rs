@@ -252,6 +252,15 @@ pub(crate) enum Happening {
         op: Box<Op>,
         data: Bytes,
     },
+    /// A client's machine runs again.
+    Woken {
+        client: usize,
+    },
+    /// An island gives up the link of a client that is suspended.
+    GivenUp {
+        conn: usize,
+        generation: u64,
+    },
     /// A client has dropped what it kept.
     Recalled {
         client: usize,
@@ -480,7 +489,10 @@ impl World {
     }
 
     fn happen(&mut self, what: Happening) {
+        let Some(what) = self.unless_asleep(what) else { return };
         match what {
+            Happening::Woken { client } => self.woken(client),
+            Happening::GivenUp { conn, generation } => self.given_up(conn, generation),
             Happening::Start { island, life } => self.start_island(island, life),
             Happening::DiskDone { island, life, thread } => self.disk_done(island, life, *thread),
             Happening::Tick { island, life } => self.tick_island(island, life),

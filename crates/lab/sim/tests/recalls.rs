@@ -2,7 +2,7 @@
 //! it reads from them, and other mounts that come.
 
 use atoll_posix::{Caller, Op};
-use atoll_sim::{Config, Party, alone};
+use atoll_sim::{Config, Mishap, Party, alone, happens};
 use bytes::Bytes;
 
 #[test]
@@ -38,5 +38,31 @@ fn a_mount_that_was_alone_and_read_comes_back_to_an_island_that_was_away() {
             };
             assert_eq!(done.unwrap().1, [7; 1000], "seed {seed}");
         }
+    }
+}
+
+/// A mount that keeps a file as it is, and its world.
+fn keeping(seed: u64) -> (atoll_sim::World, atoll_core::Ino) {
+    let config = Config { drifts: true, ..Config::new(seed, 1 + (seed % 3) as u16) };
+    alone(config).unwrap()
+}
+
+/// Its clock counts the time for which it did nothing, and a sign of life counts from when it was given.
+#[test]
+fn a_mount_that_was_suspended_uses_nothing_that_it_kept_before() {
+    for seed in 0..40 {
+        let (mut world, ino) = keeping(seed);
+        let slept = Mishap::Suspended(1_000_000 * (1 + seed));
+        happens(&mut world, ino, slept, 200_000 * seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+/// The lease that an island gives goes on: the mount may not know yet that its link has ended.
+#[test]
+fn a_link_that_is_reset_at_the_island_alone_shortens_no_lease() {
+    for seed in 0..20 {
+        let (mut world, ino) = keeping(seed);
+        happens(&mut world, ino, Mishap::ResetAtIslands, 50_000 * seed)
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }

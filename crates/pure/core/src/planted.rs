@@ -76,6 +76,8 @@ bugs! {
     LockNotWoken: "whoever waits for a lock is not told when it is free",
     LockForgotten: "a lock is granted without a row",
     NotRecalled: "a second mount is let in while the first still uses what it keeps",
+    LeaseCutShort: "a lease ends a second after a link was reset at the island, which its mount may not know",
+    LapseUnseen: "a mount goes on using what it kept when its lease has run out unseen",
     ShippedAsItWas: "a file goes to its new home as it was when that began",
     LockedFileMoves: "a file moves while it is locked",
     ServesAtOnce: "a starting island serves before it has heard from the others",

@@ -22,9 +22,6 @@ use crate::retell::Again;
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
 /// keeps for less (see the client).
 pub(crate) const LEASE_MS: u64 = 15_000;
-/// Milliseconds that the lease of a mount still lasts when the mount itself has ended its link, or its
-/// machine did because the process died. By then the mount has dropped what it kept.
-pub(crate) const ENDED_MS: u64 = 1_000;
 /// Milliseconds after which a session ends of which nothing is heard: its locks and orphans go. Longer
 /// than the lease, because a network that fails for a minute must not cost a mount that lives its locks.
 pub(crate) const SESSION_MS: u64 = 120_000;
@@ -159,12 +156,16 @@ impl Sessions {
         self.alive.iter().filter(|(_, alive)| alive.again.is_some()).map(|(s, _)| *s).collect()
     }
 
-    /// A link is gone. `ended`: by its other side, and not because nothing came any more.
+    /// A link is gone. `ended`: by its other side or by something between, and not because nothing came any more.
     pub(crate) fn link_closed(&mut self, link: LinkId, ended: bool, now_ms: u64) {
         for alive in self.alive.values_mut().filter(|a| a.link == Some(link)) {
             alive.link = None;
             if ended {
-                alive.lease_until_ms = alive.lease_until_ms.min(now_ms + ENDED_MS);
+                // Its lease goes on. Something between the two may have ended the link, and the mount, which does not
+                // know that yet, goes on using what it keeps.
+                if planted(Bug::LeaseCutShort) {
+                    alive.lease_until_ms = alive.lease_until_ms.min(now_ms + 1_000);
+                }
                 alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
             }
         }

@@ -29,7 +29,7 @@ impl<T> Route<T> {
         if std::mem::take(&mut peer.up) {
             peer.down_ms = now_ms;
         }
-        if std::mem::take(&mut self.kept) {
+        if self.lease.take() {
             // The lease there runs out unseen.
             self.recall(out);
         }
@@ -110,6 +110,7 @@ impl<T> Route<T> {
             what: What::Own(op),
             data: Bytes::new(),
             since_ms: u64::MAX,
+            asked_ms: self.now_ms,
             island,
             seq: 0,
             requests: 0,
@@ -141,13 +142,14 @@ impl<T> Route<T> {
         if self.calls.get(&id).is_some_and(|call| call.confirm.is_some()) {
             return self.synced(id, out);
         }
-        self.calls.remove(&id);
+        let asked_ms = self.calls.remove(&id).map_or(0, |call| call.asked_ms);
         let peer = self.peers.get_mut(&island).expect("a reply of a known island");
         peer.attaching = false;
         peer.known = true;
         // Told before a recall, and come after it, it says nothing of the time since.
         peer.sole = sole && id >= peer.sole_from;
-        peer.renewed_ms = now_ms;
+        // Not when its answer is read: it may have been written long ago, before the machine was suspended.
+        peer.renewed_ms = asked_ms;
         if !peer.attached {
             peer.attached = true;
             for id in std::mem::take(&mut peer.waiting) {
@@ -162,12 +164,12 @@ impl<T> Route<T> {
             // The recall has overtaken the answer.
             self.dropped(island, out);
         }
-        self.kept |= self.may_keep(now_ms);
+        self.lease_goes_on(now_ms);
     }
 
     /// Has the frontend drop everything that it has kept.
-    fn recall(&mut self, out: &mut RouteOut<T>) {
-        self.kept = false;
+    pub(crate) fn recall(&mut self, out: &mut RouteOut<T>) {
+        self.lease.take();
         if !std::mem::replace(&mut out.recall, true) {
             self.recalls += 1;
         }

@@ -16,6 +16,7 @@ use crate::detour::{Gather, client_op};
 use crate::dirs::Dirs;
 use crate::hints::Hints;
 use crate::homes::Homes;
+use crate::lease::Lease;
 use crate::links::{Links, leads_on};
 use crate::serial::Serial;
 use crate::synced::{Unsynced, changes};
@@ -26,11 +27,6 @@ const NOT_NOW_MS: u64 = 20;
 const NOT_NOW_DOUBLINGS: u32 = 4;
 /// Milliseconds between two signs of life.
 const RENEW_MS: u64 = 3_000;
-/// Milliseconds since the last answered sign of life for which answers may be kept. Together with
-/// [`KEEP_MS`] it stays below the islands' lease of 15 s.
-const FRESH_MS: u64 = 5_000;
-/// Milliseconds for which a frontend may keep an answer at most.
-pub const KEEP_MS: u64 = 6_000;
 /// How often a name is looked up again whose file is gone from its home.
 const DANGLED_MAX: u32 = 8;
 /// Files without names that are released with one request.
@@ -135,6 +131,8 @@ pub(crate) struct Call<T> {
     pub(crate) what: What,
     pub(crate) data: Bytes,
     pub(crate) since_ms: u64,
+    /// When it was sent last.
+    pub(crate) asked_ms: u64,
     pub(crate) island: IslandId,
     pub(crate) seq: u64,
     pub(crate) requests: u32,
@@ -181,6 +179,7 @@ pub(crate) struct Peer {
     pub(crate) down_ms: u64,
     /// A call has waited for it as long as the mount has patience, and it is still away.
     pub(crate) given_up: bool,
+    /// When the last sign of life was given that it has answered.
     pub(crate) renewed_ms: u64,
     pub(crate) serial: Serial,
     pub(crate) told_version: u64,
@@ -213,8 +212,8 @@ pub struct Route<T> {
     pub(crate) retry: Vec<(u64, u64)>,
     /// Locks that nobody waits for any more, and that may yet be granted: where, and what undoes it.
     pub(crate) unwanted: BTreeMap<u64, (IslandId, Op)>,
-    /// The frontend may have kept something since it was last told to drop everything.
-    pub(crate) kept: bool,
+    /// Whether the frontend may keep anything.
+    pub(crate) lease: Lease,
     /// How often it was told so and has not done it yet.
     pub(crate) recalls: u32,
     pub(crate) now_ms: u64,
@@ -243,7 +242,7 @@ impl<T> Route<T> {
             renew_ms: 0,
             retry: Vec::new(),
             unwanted: BTreeMap::new(),
-            kept: false,
+            lease: Lease::default(),
             recalls: 0,
             now_ms: 0,
             counters: Counters::default(),
@@ -269,11 +268,6 @@ impl<T> Route<T> {
     /// The directories that it knows.
     pub const fn dirs(&self) -> &Dirs {
         &self.dirs
-    }
-
-    /// Whether what is answered now may be kept for up to [`KEEP_MS`].
-    pub fn may_keep(&self, now_ms: u64) -> bool {
-        self.peers.values().all(|p| p.attached && p.sole && p.renewed_ms + FRESH_MS > now_ms)
     }
 
     /// Its session.
@@ -363,6 +357,7 @@ impl<T> Route<T> {
             what,
             data,
             since_ms: now_ms,
+            asked_ms: now_ms,
             island,
             seq: 0,
             requests: 0,
@@ -454,6 +449,7 @@ impl<T> Route<T> {
         }
         call.requests += 1;
         call.in_flight = true;
+        call.asked_ms = self.now_ms;
         if call.token.is_some() {
             self.counters.requests += 1;
         }
@@ -479,6 +475,7 @@ impl<T> Route<T> {
     /// A reply has come. The bytes beside it belong to the call that ends with `Answer::Data`.
     pub fn on_reply(&mut self, now_ms: u64, island: IslandId, id: u64, reply: Reply, out: &mut RouteOut<T>) {
         self.now_ms = self.now_ms.max(now_ms);
+        self.look_at_lease(now_ms, out);
         if let Some(peer) = self.peers.get_mut(&island) {
             peer.heard_ms = now_ms;
             peer.given_up = false;
@@ -755,6 +752,7 @@ impl<T> Route<T> {
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
         self.now_ms = self.now_ms.max(now_ms);
+        self.look_at_lease(now_ms, out);
         let (ready, wait) = std::mem::take(&mut self.retry).into_iter().partition(|(at, _)| *at <= now_ms);
         self.retry = wait;
         let ready: Vec<(u64, u64)> = ready;

@@ -253,6 +253,44 @@ fn what_an_island_said_before_a_recall_allows_nothing_after_it() {
 }
 
 #[test]
+fn a_lease_counts_from_when_the_sign_of_life_was_given() {
+    let mut client = Client::new(None);
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.route.recalled(&mut client.out);
+    client.attached(true);
+    client.sent();
+    client.pass(3_500, false);
+    let asked_ms = client.now_ms;
+    client.pass(3_000, false);
+    let renewed = asked(&client.sent(), &ClientOp::Renew);
+    // The answer has waited to be read for almost as long as there are signs of life.
+    client.pass(400, false);
+    client.reply(renewed[0], Outcome::Attached { sole: true, power: 1 });
+    assert!(client.route.keep_until_ms() <= asked_ms + 5_000, "the island counts from then at the latest");
+}
+
+#[test]
+fn a_lease_that_has_run_out_unseen_is_told_of_before_anything_is_believed() {
+    let mut client = Client::new(None);
+    client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
+    client.route.recalled(&mut client.out);
+    client.attached(true);
+    client.pass(3_500, false);
+    let renewed = asked(&client.sent(), &ClientOp::Renew);
+    (client.out.recall, client.now_ms) = (false, client.now_ms + 60_000);
+    // The machine was suspended: the answer was given before, and says nothing of the time since.
+    client.reply(renewed[0], Outcome::Attached { sole: true, power: 1 });
+    assert!(client.out.recall && !client.route.may_keep(client.now_ms));
+    client.reply(renewed[0], Outcome::Attached { sole: true, power: 1 });
+    assert!(!client.route.may_keep(client.now_ms));
+    client.sent();
+    client.route.recalled(&mut client.out);
+    let dropped = asked(&client.sent(), &ClientOp::Dropped);
+    client.reply(dropped[0], Outcome::Attached { sole: true, power: 1 });
+    assert!(client.route.may_keep(client.now_ms), "it says that it keeps nothing, and begins anew");
+}
+
+#[test]
 fn a_recall_that_overtakes_the_answer_to_attach_is_answered_after_it() {
     let mut client = Client::new(None);
     client.up(false);

@@ -1,0 +1,214 @@
+//! A mount that was alone is suspended with its machine, or one of its links is reset and only the island
+//! sees that. Another mount comes meanwhile and makes a change: from then on the first uses nothing that it kept.
+
+use atoll_core::Ino;
+use atoll_posix::{Caller, Op, SetAttr};
+use bytes::Bytes;
+
+use crate::cause::Failure;
+use crate::links::{Ending, SILENCE_US};
+use crate::net::{End, ToClient};
+use crate::recalls::alone;
+use crate::scenario::Run;
+use crate::world::{Config, Happening, World};
+
+/// A machine is suspended for so long at most, in microseconds.
+const SLEEP_US_MAX: u64 = 60_000_000;
+/// Before the other mount comes, at most.
+const PAUSE_US: u64 = 8_000_000;
+/// By then it is let in, whatever the first one does.
+const PATIENCE_US: u64 = 60_000_000;
+/// What the first mount keeps after that is seen to.
+const AFTER_US: u64 = 20_000_000;
+/// A mount asks for attributes as often as this.
+const ASK_US: u64 = 300_000;
+
+impl World {
+    /// A client's machine is suspended: it does nothing, its clocks go on, and what it is sent waits to be read. The
+    /// time for which its kernel keeps answers stands still. Islands give up its links after a while.
+    pub fn suspend(&mut self, client: usize, us: u64) {
+        let until = self.now_us() + us;
+        self.note(format_args!("client {client}: is suspended for {us} us"));
+        self.clients[client].asleep_until_us = until;
+        let asleep_ms = self.client_ms(client);
+        let kept_ms = self.clients[client].kept_until_ms.saturating_sub(asleep_ms);
+        if kept_ms > 0 {
+            self.clients[client].kept_until_ms = self.clients[client].pace.ms(until) + kept_ms;
+        }
+        self.schedule_at(until, Happening::Woken { client });
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].from == End::Client(client) {
+                let generation = self.conns[conn].generation;
+                self.schedule(SILENCE_US, Happening::GivenUp { conn, generation });
+            }
+        }
+    }
+
+    /// Whether a client's machine is suspended.
+    pub fn is_asleep(&self, client: usize) -> bool {
+        self.clients[client].asleep_until_us > 0
+    }
+
+    /// What happens to a client that is suspended happens when it runs again.
+    pub(crate) fn unless_asleep(&mut self, what: Happening) -> Option<Happening> {
+        let client = match &what {
+            Happening::ClientTick { client }
+            | Happening::Call { client, .. }
+            | Happening::Recalled { client } => *client,
+            Happening::Opened { conn, .. }
+            | Happening::Closed { conn, .. }
+            | Happening::ToClient { conn, .. } => match self.conns[*conn].from {
+                End::Client(client) => client,
+                End::Island(_) => return Some(what),
+            },
+            _ => return Some(what),
+        };
+        let until = self.clients[client].asleep_until_us;
+        if until == 0 {
+            return Some(what);
+        }
+        match what {
+            Happening::ToClient { conn, generation, message } => {
+                let now = self.now_us();
+                if self.conns[conn].arrives(generation, now, false) {
+                    self.clients[client].unread.push((conn, message));
+                }
+            }
+            what => self.schedule_at(until, what),
+        }
+        None
+    }
+
+    /// A client's machine runs again: what has come meanwhile is read first, or time is looked at first.
+    pub(crate) fn woken(&mut self, client: usize) {
+        self.note(format_args!("client {client}: runs again"));
+        self.clients[client].asleep_until_us = 0;
+        if self.rng.percent(30) {
+            let now_ms = self.client_ms(client);
+            self.with_client(client, &[], |route, out| route.tick(now_ms, out));
+        }
+        let unread: Vec<(usize, ToClient)> = std::mem::take(&mut self.clients[client].unread);
+        for (conn, message) in unread {
+            self.client_takes(conn, message);
+        }
+    }
+
+    /// An island has heard nothing of a client that is still suspended, and ends their link.
+    pub(crate) fn given_up(&mut self, conn: usize, generation: u64) {
+        let End::Client(client) = self.conns[conn].from else { return };
+        if self.is_asleep(client) && self.conns[conn].generation == generation {
+            self.end_link(conn, Ending::Silent);
+        }
+    }
+
+    /// Something between a client and its islands ends their links, and only the islands see that. The client
+    /// notices when it has heard nothing for a while.
+    pub fn reset_at_islands(&mut self, client: usize) {
+        self.note(format_args!("client {client}: its links are reset at the islands"));
+        let now_ms = self.now_us() / 1000;
+        for conn in 0..self.conns.len() {
+            let c = &mut self.conns[conn];
+            if c.from == End::Client(client) && std::mem::take(&mut c.whole) {
+                c.dialer.closed(now_ms);
+                let (to, generation) = (c.to, c.generation);
+                c.broken = (generation, 0, 0);
+                let life = self.nodes[to].life;
+                self.faults += 1;
+                self.injected.breaks += 1;
+                self.schedule(1, Happening::LinkGone { conn, generation, life, ended: true });
+                self.schedule(SILENCE_US, Happening::Closed { conn, generation });
+            }
+        }
+    }
+
+    /// How often a client has given a sign of life.
+    pub fn renewals(&self, client: usize) -> u64 {
+        self.clients[client].renewals
+    }
+}
+
+/// What happens to the mount that is alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    /// Its machine is suspended for so many microseconds, with a sign of life and a question under way.
+    Suspended(u64),
+    /// Its links are reset, which only the islands see.
+    ResetAtIslands,
+}
+
+pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
+    let mut config = Config::new(run.seed, 1 + (run.seed % 3) as u16);
+    config.drifts = true;
+    let (world, ino) = alone(config)?;
+    let world = run.world.insert(world);
+    let mishap = if world.rng.percent(50) {
+        Mishap::Suspended(world.rng.below(SLEEP_US_MAX))
+    } else {
+        Mishap::ResetAtIslands
+    };
+    let pause_us = world.rng.below(PAUSE_US);
+    happens(world, ino, mishap, pause_us)
+}
+
+/// What happens to the first mount, which keeps a file as it is, and then another one, which was cut off, changes
+/// that file: so long after the mishap it can attach.
+pub fn happens(world: &mut World, ino: Ino, mishap: Mishap, pause_us: u64) -> Result<(), Failure> {
+    let ask = Op::GetAttr { ino };
+    world.run(0, &Caller::ROOT, ask.clone(), Bytes::new())?.map_err(unseen)?;
+    if let Mishap::Suspended(_) = mishap {
+        // Its next sign of life is on its way when it falls asleep.
+        let renewals = world.renewals(0);
+        while world.renewals(0) == renewals {
+            world.step()?;
+        }
+    }
+    if !world.keeps(0) {
+        return Err(Failure::new("who is alone keeps nothing"));
+    }
+    let mut asked = Some(world.call(0, &Caller::ROOT, ask.clone(), Bytes::new(), 0));
+    match mishap {
+        Mishap::Suspended(us) => {
+            world.run_for(1)?;
+            world.suspend(0, us);
+        }
+        Mishap::ResetAtIslands => world.reset_at_islands(0),
+    }
+    world.run_for(pause_us)?;
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let change = world.call(1, &Caller::ROOT, Op::SetAttr { ino, set }, Bytes::new(), 0);
+    world.heal();
+    let (mut until, mut next_us, mut changed) = (world.now_us() + PATIENCE_US, world.now_us(), false);
+    loop {
+        if let Some(done) = world.poll(1, change) {
+            done.map_err(|why| Failure::new(format!("the change fails: {why:?}")))?;
+            changed = true;
+            until = world.now_us() + AFTER_US;
+        }
+        if changed && !world.is_asleep(0) {
+            if world.keeps(0) {
+                return Err(Failure::new("a mount may use what it kept after another one has changed it"));
+            }
+            until = until.max(world.clients[0].asleep_until_us + AFTER_US);
+        }
+        if world.now_us() > until {
+            break;
+        }
+        // It goes on asking all the time: only with an answer can it keep anything.
+        if asked.is_some_and(|token| world.poll(0, token).is_some()) {
+            asked = None;
+        }
+        if asked.is_none() && world.now_us() >= next_us {
+            next_us = world.now_us() + ASK_US;
+            asked = Some(world.call(0, &Caller::ROOT, ask.clone(), Bytes::new(), 0));
+        }
+        world.step()?;
+    }
+    if !changed {
+        return Err(Failure::new("the second mount is never let in"));
+    }
+    world.converge()
+}
+
+fn unseen(why: atoll_posix::Errno) -> Failure {
+    Failure::new(format!("who is alone sees nothing: {why:?}"))
+}
