@@ -3,7 +3,7 @@
 //!
 //! All integers are in the machine's own byte order, because the kernel's are.
 
-use atoll_posix::Attr;
+use atoll_posix::{Attr, mode};
 
 /// The protocol's major version.
 pub(crate) const MAJOR: u32 = 7;
@@ -172,7 +172,7 @@ impl Out {
         for time in [a.atime, a.mtime, a.ctime] {
             self.u32(time.nanos);
         }
-        self.u32(a.mode | a.kind.format_bits()).u32(a.nlink).u32(a.uid).u32(a.gid).u32(a.rdev);
+        self.u32((a.mode & mode::ALL) | a.kind.format_bits()).u32(a.nlink).u32(a.uid).u32(a.gid).u32(a.rdev);
         self.u32(BLOCK_BYTES).u32(0)
     }
 
@@ -201,8 +201,9 @@ impl Out {
     pub(crate) fn statx_out(&mut self, a: &Attr, secs: u64) -> &mut Self {
         self.u64(secs).u32(0).u32(0).zeros(16);
         self.u32(STATX_BASIC_AND_BTIME).u32(BLOCK_BYTES).u64(0).u32(a.nlink).u32(a.uid).u32(a.gid);
-        let mode = u16::try_from(a.mode | a.kind.format_bits()).expect("st_mode has 16 bits");
-        self.u16(mode).u16(0).u64(a.ino.0).u64(a.size).u64(a.blocks).u64(0);
+        // Sixteen bits, whatever the volume says.
+        let mode = (a.mode & mode::ALL) | a.kind.format_bits();
+        self.u16(mode as u16).u16(0).u64(a.ino.0).u64(a.size).u64(a.blocks).u64(0);
         for time in [a.atime, a.btime, a.ctime, a.mtime] {
             self.u64(time.secs.cast_unsigned()).u32(time.nanos).u32(0);
         }

@@ -26,8 +26,8 @@ use crate::settle::{self, Moved, Settling};
 use crate::told::Told;
 use atoll_core::Ino;
 use atoll_posix::{
-    Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, Whence,
-    XattrMode, mode,
+    Allocation, Answer, Attr, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr,
+    Whence, XattrMode, mode,
 };
 use atoll_vfs::{Caching, Files};
 use bytes::Bytes;
@@ -130,6 +130,12 @@ impl Core {
 
     pub(crate) fn ok(&self, header: &Header, body: &[u8]) -> bool {
         self.device.reply(header.unique, [body, &[]])
+    }
+
+    /// The volume answered something else than was asked.
+    fn misfit(&self, header: &Header) {
+        tracing::warn!(opcode = header.opcode, "the volume's answer does not fit the request, which fails");
+        self.fail(header, Errno::EIO);
     }
 
     pub(crate) fn fail(&self, header: &Header, why: Errno) {
@@ -642,6 +648,9 @@ pub(crate) fn finish(
         (Err(Errno::ENOSYS), _) => return core.fail(header, Errno::EOPNOTSUPP),
         (Err(why), _) => return core.fail(header, why),
     };
+    if !may_be_told(header, &shape, &answer) {
+        return core.misfit(header);
+    }
     let mut out = Out::with_capacity(160);
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
@@ -688,16 +697,16 @@ pub(crate) fn finish(
             core.ok(header, &out.statx_out(&core.accesses.shown(&attr), keep_secs).0);
         }
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
-        (Shape::Value { size: 0 }, Answer::Data) => {
-            let len = u32::try_from(bytes.len()).expect("values are far below 4 GiB");
-            core.ok(header, &out.u32(len).u32(0).0);
-        }
+        (Shape::Value { size: 0 }, Answer::Data) => match u32::try_from(bytes.len()) {
+            Ok(len) => _ = core.ok(header, &out.u32(len).u32(0).0),
+            Err(_) => core.misfit(header),
+        },
         (Shape::Value { size }, Answer::Data) if bytes.len() > size => core.fail(header, Errno::ERANGE),
         (Shape::Value { .. }, Answer::Data) => _ = core.ok(header, bytes),
-        (Shape::Written, Answer::Wrote { len, .. }) => {
-            let len = u32::try_from(len).expect("one request writes less than 4 GiB");
-            core.ok(header, &out.u32(len).u32(0).0);
-        }
+        (Shape::Written, Answer::Wrote { len, .. }) => match u32::try_from(len) {
+            Ok(len) => _ = core.ok(header, &out.u32(len).u32(0).0),
+            Err(_) => core.misfit(header),
+        },
         (Shape::WrittenWide, Answer::Wrote { len, .. }) => _ = core.ok(header, &out.u64(len).0),
         (Shape::Statfs, Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, .. }) => {
             out.statfs(bytes, bytes_free, bytes_available, inodes, inodes_free);
@@ -735,8 +744,31 @@ pub(crate) fn finish(
                 Err(why) => core.fail(header, why),
             }
         }
-        // The volume answered something else than was asked.
-        _ => core.fail(header, Errno::EIO),
+        _ => core.misfit(header),
+    }
+}
+
+/// Whether the kernel can be told this. If a volume says that the root is no directory, or that a name leads to
+/// it, or gives another file's attributes, or a size below 0, the kernel makes the inode a bad one for good: of the root, that
+/// would be the end of the mount.
+fn may_be_told(header: &Header, shape: &Shape, answer: &Answer) -> bool {
+    let can_be_named = |ino: Ino| ino != Ino::ROOT && ino.0 != 0;
+    let has_size = |attr: &Attr| i64::try_from(attr.size).is_ok();
+    match (shape, answer) {
+        (Shape::Attr | Shape::Changed(_) | Shape::Statx, Answer::Attr { attr }) => {
+            attr.ino.0 == header.node
+                && has_size(attr)
+                && (attr.ino != Ino::ROOT || attr.kind == Kind::Directory)
+        }
+        (_, Answer::Found { found }) => can_be_named(found.attr.ino) && has_size(&found.attr),
+        (_, Answer::Entries { entries, .. }) => entries.iter().all(|entry| {
+            can_be_named(entry.ino)
+                && entry
+                    .found
+                    .as_ref()
+                    .is_none_or(|f| f.attr.ino == entry.ino && f.attr.kind == entry.kind && has_size(&f.attr))
+        }),
+        _ => true,
     }
 }
 

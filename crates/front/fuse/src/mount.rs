@@ -317,12 +317,21 @@ fn mounted_device(path: &Path) -> Option<(u32, u32)> {
 
 /// Type of the topmost file system mounted at `path`.
 fn mounted_type(path: &Path) -> Option<String> {
+    mounted_entry(path).map(|(_, kind)| kind)
+}
+
+/// Device number and type of the topmost file system mounted at `path`, as the system's table has them: also if
+/// its root cannot be looked at.
+fn mounted_entry(path: &Path) -> Option<((u32, u32), String)> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let path = path.to_str()?.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011");
     table.lines().rev().find_map(|line| {
-        let at = line.split(' ').nth(4)?;
+        let mut fields = line.split(' ').skip(2);
+        let device = fields.next()?.split_once(':')?;
+        let device = (device.0.parse().ok()?, device.1.parse().ok()?);
+        let at = fields.nth(1)?;
         let (_, kind) = line.split_once(" - ")?;
-        (at == path).then(|| kind.split(' ').next().map(str::to_owned))?
+        (at == path).then(|| Some((device, kind.split(' ').next()?.to_owned())))?
     })
 }
 
@@ -378,7 +387,9 @@ impl Mount {
 
     /// Whether it is still there, and not something else.
     pub(crate) fn is_there(&self) -> bool {
-        self.device.is_some() && mounted_device(&self.path) == self.device
+        let device =
+            mounted_device(&self.path).or_else(|| mounted_entry(&self.path).map(|(device, _)| device));
+        self.device.is_some() && device == self.device
     }
 
     /// Has the kernel read further ahead. Only root may; others read as the kernel likes.

@@ -246,6 +246,11 @@ impl Client {
                 self.forget(&gone);
             }
         }
+        for misfit in out.misfits {
+            // One kind of line, so that a server that always lies fills no log.
+            let (island, what) = (misfit.island, misfit.what);
+            tracing::warn!(%island, "an answer is not believed, and its operation fails: {what}");
+        }
         for finished in out.finished {
             match finished.token {
                 Token::Op(done) => match &finished.data {

@@ -51,6 +51,12 @@ impl<D: Disk> Volume<D> {
         members.iter().find(|(volume, _)| *volume == self.config().id).map(|(_, node)| *node)
     }
 
+    /// Whether an island is on that node, which is another one than this.
+    fn is_of(&self, island: IslandId, node: NodeId) -> bool {
+        let nodes = &self.config().nodes;
+        node != self.node() && nodes.iter().any(|n| n.node == node && n.islands.contains(&island))
+    }
+
     /// A frame has come on a link to this volume.
     pub fn frame(&self, link: &Arc<Link>, frame: Frame) {
         if let Err(what) = self.take_frame(link, frame) {
@@ -76,8 +82,11 @@ impl<D: Disk> Volume<D> {
             }
             (Kind::Peer, Role::Node { .. }) => {
                 let message = frame.decode::<PeerMessage>()?;
-                if self.holds(message.from) {
-                    return Err(Malformed::new("an island of this node"));
+                // A node speaks for its own islands only, also where another one passes its frames on: who said
+                // something decides who is believed, asked again, and told of the end.
+                let node = self.node_of(link);
+                if !node.is_some_and(|node| self.is_of(message.from, node)) {
+                    return Err(Malformed::new("an island of another node"));
                 }
                 self.enter(frame.island, Event::Peer(message));
             }

@@ -446,6 +446,15 @@ impl<D: Disk> Acceptor for Node<D> {
         if wanted.is_some_and(|id| self.volume_by_id(id).is_none()) {
             return Err(Goodbye::new(Reason::NoSuchVolume, "it is not served here"));
         }
+        if let Role::Node { members, .. } = &hello.role
+            && let Some((volume, node)) = members.first()
+            && !self.volume_by_id(*volume).is_some_and(|volume| volume.has_other(*node))
+        {
+            return Err(Goodbye::new(
+                Reason::NotAllowed,
+                "only other nodes of the volume may say that they are",
+            ));
+        }
         if let Role::Relayed { volume, by } = &hello.role
             && !self.volume_by_id(*volume).is_some_and(|volume| volume.has_other(*by))
         {

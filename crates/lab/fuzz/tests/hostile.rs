@@ -130,6 +130,10 @@ fn outside(dir: &Path) -> Outside {
     all
 }
 
+/// Another node of the volume, and its island.
+const OTHER: NodeId = NodeId(1);
+const OF_OTHER: IslandId = IslandId(2);
+
 fn config(name: &str, id: VolumeId) -> VolumeConfig {
     let islands = vec![IslandId(0), IslandId(1)];
     VolumeConfig {
@@ -137,7 +141,11 @@ fn config(name: &str, id: VolumeId) -> VolumeConfig {
         name: name.to_owned(),
         seed: 4,
         table: Table::new(2),
-        nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
+        nodes: vec![
+            NodeConfig { node: NodeId(0), address: String::new(), islands },
+            // Nobody is there: it is played by the tests.
+            NodeConfig { node: OTHER, address: "127.0.0.1:9".to_owned(), islands: vec![OF_OTHER] },
+        ],
     }
 }
 
@@ -425,13 +433,19 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
             PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer: Peer::Hello };
         peer.frame(Kind::Peer, 0, &message.to_vec(), b"");
         peer.is_thrown_out();
-        // As a node, it is none of this node's islands, and no client.
-        for from in [0, 1] {
+        // As a node, it is none of this node's islands, and none of a third one's.
+        for from in [0, 1, 3, u16::MAX] {
             let mut peer = Peerless::connect(&victim.place);
-            let members = vec![(VOLUME, NodeId(9))];
-            peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members });
+            peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, OTHER)] });
             let message = PeerMessage { from: IslandId(from), ..message.clone() };
-            peer.frame(Kind::Peer, 1 - from, &message.to_vec(), b"");
+            peer.frame(Kind::Peer, 1 - from.min(1), &message.to_vec(), b"");
+            peer.is_thrown_out();
+        }
+        // Nodes that the volume does not have, and this one.
+        for node in [NodeId(9), NodeId(0)] {
+            let mut peer = Peerless::connect(&victim.place);
+            let role = Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, node)] };
+            peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
             peer.is_thrown_out();
         }
         // An unknown volume, a volume of nobody.
@@ -454,7 +468,7 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
 fn islands_that_the_volume_does_not_have_are_not_listened_to() {
     against(|victim| {
         let mut peer = Peerless::connect(&victim.place);
-        peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, NodeId(9))] });
+        peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, OTHER)] });
         let txn = TxnId { coordinator: IslandId(7), stamp: Stamp(u64::MAX) };
         let seal = || Work::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };
         let origin = Origin { session: SessionId(1), seq: 1 };
@@ -473,7 +487,7 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
         ];
         for lie in lies {
             let vector = vec![(IslandId(u16::MAX), Stamp(u64::MAX)), (IslandId(0), Stamp(u64::MAX))];
-            let message = PeerMessage { from: IslandId(7), incarnation: u32::MAX, vector, peer: lie };
+            let message = PeerMessage { from: OF_OTHER, incarnation: 1, vector, peer: lie };
             peer.frame(Kind::Peer, root_owner(), &message.to_vec(), b"");
         }
         // Handled before whatever comes next on any link.

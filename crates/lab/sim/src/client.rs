@@ -9,8 +9,8 @@ use atoll_proto::{ClientOp, Outcome};
 use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
 use crate::clocks::Pace;
-use crate::net::ToClient;
-use crate::world::World;
+use crate::net::{End, ToClient};
+use crate::world::{Short, World};
 
 /// How an operation ended, with the bytes beside its answer.
 pub type Done = Result<(Answer, Vec<u8>), Errno>;
@@ -148,5 +148,24 @@ impl World {
     pub(crate) fn held_by(&self, island: usize, session: SessionId) -> Option<usize> {
         let engine = self.nodes[island].engine.as_ref()?;
         engine.with_island(|i| i.state().session(session).map(|row| row.held.len()))
+    }
+
+    /// A client reads what an island has sent.
+    pub(crate) fn client_takes(&mut self, conn: usize, message: ToClient) {
+        let (End::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
+        let (island, now_ms) = (IslandId(to as u16), self.client_ms(client));
+        self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
+        match message {
+            ToClient::Reply { id, reply, data } => {
+                let failed = matches!(reply.outcome, Outcome::Failed { errno: Errno::EIO });
+                let under_way = self.clients[client].under_way();
+                self.with_client(client, &data, |route, out| route.on_reply(now_ms, island, id, reply, out));
+                let client = &mut self.clients[client];
+                client.refused = failed && client.under_way() < under_way;
+            }
+            ToClient::Notice(notice) => {
+                self.with_client(client, &[], |route, out| route.on_notice(island, notice, out));
+            }
+        }
     }
 }

@@ -13,8 +13,7 @@ use atoll_dispatch::{Engine, Laying};
 use atoll_island::{Event, Phase};
 use atoll_links::BothWays;
 use atoll_model::{Rng, Strictness};
-use atoll_posix::{Caller, Errno, Op};
-use atoll_proto::Outcome;
+use atoll_posix::{Caller, Op};
 use atoll_route::{Route, RouteOut};
 use atoll_view::Finding;
 use bytes::Bytes;
@@ -572,6 +571,9 @@ impl World {
         let mut out = RouteOut::default();
         let result = event(&mut self.clients[client].route, &mut out);
         self.clients[client].route.check();
+        if let Some(misfit) = out.misfits.first() {
+            self.fail(format!("client {client}: an honest answer is not believed: {misfit:?}"));
+        }
         let (now_ms, at_once) = (self.client_ms(client), self.config.recall_us == 0);
         let (sends, recalls) = self.clients[client].perform(now_ms, out, data, at_once);
         if recalls {
@@ -591,24 +593,6 @@ impl World {
             self.forget(client, &late);
         }
         result
-    }
-
-    pub(crate) fn client_takes(&mut self, conn: usize, message: ToClient) {
-        let (End::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
-        let (island, now_ms) = (IslandId(to as u16), self.client_ms(client));
-        self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
-        match message {
-            ToClient::Reply { id, reply, data } => {
-                let failed = matches!(reply.outcome, Outcome::Failed { errno: Errno::EIO });
-                let under_way = self.clients[client].under_way();
-                self.with_client(client, &data, |route, out| route.on_reply(now_ms, island, id, reply, out));
-                let client = &mut self.clients[client];
-                client.refused = failed && client.under_way() < under_way;
-            }
-            ToClient::Notice(notice) => {
-                self.with_client(client, &[], |route, out| route.on_notice(island, notice, out));
-            }
-        }
     }
 
     /// Begins an operation after a pause. Ends when [`World::poll`] says so.
@@ -791,7 +775,7 @@ impl World {
 }
 
 /// A message to a client without its bytes.
-struct Short<'a>(&'a ToClient);
+pub(crate) struct Short<'a>(pub(crate) &'a ToClient);
 
 impl std::fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -9,7 +9,8 @@ use atoll_posix::{Caller, Errno};
 use atoll_proto::{ClientOp, Notice};
 use bytes::Bytes;
 
-use crate::route::{Call, RELEASE_BATCH, Route, RouteOut, What};
+use crate::out::RouteOut;
+use crate::route::{Call, RELEASE_BATCH, Route, What};
 use crate::synced::changes;
 
 impl<T> Route<T> {

@@ -9,7 +9,8 @@ use atoll_proto::{ClientOp, reserve_bytes};
 
 use crate::dirs::Dirs;
 use crate::homes::Homes;
-use crate::route::{Call, Route, RouteOut, What};
+use crate::out::RouteOut;
+use crate::route::{Call, Route, What};
 
 impl<T> Route<T> {
     /// Whether somebody else can answer for an island that is away, and if so, asks.

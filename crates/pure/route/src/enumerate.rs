@@ -428,6 +428,10 @@ impl Enumerate {
             }
             (Asked::Page { dir }, Outcome::ListedAt { attr, names, next }) => {
                 let attr = attr.ok_or(NotListed::Contradiction { island, ino: dir.ino })?;
+                if next.is_some_and(|next| next <= dir.after) {
+                    // It would be listed for ever.
+                    return Err(NotListed::Contradiction { island, ino: dir.ino });
+                }
                 if dir.after == 0 {
                     let file = Some(FileAt { attr, target: None });
                     self.rows.push(Row { path: dir.path.clone(), island: dir.owner, file });

@@ -3,7 +3,8 @@
 use atoll_core::{IdMap, Ino, IslandId};
 use atoll_posix::{Answer, Attr, Found, Kind, Op};
 
-use crate::route::{Route, RouteOut, What};
+use crate::out::RouteOut;
+use crate::route::{Route, What};
 
 #[derive(Debug, Clone, Copy)]
 struct Home {

@@ -7,7 +7,8 @@
 
 use atoll_core::planted::{Bug, planted};
 
-use crate::route::{Route, RouteOut};
+use crate::out::RouteOut;
+use crate::route::Route;
 
 /// Milliseconds since the last answered sign of life for which answers may be kept. Together with
 /// [`KEEP_MS`] and [`LAPSE_MS`] it stays below the islands' lease of 15 s.

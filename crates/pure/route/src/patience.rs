@@ -11,7 +11,8 @@ use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
 
-use crate::route::{Call, Finished, Peer, Route, RouteOut, What};
+use crate::out::{Finished, RouteOut};
+use crate::route::{Call, Peer, Route, What};
 use crate::synced::changes;
 
 /// Milliseconds since its last answer for which an island counts as living. Signs of life are asked

@@ -14,10 +14,12 @@ use bytes::Bytes;
 use crate::counters::Counters;
 use crate::detour::{Gather, client_op};
 use crate::dirs::Dirs;
+use crate::fits::{Misfit, misfit};
 use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::lease::Lease;
 use crate::links::{Links, leads_on};
+use crate::out::{Finished, RouteOut, Sent, Told};
 use crate::serial::Serial;
 use crate::synced::{Unsynced, changes};
 
@@ -49,66 +51,6 @@ pub struct Config {
     pub mount: bool,
     /// Milliseconds that a call waits for an island that is away; none: for ever (`hard`).
     pub patience_ms: Option<u64>,
-}
-
-/// A request to be sent.
-#[derive(Debug)]
-pub struct Sent {
-    /// To whom.
-    pub island: IslandId,
-    /// Its number on the link.
-    pub id: u64,
-    /// What.
-    pub request: Request,
-    /// Bytes of a write.
-    pub data: Bytes,
-}
-
-/// A call that has ended.
-#[derive(Debug)]
-pub struct Finished<T> {
-    /// What the caller gave.
-    pub token: T,
-    /// How it ended.
-    pub result: Result<Answer, Errno>,
-    /// Bytes of `Answer::Data`, if the reply itself brought them; otherwise they came beside it.
-    pub data: Option<Bytes>,
-    /// Of a walked path.
-    pub resolved: Option<Resolved>,
-}
-
-/// A question to one island that has been answered.
-#[derive(Debug)]
-pub struct Told<T> {
-    /// What the caller gave.
-    pub token: T,
-    /// The answer; an error if the island cannot be asked.
-    pub outcome: Result<Outcome, Errno>,
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub struct RouteOut<T> {
-    /// Requests to send.
-    pub send: Vec<Sent>,
-    /// Calls that have ended.
-    pub finished: Vec<Finished<T>>,
-    /// Questions to single islands that have been answered.
-    pub told: Vec<Told<T>>,
-    /// Everything that was kept must go; then call [`Route::recalled`].
-    pub recall: bool,
-    /// Files that have lost their last name: does the frontend still know them? If not, call
-    /// [`Route::forget`].
-    pub orphans: Vec<Ino>,
-    /// Files that have another home: the same question.
-    pub moved: Vec<Ino>,
-}
-
-impl<T> Default for RouteOut<T> {
-    fn default() -> Self {
-        let (send, finished, told) = (Vec::new(), Vec::new(), Vec::new());
-        Self { send, finished, told, recall: false, orphans: Vec::new(), moved: Vec::new() }
-    }
 }
 
 /// What a call is about.
@@ -481,7 +423,7 @@ impl<T> Route<T> {
             peer.given_up = false;
         }
         for (of, stamp) in reply.vector {
-            if self.vector.raise(of, stamp) {
+            if self.peers.contains_key(&of) && self.vector.raise(of, stamp) {
                 self.vector_version += 1;
             }
         }
@@ -490,6 +432,12 @@ impl<T> Route<T> {
             return self.too_late(island, id, &reply.outcome, out);
         };
         call.in_flight = false;
+        if let Some(what) =
+            misfit(call, &reply.outcome, &self.peers).filter(|_| !matches!(call.what, What::Island(_)))
+        {
+            out.misfits.push(Misfit { island, what });
+            return self.disbelieve(now_ms, id, out);
+        }
         let settled = !matches!(
             reply.outcome,
             Outcome::StaleTable { .. } | Outcome::NotNow | Outcome::NoSession | Outcome::NeedGroups
@@ -565,6 +513,22 @@ impl<T> Route<T> {
             | Outcome::FilesAt { .. }
             | Outcome::CutLost { .. } => self.fail(id, Errno::EIO, out),
         }
+    }
+
+    /// The answer to a call is none. Whether the call had an effect is not known.
+    fn disbelieve(&mut self, now_ms: u64, id: u64, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        if matches!(call.what, What::Own(_)) {
+            // Nobody waits for it, and without it the island would never be attached to.
+            let pause = NOT_NOW_MS << NOT_NOW_DOUBLINGS;
+            self.retry.push((now_ms + pause, id));
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(&call.island) {
+            peer.serial.done(call.seq);
+        }
+        let call = self.take(id);
+        Self::end(call, Err(Errno::EIO), None, None, out);
     }
 
     pub(crate) fn take(&mut self, id: u64) -> Call<T> {

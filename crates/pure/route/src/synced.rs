@@ -7,7 +7,8 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino, IslandId};
 use atoll_posix::{Answer, Errno, Op};
 
-use crate::route::{Peer, Route, RouteOut, What};
+use crate::out::RouteOut;
+use crate::route::{Peer, Route, What};
 
 /// Files and directories with changes that no `fsync` has covered, as many as the frontend holds at most.
 #[derive(Debug, Default)]

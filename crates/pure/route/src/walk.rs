@@ -5,7 +5,8 @@ use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Errno};
 use atoll_proto::Resolved;
 
-use crate::route::{Route, RouteOut, What};
+use crate::out::RouteOut;
+use crate::route::{Route, What};
 
 impl<T> Route<T> {
     /// A path is asked of the owner of its last directory: the only final answer.

@@ -127,7 +127,7 @@ fn a_file_that_a_listing_tells_of_is_asked_for_where_the_listing_found_it() {
     for (found, home) in [(None, there), (Some(told(ino)), here)] {
         let asked = client.call(list.clone());
         let name = Name::new(b"f").unwrap();
-        let entries = vec![DirEntry { name, ino, kind: Kind::Regular, cookie: 1, found }];
+        let entries = vec![DirEntry { name, ino, kind: Kind::Regular, cookie: 100, found }];
         let answer = Answer::Entries { entries, eof: true };
         client.reply(&asked, Outcome::Ok { answer, keys: Vec::new() });
         assert_eq!(client.call(Op::GetAttr { ino }).island, home);

@@ -1,0 +1,78 @@
+//! What the routing machine puts out: requests, outcomes, and what is to be dropped or logged.
+
+use atoll_core::{Ino, IslandId};
+use atoll_posix::{Answer, Errno};
+use atoll_proto::{Outcome, Request, Resolved};
+use bytes::Bytes;
+
+use crate::fits::Misfit;
+
+/// A request to be sent.
+#[derive(Debug)]
+pub struct Sent {
+    /// To whom.
+    pub island: IslandId,
+    /// Its number on the link.
+    pub id: u64,
+    /// What.
+    pub request: Request,
+    /// Bytes of a write.
+    pub data: Bytes,
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub struct Finished<T> {
+    /// What the caller gave.
+    pub token: T,
+    /// How it ended.
+    pub result: Result<Answer, Errno>,
+    /// Bytes of `Answer::Data`, if the reply itself brought them; otherwise they came beside it.
+    pub data: Option<Bytes>,
+    /// Of a walked path.
+    pub resolved: Option<Resolved>,
+}
+
+/// A question to one island that has been answered.
+#[derive(Debug)]
+pub struct Told<T> {
+    /// What the caller gave.
+    pub token: T,
+    /// The answer; an error if the island cannot be asked.
+    pub outcome: Result<Outcome, Errno>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct RouteOut<T> {
+    /// Requests to send.
+    pub send: Vec<Sent>,
+    /// Calls that have ended.
+    pub finished: Vec<Finished<T>>,
+    /// Questions to single islands that have been answered.
+    pub told: Vec<Told<T>>,
+    /// Everything that was kept must go; then call [`Route::recalled`].
+    pub recall: bool,
+    /// Files that have lost their last name: does the frontend still know them? If not, call
+    /// [`Route::forget`].
+    pub orphans: Vec<Ino>,
+    /// Files that have another home: the same question.
+    pub moved: Vec<Ino>,
+    /// Answers that no honest island gives. Nothing of them is believed, and their calls fail.
+    pub misfits: Vec<Misfit>,
+}
+
+impl<T> Default for RouteOut<T> {
+    fn default() -> Self {
+        let (send, finished, told) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            send,
+            finished,
+            told,
+            recall: false,
+            orphans: Vec::new(),
+            moved: Vec::new(),
+            misfits: Vec::new(),
+        }
+    }
+}
