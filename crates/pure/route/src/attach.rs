@@ -9,8 +9,9 @@ use atoll_posix::{Caller, Errno};
 use atoll_proto::{ClientOp, Notice};
 use bytes::Bytes;
 
+use crate::call::{Call, Sending, What};
 use crate::out::RouteOut;
-use crate::route::{Call, RELEASE_BATCH, Route, What};
+use crate::route::{RELEASE_BATCH, Route};
 use crate::synced::changes;
 
 impl<T> Route<T> {
@@ -51,7 +52,8 @@ impl<T> Route<T> {
             if matches!(call.what, What::Own(_)) {
                 self.calls.remove(&id);
             } else {
-                call.lost |= std::mem::take(&mut call.in_flight);
+                call.doubtful |= call.is_in_flight();
+                call.sending = Sending::Waiting;
                 if planted(Bug::AskedAsNew) {
                     call.seq = 0;
                 }
@@ -79,7 +81,7 @@ impl<T> Route<T> {
         peer.attached = false;
         if std::mem::take(&mut peer.known) {
             // Asked again, these could be carried out twice.
-            let doubtful = |c: &Call<T>| c.island == island && c.lost && changes(&c.what);
+            let doubtful = |c: &Call<T>| c.island == island && c.doubtful && changes(&c.what);
             let mut lost: Vec<u64> =
                 self.calls.iter().filter(|(_, c)| doubtful(c)).map(|(id, _)| *id).collect();
             lost.sort_unstable();
@@ -105,27 +107,7 @@ impl<T> Route<T> {
     pub(crate) fn own(&mut self, island: IslandId, op: ClientOp, out: &mut RouteOut<T>) {
         let id = self.next_id;
         self.next_id += 1;
-        let call = Call {
-            token: None,
-            caller: Caller::ROOT,
-            what: What::Own(op),
-            data: Bytes::new(),
-            since_ms: u64::MAX,
-            asked_ms: self.now_ms,
-            island,
-            seq: 0,
-            requests: 0,
-            in_flight: false,
-            lost: false,
-            not_now: 0,
-            detour: None,
-            pointer: None,
-            dangled: 0,
-            linked_home: None,
-            done: None,
-            gather: None,
-            confirm: None,
-        };
+        let call = Call::new(None, Caller::ROOT, What::Own(op), Bytes::new(), island);
         self.calls.insert(id, call);
         self.ask(id, out);
     }
@@ -140,7 +122,7 @@ impl<T> Route<T> {
         out: &mut RouteOut<T>,
     ) {
         self.lived(island, power);
-        if self.calls.get(&id).is_some_and(|call| call.confirm.is_some()) {
+        if self.calls.get(&id).is_some_and(Call::is_confirming) {
             return self.synced(id, out);
         }
         let asked_ms = self.calls.remove(&id).map_or(0, |call| call.asked_ms);

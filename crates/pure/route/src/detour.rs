@@ -1,29 +1,30 @@
 //! Around islands that are away: who else can answer a lookup or a stat of a directory, and the sum
 //! of space over those that can be reached.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use atoll_core::{Ino, IslandId, Key, Name, Table};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, reserve_bytes};
 
+use crate::call::{Call, Followed, Stage, What};
 use crate::dirs::Dirs;
 use crate::homes::Homes;
 use crate::out::RouteOut;
-use crate::route::{Call, Route, What};
+use crate::route::Route;
 
 impl<T> Route<T> {
     /// Whether somebody else can answer for an island that is away, and if so, asks.
     pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
-        if call.pointer.is_some_and(|ino| !self.links.contains(ino)) {
+        if call.followed().is_some_and(|followed| !self.links.contains(followed.file)) {
             // Only a file's home knows it; of links to directories others do too.
             return false;
         }
-        if let Some(gather) = &mut call.gather {
+        if let Stage::Gathering(gathering) = &mut call.stage {
             // The space of an island that is away is unknown: the sum over the others is shown.
-            gather.left.remove(&call.island);
-            match gather.left.first().copied() {
+            gathering.left.remove(&call.island);
+            match gathering.left.first().copied() {
                 Some(next) => {
                     call.island = next;
                     self.ask(id, out);
@@ -33,7 +34,7 @@ impl<T> Route<T> {
             return true;
         }
         let first = match &call.what {
-            _ if call.pointer.is_some() => None,
+            _ if call.followed().is_some() => None,
             What::Op(Op::Lookup { dir, name }) => {
                 self.dirs.key_by_path(&self.h3, *dir, name).map(|key| self.config.table.owner(key))
             }
@@ -44,7 +45,7 @@ impl<T> Route<T> {
             What::Op(Op::Readlink { .. }) | What::Walk(_) => None,
             _ => return false,
         };
-        if call.detour.is_none() {
+        if !call.falls_back() {
             let away = call.island;
             let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.up).map(|(i, _)| *i).collect();
             let mut others: VecDeque<IslandId> = up.into_iter().filter(|i| *i != away).collect();
@@ -53,7 +54,8 @@ impl<T> Route<T> {
             {
                 others.swap(0, at);
             }
-            call.detour = Some(others);
+            let of = call.take_followed();
+            call.stage = Stage::Fallback { rest: others, of };
         }
         self.next_detour(id, out);
         true
@@ -61,7 +63,7 @@ impl<T> Route<T> {
 
     pub(crate) fn next_detour(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        match call.detour.as_mut().and_then(VecDeque::pop_front) {
+        match call.next_fallback() {
             Some(next) => {
                 call.island = next;
                 self.ask(id, out);
@@ -74,7 +76,7 @@ impl<T> Route<T> {
     /// would know is waited for, as long as the mount has patience.
     fn await_return(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        call.detour = None;
+        call.end_fallback();
         let call = self.calls.get(&id).expect("looked at by the caller");
         let island = match &call.what {
             // A walk may have come to an island that only its steps have named.
@@ -100,7 +102,7 @@ impl<T> Route<T> {
 
     pub(crate) fn gather(&mut self, id: u64, answer: &Answer, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        let gather = call.gather.as_mut().expect("looked at by the caller");
+        let Stage::Gathering(gather) = &mut call.stage else { return };
         if let Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id } = answer {
             // What islands keep for themselves is available to nobody; the native file system's own
             // reserve, if it has one, comes on top of it.
@@ -121,10 +123,10 @@ impl<T> Route<T> {
 
     pub(crate) fn gathered(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.remove(&id).expect("looked at by the caller");
-        let gather = call.gather.as_ref().expect("looked at by the caller");
-        if gather.sums.is_empty() {
-            return Self::end(call, Err(Errno::EIO), None, None, out);
-        }
+        let gather = match &call.stage {
+            Stage::Gathering(gather) if !gather.sums.is_empty() => gather,
+            _ => return Self::end(call, Err(Errno::EIO), None, None, out),
+        };
         let mut sum = [0u64; 5];
         for row in gather.sums.values() {
             sum.iter_mut().zip(row).for_each(|(s, r)| *s = s.saturating_add(*r));
@@ -135,20 +137,13 @@ impl<T> Route<T> {
     }
 }
 
-/// The parts of a call that asks every island.
-#[derive(Debug)]
-pub(crate) struct Gather {
-    pub(crate) left: BTreeSet<IslandId>,
-    pub(crate) sums: BTreeMap<u64, [u64; 5]>,
-}
-
 /// What an island is asked for a call.
 pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &Table) -> ClientOp {
-    if call.confirm.is_some() {
+    if call.is_confirming() {
         return ClientOp::Renew;
     }
-    if let Some(ino) = call.pointer {
-        if call.detour.is_some() {
+    if let Some(Followed { file: ino, .. }) = call.followed() {
+        if call.falls_back() {
             return ClientOp::SkeletonAttr { ino };
         }
         return ClientOp::Fs { op: Op::GetAttr { ino } };
@@ -156,16 +151,16 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &T
     match &call.what {
         What::Own(op) | What::Island(op) => op.clone(),
         What::Walk(path) => ClientOp::Resolve { path: path.clone() },
-        What::Op(op) => match (op, &call.detour) {
-            (Op::Lookup { dir, name }, Some(_)) => ClientOp::Skeleton { parent: *dir, name: name.clone() },
-            (Op::GetAttr { ino }, Some(_)) => match stub_of(dirs, table, *ino) {
+        What::Op(op) => match (op, call.falls_back()) {
+            (Op::Lookup { dir, name }, true) => ClientOp::Skeleton { parent: *dir, name: name.clone() },
+            (Op::GetAttr { ino }, true) => match stub_of(dirs, table, *ino) {
                 // The parent owner has a stub of it, whether or not its skeleton has it.
                 Some((owner, dir, name)) if owner == call.island => {
                     ClientOp::Fs { op: Op::Lookup { dir, name } }
                 }
                 _ => ClientOp::SkeletonAttr { ino: *ino },
             },
-            (Op::Readlink { ino }, Some(_)) => ClientOp::SkeletonTarget { ino: *ino },
+            (Op::Readlink { ino }, true) => ClientOp::SkeletonTarget { ino: *ino },
             (Op::Rename { dir, new_dir, .. }, _) if dir != new_dir && dirs.get(*new_dir).is_some() => {
                 let key = dirs.get(*new_dir).map_or(Key(0), |known| known.key);
                 ClientOp::Rename { op: (*op).clone(), key }

@@ -9,7 +9,8 @@ use atoll_posix::attr::mode;
 use atoll_posix::{Answer, Attr, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Resolved};
 
-use crate::route::{Call, Peer, What};
+use crate::call::{Call, What};
+use crate::route::Peer;
 
 /// The greatest offset and size that the kernel has.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -44,12 +45,12 @@ pub(crate) fn misfit<T>(
         Outcome::StaleTable { table } => (!table.owners().iter().all(known))
             .then_some("a table with islands that the volume does not have"),
         Outcome::Attached { .. } => {
-            (!renews && call.confirm.is_none()).then_some("a session that it was not asked for")
+            (!renews && !call.is_confirming()).then_some("a session that it was not asked for")
         }
         Outcome::Hints { .. } => (!matches!(&call.what, What::Own(ClientOp::Hints { .. })))
             .then_some("renamed directories that it was not asked for"),
         Outcome::Resolved { resolved } => match &call.what {
-            What::Walk(path) if call.pointer.is_none() => of_walk(resolved, path.names().len()),
+            What::Walk(path) if call.followed().is_none() => of_walk(resolved, path.names().len()),
             _ => Some("the end of a walk that it was not asked for"),
         },
         Outcome::Elsewhere { ino, home, .. } | Outcome::DoneTo { ino, home, .. } => match &call.what {
@@ -60,11 +61,11 @@ pub(crate) fn misfit<T>(
             What::Op(_) | What::Walk(_) if known(to) => None,
             _ => Some("a file that has moved to an island that the volume does not have"),
         },
-        Outcome::Data { .. } => (!matches!(&call.what, What::Op(_)) || call.pointer.is_some())
+        Outcome::Data { .. } => (!matches!(&call.what, What::Op(_)) || call.followed().is_some())
             .then_some("bytes that it was not asked for"),
         Outcome::Ok { answer, .. } => match &call.what {
             What::Own(_) => of_own(renews, answer),
-            _ if call.confirm.is_some() => Some("an answer instead of a sign of life"),
+            _ if call.is_confirming() => Some("an answer instead of a sign of life"),
             What::Op(op) => of_op(call, op, answer),
             What::Walk(_) => of_attrs(answer),
             What::Island(_) => None,
@@ -94,8 +95,8 @@ fn of_op<T>(call: &Call<T>, op: &Op, answer: &Answer) -> Option<&'static str> {
     match (op, answer) {
         (_, Answer::Attr { attr }) => {
             // What was asked for the attributes alone names whose they are.
-            let of = match (call.pointer, op) {
-                (Some(ino), _) => Some(ino),
+            let of = match (call.followed(), op) {
+                (Some(followed), _) => Some(followed.file),
                 (None, Op::GetAttr { ino } | Op::SetAttr { ino, .. }) => Some(*ino),
                 _ => None,
             };

@@ -3,8 +3,9 @@
 use atoll_core::{IdMap, Ino, IslandId};
 use atoll_posix::{Answer, Attr, Found, Kind, Op};
 
+use crate::call::What;
 use crate::out::RouteOut;
-use crate::route::{Route, What};
+use crate::route::Route;
 
 #[derive(Debug, Clone, Copy)]
 struct Home {

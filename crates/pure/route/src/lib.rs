@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod attach;
+mod call;
 mod check;
 mod counters;
 mod detour;

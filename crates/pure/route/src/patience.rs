@@ -11,8 +11,9 @@ use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
 
+use crate::call::{Call, Sending, Waiter, What};
 use crate::out::{Finished, RouteOut};
-use crate::route::{Call, Peer, Route, What};
+use crate::route::{Peer, Route};
 use crate::synced::changes;
 
 /// Milliseconds since its last answer for which an island counts as living. Signs of life are asked
@@ -34,9 +35,10 @@ impl Peer {
 impl<T> Route<T> {
     /// Has a call wait for its island, unless that was waited for in vain already.
     pub(crate) fn wait(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let call = self.calls.get(&id).expect("looked at by the caller");
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
         let peer = self.peers.get_mut(&call.island).expect("looked at by the caller");
-        let in_vain = !peer.up && peer.given_up && call.since_ms != u64::MAX;
+        let in_vain = !peer.up && peer.given_up && call.waiter.is_some();
+        call.sending = Sending::Waiting;
         peer.waiting.push(id);
         if in_vain {
             self.give_up(id, Errno::EIO, out);
@@ -56,7 +58,8 @@ impl<T> Route<T> {
         for id in late {
             // One that ended may have ended others of the same island.
             let Some(call) = self.calls.get(&id) else { continue };
-            let (since_ms, needs_another, unanswered) = (call.since_ms, call.not_now > 0, call.in_flight);
+            let Some(since_ms) = call.waiter.as_ref().map(|waiter| waiter.since_ms) else { continue };
+            let (needs_another, unanswered) = (call.refusals > 0, call.is_in_flight());
             for (island, peer) in &mut self.peers {
                 let away = !peer.up && peer.down_ms <= since_ms;
                 let its_own = *island == call.island && (!peer.up || unanswered);
@@ -67,19 +70,17 @@ impl<T> Route<T> {
     }
 
     fn is_late(&self, call: &Call<T>, now_ms: u64, patience_ms: Option<u64>) -> bool {
-        if call.since_ms == u64::MAX {
-            return false;
-        }
-        let waited_ms = now_ms.saturating_sub(call.since_ms);
-        let refused = call.not_now > 0 && !call.in_flight;
+        let Some(waiter) = &call.waiter else { return false };
+        let waited_ms = now_ms.saturating_sub(waiter.since_ms);
+        let refused = call.refusals > 0 && !call.is_in_flight();
         // One whose link broke meanwhile may have been carried out.
-        if refused && !call.lost && waited_ms >= SPANNING_MS && changes_file_names(&call.what) {
+        if refused && !call.doubtful && waited_ms >= SPANNING_MS && changes_file_names(&call.what) {
             return true;
         }
         let Some(patience_ms) = patience_ms else { return false };
         let Some(peer) = self.peers.get(&call.island) else { return true };
         if waited_ms >= patience_ms {
-            return !(may_be_slow(&call.what) && call.in_flight && peer.lives(now_ms));
+            return !(may_be_slow(&call.what) && call.is_in_flight() && peer.lives(now_ms));
         }
         // It was refused because of another island, and one is known to be away for long.
         refused && waited_ms >= PARTNER_MS && self.peers.values().any(|p| p.given_up && !p.up)
@@ -91,8 +92,7 @@ impl<T> Route<T> {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if is_unlock(&call.what) {
             // The lock goes when its island is back, whoever waits for that.
-            call.since_ms = u64::MAX;
-            if let Some(token) = call.token.take() {
+            if let Some(Waiter { token, .. }) = call.waiter.take() {
                 out.finished.push(Finished { token, result: Err(errno), data: None, resolved: None });
             }
             return;
@@ -104,11 +104,11 @@ impl<T> Route<T> {
             peer.serial.done(call.seq);
         }
         if let What::Op(Op::SetLock { ino, lock, .. }) = &call.what
-            && (call.in_flight || call.lost)
+            && (call.is_in_flight() || call.doubtful)
         {
             let undo = Op::SetLock { ino: *ino, lock: unlocked(*lock), wait: false };
             self.unwanted.insert(id, (call.island, undo));
-            if call.in_flight {
+            if call.is_in_flight() {
                 self.own(call.island, ClientOp::Cancel { request: id }, out);
             } else {
                 self.undo_unwanted(call.island, out);
@@ -123,7 +123,7 @@ impl<T> Route<T> {
             && let Some((_, undo)) = self.unwanted.remove(&id)
             && matches!(outcome, Outcome::Ok { .. })
         {
-            self.begin(u64::MAX, Caller::ROOT, What::Op(undo), Bytes::new(), None, out);
+            self.begin(None, Caller::ROOT, What::Op(undo), Bytes::new(), out);
         }
     }
 
@@ -134,7 +134,7 @@ impl<T> Route<T> {
         self.unwanted = others;
         let of_island: BTreeMap<u64, (IslandId, Op)> = of_island;
         for (_, op) in of_island.into_values() {
-            self.begin(u64::MAX, Caller::ROOT, What::Op(op), Bytes::new(), None, out);
+            self.begin(None, Caller::ROOT, What::Op(op), Bytes::new(), out);
         }
     }
 
@@ -150,7 +150,7 @@ impl<T> Route<T> {
         let harmless = call.requests == 0 || !changes(&call.what) || is_lock(&call.what);
         if harmless && !peer.lives(self.now_ms) {
             self.give_up(id, Errno::EINTR, out);
-        } else if call.in_flight {
+        } else if call.is_in_flight() {
             self.own(call.island, ClientOp::Cancel { request: id }, out);
         }
     }
@@ -160,7 +160,7 @@ impl<T> Route<T> {
     pub fn abandon(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get(&id) else { return };
         let lives = self.peers.get(&call.island).is_some_and(|peer| peer.lives(self.now_ms));
-        if !(lives && call.in_flight) {
+        if !(lives && call.is_in_flight()) {
             self.give_up(id, Errno::EINTR, out);
         } else if is_lock(&call.what) {
             self.own(call.island, ClientOp::Cancel { request: id }, out);

@@ -4,15 +4,16 @@
 //! answer goes to others; every other call waits for the island's return, or fails when the mount's
 //! patience ends (`patience.rs`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
+use crate::call::{Call, Followed, Gathering, Sending, Stage, Waiter, What};
 use crate::counters::Counters;
-use crate::detour::{Gather, client_op};
+use crate::detour::client_op;
 use crate::dirs::Dirs;
 use crate::fits::{Misfit, misfit};
 use crate::hints::Hints;
@@ -51,53 +52,6 @@ pub struct Config {
     pub mount: bool,
     /// Milliseconds that a call waits for an island that is away; none: for ever (`hard`).
     pub patience_ms: Option<u64>,
-}
-
-/// What a call is about.
-#[derive(Debug)]
-pub(crate) enum What {
-    Op(Op),
-    /// A walk of a path from the root, for libraries and tools.
-    Walk(VolumePath),
-    /// The session itself, or orphans: no caller waits.
-    Own(ClientOp),
-    /// What only this island can answer, for tools.
-    Island(ClientOp),
-}
-
-/// A call under way.
-#[derive(Debug)]
-pub(crate) struct Call<T> {
-    pub(crate) token: Option<T>,
-    pub(crate) caller: Caller,
-    pub(crate) what: What,
-    pub(crate) data: Bytes,
-    pub(crate) since_ms: u64,
-    /// When it was sent last.
-    pub(crate) asked_ms: u64,
-    pub(crate) island: IslandId,
-    pub(crate) seq: u64,
-    pub(crate) requests: u32,
-    /// It was sent and not answered, and the link has not broken since.
-    pub(crate) in_flight: bool,
-    /// The link broke while it was in flight: whether the island has got it is not known.
-    pub(crate) lost: bool,
-    /// How often its island was not ready for it.
-    pub(crate) not_now: u32,
-    /// Islands whose skeletons are still to be asked, when the one that knows is away.
-    pub(crate) detour: Option<VecDeque<IslandId>>,
-    /// What its name leads to, while the attributes are asked for where it is homed.
-    pub(crate) pointer: Option<Ino>,
-    /// How often the name led to nothing.
-    pub(crate) dangled: u32,
-    /// Where its file was homed when it was sent last, if another island than that is asked.
-    pub(crate) linked_home: Option<IslandId>,
-    /// It was done, to a file of this type: if that is gone by now, so are its attributes.
-    pub(crate) done: Option<Kind>,
-    /// Parts of a call that asks every island (statfs).
-    pub(crate) gather: Option<Gather>,
-    /// It is synced, if these have not lost their power.
-    pub(crate) confirm: Option<Vec<IslandId>>,
 }
 
 /// What is known of an island.
@@ -236,7 +190,8 @@ impl<T> Route<T> {
     ) -> u64 {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
-        self.begin(now_ms, caller.clone(), What::Op(op), data, Some(token), out)
+        let waiter = Some(Waiter { token, since_ms: now_ms });
+        self.begin(waiter, caller.clone(), What::Op(op), data, out)
     }
 
     /// Walks a path from the root with the caller's permissions.
@@ -250,7 +205,8 @@ impl<T> Route<T> {
     ) -> u64 {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
-        self.begin(now_ms, caller.clone(), What::Walk(path), Bytes::new(), Some(token), out)
+        let waiter = Some(Waiter { token, since_ms: now_ms });
+        self.begin(waiter, caller.clone(), What::Walk(path), Bytes::new(), out)
     }
 
     /// Asks one island what only it can answer. Fails if it cannot be reached now.
@@ -263,57 +219,37 @@ impl<T> Route<T> {
         out: &mut RouteOut<T>,
     ) {
         self.now_ms = self.now_ms.max(now_ms);
-        let what = What::Island(op);
-        self.begin_at(now_ms, Caller::ROOT, what, island, Bytes::new(), Some(token), out);
+        let waiter = Some(Waiter { token, since_ms: now_ms });
+        self.begin_at(waiter, Caller::ROOT, What::Island(op), island, Bytes::new(), out);
     }
 
     pub(crate) fn begin(
         &mut self,
-        now_ms: u64,
+        waiter: Option<Waiter<T>>,
         caller: Caller,
         what: What,
         data: Bytes,
-        token: Option<T>,
         out: &mut RouteOut<T>,
     ) -> u64 {
-        self.begin_at(now_ms, caller, what, IslandId(0), data, token, out)
+        self.begin_at(waiter, caller, what, IslandId(0), data, out)
     }
 
     fn begin_at(
         &mut self,
-        now_ms: u64,
+        waiter: Option<Waiter<T>>,
         caller: Caller,
         what: What,
         island: IslandId,
         data: Bytes,
-        token: Option<T>,
         out: &mut RouteOut<T>,
     ) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let gather = matches!(what, What::Op(Op::Statfs))
-            .then(|| Gather { left: self.peers.keys().copied().collect(), sums: BTreeMap::new() });
-        let mut call = Call {
-            token,
-            caller,
-            what,
-            data,
-            since_ms: now_ms,
-            asked_ms: now_ms,
-            island,
-            seq: 0,
-            requests: 0,
-            in_flight: false,
-            lost: false,
-            not_now: 0,
-            detour: None,
-            pointer: None,
-            dangled: 0,
-            linked_home: None,
-            done: None,
-            gather,
-            confirm: None,
-        };
+        let mut call = Call::new(waiter, caller, what, data, island);
+        if matches!(call.what, What::Op(Op::Statfs)) {
+            let left = self.peers.keys().copied().collect();
+            call.stage = Stage::Gathering(Gathering { left, sums: BTreeMap::new() });
+        }
         match self.route(&call) {
             Ok(island) => {
                 call.island = island;
@@ -332,8 +268,8 @@ impl<T> Route<T> {
         };
         // A directory is one that was looked up as such.
         let home = |ino: Ino| owner(ino).unwrap_or_else(|_| self.homes.of(ino));
-        if let Some(ino) = call.pointer {
-            return Ok(self.homes.of(ino));
+        if let Some(followed) = call.followed() {
+            return Ok(self.homes.of(followed.file));
         }
         Ok(match &call.what {
             What::Walk(path) => self.walk_owner(path),
@@ -348,7 +284,10 @@ impl<T> Route<T> {
                 | Op::Link { dir, .. }
                 | Op::FsyncDir { dir }
                 | Op::ReadDir { dir, .. } => owner(*dir)?,
-                Op::Statfs => call.gather.as_ref().and_then(|g| g.left.first().copied()).ok_or(Errno::EIO)?,
+                Op::Statfs => match &call.stage {
+                    Stage::Gathering(gathering) => gathering.left.first().copied().ok_or(Errno::EIO)?,
+                    _ => return Err(Errno::EIO),
+                },
                 op => op.file().map(home).ok_or(Errno::EIO)?,
             },
         })
@@ -377,7 +316,7 @@ impl<T> Route<T> {
             return self.wait(id, out);
         }
         let op = client_op(call, &self.dirs, &self.homes, &self.config.table);
-        if call.seq == 0 && call.pointer.is_none() && changes(&call.what) {
+        if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
         }
         let vector = if peer.told_version == self.vector_version {
@@ -386,13 +325,15 @@ impl<T> Route<T> {
             peer.told_version = self.vector_version;
             self.vector.iter().collect()
         };
-        if let What::Op(Op::Link { ino, .. }) = &call.what {
-            call.linked_home = Some(self.homes.of(*ino));
+        if let (What::Op(Op::Link { ino, .. }), Stage::Deciding { linked_home }) =
+            (&call.what, &mut call.stage)
+        {
+            *linked_home = Some(self.homes.of(*ino));
         }
         call.requests += 1;
-        call.in_flight = true;
+        call.sending = Sending::InFlight;
         call.asked_ms = self.now_ms;
-        if call.token.is_some() {
+        if call.waiter.is_some() {
             self.counters.requests += 1;
         }
         let request = Request {
@@ -431,7 +372,7 @@ impl<T> Route<T> {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.island == island) else {
             return self.too_late(island, id, &reply.outcome, out);
         };
-        call.in_flight = false;
+        call.sending = Sending::Waiting;
         if let Some(what) =
             misfit(call, &reply.outcome, &self.peers).filter(|_| !matches!(call.what, What::Island(_)))
         {
@@ -443,13 +384,13 @@ impl<T> Route<T> {
             Outcome::StaleTable { .. } | Outcome::NotNow | Outcome::NoSession | Outcome::NeedGroups
         );
         // These say nothing of what was sent before and lost: it may have been carried out.
-        call.lost &= matches!(reply.outcome, Outcome::StaleTable { .. } | Outcome::NoSession);
+        call.doubtful &= matches!(reply.outcome, Outcome::StaleTable { .. } | Outcome::NoSession);
         if settled && let Some(peer) = self.peers.get_mut(&island) {
             peer.serial.done(call.seq);
         }
         if settled && matches!(call.what, What::Island(_)) {
             let call = self.take(id);
-            out.told.extend(call.token.map(|token| Told { token, outcome: Ok(reply.outcome) }));
+            out.told.extend(call.waiter.map(|of| Told { token: of.token, outcome: Ok(reply.outcome) }));
             return;
         }
         match reply.outcome {
@@ -460,14 +401,13 @@ impl<T> Route<T> {
             }
             Outcome::Elsewhere { ino, kind, home } => {
                 self.links.note(ino, kind);
-                self.follow(id, ino, home, out);
+                self.follow(id, Followed { file: ino, done: None }, home, out);
             }
             Outcome::DoneTo { ino, kind, home } => {
-                call.done = Some(kind);
-                self.follow(id, ino, home, out);
+                self.follow(id, Followed { file: ino, done: Some(kind) }, home, out);
             }
             Outcome::Moved { to, moves } => {
-                let file = call.pointer.or(match &call.what {
+                let file = call.followed().map(|followed| followed.file).or(match &call.what {
                     What::Op(op) => op.file(),
                     _ => None,
                 });
@@ -489,8 +429,9 @@ impl<T> Route<T> {
                 self.again(id, out);
             }
             Outcome::NotNow => {
-                let pause = NOT_NOW_MS << call.not_now.min(NOT_NOW_DOUBLINGS);
-                call.not_now += 1;
+                let pause = NOT_NOW_MS << call.refusals.min(NOT_NOW_DOUBLINGS);
+                call.refusals += 1;
+                call.sending = Sending::Paused;
                 self.retry.push((now_ms + pause, id));
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
@@ -521,6 +462,7 @@ impl<T> Route<T> {
         if matches!(call.what, What::Own(_)) {
             // Nobody waits for it, and without it the island would never be attached to.
             let pause = NOT_NOW_MS << NOT_NOW_DOUBLINGS;
+            call.sending = Sending::Paused;
             self.retry.push((now_ms + pause, id));
             return;
         }
@@ -533,7 +475,7 @@ impl<T> Route<T> {
 
     pub(crate) fn take(&mut self, id: u64) -> Call<T> {
         let call = self.calls.remove(&id).expect("looked at by the caller");
-        if call.requests == 1 && call.token.is_some() {
+        if call.requests == 1 && call.waiter.is_some() {
             self.counters.one_island += 1;
         }
         call
@@ -542,7 +484,9 @@ impl<T> Route<T> {
     /// Routes a call anew.
     pub(crate) fn again(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        call.confirm = None;
+        if call.is_confirming() {
+            call.stage = Stage::Deciding { linked_home: None };
+        }
         let call = self.calls.get(&id).expect("looked at");
         match self.route(call) {
             Ok(island) => {
@@ -562,7 +506,7 @@ impl<T> Route<T> {
 
     fn succeed(&mut self, id: u64, answer: Answer, keys: &[Key], out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        if call.gather.is_some() {
+        if matches!(call.stage, Stage::Gathering(_)) {
             return self.gather(id, &answer, out);
         }
         if matches!(call.what, What::Op(Op::Fsync { .. } | Op::FsyncDir { .. })) {
@@ -571,10 +515,11 @@ impl<T> Route<T> {
         if let Answer::Found { found } = &answer
             && leads_on(&self.peers, self.homes.of(found.attr.ino), found)
         {
-            let (ino, home) = (found.attr.ino, self.homes.of(found.attr.ino));
-            return self.follow(id, ino, home, out);
+            let (file, home) = (found.attr.ino, self.homes.of(found.attr.ino));
+            let done = call.followed().and_then(|followed| followed.done);
+            return self.follow(id, Followed { file, done }, home, out);
         }
-        let answer = match (call.pointer.take(), answer) {
+        let answer = match (call.take_followed(), answer) {
             (Some(_), Answer::Attr { attr }) if !matches!(call.what, What::Op(Op::SetAttr { .. })) => {
                 Answer::Found { found: Found { attr, attr_current: true } }
             }
@@ -597,7 +542,7 @@ impl<T> Route<T> {
         if let What::Op(op) = &call.what {
             if let Answer::Found { found } = &answer {
                 self.links.note(found.attr.ino, found.attr.kind);
-                let tells = found.attr_current && found.attr.kind != Kind::Directory && call.detour.is_none();
+                let tells = found.attr_current && found.attr.kind != Kind::Directory && !call.falls_back();
                 if tells && matches!(op, Op::Lookup { .. } | Op::Create { .. }) {
                     // Its home has answered.
                     self.homes.answered(found.attr.ino, call.island, id);
@@ -638,7 +583,7 @@ impl<T> Route<T> {
             Answer::Found { found } if matches!(call.what, What::Op(Op::GetAttr { .. })) => {
                 Answer::Attr { attr: found.attr }
             }
-            Answer::Found { mut found } if call.detour.is_some() => {
+            Answer::Found { mut found } if call.falls_back() => {
                 found.attr_current = false;
                 Answer::Found { found }
             }
@@ -648,30 +593,30 @@ impl<T> Route<T> {
     }
 
     /// A name leads to a file that is homed elsewhere: its home tells the rest.
-    fn follow(&mut self, id: u64, ino: Ino, home: IslandId, out: &mut RouteOut<T>) {
+    fn follow(&mut self, id: u64, followed: Followed, home: IslandId, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if home != call.island {
-            self.homes.pointed(ino, home);
+            self.homes.pointed(followed.file, home);
         }
-        call.island = self.homes.of(ino);
-        call.pointer = Some(ino);
-        call.detour = None;
+        call.island = self.homes.of(followed.file);
+        call.stage = Stage::Following(followed);
         call.seq = 0;
         self.ask(id, out);
     }
 
     fn fail(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        if call.detour.is_none()
-            && let Some(ino) = call.pointer.take()
+        if !call.falls_back()
+            && let Some(followed) = call.take_followed()
             && errno == Errno::ESTALE
             && call.dangled < DANGLED_MAX
         {
+            let ino = followed.file;
             let home = self.homes.of(ino);
-            if let Some(kind) = call.done {
+            if let Some(kind) = followed.done {
                 return match home == call.island {
                     true => self.done_to(id, ino, kind, out),
-                    false => self.follow(id, ino, home, out),
+                    false => self.follow(id, followed, home, out),
                 };
             }
             // It lost its name meanwhile, or moved: only the name's owner can say that there is none.
@@ -680,7 +625,7 @@ impl<T> Route<T> {
             return self.again(id, out);
         }
         if errno == Errno::ESTALE
-            && matches!(&call.what, What::Op(op) if op.file().is_some() && call.detour.is_none())
+            && matches!(&call.what, What::Op(op) if op.file().is_some() && !call.falls_back())
         {
             // It may have moved since this was sent, and the island forgotten it.
             let call = self.calls.get(&id).expect("looked at");
@@ -691,14 +636,15 @@ impl<T> Route<T> {
         if let Some(call) = self.calls.get_mut(&id)
             && let What::Op(Op::Link { ino, .. }) = &call.what
             && errno == Errno::ENOENT
-            && call.linked_home.is_some_and(|home| home != self.homes.of(*ino))
+            && let Stage::Deciding { linked_home: Some(home) } = call.stage
+            && home != self.homes.of(*ino)
         {
             // So may the file that gets a name: the name's owner asks the home that it was told of.
             call.seq = 0;
             return self.again(id, out);
         }
         let call = self.calls.get(&id).expect("looked at by the caller");
-        if call.detour.is_some() {
+        if call.falls_back() {
             // This skeleton does not have it: that proves nothing.
             return self.next_detour(id, out);
         }
@@ -744,7 +690,7 @@ impl<T> Route<T> {
         resolved: Option<Resolved>,
         out: &mut RouteOut<T>,
     ) {
-        let Some(token) = call.token else { return };
+        let Some(Waiter { token, .. }) = call.waiter else { return };
         match call.what {
             What::Island(_) => {
                 let outcome = Err(result.err().unwrap_or(Errno::EIO));

@@ -7,8 +7,9 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino, IslandId};
 use atoll_posix::{Answer, Errno, Op};
 
+use crate::call::{Stage, What};
 use crate::out::RouteOut;
-use crate::route::{Peer, Route, What};
+use crate::route::{Peer, Route};
 
 /// Files and directories with changes that no `fsync` has covered, as many as the frontend holds at most.
 #[derive(Debug, Default)]
@@ -41,8 +42,13 @@ impl<T> Route<T> {
         };
         let mut changes = self.unsynced.known.get_mut(ino);
         let islands = changes.as_ref().map_or(&[][..], |changes| &changes.islands);
-        let others = || islands.iter().map(|(island, _)| *island).filter(|island| *island != owner).collect();
-        if let Some(next) = call.confirm.get_or_insert_with(others).pop() {
+        if !call.is_confirming() {
+            let others = islands.iter().map(|(island, _)| *island).filter(|island| *island != owner);
+            call.stage = Stage::Confirming { left: others.collect() };
+        }
+        if let Stage::Confirming { left } = &mut call.stage
+            && let Some(next) = left.pop()
+        {
             call.island = next;
             return self.ask(id, out);
         }

@@ -5,8 +5,9 @@ use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Errno};
 use atoll_proto::Resolved;
 
+use crate::call::What;
 use crate::out::RouteOut;
-use crate::route::{Route, What};
+use crate::route::Route;
 
 impl<T> Route<T> {
     /// A path is asked of the owner of its last directory: the only final answer.

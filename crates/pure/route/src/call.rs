@@ -1,0 +1,197 @@
+//! A call under way: who waits for it, how far it is, and where its request is.
+//!
+//! A stage holds only the data that is valid in it. Deciding -> Following (a name leads to a file homed elsewhere) ->
+//! Deciding (the file is not there: the name is looked up again). Deciding or Following -> Fallback (the island that
+//! knows is away) -> back (nobody else knew). Gathering is for `statfs` alone, from the beginning. Deciding -> Confirming
+//! is for `fsync` alone. Each stage may end the call.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use atoll_core::{Ino, IslandId, VolumePath};
+use atoll_posix::{Caller, Kind, Op};
+use atoll_proto::ClientOp;
+use bytes::Bytes;
+
+/// What a call is about.
+#[derive(Debug)]
+pub(crate) enum What {
+    Op(Op),
+    /// A walk of a path from the root, for libraries and tools.
+    Walk(VolumePath),
+    /// The session itself, or orphans: no caller waits.
+    Own(ClientOp),
+    /// What only this island can answer, for tools.
+    Island(ClientOp),
+}
+
+/// The caller of a call.
+#[derive(Debug)]
+pub(crate) struct Waiter<T> {
+    /// What the caller gave, to be handed back.
+    pub(crate) token: T,
+    /// When the caller began to wait, in milliseconds.
+    pub(crate) since_ms: u64,
+}
+
+/// How far a call is. See the module.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The island that decides the operation is asked.
+    Deciding {
+        /// Of a `link`: the home of the file as it was known when the request was sent.
+        linked_home: Option<IslandId>,
+    },
+    /// The home of the file that the name led to is asked.
+    Following(Followed),
+    /// Other islands' skeletons are asked, because the island that knows is away.
+    Fallback {
+        /// Islands that are still to be asked.
+        rest: VecDeque<IslandId>,
+        /// What the name led to before.
+        of: Option<Followed>,
+    },
+    /// Every island is asked for its part of a sum.
+    Gathering(Gathering),
+    /// The file is synced. These islands are asked whether they have kept their power since its last change.
+    Confirming {
+        /// Islands that are still to be asked.
+        left: Vec<IslandId>,
+    },
+}
+
+/// A file that a name has led to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Followed {
+    /// Its id.
+    pub(crate) file: Ino,
+    /// The operation is done, to a file of this type; if that is gone by now, so are its attributes.
+    pub(crate) done: Option<Kind>,
+}
+
+/// The parts of a call that asks every island.
+#[derive(Debug)]
+pub(crate) struct Gathering {
+    /// Islands that are still to be asked.
+    pub(crate) left: BTreeSet<IslandId>,
+    /// What they have said, by native file system: islands that share one share its space.
+    pub(crate) sums: BTreeMap<u64, [u64; 5]>,
+}
+
+/// Where the request of a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// It waits until its island can be asked.
+    Waiting,
+    /// It was sent and not answered, and the link has not broken since.
+    InFlight,
+    /// Its island was not ready: it is sent again after a pause.
+    Paused,
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(crate) struct Call<T> {
+    /// None: the session's own, an undo, or an unlock that has outlived its caller. These are never given up.
+    pub(crate) waiter: Option<Waiter<T>>,
+    pub(crate) caller: Caller,
+    pub(crate) what: What,
+    pub(crate) data: Bytes,
+    /// The island that is asked.
+    pub(crate) island: IslandId,
+    /// Its number at that island; 0 if its result need not be remembered.
+    pub(crate) seq: u64,
+    pub(crate) stage: Stage,
+    pub(crate) sending: Sending,
+    /// When it was sent last, in milliseconds.
+    pub(crate) asked_ms: u64,
+    /// The link broke while it was in flight: whether the island has got it is not known.
+    pub(crate) doubtful: bool,
+    /// How often it was sent.
+    pub(crate) requests: u32,
+    /// How often its island was not ready for it.
+    pub(crate) refusals: u32,
+    /// How often its name led to nothing.
+    pub(crate) dangled: u32,
+}
+
+impl<T> Call<T> {
+    /// A call that was not sent yet.
+    pub(crate) const fn new(
+        waiter: Option<Waiter<T>>,
+        caller: Caller,
+        what: What,
+        data: Bytes,
+        island: IslandId,
+    ) -> Self {
+        Self {
+            waiter,
+            caller,
+            what,
+            data,
+            island,
+            seq: 0,
+            stage: Stage::Deciding { linked_home: None },
+            sending: Sending::Waiting,
+            asked_ms: 0,
+            doubtful: false,
+            requests: 0,
+            refusals: 0,
+            dangled: 0,
+        }
+    }
+
+    /// Whether it was sent and is not answered.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.sending == Sending::InFlight
+    }
+
+    /// Whether others are asked, because the island that knows is away.
+    pub(crate) const fn falls_back(&self) -> bool {
+        matches!(self.stage, Stage::Fallback { .. })
+    }
+
+    /// Whether a sync is being confirmed.
+    pub(crate) const fn is_confirming(&self) -> bool {
+        matches!(self.stage, Stage::Confirming { .. })
+    }
+
+    /// What its name has led to.
+    pub(crate) const fn followed(&self) -> Option<Followed> {
+        match &self.stage {
+            Stage::Following(followed) => Some(*followed),
+            Stage::Fallback { of, .. } => *of,
+            Stage::Deciding { .. } | Stage::Gathering(_) | Stage::Confirming { .. } => None,
+        }
+    }
+
+    /// What its name has led to, which is asked for no more.
+    pub(crate) fn take_followed(&mut self) -> Option<Followed> {
+        match &mut self.stage {
+            Stage::Following(followed) => {
+                let followed = *followed;
+                self.stage = Stage::Deciding { linked_home: None };
+                Some(followed)
+            }
+            Stage::Fallback { of, .. } => of.take(),
+            Stage::Deciding { .. } | Stage::Gathering(_) | Stage::Confirming { .. } => None,
+        }
+    }
+
+    /// Asks no further skeletons.
+    pub(crate) fn end_fallback(&mut self) {
+        if let Stage::Fallback { of, .. } = &mut self.stage {
+            self.stage = match of.take() {
+                Some(followed) => Stage::Following(followed),
+                None => Stage::Deciding { linked_home: None },
+            };
+        }
+    }
+
+    /// The next island whose skeleton is to be asked.
+    pub(crate) fn next_fallback(&mut self) -> Option<IslandId> {
+        match &mut self.stage {
+            Stage::Fallback { rest, .. } => rest.pop_front(),
+            _ => None,
+        }
+    }
+}
