@@ -87,6 +87,7 @@ fn status() -> ControlReply {
         island: IslandId(number),
         normal: true,
         halted,
+        read_only: None,
         metrics: vec![Metric::count(("records", 10 + u64::from(number))), Metric::now("sessions", 2)],
     };
     let volume = VolumeStatus {
