@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use atoll_model::Rng;
 use rustix::io::Errno;
 
-use crate::daemon::{Daemon, Launch, Mount, atoll, binary};
+use crate::daemon::{Daemon, Launch, Mount, atoll, binary, detach};
 use crate::network::Network;
 use crate::place;
 use crate::process::{LIFE_MAX, PATIENCE, Process};
@@ -103,7 +103,12 @@ impl Cluster {
 
     /// One more mount, with these options.
     pub fn mount(&mut self, options: &str) -> Result<()> {
-        let number = self.mounts.len();
+        let mount = self.mount_of(self.mounts.len(), options)?;
+        self.mounts.push(mount);
+        Ok(())
+    }
+
+    fn mount_of(&self, number: usize, options: &str) -> Result<Mount> {
         let point = self.top.join(format!("mnt-{number}"));
         std::fs::create_dir_all(&point)?;
         let mut command = self.command(Some(self.nodes() + number));
@@ -112,7 +117,23 @@ impl Cluster {
         let process = Process::spawn(&mut command, self.top.join(format!("mnt-{number}.log")), LIFE_MAX)?;
         let mut mount = Mount { point, process };
         mount.wait_mounted(PATIENCE).context("a mount")?;
-        self.mounts.push(mount);
+        Ok(mount)
+    }
+
+    /// `kill -9` of a mount, which must not have ended by itself. What it had open gives errors from then on.
+    pub fn kill9_mount(&mut self, number: usize) -> Result<()> {
+        let mount = self.mounts.get_mut(number).context("there is no such mount")?;
+        ensure!(mount.process.kill9()?, "a mount ended by itself. It said:\n{}", mount.process.said());
+        detach(&mount.point);
+        Ok(())
+    }
+
+    /// Mounts again at the place of one that was killed.
+    pub fn mount_again(&mut self, number: usize, options: &str) -> Result<()> {
+        // First, since it takes away what is mounted there.
+        drop(self.mounts.remove(number));
+        let mount = self.mount_of(number, options)?;
+        self.mounts.insert(number, mount);
         Ok(())
     }
 

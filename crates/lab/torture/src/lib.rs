@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod daemon;
 pub mod history;
 pub mod kill9;
+pub mod large;
 pub mod link;
 pub mod million;
 pub mod mishap;

@@ -4,12 +4,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::daemon::Launch;
 use atoll_torture::history::{self, Histories};
 use atoll_torture::kill9::{self, Kill9};
+use atoll_torture::large::{self, Large, Sizes};
 use atoll_torture::link::{self, Links};
 use atoll_torture::million::{self, Million};
 use atoll_torture::place::Place;
@@ -100,6 +102,26 @@ enum Command {
         /// Only the first so many ways
         #[arg(long)]
         ways: Option<usize>,
+    },
+    /// A user without rights makes everything as large as it may be, and the mount is killed while it holds all of that
+    Large {
+        /// How long
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// Smaller, as in the tests
+        #[arg(long)]
+        short: bool,
+        /// So many nodes over TCP
+        #[arg(long, default_value_t = 4)]
+        nodes: usize,
+    },
+    /// What that user does
+    #[command(hide = true)]
+    LargeUser {
+        /// Where
+        dir: PathBuf,
+        #[command(flatten)]
+        sizes: Sizes,
     },
     /// A directory of many entries, listed while it changes, and many files in many directories
     Million {
@@ -289,6 +311,17 @@ fn run(command: Command) -> Result<()> {
             print!("{report}");
             cluster.stop()?;
         }
+        Command::Large { minutes, short, nodes } => {
+            let place = Place::new("large")?;
+            let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts: 2, kill: false })?;
+            let sizes = if short { Sizes::SHORT } else { Sizes::LONG };
+            let program = large::for_everyone(&std::env::current_exe()?, place.path())?;
+            let what = Large { time: Duration::from_secs(minutes * 60), sizes, program };
+            let report = large::run(&what, &mut cluster, &mut |line| println!("{line}"))?;
+            println!("{report}");
+            cluster.stop()?;
+        }
+        Command::LargeUser { dir, sizes } => large::user(&dir, &sizes)?,
         Command::Reader { rounds, seed, kill, fsync_every, over: Many { nodes, mounts } } => {
             let place = Place::new("reader")?;
             let mut cluster = Cluster::start(place.path(), &Shape { nodes, mounts, kill })?;
