@@ -145,7 +145,7 @@ impl World {
     }
 
     /// How many files an island holds for a session; none if it has none.
-    pub(crate) fn held_by(&self, island: usize, session: SessionId) -> Option<usize> {
+    pub fn held_by(&self, island: usize, session: SessionId) -> Option<usize> {
         let engine = self.nodes[island].engine.as_ref()?;
         engine.with_island(|i| i.state().session(session).map(|row| row.held.len()))
     }
