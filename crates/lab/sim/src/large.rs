@@ -2,7 +2,7 @@
 //! that hold very much.
 //!
 //! A run does one thing very often, or with something very long. How much of it is drawn from the seed: mostly little
-//! enough for a run to take a moment, in one seed of [`FAR_EACH`] rounds as much as there may be.
+//! enough for a run to take a moment, in one seed of `FAR_EACH` rounds as much as there may be.
 
 use std::collections::VecDeque;
 

@@ -51,10 +51,10 @@ pub struct RouteOut<T> {
     pub finished: Vec<Finished<T>>,
     /// Questions to single islands that have been answered.
     pub told: Vec<Told<T>>,
-    /// Everything that was kept must go; then call [`Route::recalled`].
+    /// Everything that was kept must go; then call [`Route::recalled`](crate::Route::recalled).
     pub recall: bool,
     /// Files that have lost their last name: does the frontend still know them? If not, call
-    /// [`Route::forget`].
+    /// [`Route::forget`](crate::Route::forget).
     pub orphans: Vec<Ino>,
     /// Files that have another home: the same question.
     pub moved: Vec<Ino>,

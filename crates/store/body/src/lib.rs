@@ -232,7 +232,7 @@ impl<D: Disk> Bodies<D> {
     }
 
     /// Tells that somebody else made the native object of this id (a symbolic link, a fifo ...), so
-    /// that [`Bodies::sync_names`] covers it.
+    /// that the next sync of many covers its name, too ([`Bodies::sync_many`]).
     pub fn made_beside(&self, ino: Ino) {
         self.names.made(ino);
     }
