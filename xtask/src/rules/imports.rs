@@ -17,8 +17,8 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// pass the reading on.
 const FRONT_MAY: &[&str] = &["atoll-vfs", "atoll-handover"];
 
-/// The crate that puts everything together, so that it may import everything but the lab.
-const ASSEMBLY: &str = "atoll-cli";
+/// The crates that put everything together, so that they may import everything but the lab.
+const ASSEMBLY: &[&str] = &["atoll-cli", "atoll-volume"];
 
 /// Pure crates that all others may import: words and rows. Every other pure crate is a machine, and
 /// machines do not import each other.
@@ -134,7 +134,7 @@ pub(super) fn direction(repo: &Repo) -> Vec<Violation> {
         };
         for other in package.links(&workspace) {
             let Some(group) = group_of(&other) else { continue };
-            let allowed = if name == ASSEMBLY {
+            let allowed = if ASSEMBLY.contains(&name) {
                 group != "lab"
             } else if package.group == "front" {
                 may.contains(&group) || FRONT_MAY.contains(&other.as_str())
@@ -286,6 +286,7 @@ mod tests {
             ("io/x", "atoll-x", "atoll-log"),
             ("front/x", "atoll-x", "atoll-vfs"),
             ("front/cli", "atoll-cli", "atoll-server"),
+            ("front/volume", "atoll-volume", "atoll-server"),
             ("lab/x", "atoll-x", "atoll-sim"),
         ] {
             assert_eq!(verdict(folder, name, import), 0, "{folder} imports {import}");

@@ -25,8 +25,8 @@ use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
 use atoll_view::Finding;
 
 use crate::findings::{Mended, Outcome, body_of_no_file};
-use crate::node::{open_island, options};
 use crate::say;
+use atoll_volume::node::{open_island, options};
 
 /// Exit code when something is wrong with the data, as of fsck(8): "errors left uncorrected".
 const WRONG: u8 = 4;

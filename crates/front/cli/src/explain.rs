@@ -13,11 +13,11 @@ use atoll_rpc::Address;
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::ask::{QUESTION, ask_all};
-use crate::attach::{Attached, Manner, Other, attach};
-use crate::places::{self, SocketPlace};
 use crate::say;
-use crate::source::of_mount;
+use atoll_volume::ask::{QUESTION, ask_all};
+use atoll_volume::cluster::attach::{Attached, Manner, Other, attach};
+use atoll_volume::places::{self, SocketPlace};
+use atoll_volume::source::of_mount;
 
 /// Milliseconds that a question about a name waits for a node that is away.
 const PATIENCE_MS: u64 = 2_000;

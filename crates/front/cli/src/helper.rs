@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use crate::log::Log;
 use crate::mount::mount;
 use crate::mount_options::Options;
-use crate::source::Source;
+use atoll_volume::source::Source;
 
 /// The names by which mount(8) finds it: for the type that users write, and for the one that the
 /// system's table shows, by which it looks for what is to be remounted.

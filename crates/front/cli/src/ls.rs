@@ -15,12 +15,12 @@ use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
 use atoll_rpc::Address;
 use serde_json::{Value, json};
 
-use crate::ask::{QUESTION, ask_all};
-use crate::attach::{Attached, Manner, Other, attach};
-use crate::node::random;
-use crate::places::{self, SocketPlace};
 use crate::say;
-use crate::source::{Found, Source, of_mount};
+use atoll_volume::ask::{QUESTION, ask_all};
+use atoll_volume::cluster::attach::{Attached, Manner, Other, attach};
+use atoll_volume::node::random;
+use atoll_volume::places::{self, SocketPlace};
+use atoll_volume::source::{Found, Source, of_mount};
 
 /// Milliseconds until the islands must have been quiet at once.
 const PATIENCE_MS: u64 = 10_000;

@@ -2,12 +2,9 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-mod ask;
-mod attach;
 mod check;
 mod daemonize;
 mod explain;
-mod files;
 mod findings;
 mod helper;
 mod log;
@@ -15,16 +12,12 @@ mod ls;
 mod memory;
 mod mount;
 mod mount_options;
-mod mounting;
-mod node;
 mod pages;
 mod papers;
-mod places;
 mod rebuild;
 mod say;
 mod serve;
 mod signals;
-mod source;
 mod status;
 mod table;
 mod umount;

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::attach::{Manner, Other, attach};
 use crate::daemonize::{Parent, fork};
 use crate::log::Log;
 use crate::mount_options::Options;
-use crate::mounting::{Mount, check_point};
-use crate::places::data_socket;
 use crate::say;
-use crate::source::{Found, Source};
+use atoll_volume::cluster::attach::{Manner, Other, attach};
+use atoll_volume::mounting::{Mount, check_point};
+use atoll_volume::places::data_socket;
+use atoll_volume::source::{Found, Source};
 
 /// Arguments of `atoll mount`.
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,8 @@ use atoll_core::IslandId;
 use atoll_rebuild::{Options, Progress, Summary, rebuild};
 use serde_json::json;
 
-use crate::node::{open_island, options};
 use crate::say;
+use atoll_volume::node::{open_island, options};
 
 /// How often progress is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(200);

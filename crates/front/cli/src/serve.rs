@@ -6,8 +6,8 @@ use anyhow::Result;
 use atoll_rpc::{Address, Listener};
 
 use crate::log::Log;
-use crate::node::Daemon;
 use crate::say;
+use atoll_volume::node::Daemon;
 
 /// Arguments of `atoll serve`.
 #[derive(Debug, clap::Args)]

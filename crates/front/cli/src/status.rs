@@ -8,9 +8,9 @@ use atoll_proto::{Control, ControlReply};
 use atoll_rpc::Address;
 use serde_json::{Value, json};
 
-use crate::ask::{NoAnswer, QUESTION, ask, ask_all, strange};
-use crate::places::{self, SocketPlace, data_socket, mount_socket};
 use crate::say;
+use atoll_volume::ask::{NoAnswer, QUESTION, ask, ask_all, strange};
+use atoll_volume::places::{self, SocketPlace, data_socket, mount_socket};
 
 /// Operations of the kernel that are shown without --json.
 const FUSE_SHOWN: usize = 6;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde_json::json;
 
-use crate::places::data_socket;
 use crate::say;
-use crate::source::{Source, WHOM, mount_point, of_mount};
 use crate::status::explain_down;
+use atoll_volume::places::data_socket;
+use atoll_volume::source::{Source, WHOM, mount_point, of_mount};
 
 /// Arguments of `atoll table`.
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::ask::{QUESTION, ask};
-use crate::places::{absolute, mount_socket, mounted_at};
+use atoll_volume::ask::{QUESTION, ask};
+use atoll_volume::places::{absolute, mount_socket, mounted_at};
 
 /// How long a process may take to bring what it has to its disk.
 const END_MAX: Duration = Duration::from_secs(60);

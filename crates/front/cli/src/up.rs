@@ -7,12 +7,12 @@ use atoll_control::check_volume_name;
 use atoll_fuse::MountOptions;
 use atoll_rpc::{Address, Listener};
 
-use crate::attach::{Manner, Other, attach};
 use crate::log::Log;
-use crate::mounting::{Mount, check_point};
-use crate::node::Daemon;
 use crate::say;
-use crate::source::Found;
+use atoll_volume::cluster::attach::{Manner, Other, attach};
+use atoll_volume::mounting::{Mount, check_point};
+use atoll_volume::node::Daemon;
+use atoll_volume::source::Found;
 
 /// Arguments of `atoll up`.
 #[derive(Debug, clap::Args)]

@@ -10,11 +10,11 @@ use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig};
 use atoll_rpc::Address;
 use serde_json::json;
 
-use crate::ask::{NoAnswer, ORDER, QUESTION, ask, ask_all, strange, try_ask};
-use crate::node::random;
-use crate::places::{data_socket, reach};
 use crate::say;
-use crate::source::{WHOM, mount_point, of_mount};
+use atoll_volume::ask::{NoAnswer, ORDER, QUESTION, ask, ask_all, strange, try_ask};
+use atoll_volume::node::random;
+use atoll_volume::places::{data_socket, reach};
+use atoll_volume::source::{WHOM, mount_point, of_mount};
 
 /// Most islands of a volume.
 const ISLANDS_MAX: usize = 4096;

@@ -25,22 +25,23 @@ const TYPE: &str = "fuse.atoll";
 /// A Unix socket's address. One whose path is too long for the system is reached through its open
 /// folder, which stays open as long as this is kept.
 #[derive(Debug)]
-pub(crate) struct SocketPlace {
-    pub(crate) address: Address,
+pub struct SocketPlace {
+    /// What to connect to.
+    pub address: Address,
     /// What people are told.
-    pub(crate) shown: PathBuf,
+    pub shown: PathBuf,
     _folder: Option<OwnedFd>,
 }
 
 /// The socket of the daemon on a data directory.
-pub(crate) fn data_socket(data: &Path) -> Result<SocketPlace> {
+pub fn data_socket(data: &Path) -> Result<SocketPlace> {
     let data = std::fs::canonicalize(data)
         .with_context(|| format!("The data directory {} cannot be used", data.display()))?;
     socket_in(&data, SOCKET)
 }
 
 /// An address as it was shown to people.
-pub(crate) fn reach(shown: &str) -> Result<SocketPlace> {
+pub fn reach(shown: &str) -> Result<SocketPlace> {
     let path = shown.strip_prefix("unix:").map(Path::new);
     match path.and_then(|p| Some((p.parent()?, p.file_name()?.to_str()?))) {
         Some((folder, name)) => socket_in(folder, name),
@@ -85,7 +86,7 @@ fn runtime_folder() -> Result<PathBuf> {
 }
 
 /// The socket of the process that serves the mount on `point`, an absolute path without links.
-pub(crate) fn mount_socket(point: &Path) -> Result<SocketPlace> {
+pub fn mount_socket(point: &Path) -> Result<SocketPlace> {
     // FNV-1a: spreads well enough, and a collision only refuses a second status socket.
     let hash = point.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -94,7 +95,7 @@ pub(crate) fn mount_socket(point: &Path) -> Result<SocketPlace> {
 }
 
 /// Removes sockets of mounts whose processes were killed.
-pub(crate) fn sweep_sockets() {
+pub fn sweep_sockets() {
     use std::io::ErrorKind::ConnectionRefused;
     let Ok(folder) = runtime_folder() else { return };
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -111,17 +112,18 @@ pub(crate) fn sweep_sockets() {
 
 /// A mount of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MountPoint {
-    pub(crate) path: PathBuf,
+pub struct MountPoint {
+    /// The directory that it is on.
+    pub path: PathBuf,
     /// What is mounted, as it was given: `node1:7100:/home`.
-    pub(crate) source: String,
+    pub source: String,
     /// The user who mounted it, where the table says so.
-    pub(crate) user: Option<u32>,
+    pub user: Option<u32>,
 }
 
 impl MountPoint {
     /// The process that serves a mount answers only whoever mounted it. Why this user is not heard.
-    pub(crate) fn not_ours(&self) -> Option<anyhow::Error> {
+    pub fn not_ours(&self) -> Option<anyhow::Error> {
         let user = self.user.filter(|user| *user != rustix::process::geteuid().as_raw())?;
         let who = if user == 0 { "root".to_owned() } else { format!("the user with number {user}") };
         let sudo = if user == 0 { String::new() } else { format!("-u '#{user}' ") };
@@ -134,7 +136,7 @@ impl MountPoint {
 }
 
 /// All mounts of ours, in the order in which they were made.
-pub(crate) fn mounts() -> Result<Vec<MountPoint>> {
+pub fn mounts() -> Result<Vec<MountPoint>> {
     let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo cannot be read")?;
     Ok(table
         .split(|b| *b == b'\n')
@@ -145,14 +147,14 @@ pub(crate) fn mounts() -> Result<Vec<MountPoint>> {
 }
 
 /// The mount of any type on exactly this path, the topmost.
-pub(crate) fn mounted_at(path: &Path) -> Result<Option<(MountPoint, bool)>> {
+pub fn mounted_at(path: &Path) -> Result<Option<(MountPoint, bool)>> {
     let table = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo cannot be read")?;
     let mut all = table.split(|b| *b == b'\n').filter_map(parse_line).filter(|(m, _)| m.path == path);
     Ok(all.next_back().map(|(mount, kind)| (mount, kind == TYPE)))
 }
 
 /// The mount of ours that a path is in.
-pub(crate) fn mount_of(path: &Path) -> Result<Option<MountPoint>> {
+pub fn mount_of(path: &Path) -> Result<Option<MountPoint>> {
     let all = mounts()?;
     Ok(all.into_iter().filter(|m| path.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len()))
 }
@@ -189,7 +191,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 /// An absolute path without links, also if what it names cannot be looked at, such as a dead mount.
-pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+pub fn absolute(path: &Path) -> Result<PathBuf> {
     if let Ok(path) = std::fs::canonicalize(path) {
         return Ok(path);
     }
@@ -201,7 +203,7 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// An absolute path whose last part is not followed if it is a link.
-pub(crate) fn absolute_nofollow(path: &Path) -> Result<PathBuf> {
+pub fn absolute_nofollow(path: &Path) -> Result<PathBuf> {
     let cannot = || format!("{} cannot be looked at", path.display());
     match path.file_name() {
         Some(name) => {

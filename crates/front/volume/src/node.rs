@@ -18,17 +18,20 @@ use crate::places::{SocketPlace, data_socket};
 const PREPARED: &str = "prepared.redb";
 
 /// A daemon: a data directory in use, its volumes, and where it listens.
-pub(crate) struct Daemon {
-    pub(crate) node: Arc<Node<RealDisk>>,
-    pub(crate) dir: DataDir,
+pub struct Daemon {
+    /// Its volumes.
+    pub node: Arc<Node<RealDisk>>,
+    /// The data directory, locked.
+    pub dir: DataDir,
     listeners: Arc<Mutex<Vec<Listener>>>,
-    pub(crate) socket: SocketPlace,
+    /// Where commands of this machine ask it.
+    pub socket: SocketPlace,
     /// Where it can be reached by TCP.
-    pub(crate) tcp: Option<Address>,
+    pub tcp: Option<Address>,
 }
 
 /// The runtime options of this process for every volume.
-pub(crate) fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
+pub fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
     let uid = rustix::process::geteuid();
     VolumeOptions {
         rows_max: 40_000,
@@ -51,11 +54,7 @@ fn boot() -> u128 {
 }
 
 /// Opens the folder of an island, making it if the volume is new.
-pub(crate) fn open_island(
-    folder: &Path,
-    island: IslandId,
-    is_new: bool,
-) -> Result<Arc<RealDisk>, VolumeError> {
+pub fn open_island(folder: &Path, island: IslandId, is_new: bool) -> Result<Arc<RealDisk>, VolumeError> {
     let path = folder.join(island.to_string());
     let io = |e| VolumeError::Open(atoll_dispatch::OpenError::Io(island, e));
     if is_new {
@@ -71,7 +70,7 @@ pub(crate) fn open_island(
 
 impl Daemon {
     /// Takes the data directory at `path`, making it if there is none. Serves nothing yet.
-    pub(crate) fn take(path: &Path) -> Result<Self> {
+    pub fn take(path: &Path) -> Result<Self> {
         let mut dir = DataDir::open_or_create(path)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
         let prepared = EmbeddedStore::open(&dir.path().join(PREPARED))?;
@@ -92,7 +91,7 @@ impl Daemon {
 
     /// A volume of this node alone, with so many islands, if there is none of that name. True if it
     /// was made. `address`: where other machines reach it; empty if they do not.
-    pub(crate) fn make_volume(&self, name: &str, islands: u16, address: String) -> Result<()> {
+    pub fn make_volume(&self, name: &str, islands: u16, address: String) -> Result<()> {
         let config = VolumeConfig {
             id: VolumeId(random()?),
             name: name.to_owned(),
@@ -110,7 +109,7 @@ impl Daemon {
     }
 
     /// Takes connections on the data directory's socket, and on TCP if an address is given.
-    pub(crate) fn listen(&mut self, tcp: Option<&Address>) -> Result<()> {
+    pub fn listen(&mut self, tcp: Option<&Address>) -> Result<()> {
         let mut places = vec![format!("unix:{}", self.socket.shown.display())];
         let mut listeners = Vec::new();
         if let Some(address) = tcp {
@@ -135,7 +134,7 @@ impl Daemon {
     }
 
     /// Shows the node's metrics on an address from here on, as long as the process lives. The address, with its port.
-    pub(crate) fn show_metrics(&self, address: std::net::SocketAddr) -> Result<std::net::SocketAddr> {
+    pub fn show_metrics(&self, address: std::net::SocketAddr) -> Result<std::net::SocketAddr> {
         let node = Arc::downgrade(&self.node);
         let page = move || match node.upgrade() {
             Some(node) => atoll_metrics::text(&node.answer(Control::Status)),
@@ -147,7 +146,7 @@ impl Daemon {
     }
 
     /// Stops in order: no more connections, then every volume synced and at rest.
-    pub(crate) fn stop(self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
         for listener in self.listeners.lock().expect("no panic while it is held").iter_mut() {
             listener.stop();
         }
@@ -164,7 +163,7 @@ impl Daemon {
 }
 
 /// 64 bits that nobody can guess; never 0.
-pub(crate) fn random() -> Result<u64> {
+pub fn random() -> Result<u64> {
     use std::io::Read;
     let mut raw = [0; 8];
     std::fs::File::open("/dev/urandom")

@@ -22,11 +22,11 @@ const READY: Duration = Duration::from_secs(10);
 
 /// How a client works.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub struct Manner {
     /// It is a mount, and not a tool.
-    pub(crate) mount: bool,
+    pub mount: bool,
     /// Milliseconds that an operation waits for a node that is away; none: for ever.
-    pub(crate) patience_ms: Option<u64>,
+    pub patience_ms: Option<u64>,
 }
 
 /// A way to a node.
@@ -37,22 +37,26 @@ enum Way {
 }
 
 /// A client and its ways.
-pub(crate) struct Attached {
-    pub(crate) client: Arc<Client>,
-    pub(crate) config: VolumeConfig,
+pub struct Attached {
+    /// The session.
+    pub client: Arc<Client>,
+    /// The volume.
+    pub config: VolumeConfig,
     ways: BTreeMap<NodeId, Way>,
 }
 
 /// A node that is in another process.
-pub(crate) struct Other {
-    pub(crate) node: NodeId,
-    pub(crate) address: Address,
+pub struct Other {
+    /// Its number in the volume.
+    pub node: NodeId,
+    /// Where it is reached from here.
+    pub address: Address,
     /// It answered a moment ago, so it is worth waiting for.
-    pub(crate) alive: bool,
+    pub alive: bool,
 }
 
 /// Makes a client. Nodes that are down are connected when they return.
-pub(crate) fn attach(
+pub fn attach(
     config: VolumeConfig,
     here: Option<(&Arc<Volume<RealDisk>>, String)>,
     others: Vec<Other>,
@@ -113,7 +117,7 @@ pub(crate) fn attach(
 
 impl Attached {
     /// The volume's nodes, and whether they are connected.
-    pub(crate) fn nodes(&self) -> Vec<NodeLink> {
+    pub fn nodes(&self) -> Vec<NodeLink> {
         let node = |n: &atoll_proto::NodeConfig| {
             let (address, up) = match self.ways.get(&n.node) {
                 Some(Way::Local(_, address)) => (address.clone(), true),
@@ -126,7 +130,7 @@ impl Attached {
     }
 
     /// Ends the session: its locks and orphans go.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.client.stop();
         for way in self.ways.values() {
             match way {

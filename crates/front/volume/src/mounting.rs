@@ -12,15 +12,15 @@ use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{Listener, Options};
 use atoll_server::{Counter, Desk};
 
-use crate::attach::Attached;
-use crate::files::ClusterFiles;
+use crate::cluster::attach::Attached;
+use crate::cluster::files::ClusterFiles;
 use crate::places;
 
 /// Permission bits of a mount point that is made here, and of what it lies in.
 const POINT_MODE: u32 = 0o755;
 
 /// A mount, and what it is mounted from.
-pub(crate) struct Mount {
+pub struct Mount {
     inner: Arc<Inner>,
     _status: Option<(Listener, places::SocketPlace)>,
 }
@@ -34,7 +34,7 @@ struct Inner {
 
 /// Finds out whether something can be mounted on `point`, and makes it, with the directories that it
 /// lies in, if it may be made. Its absolute path.
-pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
+pub fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
     let path = places::absolute(point)?;
     if let Some((mount, true)) = places::mounted_at(&path)? {
         // Not `stat`, which the kernel may answer for the dead from what it kept.
@@ -80,7 +80,7 @@ pub(crate) fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
 
 impl Mount {
     /// Mounts what is attached.
-    pub(crate) fn new(
+    pub fn new(
         attached: Attached,
         point: &Path,
         options: &MountOptions,
@@ -109,18 +109,18 @@ impl Mount {
     }
 
     /// Where it is.
-    pub(crate) fn point(&self) -> &Path {
+    pub fn point(&self) -> &Path {
         &self.inner.point
     }
 
     /// Its numbers, whenever they are asked for.
-    pub(crate) fn status(&self) -> impl Fn() -> MountStatus + Send + use<> {
+    pub fn status(&self) -> impl Fn() -> MountStatus + Send + use<> {
         let inner = Arc::clone(&self.inner);
         move || inner.status()
     }
 
     /// Calls `ended` when it is unmounted, whoever does that.
-    pub(crate) fn when_ended(&self, ended: impl FnOnce() + Send + 'static) -> Result<()> {
+    pub fn when_ended(&self, ended: impl FnOnce() + Send + 'static) -> Result<()> {
         let inner = Arc::clone(&self.inner);
         let wait = move || {
             inner.mounted.wait();
@@ -132,7 +132,7 @@ impl Mount {
     }
 
     /// Unmounts, and ends the session.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         self.inner.mounted.unmount();
         // Answers of requests under way, and what they still ask of islands, go first.
         let inner = Arc::clone(&self.inner);

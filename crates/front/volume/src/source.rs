@@ -13,9 +13,11 @@ use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at}
 
 /// Daemons to ask, in this order, and the volume that is wanted; none: the only one that there is.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) hosts: Vec<Address>,
-    pub(crate) volume: Option<String>,
+pub struct Source {
+    /// The daemons.
+    pub hosts: Vec<Address>,
+    /// The volume's name.
+    pub volume: Option<String>,
     /// The daemons as they were given.
     asked: String,
 }
@@ -42,11 +44,11 @@ impl std::str::FromStr for Source {
 }
 
 /// How to say who is asked.
-pub(crate) const WHOM: &str =
+pub const WHOM: &str =
     "Name where a volume is mounted, or a node as HOST:PORT, or its data directory with --data.";
 
 /// The mount of ours on a directory that somebody named to say who is asked.
-pub(crate) fn mount_point(named: &str) -> Result<MountPoint> {
+pub fn mount_point(named: &str) -> Result<MountPoint> {
     let path = absolute(Path::new(named))?;
     match mounted_at(&path)? {
         Some((mount, true)) => Ok(mount),
@@ -56,7 +58,7 @@ pub(crate) fn mount_point(named: &str) -> Result<MountPoint> {
 }
 
 /// Asks the process that serves a mount for its volume, and where the volume's nodes are reached.
-pub(crate) fn of_mount(mount: &MountPoint) -> Result<(VolumeConfig, Vec<String>)> {
+pub fn of_mount(mount: &MountPoint) -> Result<(VolumeConfig, Vec<String>)> {
     let socket = mount_socket(&mount.path)?;
     match try_ask(&socket.address, Control::Volume { name: String::new() }, QUESTION) {
         Ok(ControlReply::Volume { config, from, .. }) => Ok((*config, from)),
@@ -71,33 +73,35 @@ pub(crate) fn of_mount(mount: &MountPoint) -> Result<(VolumeConfig, Vec<String>)
 
 /// A volume, as a daemon told it.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) config: VolumeConfig,
+pub struct Found {
+    /// Its configuration.
+    pub config: VolumeConfig,
     /// The daemon that told it, and its number in the volume.
-    pub(crate) teller: Address,
-    pub(crate) node: Option<NodeId>,
+    pub teller: Address,
+    /// The teller's number in the volume, if it is a node of it.
+    pub node: Option<NodeId>,
 }
 
 impl Source {
     /// One daemon, and the volume that is wanted; none: its only one.
-    pub(crate) fn of_daemon(daemon: Address, volume: Option<String>) -> Self {
+    pub fn of_daemon(daemon: Address, volume: Option<String>) -> Self {
         Self { asked: daemon.to_string(), hosts: vec![daemon], volume }
     }
 
     /// The daemon of a data directory of this machine, in the same way.
-    pub(crate) fn of_socket(socket: &SocketPlace, volume: Option<String>) -> Self {
+    pub fn of_socket(socket: &SocketPlace, volume: Option<String>) -> Self {
         // Not the address: it may lead through a file that only this process has open.
         let asked = format!("unix:{}", socket.shown.display());
         Self { asked, ..Self::of_daemon(socket.address.clone(), volume) }
     }
 
     /// What the system's table shows as mounted: the text that was given, or would have been.
-    pub(crate) fn shown(&self, volume: &str) -> String {
+    pub fn shown(&self, volume: &str) -> String {
         format!("{}:/{volume}", self.asked)
     }
 
     /// Asks the daemons in turn for the volume; those that are down are passed over.
-    pub(crate) fn find(&self) -> Result<Found> {
+    pub fn find(&self) -> Result<Found> {
         let (mut down, mut refused) = (Vec::new(), None);
         for host in &self.hosts {
             let name = match &self.volume {
@@ -170,7 +174,7 @@ fn only_volume(host: &Address) -> Result<String, Failure> {
 impl Found {
     /// Where each node of the volume is reached from here: the way that the teller was reached by
     /// is the best one to it, and the only one if it has no address.
-    pub(crate) fn addresses(&self) -> Result<Vec<(NodeId, Address)>> {
+    pub fn addresses(&self) -> Result<Vec<(NodeId, Address)>> {
         self.config
             .nodes
             .iter()
@@ -194,7 +198,7 @@ impl Found {
     }
 
     /// Which of these daemons answer.
-    pub(crate) fn alive(addresses: &[(NodeId, Address)]) -> Vec<bool> {
+    pub fn alive(addresses: &[(NodeId, Address)]) -> Vec<bool> {
         let all: Vec<Address> = addresses.iter().map(|(_, address)| address.clone()).collect();
         ask_all(&all, &Control::Describe, QUESTION).into_iter().map(|answer| answer.is_ok()).collect()
     }

@@ -10,10 +10,10 @@ use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
 
 /// How long a question may take.
-pub(crate) const QUESTION: Duration = Duration::from_secs(3);
+pub const QUESTION: Duration = Duration::from_secs(3);
 
 /// How long an order may take: it waits for disks.
-pub(crate) const ORDER: Duration = Duration::from_secs(30);
+pub const ORDER: Duration = Duration::from_secs(30);
 
 enum Heard {
     Reply(Box<ControlReply>),
@@ -61,7 +61,7 @@ impl Handler for Asking {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) enum NoAnswer {
+pub enum NoAnswer {
     /// Nobody is there.
     Unreachable(ConnectError),
     /// It broke off, or took too long: what was ordered may have been done.
@@ -69,7 +69,8 @@ pub(crate) enum NoAnswer {
 }
 
 impl NoAnswer {
-    pub(crate) fn into_error(self) -> anyhow::Error {
+    /// As an error that ends a command.
+    pub fn into_error(self) -> anyhow::Error {
         match self {
             Self::Unreachable(why) => anyhow!(why),
             Self::Unknown(why) => anyhow!(why),
@@ -78,11 +79,7 @@ impl NoAnswer {
 }
 
 /// One attempt: a daemon that is not there is told at once.
-pub(crate) fn try_ask(
-    address: &Address,
-    order: Control,
-    time_max: Duration,
-) -> Result<ControlReply, NoAnswer> {
+pub fn try_ask(address: &Address, order: Control, time_max: Duration) -> Result<ControlReply, NoAnswer> {
     let (send, receive): (_, Receiver<Heard>) = channel();
     let handler = Arc::new(Asking { order, send: send.into() });
     let greeting = Box::new(|| Hello::new(Role::Tool, None));
@@ -103,7 +100,7 @@ pub(crate) fn try_ask(
 }
 
 /// Asks, and takes a refusal for an error.
-pub(crate) fn ask(address: &Address, order: Control, time_max: Duration) -> Result<ControlReply> {
+pub fn ask(address: &Address, order: Control, time_max: Duration) -> Result<ControlReply> {
     match try_ask(address, order, time_max) {
         Ok(ControlReply::Refused { text }) => bail!("{text}"),
         Ok(reply) => Ok(reply),
@@ -112,7 +109,7 @@ pub(crate) fn ask(address: &Address, order: Control, time_max: Duration) -> Resu
 }
 
 /// Asks many at the same time; their answers in the same order.
-pub(crate) fn ask_all(
+pub fn ask_all(
     addresses: &[Address],
     order: &Control,
     time_max: Duration,
@@ -127,6 +124,6 @@ pub(crate) fn ask_all(
 }
 
 /// An answer that does not fit the question.
-pub(crate) fn strange(address: &Address) -> anyhow::Error {
+pub fn strange(address: &Address) -> anyhow::Error {
     anyhow!("{address} gave an answer that does not fit the question.\nIs it another version of atoll?")
 }

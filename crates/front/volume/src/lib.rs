@@ -1,0 +1,13 @@
+//! What the command is made of: where volumes are, how they are opened, mounted and asked about.
+//!
+//! Parses no arguments and prints nothing. Errors are texts for people: what, why, and what to do next, in at most
+//! three lines.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+pub mod ask;
+pub mod cluster;
+pub mod mounting;
+pub mod node;
+pub mod places;
+pub mod source;
