@@ -175,6 +175,7 @@ impl Check {
     }
 
     fn volume(&self, dir: &DataDir, config: &VolumeConfig, outcome: &mut Outcome) -> Result<()> {
+        atoll_volume::kind::check_volume(config)?;
         let mut options = options(dir, dir.identity().incarnation);
         let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
         if !folder.is_dir() {

@@ -195,8 +195,9 @@ fn first_line(text: &str) -> String {
 
 fn show_volume(volume: &VolumeStatus) {
     say::line(format_args!(
-        "  volume {}  node {}  table {}  free {} of {}",
+        "  volume {}  {}  node {}  table {}  free {} of {}",
         volume.volume.name,
+        volume.volume.kind,
         volume.node,
         volume.volume.table,
         say::bytes(volume.bytes_available),
@@ -257,7 +258,7 @@ fn phase(island: &IslandStatus) -> &'static str {
 }
 
 fn show_mount(mount: &MountStatus) {
-    say::line(format_args!("  mount {}  volume {}", mount.point, mount.volume));
+    say::line(format_args!("  mount {}  volume {}  {}", mount.point, mount.volume, mount.kind));
     say::line(format_args!("    {}", listed(&mount.metrics)));
     for node in &mount.nodes {
         let islands: Vec<String> = node.islands.iter().map(ToString::to_string).collect();
@@ -323,7 +324,7 @@ fn mount_json(mount: &MountStatus) -> Value {
         json!({ "node": n.node.0, "address": n.address, "islands": islands, "up": n.up })
     });
     let object = json!({
-        "point": mount.point, "volume": mount.volume,
+        "point": mount.point, "volume": mount.volume, "kind": mount.kind.to_string(),
         "fuse": fuse.collect::<Vec<_>>(), "nodes": nodes.collect::<Vec<_>>(),
     });
     with_metrics(object, &mount.metrics)

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore, check_volume_name};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_proto::control::VolumeSummary;
-use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig};
+use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::Address;
 use serde_json::json;
 
@@ -46,6 +46,9 @@ struct Create {
     /// How many islands each node gets; about one for two cores
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands_per_node: u16,
+    /// What the volume promises: cluster. The kinds union and wide are not built yet
+    #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kind_named)]
+    kind: VolumeKind,
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,10 +83,19 @@ impl Volume {
     }
 }
 
+/// A kind, as a user writes it.
+fn kind_named(text: &str) -> Result<VolumeKind, String> {
+    let kinds = VolumeKind::ALL.map(|kind| kind.to_string());
+    let found = VolumeKind::ALL.into_iter().find(|kind| kind.to_string() == text);
+    found.ok_or_else(|| format!("there are the kinds {}", kinds.join(", ")))
+}
+
 impl Create {
     fn run(self) -> Result<()> {
         check_volume_name(&self.name)
             .map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
+        atoll_volume::kind::check(self.kind)
+            .map_err(|why| anyhow!("Volume {} was not made: {why}", self.name))?;
         let config = self.config()?;
         self.check_nodes()?;
         self.prepare(&config)?;
@@ -110,6 +122,7 @@ impl Create {
             seed: random()?,
             table: Table::new(islands as u16),
             nodes: nodes.collect(),
+            kind: self.kind,
         })
     }
 
@@ -251,7 +264,13 @@ impl List {
         for volume in volumes {
             let nodes: Vec<&str> =
                 volume.nodes.iter().map(|n| if n.is_empty() { "local" } else { n }).collect();
-            say::line(format_args!("{:<20} {:>4} islands  {}", volume.name, volume.islands, nodes.join(",")));
+            say::line(format_args!(
+                "{:<20} {:<8} {:>4} islands  {}",
+                volume.name,
+                volume.kind.to_string(),
+                volume.islands,
+                nodes.join(",")
+            ));
             if let Some(problem) = &volume.problem {
                 say::line(format_args!("  {problem}"));
             }
@@ -286,6 +305,7 @@ pub(crate) fn summary(volume: &VolumeSummary) -> serde_json::Value {
     json!({
         "name": volume.name,
         "id": format!("{:016x}", volume.id.0),
+        "kind": volume.kind.to_string(),
         "islands": volume.islands,
         "table_version": volume.table,
         "nodes": volume.nodes,

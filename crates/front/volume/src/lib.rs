@@ -7,6 +7,7 @@
 
 pub mod ask;
 pub mod cluster;
+pub mod kind;
 pub mod mounting;
 pub mod node;
 pub mod places;

@@ -158,6 +158,7 @@ impl Inner {
         });
         MountStatus {
             volume: self.attached.config.name.clone(),
+            kind: self.attached.config.kind,
             point: self.point.display().to_string(),
             metrics,
             fuse: fuse.collect(),

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
-use atoll_proto::{Control, NodeConfig, VolumeConfig};
+use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Listener, Options};
 use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
@@ -84,6 +84,7 @@ impl Daemon {
             data,
             store: Box::new(store),
             prepared: Box::new(prepared),
+            kinds: crate::kind::check,
             shelf: Box::new(open_island),
         });
         Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
@@ -102,6 +103,7 @@ impl Daemon {
                 address,
                 islands: (0..islands).map(IslandId).collect(),
             }],
+            kind: VolumeKind::Cluster,
         };
         self.node.prepare(&config, NodeId(0))?;
         self.node.activate(config.id)?;

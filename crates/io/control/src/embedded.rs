@@ -7,7 +7,7 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use atoll_core::{Decode, Encode, VolumeId};
+use atoll_core::{Encode, VolumeId};
 use atoll_proto::VolumeConfig;
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -80,7 +80,7 @@ impl EmbeddedStore {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<VolumeConfig, ControlError> {
-        VolumeConfig::from_slice(bytes)
+        VolumeConfig::from_stored(bytes)
             .map_err(|e| ControlError::Damaged { place: self.place.clone(), why: e.to_string() })
     }
 

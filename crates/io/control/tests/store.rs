@@ -8,6 +8,7 @@ use std::thread;
 use atoll_control::{ControlError, ControlStore, EmbeddedStore, VolumeRef};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_proto::{NodeConfig, VolumeConfig};
+use redb::ReadableTable;
 
 fn volume(id: u64, name: &str) -> VolumeConfig {
     let node = |n: u16| NodeConfig {
@@ -21,6 +22,7 @@ fn volume(id: u64, name: &str) -> VolumeConfig {
         seed: 7,
         table: Table::new(4),
         nodes: vec![node(0), node(1)],
+        kind: atoll_proto::VolumeKind::Cluster,
     }
 }
 
@@ -204,4 +206,24 @@ fn a_volume_that_cannot_be_read_is_damage_and_not_absence() {
     ] {
         assert!(matches!(error, ControlError::Damaged { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_volume_that_was_stored_before_there_were_kinds_is_a_cluster_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(EmbeddedStore::FILE);
+    EmbeddedStore::open(&path).unwrap().create_volume(&volume(1, "home")).unwrap();
+    let volumes = redb::TableDefinition::<u64, &[u8]>::new("volumes");
+    let db = redb::Database::open(&path).unwrap();
+    let tx = db.begin_write().unwrap();
+    {
+        let mut volumes = tx.open_table(volumes).unwrap();
+        let mut bytes = volumes.get(1).unwrap().unwrap().value().to_vec();
+        assert_eq!(bytes.pop(), Some(1), "the kind is the last byte");
+        volumes.insert(1, bytes.as_slice()).unwrap();
+    }
+    tx.commit().unwrap();
+    drop(db);
+    let store = EmbeddedStore::open(&path).unwrap();
+    assert_eq!(store.volumes().unwrap(), [volume(1, "home")]);
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_metrics::{PATIENCE, REQUEST_BYTES_MAX, serve, text};
-use atoll_proto::ControlReply;
 use atoll_proto::control::{
     Daemon, FuseCount, IslandStatus, Metric, MountStatus, VolumeStatus, VolumeSummary,
 };
+use atoll_proto::{ControlReply, VolumeKind};
 
 fn start() -> SocketAddr {
     serve("127.0.0.1:0".parse().unwrap(), || "atoll_node_links 3\n".to_owned()).unwrap()
@@ -78,6 +78,7 @@ fn status() -> ControlReply {
     let summary = VolumeSummary {
         id: VolumeId(1),
         name: "home".into(),
+        kind: VolumeKind::Cluster,
         table: 1,
         islands: 2,
         nodes: Vec::new(),
@@ -100,6 +101,7 @@ fn status() -> ControlReply {
     };
     let mount = MountStatus {
         volume: "home".into(),
+        kind: VolumeKind::Cluster,
         point: "/a \"b\" \\c".into(),
         metrics: vec![Metric::count(("calls", 7))],
         fuse: vec![FuseCount { operation: "LOOKUP".into(), requests: 8, errors: 9 }],

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use atoll_control::replace_file;
-use atoll_core::{Decode, Encode, NodeId, VolumeId};
+use atoll_core::{Encode, NodeId, VolumeId};
 use atoll_proto::VolumeConfig;
 
 /// The folder of all volumes, in a data directory.
@@ -88,7 +88,7 @@ pub fn kept_config(folder: &Path) -> io::Result<VolumeConfig> {
     if sum != crc32c::crc32c(bytes).to_le_bytes() {
         return Err(damaged());
     }
-    VolumeConfig::from_slice(bytes).map_err(|_| damaged())
+    VolumeConfig::from_stored(bytes).map_err(|_| damaged())
 }
 
 /// Names of the volumes whose folders lie in a data directory, whatever its control store says.
@@ -191,6 +191,7 @@ mod tests {
             seed: 1,
             table: Table::new(1),
             nodes: Vec::new(),
+            kind: atoll_proto::VolumeKind::Cluster,
         };
         make(&data, &config, NodeId(3)).unwrap();
         assert!(!folder(&data, "home").exists());

@@ -14,7 +14,7 @@ use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{IslandId, Malformed, NodeId, VolumeId};
 use atoll_disk::Disk;
 use atoll_dispatch::OpenError;
-use atoll_proto::VolumeConfig;
+use atoll_proto::{VolumeConfig, VolumeKind};
 use atoll_rpc::{
     Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
 };
@@ -79,6 +79,14 @@ pub enum NodeError {
         /// What is wrong with it.
         why: String,
     },
+    /// The volume is of a kind that cannot be served.
+    #[error("Volume {volume} cannot be served: {why}")]
+    Kind {
+        /// Its name.
+        volume: String,
+        /// Why, and what to do next.
+        why: String,
+    },
     /// Another command makes a volume of this name.
     #[error("Volume {volume} is being made by another command.\nWait for it, or try again in a minute.")]
     BeingMade {
@@ -105,6 +113,8 @@ pub struct NodeSetup<D: Disk> {
     pub prepared: Box<dyn ControlStore>,
     /// How volumes are run.
     pub options: VolumeOptions,
+    /// Refuses a kind of volume that cannot be served: why, and what to do next.
+    pub kinds: fn(VolumeKind) -> Result<(), String>,
     /// Opens an island's folder.
     pub shelf: Shelf<D>,
 }
@@ -201,6 +211,7 @@ impl<D: Disk> Node<D> {
 
     /// First step: keeps what is needed to serve the volume, and promises to.
     pub fn prepare(&self, config: &VolumeConfig, node: NodeId) -> Result<(), NodeError> {
+        self.check_kind(config)?;
         let mut since = self.changing();
         let by_name: VolumeRef = config.name.as_str().into();
         match self.setup.store.volume(&by_name) {
@@ -269,6 +280,11 @@ impl<D: Disk> Node<D> {
         }
     }
 
+    fn check_kind(&self, config: &VolumeConfig) -> Result<(), NodeError> {
+        let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
+        (self.setup.kinds)(config.kind).map_err(refused)
+    }
+
     fn discard_prepared(&self, id: VolumeId) -> Result<(), NodeError> {
         if let Err(e) = member::discard(&self.setup.data, id) {
             let folder = member::hidden_folder(&self.setup.data, id);
@@ -298,6 +314,7 @@ impl<D: Disk> Node<D> {
     }
 
     fn open(&self, config: &VolumeConfig, number: &mut Option<NodeId>) -> Result<Arc<Volume<D>>, NodeError> {
+        self.check_kind(config)?;
         let name = || config.name.clone();
         let folder = member::folder(&self.setup.data, &config.name);
         let strange = |why: String| NodeError::Folder { volume: name(), folder: folder.clone(), why };

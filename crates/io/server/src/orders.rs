@@ -166,6 +166,7 @@ fn summary<D: Disk>(part: &Part<D>) -> VolumeSummary {
     VolumeSummary {
         id: config.id,
         name: config.name.clone(),
+        kind: config.kind,
         table: config.table.version(),
         islands: config.islands().len() as u32,
         nodes: config.nodes.iter().map(|n| n.address.clone()).collect(),

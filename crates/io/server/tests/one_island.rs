@@ -72,6 +72,7 @@ impl Tree {
                 address: String::new(),
                 islands: (0..ISLANDS).map(IslandId).collect(),
             }],
+            kind: atoll_proto::VolumeKind::Cluster,
         };
         let volume = Volume::open(config, NodeId(0), &options(), |island| {
             let folder = path.join(island.to_string());

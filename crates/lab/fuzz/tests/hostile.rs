@@ -17,7 +17,7 @@ use atoll_posix::{
 };
 use atoll_proto::{
     ClientOp, Control, ControlReply, Moments, NodeConfig, Origin, Outcome, Part, Peer, PeerMessage, Reply,
-    Request, VolumeConfig, Work,
+    Request, VolumeConfig, VolumeKind, Work,
 };
 use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
 use atoll_rpc::{DaemonId, Frame, FrameReader, Hello, Kind, Listener, Options, Role};
@@ -57,6 +57,7 @@ impl Victim {
         let data = dir.path().join("data");
         let data_dir = DataDir::open_or_create(&data).unwrap();
         let node = Node::new(NodeSetup {
+            kinds: |_| Ok(()),
             identity: data_dir.identity(),
             options: VolumeOptions {
                 rows_max: 1000,
@@ -146,6 +147,7 @@ fn config(name: &str, id: VolumeId) -> VolumeConfig {
             // Nobody is there: it is played by the tests.
             NodeConfig { node: OTHER, address: "127.0.0.1:9".to_owned(), islands: vec![OF_OTHER] },
         ],
+        kind: VolumeKind::Cluster,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
 
-use crate::volume::VolumeConfig;
+use crate::volume::{VolumeConfig, VolumeKind};
 
 wire_enum! {
     /// What an administrator's command or a mount asks of a daemon.
@@ -98,6 +98,8 @@ wire_struct! {
         pub id: VolumeId,
         /// Its name.
         pub name: String,
+        /// What it promises.
+        pub kind: VolumeKind,
         /// Version of its table.
         pub table: u64,
         /// How many islands it has, on all nodes.
@@ -176,6 +178,8 @@ wire_struct! {
     pub struct MountStatus {
         /// Name of the volume.
         pub volume: String,
+        /// What the volume promises.
+        pub kind: VolumeKind,
         /// Where it is mounted.
         pub point: String,
         /// What it has done and has.
@@ -252,6 +256,7 @@ mod tests {
                 address: "a:1".to_owned(),
                 islands: vec![IslandId(0), IslandId(1)],
             }],
+            kind: VolumeKind::Cluster,
         };
         let order = Control::Prepare { config: Box::new(config), node: NodeId(0) };
         let bytes = order.to_vec();

@@ -22,4 +22,4 @@ pub use row::{
     Dir, Entry, Forward, Inode, Link, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn,
     TxnState, Xattrs, names_of,
 };
-pub use volume::{NodeConfig, VolumeConfig, reserve_bytes};
+pub use volume::{NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

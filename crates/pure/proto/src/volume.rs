@@ -1,6 +1,63 @@
 //! What the control store knows of a volume.
 
-use atoll_core::{IslandId, NodeId, Table, VolumeId, wire_struct};
+use atoll_core::{Decode, Encode, IslandId, Malformed, NodeId, Reader, Table, VolumeId, wire_struct};
+
+/// What a volume promises, and so what serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VolumeKind {
+    /// Directories are spread over islands; every operation is atomic and seen in one order.
+    #[default]
+    Cluster,
+    /// Native trees shown as one.
+    Union,
+    /// The whole tree at every site, read and written also when cut off.
+    Wide,
+    /// A kind of a newer version, by its tag: it is kept and shown, and refused by whoever would open it.
+    Unknown(u8),
+}
+
+impl VolumeKind {
+    /// The kinds that have a name.
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::Union, Self::Wide];
+
+    const fn tag(self) -> u8 {
+        match self {
+            Self::Cluster => 1,
+            Self::Union => 2,
+            Self::Wide => 3,
+            Self::Unknown(tag) => tag,
+        }
+    }
+}
+
+impl std::fmt::Display for VolumeKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("cluster"),
+            Self::Union => f.write_str("union"),
+            Self::Wide => f.write_str("wide"),
+            Self::Unknown(tag) => write!(f, "unknown-{tag}"),
+        }
+    }
+}
+
+impl Encode for VolumeKind {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.tag());
+    }
+
+    fn encoded_len(&self) -> usize {
+        1
+    }
+}
+
+impl Decode for VolumeKind {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let tag = u8::decode(r)?;
+        let known = Self::ALL.into_iter().find(|kind| kind.tag() == tag);
+        Ok(known.unwrap_or(Self::Unknown(tag)))
+    }
+}
 
 wire_struct! {
     /// A node of a volume.
@@ -38,10 +95,22 @@ wire_struct! {
         pub table: Table,
         /// Its nodes.
         pub nodes: Vec<NodeConfig>,
+        /// What it promises.
+        pub kind: VolumeKind,
     }
 }
 
 impl VolumeConfig {
+    /// Reads what a control store or a volume's folder has. A configuration that ends before the kind was
+    /// written before there were kinds: it is a cluster volume's.
+    pub fn from_stored(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::from_slice(bytes).or_else(|why| {
+            // Nothing but the kind may be missing.
+            let with_kind = [bytes, &VolumeKind::Cluster.to_vec()].concat();
+            Self::from_slice(&with_kind).map_err(|_| why)
+        })
+    }
+
     /// All islands, in order.
     pub fn islands(&self) -> Vec<IslandId> {
         let mut all: Vec<_> = self.nodes.iter().flat_map(|n| n.islands.iter().copied()).collect();
@@ -52,5 +121,34 @@ impl VolumeConfig {
     /// The node that holds `island`.
     pub fn node_of(&self, island: IslandId) -> Option<&NodeConfig> {
         self.nodes.iter().find(|n| n.islands.contains(&island))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(kind: VolumeKind) -> VolumeConfig {
+        let (id, name, table) = (VolumeId(7), "home".to_owned(), Table::new(1));
+        VolumeConfig { id, name, seed: 9, table, nodes: Vec::new(), kind }
+    }
+
+    #[test]
+    fn a_stored_configuration_without_a_kind_is_a_cluster_volumes() {
+        let mut bytes = config(VolumeKind::Cluster).to_vec();
+        bytes.pop();
+        assert_eq!(VolumeConfig::from_stored(&bytes), Ok(config(VolumeKind::Cluster)));
+        assert!(VolumeConfig::from_slice(&bytes).is_err(), "in a message the kind is always there");
+        bytes.pop();
+        assert!(VolumeConfig::from_stored(&bytes).is_err(), "nothing else may be missing");
+    }
+
+    #[test]
+    fn every_kind_comes_back_as_it_went_also_one_of_a_newer_version() {
+        for kind in VolumeKind::ALL.into_iter().chain([VolumeKind::Unknown(0), VolumeKind::Unknown(250)]) {
+            let bytes = config(kind).to_vec();
+            assert_eq!(VolumeConfig::from_stored(&bytes), Ok(config(kind)));
+            assert_eq!(bytes.len(), config(kind).encoded_len());
+        }
     }
 }

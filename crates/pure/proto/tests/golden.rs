@@ -10,6 +10,7 @@ mod samples;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use atoll_proto::VolumeConfig;
 use samples::{Sample, Samples};
 
 /// Bytes in a line.
@@ -90,5 +91,13 @@ fn every_tag_has_golden_bytes_and_no_tag_is_unknown() {
                 assert!(follows.chain([vec![tag]]).all(|bytes| again(&bytes).is_none()), "{file}: tag {tag}");
             }
         }
+    }
+}
+
+#[test]
+fn a_configuration_of_before_there_were_kinds_is_still_read() {
+    let text = std::fs::read_to_string(folder().join("volume_before_kinds.hex")).unwrap();
+    for (name, bytes) in from_text(&text) {
+        assert_eq!(VolumeConfig::from_stored(&bytes), Ok(samples::config()), "{name}");
     }
 }

@@ -62,6 +62,7 @@ pub fn attach(
     others: Vec<Other>,
     manner: Manner,
 ) -> Result<Attached> {
+    crate::kind::check_volume(&config)?;
     let session = SessionId(random()?);
     let later: Arc<OnceLock<Weak<Client>>> = Arc::default();
     let (mut ways, mut wires, mut alive) = (BTreeMap::new(), BTreeMap::new(), Vec::new());

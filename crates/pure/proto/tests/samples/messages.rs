@@ -320,6 +320,7 @@ fn summary() -> VolumeSummary {
     VolumeSummary {
         id: VolumeId(7),
         name: "home".to_owned(),
+        kind: VolumeKind::Cluster,
         table: 1,
         islands: 3,
         nodes: vec!["a:1".to_owned(), String::new()],
@@ -345,6 +346,7 @@ fn status() -> ControlReply {
     };
     let mount = MountStatus {
         volume: "home".to_owned(),
+        kind: VolumeKind::Cluster,
         point: "/mnt".to_owned(),
         metrics: vec![Metric::count(("calls", 1)), Metric::now("directories", 4)],
         fuse: vec![FuseCount { operation: "LOOKUP".to_owned(), requests: 6, errors: 7 }],

@@ -9,7 +9,9 @@ use atoll_core::{
     VolumeId,
 };
 use atoll_posix::{Attr, Found, Kind};
-use atoll_proto::{Ancestor, Inode, NodeConfig, Place, PlaceVersion, Static, Stub, VolumeConfig, Xattrs};
+use atoll_proto::{
+    Ancestor, Inode, NodeConfig, Place, PlaceVersion, Static, Stub, VolumeConfig, VolumeKind, Xattrs,
+};
 use bytes::Bytes;
 
 /// A value's name and bytes.
@@ -130,5 +132,10 @@ pub fn config() -> VolumeConfig {
             address: "a:1".to_owned(),
             islands: vec![IslandId(0), IslandId(1), IslandId(2)],
         }],
+        kind: VolumeKind::Cluster,
     }
+}
+
+pub fn of_kind(kind: VolumeKind) -> VolumeConfig {
+    VolumeConfig { kind, ..config() }
 }

@@ -284,7 +284,16 @@ pub fn all() -> Vec<Samples> {
         samples("sums", [], vec![("chunk", vec![1u32, 0, 0xffff_ffff])]),
         samples("clock", [], vec![("stamp", STAMP)]),
         samples("vector", [], vec![("one", vector())]),
-        samples("volume", [], vec![("config", config())]),
+        samples(
+            "volume",
+            [],
+            vec![
+                ("config", config()),
+                ("union", of_kind(VolumeKind::Union)),
+                ("wide", of_kind(VolumeKind::Wide)),
+                ("of a newer version", of_kind(VolumeKind::Unknown(250))),
+            ],
+        ),
         samples("table", [], vec![("of three", table()), ("doubled", table().doubled())]),
     ]
 }

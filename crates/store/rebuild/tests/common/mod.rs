@@ -16,7 +16,7 @@ use atoll_client::{Client, Wire};
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
-use atoll_proto::{Dir, Entry, Inode, NodeConfig, VolumeConfig, Xattrs};
+use atoll_proto::{Dir, Entry, Inode, NodeConfig, VolumeConfig, VolumeKind, Xattrs};
 use atoll_rebuild::{Options, RebuildError, Summary, rebuild};
 use atoll_rpc::DaemonId;
 use atoll_server::{Local, Volume, VolumeOptions};
@@ -53,6 +53,7 @@ impl Place {
                 address: String::new(),
                 islands: (0..islands).map(IslandId).collect(),
             }],
+            kind: VolumeKind::Cluster,
         };
         let dir = tempfile::tempdir().unwrap();
         for island in 0..islands {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::sim::{SimDisk, SimFile};
 use atoll_disk::{Disk, FileKind, OpenHow, Space, Stat};
-use atoll_proto::{NodeConfig, VolumeConfig};
+use atoll_proto::{NodeConfig, VolumeConfig, VolumeKind};
 
 pub(crate) const ISLANDS: u16 = 2;
 
@@ -19,6 +19,7 @@ pub(crate) fn config() -> VolumeConfig {
         seed: 9,
         table: Table::new(ISLANDS),
         nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
+        kind: VolumeKind::Cluster,
     }
 }
 

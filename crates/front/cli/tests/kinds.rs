@@ -1,0 +1,66 @@
+//! Kinds of volumes: which can be made, how they are shown, and what happens to those that are not known.
+
+mod common;
+
+use atoll_control::{ControlStore, EmbeddedStore};
+use atoll_proto::VolumeKind;
+use common::{Cluster, bad, eventually, good, text};
+
+#[test]
+fn a_kind_that_is_not_built_is_refused_and_nothing_is_made() {
+    let cluster = Cluster::bare(1);
+    let node = &cluster.addresses[0];
+    for kind in ["union", "wide"] {
+        let said = bad(["volume", "create", "new", "--nodes", node, "--kind", kind]);
+        assert!(said.contains(kind) && said.contains("not built yet in atoll"), "{said}");
+    }
+    let said = common::run(["volume", "create", "new", "--nodes", node, "--kind", "flat"]);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("there are the kinds cluster, union, wide"), "{said}");
+    assert_eq!(good(["volume", "list", node]), "No volumes.\n");
+}
+
+#[test]
+fn the_kind_is_shown_wherever_a_volume_is() {
+    let cluster = Cluster::bare(1);
+    let node = &cluster.addresses[0];
+    good(["volume", "create", "new", "--nodes", node, "--kind", "cluster"]);
+    assert!(good(["volume", "list", node]).contains(" cluster "));
+    let json = |words: &[&str]| serde_json::from_str::<serde_json::Value>(&good(words)).unwrap();
+    assert_eq!(json(&["volume", "list", node, "--json"])[0]["kind"], "cluster");
+    let status = json(&["status", node, "--json"]);
+    assert_eq!(status["processes"][0]["volumes"][0]["volume"]["kind"], "cluster");
+    assert!(good(["status", node]).contains("volume new  cluster  node 0"));
+}
+
+#[test]
+fn a_volume_of_an_unknown_kind_is_refused_with_the_version_and_the_others_are_served() {
+    let mut cluster = Cluster::bare(1);
+    good(["volume", "create", "old", "--nodes", &cluster.addresses[0]]);
+    cluster.nodes[0].take().unwrap().stop();
+    let file = cluster.data(0).join(EmbeddedStore::FILE);
+    let store = EmbeddedStore::open(&file).unwrap();
+    let mut config = store.volume(&"old".into()).unwrap();
+    config.id.0 += 1;
+    config.name = "new".to_owned();
+    config.kind = VolumeKind::Unknown(250);
+    store.create_volume(&config).unwrap();
+    drop(store);
+    std::fs::create_dir(cluster.data(0).join("islands/new")).unwrap();
+    for command in [&["check"][..], &["rebuild", "--volume", "new", "--yes"]] {
+        let folder = cluster.data(0);
+        let data = ["--data", text(&folder)];
+        let said = bad(command.iter().chain(&data).copied().collect::<Vec<_>>());
+        assert!(said.contains("kind (number 250)"), "{said}");
+        assert!(said.contains(concat!("atoll ", env!("CARGO_PKG_VERSION"), " does not know")), "{said}");
+    }
+    cluster.start(0);
+    let node = &cluster.addresses[0];
+    eventually("the known volume is served", || good(["status", node]).contains("volume old  cluster"));
+    let listed = good(["volume", "list", node]);
+    assert!(listed.contains(" unknown-250 ") && listed.contains("does not know"), "{listed}");
+    let point = cluster.data(0).with_file_name("point");
+    std::fs::create_dir(&point).unwrap();
+    let said = bad(["mount", &format!("{node}:/new"), text(&point)]);
+    assert!(said.contains("does not know"), "{said}");
+}
