@@ -11,7 +11,8 @@ use crate::counters::Counters;
 use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
 use crate::fields::{lock_range, set_attr};
-use crate::gate::Gate;
+use crate::fits::may_be_told;
+use crate::gate::{Answering, Gate, Period};
 use crate::gone;
 use crate::held::{Held, Holder};
 use crate::listers::Listers;
@@ -26,8 +27,8 @@ use crate::settle::{self, Moved, Settling};
 use crate::told::Told;
 use atoll_core::Ino;
 use atoll_posix::{
-    Allocation, Answer, Attr, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr,
-    Whence, XattrMode, mode,
+    Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, Whence,
+    XattrMode, mode,
 };
 use atoll_vfs::{Caching, Files};
 use bytes::Bytes;
@@ -36,6 +37,10 @@ use std::sync::{Arc, OnceLock};
 
 /// For how long the kernel may keep what nobody else can change. It is recalled before that.
 pub(crate) const KEEP_SECS: u64 = 6;
+
+/// Until when an answer holds: for so many seconds in the kernel, and in this mount for the period in which no other
+/// one is there, if none is.
+pub(crate) type Keeping = (u64, Option<Period>);
 
 /// What INIT settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,12 +125,26 @@ pub(crate) enum Shape {
 }
 
 impl Core {
-    /// Whether the kernel may keep what it is told now. Older kernels cannot be made to drop all
-    /// names, so they keep none.
+    /// Whether the kernel may keep what it is told now.
     fn keep(&self) -> bool {
+        self.can_drop() && self.files.caching() == Caching::UntilRecalled
+    }
+
+    /// Older kernels cannot be made to drop all names, so they keep none.
+    fn can_drop(&self) -> bool {
         self.config.keep != Keep::Nothing
             && self.agreed.get().is_some_and(|agreed| agreed.minor >= MINOR_INC_EPOCH)
-            && self.files.caching() == Caching::UntilRecalled
+    }
+
+    /// While this is answered: the period in which no other mount is there. What the volume says holds until it ends.
+    fn alone(&self, answering: &Answering<'_>) -> Option<Period> {
+        (self.files.caching() == Caching::UntilRecalled).then_some(answering.period)
+    }
+
+    /// A directory was removed, as the volume has just said.
+    pub(crate) fn removed(&self, dir: Ino) {
+        let answering = self.gate.answer();
+        self.places.removed(dir, self.alone(&answering));
     }
 
     pub(crate) fn ok(&self, header: &Header, body: &[u8]) -> bool {
@@ -154,9 +173,9 @@ impl Core {
     }
 
     /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
-    fn found_dir(&self, header: &Header, found: &Found, place: &Place, keep_secs: u64) {
+    fn found_dir(&self, header: &Header, found: &Found, place: &Place, (keep_secs, alone): Keeping) {
         self.nodes.raise(found.attr.ino);
-        let _ = self.places.learn(&found.attr, place);
+        let _ = self.places.learn(found, place, alone);
         self.found(header, found, keep_secs);
     }
 
@@ -628,8 +647,9 @@ pub(crate) fn finish(
     bytes: &[u8],
 ) {
     // Held until the answer is written: a recall waits for answers that may be kept.
-    let _answering = core.gate.answer();
-    let keep_secs = if core.keep() { KEEP_SECS } else { 0 };
+    let answering = core.gate.answer();
+    let alone = core.alone(&answering);
+    let keep_secs = if alone.is_some() && core.can_drop() { KEEP_SECS } else { 0 };
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
         (Err(Errno::ENOENT), Shape::Looked(place)) => {
@@ -656,7 +676,7 @@ pub(crate) fn finish(
         (Shape::Unit, _) => _ = core.ok(header, &[]),
         (Shape::Looked(place), Answer::Found { found }) if found.attr.kind == Kind::Directory => {
             core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-            looked(core, header, &found, place, keep_secs);
+            looked(core, header, &found, place, (keep_secs, alone));
         }
         (shape @ (Shape::Entry | Shape::Looked(_)), Answer::Found { found }) => {
             if let Shape::Looked(place) = shape {
@@ -667,11 +687,12 @@ pub(crate) fn finish(
         }
         (Shape::Made(place), Answer::Found { found }) => {
             core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-            core.found_dir(header, &found, &place, keep_secs);
+            core.found_dir(header, &found, &place, (keep_secs, alone));
         }
         (Shape::RemovedDir { place, meant }, _) => {
             if let Some(gone) = meant {
                 core.places.vacate(gone, &place);
+                core.places.removed(gone, alone);
             }
             core.ok(header, &[]);
         }
@@ -689,11 +710,11 @@ pub(crate) fn finish(
             core.ok(header, &[]);
         }
         (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => {
-            core.places.saw(&attr);
+            core.places.saw(&attr, alone);
             core.ok(header, &out.attr_out(&core.accesses.shown(&attr), keep_secs).0);
         }
         (Shape::Statx, Answer::Attr { attr }) => {
-            core.places.saw(&attr);
+            core.places.saw(&attr, alone);
             core.ok(header, &out.statx_out(&core.accesses.shown(&attr), keep_secs).0);
         }
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
@@ -732,7 +753,7 @@ pub(crate) fn finish(
                     found.attr = core.accesses.shown(&found.attr);
                 }
             }
-            match listing.pack(&entries, eof, keep_secs, (&core.nodes, &core.places)) {
+            match listing.pack(&entries, eof, (keep_secs, alone), (&core.nodes, &core.places)) {
                 Ok(Packed { out, learned, end }) => {
                     if let Some(end) = end {
                         core.listers.ended(listing.handle, end);
@@ -748,45 +769,21 @@ pub(crate) fn finish(
     }
 }
 
-/// Whether the kernel can be told this. If a volume says that the root is no directory, or that a name leads to
-/// it, or gives another file's attributes, or a size below 0, the kernel makes the inode a bad one for good: of the root, that
-/// would be the end of the mount.
-fn may_be_told(header: &Header, shape: &Shape, answer: &Answer) -> bool {
-    let can_be_named = |ino: Ino| ino != Ino::ROOT && ino.0 != 0;
-    let has_size = |attr: &Attr| i64::try_from(attr.size).is_ok();
-    match (shape, answer) {
-        (Shape::Attr | Shape::Changed(_) | Shape::Statx, Answer::Attr { attr }) => {
-            attr.ino.0 == header.node
-                && has_size(attr)
-                && (attr.ino != Ino::ROOT || attr.kind == Kind::Directory)
-        }
-        (_, Answer::Found { found }) => can_be_named(found.attr.ino) && has_size(&found.attr),
-        (_, Answer::Entries { entries, .. }) => entries.iter().all(|entry| {
-            can_be_named(entry.ino)
-                && entry
-                    .found
-                    .as_ref()
-                    .is_none_or(|f| f.attr.ino == entry.ino && f.attr.kind == entry.kind && has_size(&f.attr))
-        }),
-        _ => true,
-    }
-}
-
 /// Answers a lookup that found a directory, when the kernel can put it to this place.
-fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keep_secs: u64) {
+fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keeping: Keeping) {
     let ino = found.attr.ino;
     // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
     core.nodes.raise(ino);
-    let Some(old) = core.places.learn(&found.attr, &place) else {
-        return core.found(header, found, keep_secs);
+    let Some(old) = core.places.learn(found, &place, keeping.1) else {
+        return core.found(header, found, keeping.0);
     };
     if core.lower(ino, 1) {
         // Forgotten just now: so it is nowhere.
-        return core.found_dir(header, found, &place, keep_secs);
+        return core.found_dir(header, found, &place, keeping);
     }
     let (mine, header, found, new) = (Arc::clone(core), *header, found.clone(), place.clone());
     // Nothing that may be kept: a recall does not wait for an answer that is put off.
-    let answer = move || mine.found_dir(&header, &found, &place, 0);
+    let answer = move || mine.found_dir(&header, &found, &place, (0, None));
     settle::answer(core, header.pid, Moved { ino, old, new }, Box::new(answer));
 }
 

@@ -11,9 +11,15 @@ pub(crate) struct Gate {
     answers: [AtomicU64; 2],
 }
 
+/// The time between two recalls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Period(u64);
+
 /// An answer that is being written.
 pub(crate) struct Answering<'a> {
     answers: &'a AtomicU64,
+    /// When it was begun. It has not ended, as no recall ends while this answer is being written.
+    pub(crate) period: Period,
 }
 
 impl Drop for Answering<'_> {
@@ -29,7 +35,7 @@ impl Gate {
             let generation = self.generation.load(SeqCst);
             let answers = &self.answers[(generation % 2) as usize];
             answers.fetch_add(1, SeqCst);
-            let answering = Answering { answers };
+            let answering = Answering { answers, period: Period(generation) };
             // A recall that began in between may have seen no answer and gone on.
             if self.generation.load(SeqCst) == generation {
                 return answering;

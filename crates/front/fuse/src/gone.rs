@@ -3,8 +3,12 @@
 //!
 //! A directory that was removed is asked about for as long as it is open or somebody works in it, as on a local
 //! file system: its attributes can be seen and changed, it has no names, and none can be made in it. Islands do not
-//! know which directories are open, so they keep nothing of a removed one. This mount has the attributes that the
-//! kernel was told of it last, and answers from these until the kernel forgets the directory.
+//! know which directories are open, so they keep nothing of a removed one. A mount that is alone has the attributes
+//! that the kernel was told of it last, and answers from these until the kernel forgets the directory.
+//!
+//! Where other mounts were there before it was removed, one of them may have changed its attributes, and nobody is
+//! left who knows. Then they can be neither seen nor changed: `ENOENT`, which programs that race over names expect.
+//! The directory is still known to be empty.
 //!
 //! To a caller that only races with another one over a name, `ESTALE` means nothing: on a local file system the
 //! name would have been found or not. The kernel tries once more by itself, which is not enough when a name
@@ -84,7 +88,7 @@ fn fate(core: &Arc<Core>, header: Header, dir: Ino, then: impl FnOnce(&Arc<Core>
     if dir == Ino::ROOT {
         return then(core, Fate::Lives);
     }
-    if core.places.removed_attr(dir).is_some() {
+    if core.places.is_removed(dir) {
         return then(core, Fate::Removed);
     }
     let Some(place) = core.places.of(dir) else {
@@ -97,7 +101,7 @@ fn fate(core: &Arc<Core>, header: Header, dir: Ino, then: impl FnOnce(&Arc<Core>
             ask(core, header, Op::GetAttr { ino: dir }, move |core, outcome| match outcome {
                 Ok(_) => then(core, Fate::Lives),
                 Err(Errno::ESTALE) => {
-                    core.places.removed(dir);
+                    core.removed(dir);
                     then(core, Fate::Removed);
                 }
                 Err(why) => then(core, Fate::Unknown(why)),
@@ -120,12 +124,15 @@ fn knowing(core: &Arc<Core>, header: Header, shape: Shape, tries: u8, fate: Fate
 fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
     let ino = Ino(header.node);
     let attr = core.places.removed_attr(ino).ok_or(Errno::ENOENT);
+    // Never earlier than the last change, whatever clock the owner has.
+    let time = attr.as_ref().map_or(Time::default(), |attr| now().max(attr.ctime));
     let outcome = match &shape {
         Shape::Attr | Shape::Statx => attr.map(|attr| Answer::Attr { attr }),
         Shape::Changed(set) => attr.and_then(|attr| {
             // The kernel has judged by owner, groups and ACL, from these same attributes.
             let attr =
-                perm::apply_setattr(&attr, None, set, &Caller::ROOT, now()).map_err(|_| Errno::EINVAL)?;
+                perm::apply_setattr(&attr, None, set, &Caller::ROOT, time).map_err(|_| Errno::EINVAL)?;
+            core.places.change_removed(&attr);
             Ok(Answer::Attr { attr })
         }),
         Shape::Listing(_) => Ok(Answer::Entries { entries: Vec::new(), eof: true }),

@@ -14,6 +14,7 @@ mod counters;
 mod device;
 mod dying;
 mod fields;
+mod fits;
 mod gate;
 mod gone;
 mod held;

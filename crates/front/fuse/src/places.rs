@@ -1,12 +1,13 @@
-//! Where the kernel has each directory that it knows: the parent and name by which it was told of it, and the
-//! attributes that it was told last. Never asks a volume, and never decides what to do about a directory that is
-//! elsewhere.
+//! Where the kernel has each directory that it knows: the parent and name by which it was told of it, and its
+//! attributes if no other mount can have changed them. Never asks a volume, and never decides what to do about a
+//! directory that is elsewhere.
 //!
 //! It may be wrong for a moment, since answers overtake each other on their way to the kernel: who
 //! relies on it does nothing that is wrong then. Bounded by the directories that the kernel knows.
 
+use crate::gate::Period;
 use atoll_core::{Ino, Name};
-use atoll_posix::{Attr, Kind};
+use atoll_posix::{Attr, Found, Kind};
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::ffi::OsStr;
@@ -33,10 +34,33 @@ struct Had {
     /// Another one has come there since: the kernel has dropped this one, or keeps it out of sight while it is
     /// used.
     displaced: bool,
-    /// What the kernel was told of it last.
-    attr: Attr,
-    /// It was removed, as its owner says.
-    gone: bool,
+    attr: Known,
+}
+
+/// What is known of a directory's attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Whoever wants to know has to ask its owner.
+    No,
+    /// This is what its owner said in a period in which no other mount was there.
+    In(Period, Attr),
+    /// It was removed. While it had a name, other mounts may have changed it.
+    Removed,
+    /// It was removed while no other mount was there. So none has it open, and only this one can change it.
+    RemovedAlone(Attr),
+}
+
+impl Known {
+    /// Its owner said this; `alone` if no other mount is there. Answers overtake each other, and times of change
+    /// never go back.
+    fn told(&mut self, attr: &Attr, alone: Option<Period>) {
+        *self = match (*self, alone) {
+            (removed @ (Self::Removed | Self::RemovedAlone(_)), _) => removed,
+            (_, None) => Self::No,
+            (Self::In(before, newer), Some(now)) if before == now && newer.ctime > attr.ctime => return,
+            (_, Some(now)) => Self::In(now, *attr),
+        };
+    }
 }
 
 /// The places of all directories that the kernel knows, but for the root.
@@ -65,15 +89,17 @@ impl Places {
 
     /// The kernel is told of a directory at a place. If it has it at another one that is returned, and
     /// nothing changes: only the kernel moves it.
-    pub(crate) fn learn(&self, attr: &Attr, place: &Place) -> Option<Place> {
-        let ino = attr.ino;
+    pub(crate) fn learn(&self, found: &Found, place: &Place, alone: Option<Period>) -> Option<Place> {
+        let ino = found.attr.ino;
         if ino == Ino::ROOT {
             return None;
         }
         match self.of_id(ino).entry(ino) {
             Entry::Occupied(mut had) => {
                 let had = had.get_mut();
-                had.attr = *attr;
+                if found.attr_current {
+                    had.attr.told(&found.attr, alone);
+                }
                 match had {
                     had if had.place != *place => return Some(had.place.clone()),
                     had if !had.displaced => return None,
@@ -81,7 +107,11 @@ impl Places {
                 }
             }
             Entry::Vacant(free) => {
-                free.insert(Had { place: place.clone(), displaced: false, attr: *attr, gone: false });
+                let mut attr = Known::No;
+                if found.attr_current {
+                    attr.told(&found.attr, alone);
+                }
+                free.insert(Had { place: place.clone(), displaced: false, attr });
             }
         }
         self.take(ino, place.clone());
@@ -139,12 +169,12 @@ impl Places {
         }
     }
 
-    /// The kernel is told of attributes.
-    pub(crate) fn saw(&self, attr: &Attr) {
+    /// The kernel is told of attributes, as the owner has them.
+    pub(crate) fn saw(&self, attr: &Attr, alone: Option<Period>) {
         if attr.kind == Kind::Directory
             && let Some(had) = self.of_id(attr.ino).get_mut(&attr.ino)
         {
-            had.attr = *attr;
+            had.attr.told(attr, alone);
         }
     }
 
@@ -153,18 +183,38 @@ impl Places {
         self.of_id(ino).get(&ino).map(|had| had.place.clone())
     }
 
-    /// A directory was removed: what it was told last stays true of it.
-    pub(crate) fn removed(&self, ino: Ino) {
+    /// A directory was removed; `alone` if no other mount is there.
+    pub(crate) fn removed(&self, ino: Ino, alone: Option<Period>) {
         if let Some(had) = self.of_id(ino).get_mut(&ino) {
-            had.gone = true;
+            had.attr = match had.attr {
+                Known::In(period, attr) if alone == Some(period) => {
+                    Known::RemovedAlone(Attr { nlink: 0, size: 0, ..attr })
+                }
+                Known::RemovedAlone(attr) => Known::RemovedAlone(attr),
+                Known::No | Known::In(..) | Known::Removed => Known::Removed,
+            };
         }
     }
 
-    /// The attributes of a directory that was removed. None if it is not known to have been.
+    /// Whether a directory is known to have been removed.
+    pub(crate) fn is_removed(&self, ino: Ino) -> bool {
+        let known = self.of_id(ino).get(&ino).map(|had| had.attr);
+        matches!(known, Some(Known::Removed | Known::RemovedAlone(_)))
+    }
+
+    /// The attributes of a directory that was removed. None if it was not, or if other mounts may know better.
     pub(crate) fn removed_attr(&self, ino: Ino) -> Option<Attr> {
-        let shard = self.of_id(ino);
-        let had = shard.get(&ino).filter(|had| had.gone)?;
-        Some(Attr { nlink: 0, size: 0, ..had.attr })
+        match self.of_id(ino).get(&ino)?.attr {
+            Known::RemovedAlone(attr) => Some(attr),
+            Known::No | Known::In(..) | Known::Removed => None,
+        }
+    }
+
+    /// Changes the attributes of a directory that was removed and that only this mount has.
+    pub(crate) fn change_removed(&self, attr: &Attr) {
+        if let Some(Had { attr: Known::RemovedAlone(mine), .. }) = self.of_id(attr.ino).get_mut(&attr.ino) {
+            *mine = *attr;
+        }
     }
 
     /// The directory that the kernel has there.
@@ -232,30 +282,91 @@ mod tests {
         }
     }
 
+    /// As its owner tells it.
+    fn found(ino: Ino) -> Found {
+        Found { attr: dir(ino), attr_current: true }
+    }
+
+    fn learn(places: &Places, ino: Ino, place: &Place) -> Option<Place> {
+        places.learn(&found(ino), place, None)
+    }
+
+    /// A period, and one after a recall.
+    fn periods() -> [Option<Period>; 2] {
+        let gate = crate::gate::Gate::default();
+        let first = gate.answer().period;
+        gate.pass();
+        [Some(first), Some(gate.answer().period)]
+    }
+
     #[test]
-    fn a_removed_directory_keeps_what_was_told_of_it_last_until_it_is_forgotten() {
-        let (places, here) = (Places::default(), place(Ino::ROOT, "a"));
-        places.learn(&dir(A), &here);
-        places.saw(&Attr { mode: 0o700, ..dir(A) });
-        places.saw(&Attr { kind: Kind::Regular, mode: 0o600, ..dir(A) });
-        assert_eq!(places.removed_attr(A), None);
-        places.removed(A);
-        places.removed(B);
-        assert_eq!(places.removed_attr(A), Some(Attr { mode: 0o700, nlink: 0, size: 0, ..dir(A) }));
+    fn a_directory_that_was_removed_while_no_other_mount_was_there_keeps_its_attributes_until_it_is_forgotten()
+     {
+        let (places, here, [alone, _]) = (Places::default(), place(Ino::ROOT, "a"), periods());
+        places.learn(&found(A), &here, alone);
+        places.saw(&Attr { mode: 0o700, ..dir(A) }, alone);
+        places.saw(&Attr { kind: Kind::Regular, mode: 0o600, ..dir(A) }, alone);
+        assert!(!places.is_removed(A) && places.removed_attr(A).is_none());
+        places.removed(A, alone);
+        places.removed(B, alone);
+        let removed = Attr { mode: 0o700, nlink: 0, size: 0, ..dir(A) };
+        assert_eq!(places.removed_attr(A), Some(removed));
         assert_eq!((places.removed_attr(B), places.of(A)), (None, Some(here)));
+        // Another mount that comes now cannot open it; and what was asked before says nothing new.
+        places.saw(&dir(A), None);
+        places.removed(A, None);
+        assert_eq!(places.removed_attr(A), Some(removed));
+        places.change_removed(&Attr { mode: 0o711, ..removed });
+        assert_eq!(places.removed_attr(A).unwrap().mode, 0o711);
         places.forgotten(A);
         assert_eq!((places.removed_attr(A), places.counts()), (None, [0, 0]));
     }
 
     #[test]
+    fn what_another_mount_may_have_changed_is_not_known_of_a_removed_directory() {
+        let (here, [before, now]) = (place(Ino::ROOT, "a"), periods());
+        let stub = Found { attr_current: false, ..found(A) };
+        // Told in one period, removed in another.
+        for (told, removed) in [(None, None), (None, now), (before, None), (before, now)] {
+            let places = Places::default();
+            places.learn(&found(A), &here, told);
+            places.removed(A, removed);
+            assert!(places.is_removed(A));
+            places.change_removed(&dir(A));
+            places.saw(&dir(A), now);
+            assert_eq!(places.removed_attr(A), None, "{told:?}, {removed:?}");
+        }
+        // By its parent's owner, which may not know the last change.
+        let places = Places::default();
+        places.learn(&stub, &here, now);
+        places.removed(A, now);
+        assert_eq!(places.removed_attr(A), None);
+        let places = Places::default();
+        places.learn(&found(A), &here, now);
+        places.learn(&Found { attr: Attr { mode: 0o700, ..dir(A) }, ..stub }, &here, now);
+        places.removed(A, now);
+        assert_eq!(places.removed_attr(A).unwrap().mode, 0o755);
+    }
+
+    #[test]
+    fn an_answer_that_was_overtaken_by_a_newer_one_changes_nothing() {
+        let (places, here, [_, now]) = (Places::default(), place(Ino::ROOT, "a"), periods());
+        let newer = Attr { mode: 0o700, ctime: Time { secs: 9, nanos: 0 }, ..dir(A) };
+        places.learn(&Found { attr: newer, ..found(A) }, &here, now);
+        places.saw(&dir(A), now);
+        places.removed(A, now);
+        assert_eq!(places.removed_attr(A).unwrap().mode, 0o700);
+    }
+
+    #[test]
     fn a_directory_found_elsewhere_stays_where_the_kernel_has_it_until_that_has_moved_it() {
         let (places, old, new) = (Places::default(), place(Ino::ROOT, "a"), place(B, "e"));
-        assert_eq!(places.learn(&dir(A), &old), None);
-        assert_eq!(places.learn(&dir(A), &old), None);
-        assert_eq!(places.learn(&dir(A), &new), Some(old.clone()));
-        assert_eq!(places.learn(&dir(A), &new), Some(old.clone()), "it was only told of it");
+        assert_eq!(learn(&places, A, &old), None);
+        assert_eq!(learn(&places, A, &old), None);
+        assert_eq!(learn(&places, A, &new), Some(old.clone()));
+        assert_eq!(learn(&places, A, &new), Some(old.clone()), "it was only told of it");
         places.settled(A, &old, &new);
-        assert_eq!((places.learn(&dir(A), &new), places.at(&new), places.at(&old)), (None, Some(A), None));
+        assert_eq!((learn(&places, A, &new), places.at(&new), places.at(&old)), (None, Some(A), None));
         places.settled(A, &old, &old);
         assert_eq!(places.at(&new), Some(A), "what has moved on since is left alone");
     }
@@ -263,8 +374,8 @@ mod tests {
     #[test]
     fn a_place_belongs_to_who_came_there_last() {
         let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
-        places.learn(&dir(A), &here);
-        places.learn(&dir(B), &here);
+        learn(&places, A, &here);
+        learn(&places, B, &here);
         assert_eq!(places.at(&here), Some(B));
         places.settled(A, &here, &there);
         assert_eq!((places.at(&here), places.at(&there)), (Some(B), Some(A)));
@@ -276,21 +387,21 @@ mod tests {
     #[test]
     fn who_comes_back_to_a_place_that_another_has_left_has_it_again() {
         let (places, here, there) = (Places::default(), place(Ino::ROOT, "a"), place(Ino::ROOT, "b"));
-        places.learn(&dir(A), &here);
-        places.learn(&dir(B), &here);
+        learn(&places, A, &here);
+        learn(&places, B, &here);
         places.settled(B, &here, &there);
         assert_eq!(places.at(&here), None, "nobody knows that it is there");
-        assert_eq!((places.learn(&dir(A), &here), places.at(&here)), (None, Some(A)));
+        assert_eq!((learn(&places, A, &here), places.at(&here)), (None, Some(A)));
     }
 
     #[test]
     fn renames_move_replace_and_exchange() {
         let (places, a, b) = (Places::default(), place(Ino::ROOT, "a"), place(Ino(5), "b"));
-        places.learn(&dir(A), &a);
-        places.learn(&dir(B), &b);
+        learn(&places, A, &a);
+        learn(&places, B, &b);
         places.renamed(&a, &b, true);
         assert_eq!((places.at(&a), places.at(&b)), (Some(B), Some(A)));
-        assert_eq!((places.learn(&dir(A), &b), places.learn(&dir(B), &a)), (None, None));
+        assert_eq!((learn(&places, A, &b), learn(&places, B, &a)), (None, None));
         places.renamed(&a, &b, false);
         assert_eq!((places.at(&a), places.at(&b)), (None, Some(B)));
         places.renamed(&place(A, "file"), &a, false);
@@ -302,8 +413,8 @@ mod tests {
     #[test]
     fn a_path_goes_up_to_the_root_or_is_none() {
         let places = Places::default();
-        places.learn(&dir(A), &place(Ino::ROOT, "a"));
-        places.learn(&dir(B), &place(A, "b"));
+        learn(&places, A, &place(Ino::ROOT, "a"));
+        learn(&places, B, &place(A, "b"));
         assert_eq!(places.path(&place(B, "c")), Some("a/b/c".into()));
         assert_eq!(places.path(&place(Ino::ROOT, "c")), Some("c".into()));
         assert_eq!(places.path(&place(Ino(99), "c")), None);
@@ -321,11 +432,11 @@ mod tests {
             for (what, one, two) in steps {
                 let ino = Ino(10 + one);
                 match what {
-                    0 => _ = places.learn(&dir(ino), &at(two)),
+                    0 => _ = learn(&places, ino, &at(two)),
                     1 => {
-                        if let Some(old) = places.learn(&dir(ino), &at(two)) {
+                        if let Some(old) = learn(&places, ino, &at(two)) {
                             places.settled(ino, &old, &at(two));
-                            prop_assert_eq!(places.learn(&dir(ino), &at(two)), None);
+                            prop_assert_eq!(learn(&places, ino, &at(two)), None);
                         }
                     }
                     2 => places.renamed(&at(one), &at(two), one % 2 == 0),

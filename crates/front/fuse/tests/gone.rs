@@ -4,7 +4,7 @@ mod common;
 
 use atoll_core::{Ino, Name};
 use atoll_needs::needs;
-use atoll_posix::{Op, RenameMode};
+use atoll_posix::{Op, RenameMode, SetAttr};
 use atoll_vfs::Caching;
 use common::{World, python};
 use std::fs;
@@ -29,6 +29,7 @@ os.chdir(sys.argv[1])
 fd=os.open('d',os.O_RDONLY|os.O_DIRECTORY)
 os.chdir('d')
 before=os.fstat(fd)
+listing=os.scandir(fd)
 print('ready',flush=True)
 sys.stdin.readline()
 def fails(what,f):
@@ -63,6 +64,18 @@ d=os.open('.',os.O_RDONLY)
 assert os.fstat(d).st_nlink==0
 ";
 
+/// What a process finds if other mounts are there.
+const USE_SHARED: &str = r"
+fails('fstat',lambda:os.fstat(fd))
+fails('fchmod',lambda:os.fchmod(fd,0o711))
+assert list(listing)==[]
+fails('create',lambda:os.open('x',os.O_CREAT|os.O_WRONLY,dir_fd=fd))
+fails('mkdir',lambda:os.mkdir('x',dir_fd=fd))
+fails('stat',lambda:os.stat('x'))
+fails('unlink',lambda:os.unlink('x'))
+fails('rename to',lambda:os.rename('../other','x'))
+";
+
 #[test]
 fn a_removed_directory_answers_whoever_has_it_open() {
     use std::io::{BufRead, BufReader, Write};
@@ -74,8 +87,14 @@ fn a_removed_directory_answers_whoever_has_it_open() {
         *world.files.caching.lock().unwrap() = caching;
         fs::create_dir(world.at("d")).unwrap();
         fs::write(world.at("other"), b"").unwrap();
+        let (begin, alone) = USE_REMOVED.split_once("s=os.fstat(fd)\n").unwrap();
+        let program = match caching {
+            Caching::UntilRecalled => USE_REMOVED.to_owned(),
+            Caching::Never => format!("{begin}{USE_SHARED}"),
+        };
+        assert!(alone.contains("os.fchmod"));
         let mut child = std::process::Command::new("python3")
-            .args(["-c", USE_REMOVED])
+            .args(["-c", &program])
             .arg(&world.place.0)
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
@@ -91,6 +110,37 @@ fn a_removed_directory_answers_whoever_has_it_open() {
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!(child.wait().unwrap().success(), "{caching:?}, removed by another mount: {by_another}");
         assert!(world.at("other").exists());
+    }
+}
+
+/// What another mount has done to a directory is not known when it is removed; so nothing older is told of it.
+#[test]
+fn a_removed_directory_never_shows_an_older_mode_than_another_mount_has_set() {
+    use std::os::unix::fs::PermissionsExt;
+    needs!(Mounts);
+    let world = World::new("older-mode");
+    let caching = |what| *world.files.caching.lock().unwrap() = what;
+    for recalled in [false, true] {
+        if recalled {
+            // It was alone when it was told, and is alone again in the end.
+            caching(Caching::UntilRecalled);
+        } else {
+            caching(Caching::Never);
+        }
+        fs::create_dir(world.at("d")).unwrap();
+        let dir = fs::File::open(world.at("d")).unwrap();
+        let mode = || dir.metadata().map(|found| found.permissions().mode() & 0o777);
+        assert_eq!(mode().unwrap(), 0o755);
+        world.files.recall();
+        let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+        world.files.behind(Op::SetAttr { ino: world.files.id("d"), set }, b"");
+        world.files.behind(rmdir("d"), b"");
+        if recalled {
+            caching(Caching::UntilRecalled);
+        }
+        assert_eq!(mode().unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        let change = dir.set_permissions(fs::Permissions::from_mode(0o711));
+        assert_eq!(change.unwrap_err().kind(), std::io::ErrorKind::NotFound);
     }
 }
 
