@@ -96,7 +96,7 @@ impl Up {
         let others = others.map(|((node, address), alive)| Other { node, address, alive }).collect();
         let manner = Manner { mount: true, patience_ms: Some(10_000) };
         let socket = format!("unix:{}", daemon.socket.shown.display());
-        let attached = attach(config.clone(), Some((&volume, socket.clone())), others, manner)?;
+        let attached = attach(config.clone(), Some((&*volume, socket.clone())), others, manner)?;
         // Others on this machine can mount the volume by it.
         let options = MountOptions::new(&format!("{socket}:/{}", self.volume));
         let mount = Mount::new(attached, point, &options, atoll_fuse::Config::default())?;

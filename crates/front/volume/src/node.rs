@@ -10,7 +10,7 @@ use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Listener, Options};
-use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
+use atoll_server::{Cluster, Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
 use crate::places::{SocketPlace, data_socket};
 
@@ -20,7 +20,7 @@ const PREPARED: &str = "prepared.redb";
 /// A daemon: a data directory in use, its volumes, and where it listens.
 pub struct Daemon {
     /// Its volumes.
-    pub node: Arc<Node<RealDisk>>,
+    pub node: Arc<Node>,
     /// The data directory, locked.
     pub dir: DataDir,
     listeners: Arc<Mutex<Vec<Listener>>>,
@@ -78,14 +78,17 @@ impl Daemon {
         let data = std::fs::canonicalize(dir.path())
             .with_context(|| format!("The data directory {} cannot be used", path.display()))?;
         let socket = data_socket(&data)?;
+        let options = options(&dir, incarnation);
         let node = Node::new(NodeSetup {
             identity: dir.identity(),
-            options: options(&dir, incarnation),
+            incarnation,
             data,
             store: Box::new(store),
             prepared: Box::new(prepared),
-            kinds: crate::kind::check,
-            shelf: Box::new(open_island),
+            kinds: Box::new(move |kind| {
+                crate::kind::check(kind)?;
+                Ok(Arc::new(Cluster { options: options.clone(), shelf: Box::new(open_island) }))
+            }),
         });
         Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
     }

@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod cluster;
 mod desk;
 mod links;
 mod local;
@@ -13,14 +14,17 @@ mod node;
 mod orders;
 mod reached;
 mod refusals;
+mod served;
 mod switch;
 mod volume;
 
+pub use cluster::{Cluster, Shelf};
 pub use desk::{Counter, Desk};
 pub use local::Local;
 pub use member::{ISLANDS, Member, kept_config, member, volumes_kept};
-pub use node::{Node, NodeError, NodeSetup, Shelf};
+pub use node::{Kinds, Node, NodeError, NodeSetup};
 pub use reached::{forget_reached, reached};
+pub use served::{LocalWay, Place, Serve, Served, ServedStatus};
 pub use switch::Switch;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};
 

@@ -9,6 +9,7 @@ use atoll_island::LinkId;
 use atoll_proto::Request;
 use bytes::Bytes;
 
+use crate::served::LocalWay;
 use crate::switch::End;
 use crate::volume::Volume;
 
@@ -28,9 +29,10 @@ impl<D: Disk> Local<D> {
     pub(crate) const fn new(volume: Arc<Volume<D>>, link: LinkId) -> Self {
         Self { volume, link }
     }
+}
 
-    /// Connects the client that has this wire; its islands can be reached from now on.
-    pub fn connect(&self, sink: Arc<dyn Sink>) {
+impl<D: Disk> LocalWay for Local<D> {
+    fn connect(&self, sink: Arc<dyn Sink>) {
         self.volume.switch().connect(self.link, End::Local(Arc::clone(&sink)));
         let halted = self.volume.switch().halted_islands();
         for island in self.volume.islands() {
@@ -38,8 +40,7 @@ impl<D: Disk> Local<D> {
         }
     }
 
-    /// Ends the connection.
-    pub fn disconnect(&self) {
+    fn disconnect(&self) {
         self.volume.link_closed(self.link, true);
     }
 }

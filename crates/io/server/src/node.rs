@@ -6,14 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
-use atoll_core::{IslandId, Malformed, NodeId, VolumeId};
-use atoll_disk::Disk;
-use atoll_dispatch::OpenError;
+use atoll_core::{Malformed, NodeId, VolumeId};
 use atoll_proto::{VolumeConfig, VolumeKind};
 use atoll_rpc::{
     Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
@@ -21,14 +19,13 @@ use atoll_rpc::{
 
 use crate::desk;
 use crate::member;
-use crate::reached::{note_reached, reached};
-use crate::volume::{Volume, VolumeError, VolumeOptions};
+use crate::served::{Place, Serve, Served};
 
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
 const PREPARED_MAX: Duration = Duration::from_secs(60);
 
-/// Opens the folder of an island, making it if the last argument says that the volume is new.
-pub type Shelf<D> = Box<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeError> + Send + Sync>;
+/// Gives what serves volumes of a kind, or says why they cannot be served and what to do next.
+pub type Kinds = Box<dyn Fn(VolumeKind) -> Result<Arc<dyn Serve>, String> + Send + Sync>;
 
 /// Why a node does not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +99,7 @@ pub enum NodeError {
 }
 
 /// What a node is made of.
-pub struct NodeSetup<D: Disk> {
+pub struct NodeSetup {
     /// Whose data directory it is.
     pub identity: Identity,
     /// Its data directory.
@@ -111,21 +108,19 @@ pub struct NodeSetup<D: Disk> {
     pub store: Box<dyn ControlStore>,
     /// Where volumes are written down that are being made.
     pub prepared: Box<dyn ControlStore>,
-    /// How volumes are run.
-    pub options: VolumeOptions,
-    /// Refuses a kind of volume that cannot be served: why, and what to do next.
-    pub kinds: fn(VolumeKind) -> Result<(), String>,
-    /// Opens an island's folder.
-    pub shelf: Shelf<D>,
+    /// How often the node has started.
+    pub incarnation: u32,
+    /// What serves its volumes.
+    pub kinds: Kinds,
 }
 
 /// A node's part of a volume, or why it is not served.
-pub(crate) enum Part<D: Disk> {
-    Served(Arc<Volume<D>>),
+pub(crate) enum Part {
+    Served(Arc<dyn Served>),
     Failed { config: Box<VolumeConfig>, node: Option<NodeId>, why: String },
 }
 
-impl<D: Disk> Part<D> {
+impl Part {
     pub(crate) fn config(&self) -> &VolumeConfig {
         match self {
             Self::Served(volume) => volume.config(),
@@ -149,24 +144,24 @@ impl<D: Disk> Part<D> {
 }
 
 /// A daemon's volumes.
-pub struct Node<D: Disk> {
-    pub(crate) setup: NodeSetup<D>,
-    pub(crate) parts: RwLock<BTreeMap<VolumeId, Part<D>>>,
+pub struct Node {
+    pub(crate) setup: NodeSetup,
+    pub(crate) parts: RwLock<BTreeMap<VolumeId, Part>>,
     /// One change of the set of volumes at a time; when each volume was prepared.
     changing: Mutex<BTreeMap<VolumeId, Instant>>,
     pub(crate) about: Mutex<crate::orders::About>,
     pub(crate) started: Instant,
 }
 
-impl<D: Disk> std::fmt::Debug for Node<D> {
+impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node").field("data", &self.setup.data).finish_non_exhaustive()
     }
 }
 
-impl<D: Disk> Node<D> {
+impl Node {
     /// A node that serves nothing yet.
-    pub fn new(setup: NodeSetup<D>) -> Arc<Self> {
+    pub fn new(setup: NodeSetup) -> Arc<Self> {
         Arc::new(Self {
             setup,
             parts: RwLock::default(),
@@ -194,7 +189,7 @@ impl<D: Disk> Node<D> {
     }
 
     /// A volume that is served, by its name.
-    pub fn volume(&self, name: &str) -> Option<Arc<Volume<D>>> {
+    pub fn volume(&self, name: &str) -> Option<Arc<dyn Served>> {
         let parts = self.parts.read().expect("no panic while it is held");
         parts.values().find_map(|part| match part {
             Part::Served(volume) if volume.config().name == name => Some(Arc::clone(volume)),
@@ -202,7 +197,7 @@ impl<D: Disk> Node<D> {
         })
     }
 
-    fn volume_by_id(&self, id: VolumeId) -> Option<Arc<Volume<D>>> {
+    fn volume_by_id(&self, id: VolumeId) -> Option<Arc<dyn Served>> {
         match self.parts.read().expect("no panic while it is held").get(&id) {
             Some(Part::Served(volume)) => Some(Arc::clone(volume)),
             _ => None,
@@ -211,7 +206,7 @@ impl<D: Disk> Node<D> {
 
     /// First step: keeps what is needed to serve the volume, and promises to.
     pub fn prepare(&self, config: &VolumeConfig, node: NodeId) -> Result<(), NodeError> {
-        self.check_kind(config)?;
+        self.kind(config)?;
         let mut since = self.changing();
         let by_name: VolumeRef = config.name.as_str().into();
         match self.setup.store.volume(&by_name) {
@@ -280,7 +275,8 @@ impl<D: Disk> Node<D> {
         }
     }
 
-    fn check_kind(&self, config: &VolumeConfig) -> Result<(), NodeError> {
+    /// What serves volumes of this one's kind.
+    fn kind(&self, config: &VolumeConfig) -> Result<Arc<dyn Serve>, NodeError> {
         let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
         (self.setup.kinds)(config.kind).map_err(refused)
     }
@@ -313,8 +309,8 @@ impl<D: Disk> Node<D> {
         result
     }
 
-    fn open(&self, config: &VolumeConfig, number: &mut Option<NodeId>) -> Result<Arc<Volume<D>>, NodeError> {
-        self.check_kind(config)?;
+    fn open(&self, config: &VolumeConfig, number: &mut Option<NodeId>) -> Result<Arc<dyn Served>, NodeError> {
+        let kind = self.kind(config)?;
         let name = || config.name.clone();
         let folder = member::folder(&self.setup.data, &config.name);
         let strange = |why: String| NodeError::Folder { volume: name(), folder: folder.clone(), why };
@@ -332,20 +328,13 @@ impl<D: Disk> Node<D> {
             return Err(strange("it belongs to another volume".to_owned()));
         }
         *number = Some(member.node);
-        let reached = reached(&folder).map_err(|e| strange(e.to_string()))?;
-        let options = VolumeOptions { is_new: !member.made, reached, ..self.setup.options.clone() };
-        let volume = Volume::open(config.clone(), member.node, &options, |island| {
-            (self.setup.shelf)(&folder, island, options.is_new)
-        })
-        .map_err(|why| {
-            let next = self.next_step(config, &folder, &why);
-            NodeError::Volume { volume: name(), why: why.to_string(), next }
-        })?;
+        let data = &self.setup.data;
+        let at = Place { config, node: member.node, data, folder: &folder, is_new: !member.made };
+        let volume = kind.serve(&at)?;
         let noted = member::keep_config(&folder, config).and_then(|()| {
             if member.made { Ok(()) } else { member::note_made(&folder, config, member.node) }
         });
-        // From now on an older copy of one of its islands is noticed. An island that has halted tells so itself.
-        let noted = noted.and_then(|()| volume.reach().map_or(Ok(()), |all| note_reached(&folder, &all)));
+        let noted = noted.and_then(|()| volume.begin());
         let noted = noted.or_else(unless_full);
         match noted {
             Ok(()) => Ok(volume),
@@ -353,36 +342,6 @@ impl<D: Disk> Node<D> {
                 let _ = volume.stop();
                 Err(strange(e.to_string()))
             }
-        }
-    }
-
-    /// What helps against `why`.
-    fn next_step(&self, config: &VolumeConfig, folder: &Path, why: &VolumeError) -> String {
-        let data = self.setup.data.display();
-        let others = if config.nodes.len() > 1 { "Its other nodes go on. " } else { "" };
-        match why {
-            VolumeError::Open(OpenError::Missing(island, _)) => format!(
-                "{others}It should be in {}/{island}: is its disk mounted? Nothing was made in its place.\n\
-                If it is lost, restore it from a backup. How to go on without it, tells: atoll rebuild --data {data} --volume {}",
-                folder.display(),
-                config.name
-            ),
-            VolumeError::Open(OpenError::Older { island, .. }) => format!(
-                "{others}Nothing was changed in {}/{island}. Put the newer folder back, or restore the whole data \
-                directory from one backup.\n\
-                If this copy is all that there is, make the state anew from it: atoll rebuild --data {data} --volume {}",
-                folder.display(),
-                config.name
-            ),
-            VolumeError::Open(error) if error.is_damage() => format!(
-                "{others}Nothing was changed in {}/{}. Restore the data directory from a backup, or make the\n\
-                state anew from the plain trees, which are about a second behind: \
-                atoll rebuild --data {data} --volume {}",
-                folder.display(),
-                error.island(),
-                config.name
-            ),
-            _ => format!("{others}Nothing was lost by this. When that is mended, start again."),
         }
     }
 
@@ -415,32 +374,26 @@ impl<D: Disk> Node<D> {
         let mut failed = Vec::new();
         for part in parts.into_values() {
             let Part::Served(volume) = part else { continue };
-            if let Err(why) = volume.stop() {
-                failed.push(format!("Volume {}: {why}", volume.config().name));
-            }
-            let folder = member::folder(&self.setup.data, &volume.config().name);
-            if let Err(why) = note_reached(&folder, &volume.reached()).or_else(unless_full) {
-                failed.push(format!("Volume {}: {}: {why}", volume.config().name, folder.display()));
-            }
+            failed.extend(volume.stop());
         }
         failed
     }
 
     /// The volume that a link was let in to.
-    fn of_link(link: &Arc<Link>) -> Option<&Arc<Volume<D>>> {
-        link.context::<Arc<Volume<D>>>()
+    fn of_link(link: &Arc<Link>) -> Option<&Arc<dyn Served>> {
+        link.context::<Arc<dyn Served>>()
     }
 }
 
 /// What only makes sure finds no space: the disk is full, which is no reason not to serve what is on it.
-fn unless_full(error: std::io::Error) -> std::io::Result<()> {
+pub(crate) fn unless_full(error: std::io::Error) -> std::io::Result<()> {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
         _ => Err(error),
     }
 }
 
-impl<D: Disk> Acceptor for Node<D> {
+impl Acceptor for Node {
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
         let wanted = match &hello.role {
             Role::Tool => None,
@@ -478,7 +431,7 @@ impl<D: Disk> Acceptor for Node<D> {
             return Err(Goodbye::new(Reason::NotAllowed, "only other nodes of the volume pass something on"));
         }
         let identity = &self.setup.identity;
-        Ok(HelloOk::new(identity.cluster, identity.node, self.setup.options.incarnation))
+        Ok(HelloOk::new(identity.cluster, identity.node, self.setup.incarnation))
     }
 
     fn onward(&self, volume: VolumeId, to: NodeId) -> Result<Onward, Goodbye> {
@@ -491,7 +444,7 @@ impl<D: Disk> Acceptor for Node<D> {
     }
 }
 
-impl<D: Disk> Handler for Node<D> {
+impl Handler for Node {
     fn opened(&self, link: &Arc<Link>) {
         let atoll_rpc::Remote::Accepted(hello) = link.remote() else { return };
         let wanted = match &hello.role {

@@ -1,19 +1,12 @@
 //! What a node tells of itself, and the orders that it takes.
 
-use std::sync::Arc;
-
 use atoll_core::Ino;
-use atoll_disk::Disk;
-use atoll_dispatch::SpaceState;
-use atoll_island::Phase;
-use atoll_proto::control::{Daemon, IslandStatus, Metric, MountStatus, Trace, VolumeStatus, VolumeSummary};
+use atoll_proto::control::{Daemon, MountStatus, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
-use atoll_state::{Load, Loaded, RowKey};
 
 use crate::desk::Desk;
-use crate::member;
 use crate::node::{Node, NodeError, Part};
-use crate::volume::Volume;
+use crate::served::ServedStatus;
 
 /// What a node is told of its process, to tell it to others.
 #[derive(Default)]
@@ -23,7 +16,7 @@ pub(crate) struct About {
     mounts: Vec<Box<dyn Fn() -> MountStatus + Send>>,
 }
 
-impl<D: Disk> Node<D> {
+impl Node {
     /// Tells where the node listens, and how many are connected.
     pub fn listens(&self, addresses: Vec<String>, links: impl Fn() -> u32 + Send + 'static) {
         let mut about = self.about.lock().expect("no panic while it is held");
@@ -65,7 +58,7 @@ impl<D: Disk> Node<D> {
         Daemon {
             daemon: identity.node.0,
             cluster: identity.cluster.0,
-            incarnation: self.setup.options.incarnation,
+            incarnation: self.setup.incarnation,
             pid: std::process::id(),
             up_ms: self.started.elapsed().as_millis() as u64,
             software: concat!("atoll ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -100,17 +93,12 @@ impl<D: Disk> Node<D> {
         let daemon = self.daemon();
         let mut volumes: Vec<VolumeStatus> = Vec::new();
         for part in self.parts.read().expect("no panic while it is held").values() {
-            volumes.push(match part {
-                Part::Served(volume) => served_status(volume, summary(part)),
-                Part::Failed { node, .. } => VolumeStatus {
-                    volume: summary(part),
-                    node: node.unwrap_or_default(),
-                    islands: Vec::new(),
-                    others: Vec::new(),
-                    bytes: 0,
-                    bytes_available: 0,
-                },
-            });
+            let ServedStatus { islands, others, bytes, bytes_available } = match part {
+                Part::Served(volume) => volume.status(),
+                Part::Failed { .. } => ServedStatus::default(),
+            };
+            let (volume, node) = (summary(part), part.node().unwrap_or_default());
+            volumes.push(VolumeStatus { volume, node, islands, others, bytes, bytes_available });
         }
         volumes.sort_by(|a, b| a.volume.name.cmp(&b.volume.name));
         let about = self.about.lock().expect("no panic while it is held");
@@ -120,48 +108,14 @@ impl<D: Disk> Node<D> {
 
     fn trace(&self, volume: atoll_core::VolumeId, ino: Ino) -> ControlReply {
         let parts = self.parts.read().expect("no panic while it is held");
-        let Some(Part::Served(volume)) = parts.get(&volume) else {
-            return ControlReply::Refused { text: "The volume is not served here.".to_owned() };
-        };
-        let folder = member::folder(&self.setup.data, &volume.config().name);
-        let mut traces = Vec::new();
-        for engine in volume.engines() {
-            // What changed since the last checkpoint is in memory only, the rest maybe only below.
-            let known = engine.with_island(|island| {
-                let dir = island.state().dir(ino).map(|row| row.map(|dir| dir.owned.is_some()));
-                let inode = island.state().inode(ino).map(|row| row.is_some());
-                (dir, inode)
-            });
-            let below = |key: RowKey| match engine.load(&Load::Row(key)) {
-                Ok(Loaded::Row(row)) => row,
-                _ => None,
-            };
-            let owns = known.0.unwrap_or_else(|_| {
-                use atoll_core::Decode;
-                let row = below(RowKey::Dir(ino))?;
-                Some(atoll_proto::Dir::from_slice(&row).ok()?.owned.is_some())
-            });
-            let home = known.1.unwrap_or_else(|_| below(RowKey::Inode(ino)).is_some());
-            let place = folder.join(engine.id().to_string());
-            let body = || {
-                use std::os::unix::ffi::OsStrExt;
-                let path = engine.bodies().path(ino);
-                place.join(std::ffi::OsStr::from_bytes(&path)).display().to_string()
-            };
-            traces.push(Trace {
-                island: engine.id(),
-                owns: owns == Some(true),
-                skeleton: owns.is_some(),
-                home,
-                tree: place.join("tree").display().to_string(),
-                body: home.then(body),
-            });
+        match parts.get(&volume) {
+            Some(Part::Served(volume)) => ControlReply::Traces { traces: volume.trace(ino) },
+            _ => ControlReply::Refused { text: "The volume is not served here.".to_owned() },
         }
-        ControlReply::Traces { traces }
     }
 }
 
-fn summary<D: Disk>(part: &Part<D>) -> VolumeSummary {
+fn summary(part: &Part) -> VolumeSummary {
     let config = part.config();
     VolumeSummary {
         id: config.id,
@@ -174,47 +128,6 @@ fn summary<D: Disk>(part: &Part<D>) -> VolumeSummary {
     }
 }
 
-fn served_status<D: Disk>(volume: &Arc<Volume<D>>, summary: VolumeSummary) -> VolumeStatus {
-    let halted = volume.switch().halted_islands();
-    let mut islands = Vec::new();
-    for engine in volume.engines() {
-        let (counters, phase) = (engine.counters(), engine.phase());
-        let (sessions, mounts) = engine.with_island(|island| {
-            let state = island.state();
-            let mounts = state.session_ids().filter(|s| state.session(*s).is_some_and(|row| row.mount));
-            (state.session_ids().count() as u64, mounts.count() as u64)
-        });
-        let mut metrics: Vec<Metric> = counters.list().map(Metric::count).collect();
-        metrics.push(Metric::count(("too_long", volume.switch().too_long(engine.id()))));
-        metrics.push(Metric::now("sessions", sessions));
-        metrics.push(Metric::now("mounts", mounts));
-        islands.push(IslandStatus {
-            island: engine.id(),
-            normal: phase == Phase::Normal,
-            halted: halted.get(&engine.id()).cloned(),
-            read_only: match engine.space_state() {
-                SpaceState::Normal => None,
-                SpaceState::ReadOnly { since_ms, lack } => {
-                    Some((lack.to_string(), engine.now_ms().saturating_sub(since_ms)))
-                }
-            },
-            metrics,
-        });
-    }
-    // All islands of a node lie on one file system.
-    let space = volume.engines().next().and_then(|engine| engine.disk().space().ok());
-    VolumeStatus {
-        volume: summary,
-        node: volume.node(),
-        islands,
-        others: volume.others(),
-        bytes: space.as_ref().map_or(0, |s| s.bytes),
-        bytes_available: space
-            .as_ref()
-            .map_or(0, |s| s.bytes_available.saturating_sub(atoll_proto::reserve_bytes(s.bytes))),
-    }
-}
-
 fn done(result: Result<(), NodeError>) -> ControlReply {
     match result {
         Ok(()) => ControlReply::Done,
@@ -222,7 +135,7 @@ fn done(result: Result<(), NodeError>) -> ControlReply {
     }
 }
 
-impl<D: Disk> Desk for Node<D> {
+impl Desk for Node {
     fn answer(&self, order: Control) -> ControlReply {
         match order {
             Control::Describe => self.describe(),

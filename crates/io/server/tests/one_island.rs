@@ -12,7 +12,7 @@ use atoll_disk::real::RealDisk;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
 use atoll_proto::{NodeConfig, Resolved, VolumeConfig};
 use atoll_rpc::DaemonId;
-use atoll_server::{Volume, VolumeOptions};
+use atoll_server::{LocalWay, Volume, VolumeOptions};
 use bytes::Bytes;
 
 const ISLANDS: u16 = 4;

@@ -21,7 +21,7 @@ use atoll_proto::{
 };
 use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
 use atoll_rpc::{DaemonId, Frame, FrameReader, Hello, Kind, Listener, Options, Role};
-use atoll_server::{Node, NodeSetup, VolumeOptions};
+use atoll_server::{Cluster, Node, NodeSetup, VolumeOptions};
 use bytes::Bytes;
 
 const VOLUME: VolumeId = VolumeId(0xbad);
@@ -44,7 +44,7 @@ impl Encode for Raw {
 /// A node with a volume of two islands, in one of two folders that lie beside each other.
 struct Victim {
     dir: tempfile::TempDir,
-    node: Arc<Node<RealDisk>>,
+    node: Arc<Node>,
     listener: Listener,
     place: String,
 }
@@ -56,9 +56,8 @@ impl Victim {
         std::fs::write(dir.path().join("outside/secret"), b"secret").unwrap();
         let data = dir.path().join("data");
         let data_dir = DataDir::open_or_create(&data).unwrap();
-        let node = Node::new(NodeSetup {
-            kinds: |_| Ok(()),
-            identity: data_dir.identity(),
+        let daemon = data_dir.identity().node;
+        let islands = move || Cluster {
             options: VolumeOptions {
                 rows_max: 1000,
                 snapshot_cache_bytes: 1 << 20,
@@ -66,19 +65,24 @@ impl Victim {
                 root: false,
                 devices: false,
                 owner: (0, 0),
-                daemon: data_dir.identity().node,
+                daemon,
                 incarnation: 1,
                 is_new: true,
                 reached: std::collections::BTreeMap::new(),
             },
-            store: Box::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
-            prepared: Box::new(EmbeddedStore::open(&data.join("prepared.redb")).unwrap()),
-            data,
             shelf: Box::new(|folder, island, _| {
                 let path = folder.join(island.to_string());
                 std::fs::create_dir_all(&path).unwrap();
                 Ok(Arc::new(RealDisk::open(&path).unwrap()))
             }),
+        };
+        let node = Node::new(NodeSetup {
+            identity: data_dir.identity(),
+            incarnation: 1,
+            kinds: Box::new(move |_| Ok(Arc::new(islands()))),
+            store: Box::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
+            prepared: Box::new(EmbeddedStore::open(&data.join("prepared.redb")).unwrap()),
+            data,
         });
         node.prepare(&config("home", VOLUME), NodeId(0)).unwrap();
         node.activate(VOLUME).unwrap();

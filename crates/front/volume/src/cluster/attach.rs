@@ -7,11 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use atoll_client::{Client, Remote, Wire};
 use atoll_core::{NodeId, SessionId};
-use atoll_disk::real::RealDisk;
 use atoll_proto::VolumeConfig;
 use atoll_proto::control::NodeLink;
 use atoll_rpc::{Address, Relays};
-use atoll_server::{Local, Volume};
+use atoll_server::{LocalWay, Served};
 
 use crate::node::random;
 
@@ -32,7 +31,7 @@ pub struct Manner {
 /// A way to a node.
 enum Way {
     /// In this process; others reach it by this address.
-    Local(Arc<Local<RealDisk>>, String),
+    Local(Arc<dyn LocalWay>, String),
     Remote(Arc<Remote>, Address),
 }
 
@@ -58,7 +57,7 @@ pub struct Other {
 /// Makes a client. Nodes that are down are connected when they return.
 pub fn attach(
     config: VolumeConfig,
-    here: Option<(&Arc<Volume<RealDisk>>, String)>,
+    here: Option<(&dyn Served, String)>,
     others: Vec<Other>,
     manner: Manner,
 ) -> Result<Attached> {

@@ -1,0 +1,223 @@
+//! Cluster volumes, as a node serves them: opens the islands of the node, and notes how far they have come.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use atoll_core::{Ino, IslandId, NodeId};
+use atoll_disk::Disk;
+use atoll_dispatch::{OpenError, SpaceState};
+use atoll_island::Phase;
+use atoll_proto::VolumeConfig;
+use atoll_proto::control::{IslandStatus, Metric, Trace};
+use atoll_rpc::{Address, Closed, Frame, Handler, Link};
+use atoll_state::{Load, Loaded, RowKey};
+
+use crate::node::{NodeError, unless_full};
+use crate::reached::{note_reached, reached};
+use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
+use crate::volume::{Volume, VolumeError, VolumeOptions};
+
+/// Opens the folder of an island, making it if the last argument says that the volume is new.
+pub type Shelf<D> = Box<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeError> + Send + Sync>;
+
+/// Serves nodes' parts of cluster volumes.
+pub struct Cluster<D: Disk> {
+    /// How their islands are run.
+    pub options: VolumeOptions,
+    /// Opens an island's folder.
+    pub shelf: Shelf<D>,
+}
+
+/// A node's islands of a cluster volume, and the folder that they are in.
+struct Islands<D: Disk> {
+    volume: Arc<Volume<D>>,
+    folder: PathBuf,
+}
+
+impl<D: Disk> std::fmt::Debug for Cluster<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Serve for Cluster<D> {
+    fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError> {
+        let name = || at.config.name.clone();
+        let folder = at.folder;
+        let reached = reached(folder).map_err(|e| NodeError::Folder {
+            volume: name(),
+            folder: folder.to_owned(),
+            why: e.to_string(),
+        })?;
+        let options = VolumeOptions { is_new: at.is_new, reached, ..self.options.clone() };
+        let volume = Volume::open(at.config.clone(), at.node, &options, |island| {
+            (self.shelf)(folder, island, at.is_new)
+        })
+        .map_err(|why| {
+            let next = next_step(at, &why);
+            NodeError::Volume { volume: name(), why: why.to_string(), next }
+        })?;
+        Ok(Arc::new(Islands { volume, folder: folder.to_owned() }))
+    }
+}
+
+/// What helps against `why`.
+fn next_step(at: &Place<'_>, why: &VolumeError) -> String {
+    let Place { config, folder, .. } = *at;
+    let data = at.data.display();
+    let others = if config.nodes.len() > 1 { "Its other nodes go on. " } else { "" };
+    match why {
+        VolumeError::Open(OpenError::Missing(island, _)) => format!(
+            "{others}It should be in {}/{island}: is its disk mounted? Nothing was made in its place.\n\
+            If it is lost, restore it from a backup. How to go on without it, tells: atoll rebuild --data {data} --volume {}",
+            folder.display(),
+            config.name
+        ),
+        VolumeError::Open(OpenError::Older { island, .. }) => format!(
+            "{others}Nothing was changed in {}/{island}. Put the newer folder back, or restore the whole data \
+            directory from one backup.\n\
+            If this copy is all that there is, make the state anew from it: atoll rebuild --data {data} --volume {}",
+            folder.display(),
+            config.name
+        ),
+        VolumeError::Open(error) if error.is_damage() => format!(
+            "{others}Nothing was changed in {}/{}. Restore the data directory from a backup, or make the\n\
+            state anew from the plain trees, which are about a second behind: \
+            atoll rebuild --data {data} --volume {}",
+            folder.display(),
+            error.island(),
+            config.name
+        ),
+        _ => format!("{others}Nothing was lost by this. When that is mended, start again."),
+    }
+}
+
+impl<D: Disk> Handler for Islands<D> {
+    fn opened(&self, link: &Arc<Link>) {
+        self.volume.opened(link);
+    }
+
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        self.volume.frame(link, frame);
+    }
+
+    fn closed(&self, link: &Arc<Link>, why: &Closed) {
+        self.volume.closed(link, why);
+    }
+}
+
+impl<D: Disk> Served for Islands<D> {
+    fn config(&self) -> &VolumeConfig {
+        self.volume.config()
+    }
+
+    fn node(&self) -> NodeId {
+        self.volume.node()
+    }
+
+    fn islands(&self) -> Vec<IslandId> {
+        self.volume.islands()
+    }
+
+    /// From now on an older copy of one of the islands is noticed. An island that has halted tells so itself.
+    fn begin(&self) -> std::io::Result<()> {
+        self.volume.reach().map_or(Ok(()), |all| note_reached(&self.folder, &all))
+    }
+
+    fn has_other(&self, node: NodeId) -> bool {
+        self.volume.has_other(node)
+    }
+
+    fn direct_address(&self, to: NodeId) -> Option<Address> {
+        self.volume.direct_address(to)
+    }
+
+    fn local(&self) -> Arc<dyn LocalWay> {
+        self.volume.local()
+    }
+
+    fn status(&self) -> ServedStatus {
+        let volume = &self.volume;
+        let halted = volume.switch().halted_islands();
+        let mut islands = Vec::new();
+        for engine in volume.engines() {
+            let (counters, phase) = (engine.counters(), engine.phase());
+            let (sessions, mounts) = engine.with_island(|island| {
+                let state = island.state();
+                let mounts = state.session_ids().filter(|s| state.session(*s).is_some_and(|row| row.mount));
+                (state.session_ids().count() as u64, mounts.count() as u64)
+            });
+            let mut metrics: Vec<Metric> = counters.list().map(Metric::count).collect();
+            metrics.push(Metric::count(("too_long", volume.switch().too_long(engine.id()))));
+            metrics.push(Metric::now("sessions", sessions));
+            metrics.push(Metric::now("mounts", mounts));
+            islands.push(IslandStatus {
+                island: engine.id(),
+                normal: phase == Phase::Normal,
+                halted: halted.get(&engine.id()).cloned(),
+                read_only: match engine.space_state() {
+                    SpaceState::Normal => None,
+                    SpaceState::ReadOnly { since_ms, lack } => {
+                        Some((lack.to_string(), engine.now_ms().saturating_sub(since_ms)))
+                    }
+                },
+                metrics,
+            });
+        }
+        // All islands of a node lie on one file system.
+        let space = volume.engines().next().and_then(|engine| engine.disk().space().ok());
+        ServedStatus {
+            islands,
+            others: volume.others(),
+            bytes: space.as_ref().map_or(0, |s| s.bytes),
+            bytes_available: space
+                .as_ref()
+                .map_or(0, |s| s.bytes_available.saturating_sub(atoll_proto::reserve_bytes(s.bytes))),
+        }
+    }
+
+    fn trace(&self, ino: Ino) -> Vec<Trace> {
+        let mut traces = Vec::new();
+        for engine in self.volume.engines() {
+            // What changed since the last checkpoint is in memory only, the rest maybe only below.
+            let known = engine.with_island(|island| {
+                let dir = island.state().dir(ino).map(|row| row.map(|dir| dir.owned.is_some()));
+                let inode = island.state().inode(ino).map(|row| row.is_some());
+                (dir, inode)
+            });
+            let below = |key: RowKey| match engine.load(&Load::Row(key)) {
+                Ok(Loaded::Row(row)) => row,
+                _ => None,
+            };
+            let owns = known.0.unwrap_or_else(|_| {
+                use atoll_core::Decode;
+                let row = below(RowKey::Dir(ino))?;
+                Some(atoll_proto::Dir::from_slice(&row).ok()?.owned.is_some())
+            });
+            let home = known.1.unwrap_or_else(|_| below(RowKey::Inode(ino)).is_some());
+            let place = self.folder.join(engine.id().to_string());
+            let body = || {
+                use std::os::unix::ffi::OsStrExt;
+                let path = engine.bodies().path(ino);
+                place.join(std::ffi::OsStr::from_bytes(&path)).display().to_string()
+            };
+            traces.push(Trace {
+                island: engine.id(),
+                owns: owns == Some(true),
+                skeleton: owns.is_some(),
+                home,
+                tree: place.join("tree").display().to_string(),
+                body: home.then(body),
+            });
+        }
+        traces
+    }
+
+    fn stop(&self) -> Vec<String> {
+        let name = &self.volume.config().name;
+        let stopped = self.volume.stop().err().map(|why| format!("Volume {name}: {why}"));
+        let noted = note_reached(&self.folder, &self.volume.reached()).or_else(unless_full);
+        let noted = noted.err().map(|why| format!("Volume {name}: {}: {why}", self.folder.display()));
+        stopped.into_iter().chain(noted).collect()
+    }
+}

@@ -1,0 +1,89 @@
+//! What a node needs of its part of a volume, whatever kind the volume is of.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use atoll_client::{Sink, Wire};
+use atoll_core::{Ino, IslandId, NodeId};
+use atoll_proto::VolumeConfig;
+use atoll_proto::control::{IslandStatus, Trace};
+use atoll_rpc::{Address, Handler};
+
+use crate::node::NodeError;
+
+/// Serves the parts of nodes in volumes of one kind.
+pub trait Serve: Send + Sync + 'static {
+    /// Opens a node's part. Nobody is let in to it before [`Served::begin`].
+    fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError>;
+}
+
+/// Where a node's part of a volume is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The volume.
+    pub config: &'a VolumeConfig,
+    /// The node's number in it.
+    pub node: NodeId,
+    /// The node's data directory.
+    pub data: &'a Path,
+    /// The volume's folder in it.
+    pub folder: &'a Path,
+    /// Nothing was made in the folder yet. Otherwise what is missing is lost, and is not made.
+    pub is_new: bool,
+}
+
+/// A node's part of a volume. As a [`Handler`] it takes what comes on links of clients and of other nodes that
+/// were let in to the volume.
+pub trait Served: Handler {
+    /// The volume.
+    fn config(&self) -> &VolumeConfig;
+
+    /// The node's number in it.
+    fn node(&self) -> NodeId;
+
+    /// Islands of this node.
+    fn islands(&self) -> Vec<IslandId>;
+
+    /// Called once, before anybody is let in: it is noted in the folder that everything was made.
+    fn begin(&self) -> std::io::Result<()>;
+
+    /// Whether it is another node of the volume.
+    fn has_other(&self, node: NodeId) -> bool;
+
+    /// Where another node can be connected to without a relay, if it can at the moment.
+    fn direct_address(&self, to: NodeId) -> Option<Address>;
+
+    /// A way for a client of this process.
+    fn local(&self) -> Arc<dyn LocalWay>;
+
+    /// How it is.
+    fn status(&self) -> ServedStatus;
+
+    /// What its islands have of a file or directory.
+    fn trace(&self, ino: Ino) -> Vec<Trace>;
+
+    /// Stops in order; what went wrong. The caller has ended all links.
+    fn stop(&self) -> Vec<String>;
+}
+
+/// The way from a client of this process to a node's part of a volume.
+pub trait LocalWay: Wire {
+    /// Connects the client that has this wire; islands can be reached from now on.
+    fn connect(&self, sink: Arc<dyn Sink>);
+
+    /// Ends the connection.
+    fn disconnect(&self);
+}
+
+/// How a node's part of a volume is.
+#[derive(Debug, Default)]
+pub struct ServedStatus {
+    /// Its islands.
+    pub islands: Vec<IslandStatus>,
+    /// The volume's other nodes, and whether they can be reached from here.
+    pub others: Vec<(NodeId, bool)>,
+    /// Bytes of the native file system.
+    pub bytes: u64,
+    /// Bytes of it that Atoll may still use.
+    pub bytes_available: u64,
+}
