@@ -4,30 +4,20 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use atoll_core::{IslandId, Time, VolumePath};
+use atoll_core::{Time, VolumePath};
 use atoll_posix::{Attr, Kind};
-use atoll_proto::{Control, CutLost, VolumeConfig};
-use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
-use atoll_rpc::Address;
+use atoll_route::Listed;
+use atoll_volume::kind::{Manner, attach};
+use atoll_volume::reach::InMount;
+use atoll_volume::source::Source;
 use serde_json::{Value, json};
 
 use crate::say;
-use atoll_volume::ask::{QUESTION, ask_all};
-use atoll_volume::cluster::attach::{Attached, Manner, Other, attach};
-use atoll_volume::node::random;
-use atoll_volume::places::{self, SocketPlace};
-use atoll_volume::source::{Found, Source, of_mount};
 
 /// Milliseconds until the islands must have been quiet at once.
 const PATIENCE_MS: u64 = 10_000;
-/// Milliseconds for which an island may be away: one that is started again is back by then.
-const AWAY_MS: u64 = 3_000;
-/// How often time is told to the listing.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Arguments of `atoll ls`.
 #[derive(Debug, clap::Args)]
@@ -47,16 +37,21 @@ pub(crate) struct Ls {
 
 impl Ls {
     pub(crate) fn run(self) -> Result<()> {
-        let (attached, path, _ways) = match elsewhere(&self.path) {
+        let (volume, names) = match elsewhere(&self.path) {
             Some((source, path)) => {
-                let (attached, path) = attach_source(&source, &path)?;
-                (attached, path, Vec::new())
+                let names = VolumePath::parse(path.as_bytes());
+                let names = names.map_err(|e| anyhow!("{path} cannot be a path: {e}."))?;
+                (source.parse::<Source>()?.find()?.reach(None)?, names)
             }
-            None => attach_mount(&self.path)?,
+            None => {
+                let place = InMount::of(&self.path)?;
+                (place.reach()?, place.names)
+            }
         };
-        let result = list(&attached, path);
+        let attached = attach(volume, Manner { mount: false, patience_ms: Some(PATIENCE_MS) })?;
+        let listed = attached.list(names, &self.path);
         attached.stop();
-        let listed = result.map_err(|why| explain(&why, &attached.config, &self.path))?;
+        let listed = listed?;
         let shown = self.path.as_os_str().as_bytes();
         if self.json {
             let names: Vec<Value> = listed.iter().map(|row| to_json(shown, row)).collect();
@@ -87,120 +82,6 @@ fn elsewhere(named: &Path) -> Option<(String, String)> {
     };
     let (volume, path) = rest.split_once('/').unwrap_or((rest, ""));
     Some((format!("{host}:/{volume}"), format!("/{path}")))
-}
-
-fn attach_source(source: &str, path: &str) -> Result<(Attached, VolumePath)> {
-    let found = source.parse::<Source>()?.find()?;
-    let path = VolumePath::parse(path.as_bytes()).map_err(|e| anyhow!("{path} cannot be a path: {e}."))?;
-    let addresses = found.addresses()?;
-    let alive = Found::alive(&addresses);
-    let others = addresses.into_iter().zip(alive);
-    let others = others.map(|((node, address), alive)| Other { node, address, alive }).collect();
-    Ok((attach(found.config, None, others, MANNER)?, path))
-}
-
-const MANNER: Manner = Manner { mount: false, patience_ms: Some(PATIENCE_MS) };
-
-fn attach_mount(path: &Path) -> Result<(Attached, VolumePath, Vec<SocketPlace>)> {
-    let path = places::absolute_nofollow(path)?;
-    let mount = places::mount_of(&path)?.ok_or_else(|| {
-        anyhow!(
-            "{} is in no mounted volume of Atoll.\n\"atoll status\" lists what is mounted.",
-            path.display()
-        )
-    })?;
-    let inside = Path::new("/").join(path.strip_prefix(&mount.path).expect("the mount was found by it"));
-    let names = VolumePath::parse(inside.as_os_str().as_bytes())
-        .map_err(|e| anyhow!("{} cannot be a path of a volume: {e}.", inside.display()))?;
-    let (config, from) = of_mount(&mount)?;
-    let ways: Vec<SocketPlace> =
-        from.iter().filter(|a| !a.is_empty()).map(|a| places::reach(a)).collect::<Result<_>>()?;
-    let addresses: Vec<Address> = ways.iter().map(|way| way.address.clone()).collect();
-    let answers = ask_all(&addresses, &Control::Describe, QUESTION);
-    let others = config
-        .nodes
-        .iter()
-        .zip(addresses.iter().zip(&answers))
-        .map(|(node, (address, answer))| Other {
-            node: node.node,
-            address: address.clone(),
-            alive: answer.is_ok(),
-        })
-        .collect();
-    Ok((attach(config, None, others, MANNER)?, names, ways))
-}
-
-/// Takes the listing.
-fn list(attached: &Attached, path: VolumePath) -> Result<Vec<Listed>, NotListed> {
-    let start = Instant::now();
-    let now_ms = || start.elapsed().as_millis() as u64;
-    let config = ListConfig {
-        table: attached.config.table.clone(),
-        islands: attached.config.islands(),
-        path,
-        cut: 0,
-        patience_ms: PATIENCE_MS,
-        away_ms: AWAY_MS,
-        spread: random().unwrap_or_default(),
-    };
-    let mut listing = Enumerate::new(now_ms(), config);
-    let (send, receive) = channel();
-    loop {
-        for question in listing.questions() {
-            let send = send.clone();
-            let told = Box::new(move |outcome| {
-                let _ = send.send((question.token, outcome));
-            });
-            attached.client.ask(question.island, question.op, told);
-        }
-        if let Some(result) = listing.ended() {
-            return result;
-        }
-        match receive.recv_timeout(TICK) {
-            Ok((token, outcome)) => listing.answered(now_ms(), token, outcome),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => listing.tick(now_ms()),
-        }
-    }
-}
-
-/// What, why, what to do.
-fn explain(why: &NotListed, config: &VolumeConfig, path: &Path) -> anyhow::Error {
-    let of = |island: IslandId| match config.node_of(island) {
-        Some(node) if !node.address.is_empty() => format!("Island {island} ({})", node.address),
-        _ => format!("Island {island}"),
-    };
-    let path = path.display();
-    match why {
-        NotListed::Away(island) => anyhow!(
-            "{} is away, so there is no listing: it would lack what is there.\n\
-            \"atoll status\" shows which nodes are down.",
-            of(*island)
-        ),
-        NotListed::Busy { island, attempts } => anyhow!(
-            "{} had something half-way each time in {attempts} attempts, so there is no listing.\n\
-            Try again; \"atoll status\" shows whether it waits for another island.",
-            of(*island)
-        ),
-        NotListed::Lost { island, why: CutLost::TooMuchChanged } => anyhow!(
-            "More has changed at {} than it keeps for a listing, before all was read.\n\
-            List less at a time, or when less is going on.",
-            of(*island).to_lowercase()
-        ),
-        NotListed::Lost { island, .. } => anyhow!(
-            "{} cannot tell any more how it was: it was started again, or the listing stood still.\nTry again.",
-            of(*island)
-        ),
-        NotListed::NoSuchName => anyhow!("There is no {path}."),
-        NotListed::NotADirectory => anyhow!("There is no {path}: a part of it is no directory."),
-        NotListed::TooLarge => {
-            anyhow!("There are more names in {path} than one listing holds.\nList less at a time.")
-        }
-        NotListed::Contradiction { island, ino } => anyhow!(
-            "{} lacks the file or directory with the id {ino}, which has a name.\n\
-            \"atoll check\" tells more, with the node stopped.",
-            of(*island)
-        ),
-    }
 }
 
 const fn letter(kind: Kind) -> char {

@@ -5,7 +5,6 @@
 mod check;
 mod daemonize;
 mod explain;
-mod findings;
 mod helper;
 mod log;
 mod ls;

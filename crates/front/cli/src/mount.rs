@@ -8,10 +8,10 @@ use crate::daemonize::{Parent, fork};
 use crate::log::Log;
 use crate::mount_options::Options;
 use crate::say;
-use atoll_volume::cluster::attach::{Manner, Other, attach};
+use atoll_volume::kind::{Manner, attach};
 use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::places::data_socket;
-use atoll_volume::source::{Found, Source};
+use atoll_volume::source::Source;
 
 /// Arguments of `atoll mount`.
 #[derive(Debug, clap::Args)]
@@ -96,13 +96,9 @@ fn serve(
     let stop = crate::signals::block()?;
     crate::memory::keep_small();
     let found = source.find()?;
-    let addresses = found.addresses()?;
-    let alive = Found::alive(&addresses);
-    let others = addresses.into_iter().zip(alive);
-    let others = others.map(|((node, address), alive)| Other { node, address, alive }).collect();
     let manner = Manner { mount: true, patience_ms: options.patience_ms };
     let name = found.config.name.clone();
-    let attached = attach(found.config, None, others, manner)?;
+    let attached = attach(found.reach(None)?, manner)?;
     let mount =
         Mount::new(attached, point, &options.mount_options(&source.shown(&name)), options.fuse_config())?;
     mount.when_ended(crate::signals::end_this_process)?;

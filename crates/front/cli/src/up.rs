@@ -1,6 +1,7 @@
 //! `atoll up`: serve and mount a volume in one process.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_control::check_volume_name;
@@ -9,9 +10,10 @@ use atoll_rpc::{Address, Listener};
 
 use crate::log::Log;
 use crate::say;
-use atoll_volume::cluster::attach::{Manner, Other, attach};
+use atoll_volume::kind::{Manner, attach};
 use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::node::Daemon;
+use atoll_volume::reach::Here;
 use atoll_volume::source::Found;
 
 /// Arguments of `atoll up`.
@@ -83,20 +85,15 @@ impl Up {
                 daemon.node.volume(&self.volume).ok_or_else(|| anyhow!("The new volume is not served."))?
             }
         };
-        let config = volume.config().clone();
         let found = Found {
-            config: config.clone(),
+            config: volume.config().clone(),
             teller: daemon.socket.address.clone(),
             node: Some(volume.node()),
         };
-        let mut others = found.addresses()?;
-        others.retain(|(node, _)| *node != volume.node());
-        let alive = Found::alive(&others);
-        let others = others.into_iter().zip(alive);
-        let others = others.map(|((node, address), alive)| Other { node, address, alive }).collect();
         let manner = Manner { mount: true, patience_ms: Some(10_000) };
         let socket = format!("unix:{}", daemon.socket.shown.display());
-        let attached = attach(config.clone(), Some((&*volume, socket.clone())), others, manner)?;
+        let here = Here { served: Arc::clone(&volume), address: socket.clone() };
+        let attached = attach(found.reach(Some(here))?, manner)?;
         // Others on this machine can mount the volume by it.
         let options = MountOptions::new(&format!("{socket}:/{}", self.volume));
         let mount = Mount::new(attached, point, &options, atoll_fuse::Config::default())?;

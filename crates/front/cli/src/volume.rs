@@ -94,7 +94,7 @@ impl Create {
     fn run(self) -> Result<()> {
         check_volume_name(&self.name)
             .map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
-        atoll_volume::kind::check(self.kind)
+        atoll_volume::kind::of(self.kind)
             .map_err(|why| anyhow!("Volume {} was not made: {why}", self.name))?;
         let config = self.config()?;
         self.check_nodes()?;

@@ -1,18 +1,89 @@
-//! The kinds of volumes: which of them this program can open.
+//! The kinds of volumes: what each offers to frontends, commands and nodes, and the one function that tells them apart.
+//!
+//! Everybody else works with the traits; [014](../../../../docs/design/014-kinds.md) says what each kind answers.
 
-use anyhow::{Result, anyhow};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use atoll_control::DataDir;
+use atoll_core::VolumePath;
+use atoll_proto::control::{Metric, NodeLink};
 use atoll_proto::{VolumeConfig, VolumeKind};
+use atoll_route::Listed;
+use atoll_server::{Serve, VolumeOptions};
+use atoll_vfs::Files;
 
-/// The same of a volume, which is named.
-pub fn check_volume(config: &VolumeConfig) -> Result<()> {
-    check(config.kind).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
+use crate::cluster::Cluster;
+use crate::explain::Explanation;
+use crate::findings::{Checking, Outcome};
+use crate::reach::Reached;
+
+/// A kind of volume: how volumes of it are opened.
+pub trait Kind: Send + Sync + 'static {
+    /// Opens a volume for a mount or a command of this process.
+    fn attach(&self, volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>>;
+
+    /// Gives what serves a node's part of volumes of this kind. An error says why a node cannot, and what to do next.
+    fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String>;
+
+    /// Looks for damage in what a stopped node keeps of a volume, and mends it if told to.
+    fn check(
+        &self,
+        dir: &DataDir,
+        volume: &VolumeConfig,
+        how: &Checking,
+        outcome: &mut Outcome,
+    ) -> Result<()>;
 }
 
-/// Refuses a kind that this program cannot open: why, and what to do next.
-pub fn check(kind: VolumeKind) -> std::result::Result<(), String> {
+/// A volume that a mount or a command of this process uses.
+pub trait Attached: Send + Sync + 'static {
+    /// The volume.
+    fn config(&self) -> &VolumeConfig;
+
+    /// The volume as frontends see it.
+    fn files(&self) -> Arc<dyn Files>;
+
+    /// How it is, seen from here.
+    fn status(&self) -> AttachedStatus;
+
+    /// Where a file or directory is, and why there. `root` is how the volume's root is shown to the user who asks.
+    fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation>;
+
+    /// Every name below a path as of one moment: all of them, or none. `shown` is how the user named the path.
+    fn list(&self, _names: VolumePath, _shown: &Path) -> Result<Vec<Listed>> {
+        let VolumeConfig { name, kind, .. } = self.config();
+        bail!("Volume {name} is of the kind {kind}, which has no listing as of one moment.\nUse ls(1).")
+    }
+
+    /// Ends the use: what is locked or open through it is let go.
+    fn stop(&self);
+}
+
+/// How a volume is used.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// By a mount, and not by a tool.
+    pub mount: bool,
+    /// Milliseconds that an operation waits for a node that is away; none: for ever.
+    pub patience_ms: Option<u64>,
+}
+
+/// How a volume is, seen from a process that uses it.
+#[derive(Debug, Default)]
+pub struct AttachedStatus {
+    /// What was done, and what there is.
+    pub metrics: Vec<Metric>,
+    /// The volume's nodes, and whether they are connected.
+    pub nodes: Vec<NodeLink>,
+}
+
+/// What opens volumes of a kind, or why this program cannot open them and what to do next.
+pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     match kind {
-        VolumeKind::Cluster => Ok(()),
+        VolumeKind::Cluster => Ok(&Cluster),
         VolumeKind::Union | VolumeKind::Wide => Err(format!(
             "volumes of the kind {kind} are not built yet in atoll {VERSION}.\n\
             Only volumes of the kind cluster can be made and used."
@@ -22,4 +93,14 @@ pub fn check(kind: VolumeKind) -> std::result::Result<(), String> {
             Use the version of atoll that made it, or a newer one. Nothing was changed."
         )),
     }
+}
+
+/// What opens a volume that is there.
+pub fn of_volume(config: &VolumeConfig) -> Result<&'static dyn Kind> {
+    of(config.kind).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
+}
+
+/// Opens a volume for a mount or a command of this process, whatever its kind.
+pub fn attach(volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>> {
+    of_volume(&volume.config)?.attach(volume, manner)
 }

@@ -6,9 +6,12 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod ask;
-pub mod cluster;
+mod cluster;
+pub mod explain;
+pub mod findings;
 pub mod kind;
 pub mod mounting;
 pub mod node;
 pub mod places;
+pub mod reach;
 pub mod source;

@@ -12,8 +12,7 @@ use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{Listener, Options};
 use atoll_server::{Counter, Desk};
 
-use crate::cluster::attach::Attached;
-use crate::cluster::files::ClusterFiles;
+use crate::kind::{Attached, AttachedStatus};
 use crate::places;
 
 /// Permission bits of a mount point that is made here, and of what it lies in.
@@ -27,7 +26,7 @@ pub struct Mount {
 
 struct Inner {
     mounted: Mounted,
-    attached: Attached,
+    attached: Arc<dyn Attached>,
     point: PathBuf,
     started: std::time::Instant,
 }
@@ -81,13 +80,12 @@ pub fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
 impl Mount {
     /// Mounts what is attached.
     pub fn new(
-        attached: Attached,
+        attached: Arc<dyn Attached>,
         point: &Path,
         options: &MountOptions,
         config: atoll_fuse::Config,
     ) -> Result<Self> {
-        let files = Arc::new(ClusterFiles(Arc::clone(&attached.client)));
-        let mounted = match Mounted::new(files, point, options, config) {
+        let mounted = match Mounted::new(attached.files(), point, options, config) {
             Ok(mounted) => mounted,
             Err(why) => {
                 attached.stop();
@@ -148,8 +146,7 @@ impl Mount {
 
 impl Inner {
     fn status(&self) -> MountStatus {
-        let mut metrics: Vec<Metric> = self.attached.client.counters().list().map(Metric::count).collect();
-        metrics.push(Metric::now("directories", self.attached.client.dirs_len() as u64));
+        let AttachedStatus { mut metrics, nodes } = self.attached.status();
         metrics.push(Metric::now("ids", self.mounted.nodes_known() as u64));
         let fuse = self.mounted.counters().into_iter().map(|count| FuseCount {
             operation: count.operation.to_owned(),
@@ -157,12 +154,12 @@ impl Inner {
             errors: count.errors,
         });
         MountStatus {
-            volume: self.attached.config.name.clone(),
-            kind: self.attached.config.kind,
+            volume: self.attached.config().name.clone(),
+            kind: self.attached.config().kind,
             point: self.point.display().to_string(),
             metrics,
             fuse: fuse.collect(),
-            nodes: self.attached.nodes(),
+            nodes,
         }
     }
 }
@@ -189,9 +186,9 @@ impl Desk for AboutMount {
             Control::Status => {
                 ControlReply::Status { daemon, volumes: Vec::new(), mounts: vec![inner.status()] }
             }
-            Control::Volume { name } if name.is_empty() || name == inner.attached.config.name => {
-                let from = inner.attached.nodes().into_iter().map(|n| n.address).collect();
-                let config = Box::new(inner.attached.config.clone());
+            Control::Volume { name } if name.is_empty() || name == inner.attached.config().name => {
+                let from = inner.attached.status().nodes.into_iter().map(|n| n.address).collect();
+                let config = Box::new(inner.attached.config().clone());
                 ControlReply::Volume { config, node: None, from }
             }
             _ => ControlReply::Refused { text: "A mount takes no orders: ask a node.".to_owned() },

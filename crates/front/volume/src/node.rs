@@ -10,7 +10,7 @@ use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Listener, Options};
-use atoll_server::{Cluster, Desk, Node, NodeSetup, VolumeError, VolumeOptions};
+use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
 use crate::places::{SocketPlace, data_socket};
 
@@ -85,10 +85,7 @@ impl Daemon {
             data,
             store: Box::new(store),
             prepared: Box::new(prepared),
-            kinds: Box::new(move |kind| {
-                crate::kind::check(kind)?;
-                Ok(Arc::new(Cluster { options: options.clone(), shelf: Box::new(open_island) }))
-            }),
+            kinds: Box::new(move |kind| crate::kind::of(kind)?.serve(&options)),
         });
         Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
     }

@@ -8,7 +8,7 @@ use atoll_core::NodeId;
 use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_rpc::Address;
 
-use crate::ask::{NoAnswer, QUESTION, ask_all, strange, try_ask};
+use crate::ask::{NoAnswer, QUESTION, strange, try_ask};
 use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at};
 
 /// Daemons to ask, in this order, and the volume that is wanted; none: the only one that there is.
@@ -195,12 +195,6 @@ impl Found {
                 Ok((n.node, n.address.parse()?))
             })
             .collect()
-    }
-
-    /// Which of these daemons answer.
-    pub fn alive(addresses: &[(NodeId, Address)]) -> Vec<bool> {
-        let all: Vec<Address> = addresses.iter().map(|(_, address)| address.clone()).collect();
-        ask_all(&all, &Control::Describe, QUESTION).into_iter().map(|answer| answer.is_ok()).collect()
     }
 }
 

@@ -1,76 +1,66 @@
-//! A client of a volume in this process, with a way to each of the volume's nodes.
+//! A session of a cluster volume in this process, with a way to each of the volume's nodes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Result;
 use atoll_client::{Client, Remote, Wire};
-use atoll_core::{NodeId, SessionId};
-use atoll_proto::VolumeConfig;
-use atoll_proto::control::NodeLink;
+use atoll_core::{Ino, NodeId, SessionId, VolumePath};
+use atoll_proto::control::{Metric, NodeLink, Trace};
+use atoll_proto::{Control, ControlReply, VolumeConfig};
+use atoll_route::Listed;
 use atoll_rpc::{Address, Relays};
 use atoll_server::{LocalWay, Served};
+use atoll_vfs::Files;
 
+use super::files::ClusterFiles;
+use crate::ask::{QUESTION, ask_all};
+use crate::explain::Explanation;
+use crate::kind::{Attached, AttachedStatus, Manner};
 use crate::node::random;
+use crate::places::SocketPlace;
+use crate::reach::{Here, Reached};
 
 /// How long a node that is up may take to be connected.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long islands may take to know the session; a node that starts is not ready for some seconds.
 const READY: Duration = Duration::from_secs(10);
 
-/// How a client works.
-#[derive(Debug, Clone, Copy)]
-pub struct Manner {
-    /// It is a mount, and not a tool.
-    pub mount: bool,
-    /// Milliseconds that an operation waits for a node that is away; none: for ever.
-    pub patience_ms: Option<u64>,
-}
-
 /// A way to a node.
 enum Way {
     /// In this process; others reach it by this address.
-    Local(Arc<dyn LocalWay>, String),
+    Local {
+        local: Arc<dyn LocalWay>,
+        served: Arc<dyn Served>,
+        address: String,
+    },
     Remote(Arc<Remote>, Address),
 }
 
-/// A client and its ways.
-pub struct Attached {
-    /// The session.
-    pub client: Arc<Client>,
-    /// The volume.
-    pub config: VolumeConfig,
+/// A session of a cluster volume, with a way to each of the nodes.
+pub(super) struct ClusterVolume {
+    pub(super) client: Arc<Client>,
+    pub(super) config: VolumeConfig,
     ways: BTreeMap<NodeId, Way>,
+    /// What addresses may lead through.
+    _places: Vec<SocketPlace>,
 }
 
-/// A node that is in another process.
-pub struct Other {
-    /// Its number in the volume.
-    pub node: NodeId,
-    /// Where it is reached from here.
-    pub address: Address,
-    /// It answered a moment ago, so it is worth waiting for.
-    pub alive: bool,
-}
-
-/// Makes a client. Nodes that are down are connected when they return.
-pub fn attach(
-    config: VolumeConfig,
-    here: Option<(&dyn Served, String)>,
-    others: Vec<Other>,
-    manner: Manner,
-) -> Result<Attached> {
-    crate::kind::check_volume(&config)?;
+/// Begins a session. Nodes that are down are connected when they return.
+pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
+    let Reached { config, here, others } = volume;
     let session = SessionId(random()?);
     let later: Arc<OnceLock<Weak<Client>>> = Arc::default();
-    let (mut ways, mut wires, mut alive) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-    if let Some((volume, address)) = here {
-        let local = volume.local();
-        for island in volume.islands() {
+    let (mut ways, mut wires) = (BTreeMap::new(), BTreeMap::new());
+    let (mut alive, mut places) = (Vec::new(), Vec::new());
+    if let Some(Here { served, address }) = here {
+        let local = served.local();
+        for island in served.islands() {
             wires.insert(island, Arc::clone(&local) as Arc<dyn Wire>);
         }
-        ways.insert(volume.node(), Way::Local(local, address));
+        ways.insert(served.node(), Way::Local { local, served, address });
     }
     let addresses: Vec<(NodeId, Address)> =
         others.iter().map(|other| (other.node, other.address.clone())).collect();
@@ -87,6 +77,7 @@ pub fn attach(
             wires.insert(*island, Arc::clone(&remote) as Arc<dyn Wire>);
         }
         alive.extend(other.alive.then(|| Arc::clone(&remote)));
+        places.extend(other.place);
         ways.insert(other.node, Way::Remote(remote, other.address));
     }
     let route = atoll_route::Config {
@@ -101,7 +92,7 @@ pub fn attach(
     let _ = later.set(Arc::downgrade(&client));
     for way in ways.values() {
         match way {
-            Way::Local(local, _) => local.connect(Arc::clone(&client) as _),
+            Way::Local { local, .. } => local.connect(Arc::clone(&client) as _),
             Way::Remote(remote, _) => {
                 let _ = remote.connect(Duration::ZERO);
             }
@@ -112,15 +103,15 @@ pub fn attach(
         let _ = remote.connect(CONNECT);
     }
     client.wait_ready(READY);
-    Ok(Attached { client, config, ways })
+    Ok(ClusterVolume { client, config, ways, _places: places })
 }
 
-impl Attached {
+impl ClusterVolume {
     /// The volume's nodes, and whether they are connected.
-    pub fn nodes(&self) -> Vec<NodeLink> {
+    fn nodes(&self) -> Vec<NodeLink> {
         let node = |n: &atoll_proto::NodeConfig| {
             let (address, up) = match self.ways.get(&n.node) {
-                Some(Way::Local(_, address)) => (address.clone(), true),
+                Some(Way::Local { address, .. }) => (address.clone(), true),
                 Some(Way::Remote(remote, address)) => (address.to_string(), remote.is_up()),
                 None => (n.address.clone(), false),
             };
@@ -129,12 +120,53 @@ impl Attached {
         self.config.nodes.iter().map(node).collect()
     }
 
-    /// Ends the session: its locks and orphans go.
-    pub fn stop(&self) {
+    /// What the islands of all nodes that answer have of a file or directory.
+    pub(super) fn traces(&self, ino: Ino) -> Vec<Trace> {
+        let (mut traces, mut addresses) = (Vec::new(), Vec::new());
+        for way in self.ways.values() {
+            match way {
+                Way::Local { served, .. } => traces.extend(served.trace(ino)),
+                Way::Remote(_, address) => addresses.push(address.clone()),
+            }
+        }
+        for answer in ask_all(&addresses, &Control::Trace { volume: self.config.id, ino }, QUESTION) {
+            if let Ok(ControlReply::Traces { traces: more }) = answer {
+                traces.extend(more);
+            }
+        }
+        traces
+    }
+}
+
+impl Attached for ClusterVolume {
+    fn config(&self) -> &VolumeConfig {
+        &self.config
+    }
+
+    fn files(&self) -> Arc<dyn Files> {
+        Arc::new(ClusterFiles(Arc::clone(&self.client)))
+    }
+
+    fn status(&self) -> AttachedStatus {
+        let mut metrics: Vec<Metric> = self.client.counters().list().map(Metric::count).collect();
+        metrics.push(Metric::now("directories", self.client.dirs_len() as u64));
+        AttachedStatus { metrics, nodes: self.nodes() }
+    }
+
+    fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation> {
+        super::explain::explain(self, names, root)
+    }
+
+    fn list(&self, names: VolumePath, shown: &Path) -> Result<Vec<Listed>> {
+        super::list::list(self, names, shown)
+    }
+
+    /// Its locks and orphans go.
+    fn stop(&self) {
         self.client.stop();
         for way in self.ways.values() {
             match way {
-                Way::Local(local, _) => local.disconnect(),
+                Way::Local { local, .. } => local.disconnect(),
                 Way::Remote(remote, _) => remote.stop(),
             }
         }

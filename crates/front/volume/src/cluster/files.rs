@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 /// A client seen as `Files`.
 #[derive(Debug)]
-pub struct ClusterFiles(pub Arc<Client>);
+pub(super) struct ClusterFiles(pub(super) Arc<Client>);
 
 /// A frontend's watcher as the client knows it.
 struct Watching(Arc<dyn atoll_vfs::Watcher>);

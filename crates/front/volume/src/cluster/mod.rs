@@ -1,4 +1,44 @@
 //! Cluster volumes: islands on nodes, and a client with a way to each of them.
 
-pub mod attach;
-pub mod files;
+mod attach;
+mod check;
+mod explain;
+mod files;
+mod list;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use atoll_control::DataDir;
+use atoll_proto::VolumeConfig;
+use atoll_server::{Serve, VolumeOptions};
+
+use crate::findings::{Checking, Outcome};
+use crate::kind::{Attached, Kind, Manner};
+use crate::node::open_island;
+use crate::reach::Reached;
+
+/// The kind.
+#[derive(Debug)]
+pub(crate) struct Cluster;
+
+impl Kind for Cluster {
+    fn attach(&self, volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>> {
+        Ok(Arc::new(attach::attach(volume, manner)?))
+    }
+
+    fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {
+        let shelf = Box::new(open_island);
+        Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf }))
+    }
+
+    fn check(
+        &self,
+        dir: &DataDir,
+        volume: &VolumeConfig,
+        how: &Checking,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        check::check(dir, volume, how, outcome)
+    }
+}

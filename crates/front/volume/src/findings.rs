@@ -1,34 +1,83 @@
-//! What `atoll check` found and mended, as it is told: to people with the next step, to programs as JSON.
+//! What a check of a stopped node found and mended, with the next step for each, and as JSON.
 
+use std::path::Path;
+
+use anyhow::Result;
+use atoll_control::{ControlStore, DataDir, EmbeddedStore};
 use atoll_core::{Ino, IslandId};
 use atoll_dispatch::Report;
 use atoll_proto::VolumeConfig;
 use atoll_view::Finding;
 use serde_json::{Value, json};
 
-use crate::say;
+use crate::kind::of_volume;
+
+/// What a check does.
+#[derive(Debug, Clone, Default)]
+pub struct Checking {
+    /// Read every byte of every file and compare checksums.
+    pub read: bool,
+    /// Mend what can be mended without loss.
+    pub repair: bool,
+    /// Only say what would be mended.
+    pub dry_run: bool,
+    /// Take away names of files of which no byte is left anywhere.
+    pub forget: bool,
+}
+
+/// Looks for damage in the data directory of a stopped node, in its volumes of every kind.
+pub fn check(data: &Path, how: &Checking) -> Result<Outcome> {
+    let dir = DataDir::open(data)?;
+    let file = dir.path().join(EmbeddedStore::FILE);
+    // A store that is lost is found to be, not made.
+    let volumes = if file.exists() { EmbeddedStore::open(&file)?.volumes()? } else { Vec::new() };
+    let data = dir.path().display().to_string();
+    let mut outcome = Outcome { data, dry_run: how.dry_run, ..Outcome::default() };
+    for config in &volumes {
+        of_volume(config)?.check(&dir, config, how, &mut outcome)?;
+    }
+    for name in atoll_server::volumes_kept(dir.path())? {
+        if !volumes.iter().any(|config| config.name == name) {
+            let what =
+                "its folder is there, but the control store (control.redb) does not know it".to_owned();
+            outcome.unknown(name, what);
+        }
+    }
+    Ok(outcome)
+}
 
 /// Something wrong, whatever found it.
-pub(crate) struct Wrong {
-    pub(crate) volume: String,
-    pub(crate) rule: String,
-    pub(crate) island: Option<IslandId>,
-    pub(crate) ino: Option<Ino>,
-    pub(crate) what: String,
+pub struct Wrong {
+    /// The volume's name.
+    pub volume: String,
+    /// Name of the rule that is broken.
+    pub rule: String,
+    /// Where.
+    pub island: Option<IslandId>,
+    /// Of which file or directory.
+    pub ino: Option<Ino>,
+    /// How it is broken.
+    pub what: String,
     /// In the volume, as far as the islands here know them.
-    pub(crate) paths: Vec<String>,
+    pub paths: Vec<String>,
     /// `--repair` would mend it.
-    pub(crate) mendable: bool,
+    pub mendable: bool,
 }
 
 /// Something that was mended, or would be.
-pub(crate) struct Mended {
-    pub(crate) volume: String,
-    pub(crate) rule: &'static str,
-    pub(crate) island: IslandId,
-    pub(crate) ino: Option<Ino>,
-    pub(crate) what: String,
-    pub(crate) paths: Vec<String>,
+pub struct Mended {
+    /// The volume's name.
+    pub volume: String,
+    /// Name of the rule that was broken.
+    pub rule: &'static str,
+    /// Where.
+    pub island: IslandId,
+    /// Of which file or directory.
+    pub ino: Option<Ino>,
+    /// What was done.
+    pub what: String,
+    /// In the volume, as far as the islands here know them.
+    pub paths: Vec<String>,
 }
 
 impl Wrong {
@@ -43,7 +92,7 @@ impl Wrong {
     }
 
     /// What to do about it.
-    fn next(&self, data: &str) -> String {
+    pub fn next(&self, data: &str) -> String {
         let volume = &self.volume;
         let folder = || {
             let island = self.island.map(|i| i.to_string()).unwrap_or_default();
@@ -85,19 +134,27 @@ impl Wrong {
     }
 }
 
+/// What a check found and did.
 #[derive(Default)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// The data directory, for people.
-    pub(crate) data: String,
-    pub(crate) wrong: Vec<Wrong>,
-    pub(crate) mended: Vec<Mended>,
+    pub data: String,
+    /// What is wrong.
+    pub wrong: Vec<Wrong>,
+    /// What was mended.
+    pub mended: Vec<Mended>,
     /// What is in `mended` was not done.
-    pub(crate) dry_run: bool,
-    pub(crate) islands: u64,
-    pub(crate) files: u64,
-    pub(crate) dirs: u64,
-    pub(crate) bytes_read: u64,
-    pub(crate) recovered: Vec<String>,
+    pub dry_run: bool,
+    /// Islands that were looked at.
+    pub islands: u64,
+    /// Files at home in them.
+    pub files: u64,
+    /// Directories that they own.
+    pub dirs: u64,
+    /// Bytes of files that were read.
+    pub bytes_read: u64,
+    /// What recoveries did first, a line each.
+    pub recovered: Vec<String>,
 }
 
 /// How a body is told of that no file has.
@@ -164,52 +221,8 @@ impl Outcome {
         self.add(config, rule, Some(island), ino, what);
     }
 
-    pub(crate) fn show(&self, read: bool) {
-        if !self.recovered.is_empty() {
-            say::line("The node was not stopped in order; its recovery was done first:");
-            self.recovered.iter().for_each(|line| say::line(format_args!("  {line}")));
-        }
-        let about = |ino: Option<Ino>, paths: &[String]| {
-            let ino = ino.map(|i| format!(" id {i}")).unwrap_or_default();
-            if paths.is_empty() { ino } else { format!("{ino} {}", paths.join(" = ")) }
-        };
-        let done = if self.dry_run { "would mend" } else { "mended" };
-        for mended in &self.mended {
-            say::line(format_args!(
-                "{done}: volume {} island {}{}: {} [{}]",
-                mended.volume,
-                mended.island,
-                about(mended.ino, &mended.paths),
-                mended.what,
-                mended.rule
-            ));
-        }
-        for (at, wrong) in self.wrong.iter().enumerate() {
-            let island = wrong.island.map(|i| format!(" island {i}")).unwrap_or_default();
-            let about = about(wrong.ino, &wrong.paths);
-            say::line(format_args!(
-                "volume {}{island}{about}: {} [{}]",
-                wrong.volume, wrong.what, wrong.rule
-            ));
-            // The same step once for all that follow each other with it.
-            let next = wrong.next(&self.data);
-            if self.wrong.get(at + 1).is_none_or(|other| other.next(&self.data) != next) {
-                say::line(format_args!("  next: {next}"));
-            }
-        }
-        let checked = format!("{} islands, {} directories, {} files", self.islands, self.dirs, self.files);
-        let bytes = if read { format!(", {} read", say::bytes(self.bytes_read)) } else { String::new() };
-        let mended = match self.mended.len() {
-            0 => String::new(),
-            n => format!(" {n} {done},"),
-        };
-        match self.wrong.len() {
-            0 => say::line(format_args!("{checked}{bytes}:{mended} nothing wrong.")),
-            n => say::line(format_args!("{checked}{bytes}:{mended} {n} things wrong.")),
-        }
-    }
-
-    pub(crate) fn json(&self) -> Value {
+    /// For programs.
+    pub fn json(&self) -> Value {
         let wrong = self.wrong.iter().map(|w| {
             json!({
                 "volume": w.volume, "rule": w.rule, "island": w.island.map(|i| i.0), "id": w.ino.map(|i| i.0),

@@ -1,0 +1,355 @@
+//! Names every broken invariant in a stopped node's islands of a cluster volume, and has mended what can be without
+//! loss.
+//!
+//! Opens each island as its daemon would, so what an unclean end left to be done is done first; changes
+//! nothing else unless told to repair, and decides nothing about that.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use atoll_check::{Rows, Volume};
+use atoll_control::DataDir;
+use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{Ino, IslandId};
+use atoll_disk::real::RealDisk;
+use atoll_dispatch::{Clock, Engine, Laying, Net};
+use atoll_island::LinkId;
+use atoll_posix::Kind;
+use atoll_proto::{Notice, PeerMessage, Reply, VolumeConfig};
+use atoll_repair::{Plan, plain_again, read_rows};
+use atoll_server::WallClock;
+use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
+use atoll_view::Finding;
+
+use crate::findings::{Checking, Mended, Outcome, body_of_no_file};
+use crate::node::{open_island, options};
+
+/// Bytes of a body that are read at once.
+const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
+
+/// An island at rest talks to nobody.
+struct Nobody;
+
+impl Net for Nobody {
+    fn reply(&self, _: IslandId, _: LinkId, _: u64, _: Reply, _: &[u8]) {}
+    fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
+    fn send(&self, _: IslandId, _: PeerMessage) {}
+    fn halted(&self, _: IslandId, _: &str) {}
+    fn space(&self, _: IslandId, _: atoll_dispatch::SpaceState) {}
+    fn damaged(&self, _: IslandId, _: &str) {}
+}
+
+/// An island that has come to rest, and what its plain tree shows.
+struct AtRest {
+    engine: Arc<Engine<RealDisk>>,
+    laying: std::io::Result<Laying<RealDisk>>,
+    findings: Vec<Finding>,
+    rows: Rows,
+}
+
+impl AtRest {
+    /// Compares the plain tree with the state.
+    fn audit(&mut self) {
+        let audited = match &self.laying {
+            Ok(laying) => laying.audit(),
+            Err(_) => return,
+        };
+        match audited {
+            Ok(found) => self.findings = found,
+            Err(why) => self.laying = Err(why),
+        }
+    }
+
+    /// Brings it to rest again after it was changed, and looks anew.
+    fn rest(&mut self) -> Result<()> {
+        let again = match &mut self.laying {
+            Ok(laying) => laying.drain().map(drop),
+            Err(_) => Ok(()),
+        };
+        if let Err(why) = again {
+            self.laying = Err(why);
+        }
+        self.engine.stop()?;
+        self.rows = read_rows(&self.engine)?;
+        self.findings.clear();
+        self.audit();
+        Ok(())
+    }
+}
+
+fn volume_of(config: &VolumeConfig) -> Volume {
+    Volume { table: config.table.clone(), seed: config.seed }
+}
+
+fn say_fixes(config: &VolumeConfig, plan: &Plan, outcome: &mut Outcome) {
+    let wanted = plan.fixes.iter().filter_map(|fix| fix.ino).collect();
+    let paths = atoll_check::paths(&plan.rows, &wanted);
+    outcome.mended.extend(plan.fixes.iter().map(|fix| Mended {
+        volume: config.name.clone(),
+        rule: fix.rule,
+        island: fix.island,
+        ino: fix.ino,
+        what: fix.what.clone(),
+        paths: fix.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default(),
+    }));
+}
+
+fn say_plain(config: &VolumeConfig, island: &AtRest, told: Vec<(Ino, String)>, outcome: &mut Outcome) {
+    outcome.mended.extend(told.into_iter().map(|(ino, what)| Mended {
+        volume: config.name.clone(),
+        rule: "plain-name",
+        island: island.engine.id(),
+        ino: Some(ino),
+        what,
+        paths: Vec::new(),
+    }));
+}
+
+/// Looks for damage in a node's islands of a volume.
+pub(super) fn check(
+    dir: &DataDir,
+    config: &VolumeConfig,
+    how: &Checking,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    Check { how }.volume(dir, config, outcome)
+}
+
+/// A check, as it is to be done.
+struct Check<'a> {
+    how: &'a Checking,
+}
+
+impl Check<'_> {
+    fn volume(&self, dir: &DataDir, config: &VolumeConfig, outcome: &mut Outcome) -> Result<()> {
+        let mut options = options(dir, dir.identity().incarnation);
+        let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
+        if !folder.is_dir() {
+            bail!("Volume {} has no folder {}.\nIs its disk mounted?", config.name, folder.display());
+        }
+        let member = atoll_server::member(&folder)
+            .with_context(|| format!("Volume {} cannot be checked", config.name))?;
+        options.is_new = !member.made;
+        options.reached = atoll_server::reached(&folder)?;
+        let is_new = options.is_new;
+        let mut islands = Vec::new();
+        let nodes = config.nodes.iter().filter(|n| n.node == member.node || is_whole(&folder, &n.islands));
+        for island in nodes.flat_map(|n| n.islands.iter().copied()) {
+            outcome.islands += 1;
+            let opened = open_island(&folder, island, is_new).map_err(anyhow::Error::from).and_then(|disk| {
+                let setup = atoll_server::setup(config, island, &*disk, &options);
+                Ok(Engine::open(disk, setup, Arc::new(Nobody), Arc::new(WallClock::default()))?)
+            });
+            let (engine, report) = match opened {
+                Ok(opened) => opened,
+                Err(why) => {
+                    outcome.add(config, "opens", Some(island), None, format!("it cannot be opened: {why:#}"));
+                    continue;
+                }
+            };
+            outcome.recovery(config, island, &report);
+            let engine = Arc::new(engine);
+            // What the node had not laid out yet is laid out, as its next start would do it.
+            let laying = Laying::open(Arc::clone(&engine), options.root, options.devices)
+                .and_then(|mut laying| laying.drain().map(|_| laying));
+            if let Err(why) = engine.stop() {
+                let what = format!("it does not come to rest: {}", why.why);
+                outcome.add(config, "opens", Some(island), None, what);
+                continue;
+            }
+            let rows = read_rows(&engine)?;
+            let mut island = AtRest { engine, laying, findings: Vec::new(), rows };
+            island.audit();
+            islands.push(island);
+        }
+        let before = outcome.wrong.len();
+        if self.how.repair && !self.how.dry_run {
+            self.mend(config, &mut islands, outcome)?;
+            self.look(config, &mut islands, outcome);
+        } else {
+            self.look(config, &mut islands, outcome);
+            self.say_mendable(config, &islands, outcome, before)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is wrong with these islands now.
+    fn look(&self, config: &VolumeConfig, islands: &mut [AtRest], outcome: &mut Outcome) {
+        let first = outcome.wrong.len();
+        for AtRest { engine, laying, findings, rows } in islands.iter_mut() {
+            if let Err(why) = laying {
+                let what = format!("its plain tree cannot be compared: {why}");
+                outcome.add(config, "plain-tree", Some(engine.id()), None, what);
+            }
+            outcome.files += rows.inodes.len() as u64;
+            outcome.dirs += rows.dirs.values().filter(|d| d.owned.is_some()).count() as u64;
+            let before = outcome.wrong.len();
+            let touched = touched_only(findings);
+            self.bodies(config, engine, rows, &touched, outcome);
+            // Touched, and with the bytes and attributes that it should have: a link more, a backup.
+            let differs: Vec<_> = outcome.wrong[before..].iter().filter_map(|wrong| wrong.ino).collect();
+            findings.retain(|finding| match finding {
+                Finding::ChangedByHand { ino } => !touched.contains(ino) || differs.contains(ino),
+                _ => true,
+            });
+            findings.iter().for_each(|finding| outcome.view(config, engine.id(), finding));
+        }
+        let all: Vec<Rows> = islands.iter_mut().map(|island| std::mem::take(&mut island.rows)).collect();
+        for finding in atoll_check::check(&volume_of(config), &all) {
+            let rule = finding.rule.name();
+            outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
+        }
+        let wanted = outcome.wrong[first..].iter().filter_map(|wrong| wrong.ino).collect();
+        let paths = atoll_check::paths(&all, &wanted);
+        for wrong in &mut outcome.wrong[first..] {
+            wrong.paths = wrong.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default();
+        }
+        for (island, rows) in islands.iter_mut().zip(all) {
+            island.rows = rows;
+        }
+    }
+
+    // ------------------------------------------------------------------- repair
+
+    /// What can be mended of the rows.
+    fn plan(&self, config: &VolumeConfig, islands: &[AtRest]) -> Result<Plan> {
+        let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
+        let mut strays = Vec::new();
+        for island in islands {
+            strays.extend(atoll_repair::strays(&island.engine, &island.findings)?);
+        }
+        let rows = islands.iter().map(|island| island.rows.clone()).collect();
+        let options = atoll_repair::Options { now: WallClock::default().now().wall, forget: self.how.forget };
+        Ok(atoll_repair::plan(&volume_of(config), rows, &engines, strays, &options))
+    }
+
+    /// Mends what can be, in the rows and then in the plain trees that show them.
+    fn mend(&self, config: &VolumeConfig, islands: &mut [AtRest], outcome: &mut Outcome) -> Result<()> {
+        let plan = self.plan(config, islands)?;
+        let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
+        atoll_repair::perform(&engines, &plan)?;
+        say_fixes(config, &plan, outcome);
+        for island in islands {
+            island.rest()?;
+            let told = plain_again(&island.engine, &island.rows, &island.findings, false);
+            say_plain(config, island, told, outcome);
+            island.rest()?;
+        }
+        Ok(())
+    }
+
+    /// Marks what a repair would mend; with `--dry-run`, tells how.
+    fn say_mendable(
+        &self,
+        config: &VolumeConfig,
+        islands: &[AtRest],
+        outcome: &mut Outcome,
+        first: usize,
+    ) -> Result<()> {
+        if outcome.wrong.len() == first {
+            return Ok(());
+        }
+        let plan = self.plan(config, islands)?;
+        let left = atoll_check::check(&volume_of(config), &plan.rows);
+        let left: BTreeSet<_> = left.into_iter().map(|f| (f.rule.name(), f.island, f.ino)).collect();
+        let rules: BTreeSet<_> = atoll_check::Rule::ALL.iter().map(|rule| rule.name()).collect();
+        let mut plain = BTreeSet::new();
+        let mut found = BTreeSet::new();
+        for island in islands {
+            let told = plain_again(&island.engine, &island.rows, &island.findings, true);
+            plain.extend(told.iter().map(|(ino, _)| (island.engine.id(), *ino)));
+            if self.how.dry_run {
+                say_plain(config, island, told, outcome);
+            }
+            for stray in atoll_repair::strays(&island.engine, &island.findings)? {
+                let rows = plan.rows.iter().find(|rows| rows.island == stray.island);
+                if rows.is_some_and(|rows| rows.inodes.contains_key(&stray.attr.ino)) {
+                    found.insert(body_of_no_file(&island.engine.bodies().path(stray.attr.ino)));
+                }
+            }
+        }
+        for wrong in &mut outcome.wrong[first..] {
+            let Some(island) = wrong.island else { continue };
+            wrong.mendable = match (wrong.rule.as_str(), wrong.ino) {
+                (rule, ino) if rules.contains(rule) => !left.contains(&(rule, island, ino)),
+                ("plain-name" | "plain-attributes" | "body-there", Some(ino)) => {
+                    plain.contains(&(island, ino))
+                }
+                ("body-there", None) => found.contains(&wrong.what),
+                _ => false,
+            };
+        }
+        if self.how.dry_run {
+            say_fixes(config, &plan, outcome);
+        }
+        Ok(())
+    }
+
+    /// With `--read`, every byte of every file is as its checksum; without, of those in `touched`.
+    fn bodies(
+        &self,
+        config: &VolumeConfig,
+        engine: &Engine<RealDisk>,
+        rows: &Rows,
+        touched: &BTreeSet<Ino>,
+        outcome: &mut Outcome,
+    ) {
+        let mut buffer = Vec::new();
+        for (ino, row) in rows.inodes.iter().filter(|(_, row)| row.attr.kind == Kind::Regular) {
+            let size = row.attr.size;
+            let mut offset = 0;
+            let is_read = self.how.read || touched.contains(ino);
+            while is_read && offset < size {
+                let len = READ_BYTES.min(size - offset);
+                let sums = match sums(engine, *ino, offset / BLOCK_BYTES, len.div_ceil(BLOCK_BYTES)) {
+                    Ok(sums) => sums,
+                    Err(why) => {
+                        outcome.add(config, "row-readable", Some(rows.island), Some(*ino), why.to_string());
+                        break;
+                    }
+                };
+                if let Err(why) = engine.bodies().read(*ino, offset, len, size, &sums, &mut buffer) {
+                    outcome.add(config, "body-matches", Some(rows.island), Some(*ino), why.to_string());
+                }
+                outcome.bytes_read += len;
+                offset += len;
+            }
+        }
+    }
+}
+
+/// Files of which nothing but the native change time is known to differ.
+fn touched_only(findings: &[Finding]) -> BTreeSet<Ino> {
+    let mut touched = BTreeSet::new();
+    let mut differ = BTreeSet::new();
+    for finding in findings {
+        match finding {
+            Finding::ChangedByHand { ino } => drop(touched.insert(*ino)),
+            Finding::Attribute { ino, .. }
+            | Finding::WrongObject { ino, .. }
+            | Finding::BodyMissing { ino } => drop(differ.insert(*ino)),
+            Finding::MissingName { .. }
+            | Finding::ForeignName { .. }
+            | Finding::OrphanBody { .. }
+            | Finding::NoPath { .. } => {}
+        }
+    }
+    touched.difference(&differ).copied().collect()
+}
+
+/// All of these islands lie here: those of another node, whose folders were put beside.
+fn is_whole(folder: &Path, islands: &[IslandId]) -> bool {
+    islands.iter().all(|island| folder.join(island.to_string()).is_dir())
+}
+
+/// Checksums of so many blocks, all of one row.
+fn sums(engine: &Engine<RealDisk>, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>> {
+    use atoll_core::Decode;
+    let key = RowKey::Sums(ino, first / SUMS_PER_CHUNK).to_bytes();
+    let row = engine.snapshot().get(&key)?;
+    let mut sums = row.map(|row| Vec::<u32>::from_slice(&row)).transpose()?.unwrap_or_default();
+    sums.resize(count as usize, 0);
+    Ok(sums)
+}

@@ -1,0 +1,193 @@
+//! Where a file or directory of a cluster volume is: key, bucket, owner, home, plain path, skeletons.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+
+use anyhow::{Result, anyhow, bail};
+use atoll_core::{H3, Ino, IslandId, Key, Name, VolumePath};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use atoll_proto::control::Trace;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::attach::ClusterVolume;
+use crate::explain::Explanation;
+
+/// Explains a path.
+pub(super) fn explain(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Explanation> {
+    let steps = walk(attached, names, root)?;
+    Ok(Report::new(attached, names, &steps)?.explanation())
+}
+
+/// A step of the path: a name and what it names.
+struct Reached {
+    ino: Ino,
+    kind: Kind,
+    /// Of a directory.
+    key: Option<Key>,
+}
+
+/// Looks each name up in turn, as the superuser: it is about where things are, not what is in them.
+fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec<Reached>> {
+    let mut at = root.to_owned();
+    let h3 = H3::new(attached.config.seed);
+    let mut reached = vec![Reached { ino: Ino::ROOT, kind: Kind::Directory, key: Some(Key(0)) }];
+    if let Some(key) = h3.path(std::iter::empty::<&Name>()) {
+        reached[0].key = Some(key.key());
+    }
+    for name in names.names() {
+        let dir = reached.last().expect("the root is there").ino;
+        let (send, receive) = sync_channel(1);
+        let op = Op::Lookup { dir, name: name.clone() };
+        let done = Box::new(move |result: Result<Answer, Errno>, _: &[u8]| {
+            let _ = send.send(result);
+        });
+        attached.client.submit(&Caller::ROOT, op, Bytes::new(), done);
+        let shown = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        match receive.recv().unwrap_or(Err(Errno::EIO)) {
+            Ok(Answer::Found { found }) => {
+                let key = attached.client.key_of(found.attr.ino);
+                reached.push(Reached { ino: found.attr.ino, kind: found.attr.kind, key });
+            }
+            Ok(_) | Err(Errno::EIO) => bail!(
+                "\"{shown}\" cannot be looked up: the island that knows it is away.\n\"atoll status\" shows which nodes are down."
+            ),
+            Err(Errno::ENOENT) => bail!("There is no \"{shown}\" in {}.", at.display()),
+            Err(Errno::ENOTDIR) => {
+                bail!("{} is no directory, so there is no \"{shown}\" in it.", at.display())
+            }
+            Err(why) => {
+                let why = std::io::Error::from_raw_os_error(why.0);
+                bail!("\"{shown}\" in {} cannot be looked up: {why}.", at.display())
+            }
+        }
+        at.push(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    }
+    Ok(reached)
+}
+
+/// What is known of the last name.
+struct Report {
+    ino: Ino,
+    kind: Kind,
+    /// Of the directory itself, or of the one that a file is in.
+    key: Key,
+    bucket: u32,
+    owner: IslandId,
+    /// Of a file: not always the owner of its directory.
+    home: Option<IslandId>,
+    place: Option<(u16, String)>,
+    plain: Option<PathBuf>,
+    body: Option<String>,
+    skeletons: Vec<IslandId>,
+    away: Vec<IslandId>,
+}
+
+impl Report {
+    fn new(attached: &ClusterVolume, names: &VolumePath, steps: &[Reached]) -> Result<Self> {
+        let config = &attached.config;
+        let last = steps.last().expect("the root is there");
+        let is_dir = last.kind == Kind::Directory;
+        let dir = if is_dir { last } else { &steps[steps.len() - 2] };
+        let key = dir.key.ok_or_else(|| anyhow!("The key of a directory was not told."))?;
+        let owner = config.table.owner(key);
+        let mut traces: Vec<Trace> = Vec::new();
+        // The islands of the directory, whose skeletons tell; those of the file, where its body is.
+        for ino in if is_dir { vec![last.ino] } else { vec![dir.ino, last.ino] } {
+            for trace in attached.traces(ino) {
+                match traces.iter_mut().find(|t| t.island == trace.island) {
+                    Some(known) => {
+                        known.home |= trace.home;
+                        known.body = known.body.take().or(trace.body);
+                    }
+                    None => traces.push(trace),
+                }
+            }
+        }
+        traces.sort_by_key(|t| t.island);
+        // Whoever has the file says so. Of one whose home is away the id tells where it was made.
+        let told = || traces.iter().find(|t| t.home).map(|t| t.island);
+        let home = (!is_dir).then(|| told().unwrap_or_else(|| last.ino.minted_by()));
+        let at = home.unwrap_or(owner);
+        let here = traces.iter().find(|t| t.island == at);
+        let plain = here.map(|t| {
+            let below = names.names().iter().map(|n| std::ffi::OsStr::from_bytes(n.as_bytes()));
+            below.fold(PathBuf::from(&t.tree), |path, name| path.join(name))
+        });
+        let islands = config.islands();
+        Ok(Self {
+            ino: last.ino,
+            kind: last.kind,
+            key,
+            bucket: config.table.bucket(key).0,
+            owner,
+            home,
+            place: config.node_of(at).map(|n| (n.node.0, n.address.clone())),
+            plain,
+            body: here.and_then(|t| t.body.clone()),
+            skeletons: traces.iter().filter(|t| t.skeleton).map(|t| t.island).collect(),
+            away: islands.into_iter().filter(|i| !traces.iter().any(|t| t.island == *i)).collect(),
+        })
+    }
+
+    fn explanation(&self) -> Explanation {
+        let mut rows = Vec::new();
+        let mut row = |what, value: &dyn std::fmt::Display| rows.push((what, value.to_string()));
+        let is_dir = self.kind == Kind::Directory;
+        row("id", &format_args!("{} ({:?})", self.ino, self.kind).to_string().to_lowercase());
+        let of = if is_dir { "" } else { "  (of its directory)" };
+        row("key", &format_args!("{:08x}{of}", self.key.0));
+        row("bucket", &self.bucket);
+        row(
+            "owner",
+            &format_args!("island {}  {}", self.owner, if is_dir { "has its names" } else { "has its name" }),
+        );
+        if let Some(home) = self.home {
+            let points = if home == self.owner { "" } else { ": the name points there" };
+            row("home", &format_args!("island {home}  has its bytes{points}"));
+        }
+        if let Some((node, address)) = &self.place {
+            row("node", &format_args!("{node}  {address}"));
+        }
+        if let Some(plain) = &self.plain {
+            row("plain", &plain.display());
+        }
+        if let Some(body) = &self.body {
+            row("body", body);
+        }
+        row("skeleton", &format_args!("islands {}", list(&self.skeletons)));
+        if !self.away.is_empty() {
+            row("away", &format_args!("islands {}", list(&self.away)));
+        }
+        Explanation { rows, json: self.json() }
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        let ids = |all: &[IslandId]| all.iter().map(|i| i.0).collect::<Vec<_>>();
+        let json = json!({
+            "id": self.ino.0,
+            "kind": format!("{:?}", self.kind).to_lowercase(),
+            "key": format!("{:08x}", self.key.0),
+            "bucket": self.bucket,
+            "owner": self.owner.0,
+            "home": self.home.map(|h| h.0),
+            "pointer": self.home.is_some_and(|home| home != self.owner),
+            "node": self.place.as_ref().map(|p| p.0),
+            "address": self.place.as_ref().map(|p| p.1.clone()),
+            "plain": self.plain.as_ref().map(|p| p.display().to_string()),
+            "body": self.body,
+            "skeleton": ids(&self.skeletons),
+            "away": ids(&self.away),
+        });
+        match json {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+}
+
+fn list(islands: &[IslandId]) -> String {
+    let all: Vec<String> = islands.iter().map(ToString::to_string).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(",") }
+}
