@@ -4,6 +4,7 @@
 //! All integers are in the machine's own byte order, because the kernel's are.
 
 use atoll_posix::{Attr, mode};
+use std::time::Duration;
 
 /// The protocol's major version.
 pub(crate) const MAJOR: u32 = 7;
@@ -176,20 +177,21 @@ impl Out {
         self.u32(BLOCK_BYTES).u32(0)
     }
 
-    /// `struct fuse_entry_out`; times-out in seconds.
-    pub(crate) fn entry(&mut self, attr: &Attr, entry_secs: u64, attr_secs: u64) -> &mut Self {
+    /// `struct fuse_entry_out`, with how long the name and the attributes may be kept.
+    pub(crate) fn entry(&mut self, attr: &Attr, name: Duration, attrs: Duration) -> &mut Self {
         // The generation is always 0: ids are never used again.
-        self.u64(attr.ino.0).u64(0).u64(entry_secs).u64(attr_secs).u32(0).u32(0).attr(attr)
+        self.u64(attr.ino.0).u64(0).u64(name.as_secs()).u64(attrs.as_secs());
+        self.u32(name.subsec_nanos()).u32(attrs.subsec_nanos()).attr(attr)
     }
 
-    /// `struct fuse_entry_out` that says that there is no such name, for so many seconds.
-    pub(crate) fn absent(&mut self, entry_secs: u64) -> &mut Self {
-        self.u64(0).u64(0).u64(entry_secs).zeros(ENTRY_OUT - 24)
+    /// `struct fuse_entry_out` that says that there is no such name, for so long.
+    pub(crate) fn absent(&mut self, name: Duration) -> &mut Self {
+        self.u64(0).u64(0).u64(name.as_secs()).u64(0).u32(name.subsec_nanos()).zeros(ENTRY_OUT - 36)
     }
 
-    /// `struct fuse_attr_out`.
-    pub(crate) fn attr_out(&mut self, attr: &Attr, secs: u64) -> &mut Self {
-        self.u64(secs).u32(0).u32(0).attr(attr)
+    /// `struct fuse_attr_out`, with how long they may be kept.
+    pub(crate) fn attr_out(&mut self, attr: &Attr, kept: Duration) -> &mut Self {
+        self.u64(kept.as_secs()).u32(kept.subsec_nanos()).u32(0).attr(attr)
     }
 
     /// `struct fuse_open_out`.
@@ -198,8 +200,8 @@ impl Out {
     }
 
     /// `struct fuse_statx_out`.
-    pub(crate) fn statx_out(&mut self, a: &Attr, secs: u64) -> &mut Self {
-        self.u64(secs).u32(0).u32(0).zeros(16);
+    pub(crate) fn statx_out(&mut self, a: &Attr, kept: Duration) -> &mut Self {
+        self.u64(kept.as_secs()).u32(kept.subsec_nanos()).u32(0).zeros(16);
         self.u32(STATX_BASIC_AND_BTIME).u32(BLOCK_BYTES).u64(0).u32(a.nlink).u32(a.uid).u32(a.gid);
         // Sixteen bits, whatever the volume says.
         let mode = (a.mode & mode::ALL) | a.kind.format_bits();
@@ -238,6 +240,8 @@ pub(crate) const fn padded(n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SHORT: Duration = Duration::from_millis(1);
     use atoll_core::{Ino, Time};
     use atoll_posix::Kind;
 
@@ -268,11 +272,11 @@ mod tests {
             out.0.len()
         };
         assert_eq!(size(&|o| _ = o.attr(&attr())), 88);
-        assert_eq!(size(&|o| _ = o.entry(&attr(), 0, 0)), ENTRY_OUT);
-        assert_eq!(size(&|o| _ = o.absent(1)), ENTRY_OUT);
-        assert_eq!(size(&|o| _ = o.attr_out(&attr(), 0)), 104);
+        assert_eq!(size(&|o| _ = o.entry(&attr(), SHORT, SHORT)), ENTRY_OUT);
+        assert_eq!(size(&|o| _ = o.absent(SHORT)), ENTRY_OUT);
+        assert_eq!(size(&|o| _ = o.attr_out(&attr(), SHORT)), 104);
         assert_eq!(size(&|o| _ = o.open_out(0, 0)), 16);
-        assert_eq!(size(&|o| _ = o.statx_out(&attr(), 0)), 288);
+        assert_eq!(size(&|o| _ = o.statx_out(&attr(), SHORT)), 288);
         assert_eq!(size(&|o| o.statfs(1, 1, 1, 1, 1)), 80);
         assert_eq!(size(&|o| _ = o.dirent(1, 1, 0, b"a")), 32);
     }
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn a_device_number_is_split_as_the_kernel_splits_it() {
         let mut out = Out::default();
-        out.statx_out(&attr(), 0);
+        out.statx_out(&attr(), SHORT);
         let at = 32 + 128;
         assert_eq!(u32::from_ne_bytes(out.0[at..at + 4].try_into().unwrap()), 5);
         assert_eq!(u32::from_ne_bytes(out.0[at + 4..at + 8].try_into().unwrap()), 0x101);

@@ -9,6 +9,7 @@ use crate::adapter::Core;
 use crate::mount::{AccessTimes, Table};
 use atoll_core::{Ino, Time};
 use atoll_posix::{Access, AtimeRule, Attr, Caller, Kind, Op};
+use atoll_vfs::Beside;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -283,7 +284,7 @@ fn tell(core: &Arc<Core>, due: Vec<(Ino, Noted)>) {
         let me = &core.accesses;
         me.under_way.fetch_add(1, SeqCst);
         let mine = Arc::clone(core);
-        let done = move |outcome: Result<_, _>, _: &[u8]| {
+        let done = move |outcome: Result<_, _>, _: Beside<'_>| {
             let me = &mine.accesses;
             let count = if outcome.is_ok() { &me.told } else { &me.lost };
             count.fetch_add(1, Relaxed);

@@ -12,7 +12,6 @@ use crate::device::{Device, IO_BYTES_MAX};
 use crate::dying::{Dying, interrupted, watch};
 use crate::fields::{lock_range, set_attr};
 use crate::fits::may_be_told;
-use crate::gate::{Answering, Gate, Period};
 use crate::gone;
 use crate::held::{Held, Holder};
 use crate::listers::Listers;
@@ -20,7 +19,7 @@ use crate::listing::{Listing, Packed};
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
-use crate::places::{Place, Places};
+use crate::places::{Period, Place, Places};
 use crate::request::{Header, Request};
 use crate::session::{Config, Flush, Keep, Locks, Readers};
 use crate::settle::{self, Moved, Settling};
@@ -30,17 +29,18 @@ use atoll_posix::{
     Allocation, Answer, Caller, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, Whence,
     XattrMode, mode,
 };
-use atoll_vfs::{Caching, Files};
+use atoll_vfs::{Beside, Caching, Files};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-/// For how long the kernel may keep what nobody else can change. It is recalled before that.
-pub(crate) const KEEP_SECS: u64 = 6;
+/// For how long the kernel may keep what is recalled before anybody else can change it.
+pub(crate) const KEEP: Duration = Duration::from_secs(6);
 
-/// Until when an answer holds: for so many seconds in the kernel, and in this mount for the period in which no other
-/// one is there, if none is.
-pub(crate) type Keeping = (u64, Option<Period>);
+/// Until when an answer holds: for so long in the kernel, and in this mount for the period in which no other one is
+/// there, if none is.
+pub(crate) type Keeping = (Duration, Option<Period>);
 
 /// What INIT settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,6 @@ pub(crate) struct Core {
     pub(crate) places: Places,
     pub(crate) settling: Settling,
     pub(crate) entrance: Entrance,
-    pub(crate) gate: Arc<Gate>,
     pub(crate) agreed: Arc<OnceLock<Agreed>>,
     pub(crate) pending: Pending,
     pub(crate) dying: Dying,
@@ -69,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) told: Told,
     pub(crate) accesses: Accesses,
     pub(crate) handles: AtomicU64,
+    /// Counts recalls.
+    pub(crate) recalls: Arc<AtomicU64>,
 }
 
 /// How an outcome becomes an answer.
@@ -125,26 +126,31 @@ pub(crate) enum Shape {
 }
 
 impl Core {
-    /// Whether the kernel may keep what it is told now.
-    fn keep(&self) -> bool {
-        self.can_drop() && self.files.caching() == Caching::UntilRecalled
+    /// What the kernel may keep of what the volume allows. Older kernels cannot be made to drop all names, so
+    /// nothing that is recalled is kept there.
+    fn allowed(&self, caching: Caching) -> Caching {
+        let recallable = self.agreed.get().is_some_and(|agreed| agreed.minor >= MINOR_INC_EPOCH);
+        match caching {
+            _ if self.config.keep == Keep::Nothing => Caching::Never,
+            Caching::UntilRecalled if !recallable => Caching::Never,
+            caching => caching,
+        }
     }
 
-    /// Older kernels cannot be made to drop all names, so they keep none.
-    fn can_drop(&self) -> bool {
-        self.config.keep != Keep::Nothing
-            && self.agreed.get().is_some_and(|agreed| agreed.minor >= MINOR_INC_EPOCH)
+    /// What the kernel may keep of a file of which the volume is not asked now. May be passed on inside `tell` only.
+    fn keeping(&self, ino: Ino, mut tell: impl FnMut(Caching)) {
+        self.files.keeping(ino, &mut |caching| tell(self.allowed(caching)));
     }
 
-    /// While this is answered: the period in which no other mount is there. What the volume says holds until it ends.
-    fn alone(&self, answering: &Answering<'_>) -> Option<Period> {
-        (self.files.caching() == Caching::UntilRecalled).then_some(answering.period)
+    /// What the volume has promised: while that is passed on, the period in which no other mount is there. What the
+    /// volume says holds until it ends.
+    fn alone(&self, promised: Caching) -> Option<Period> {
+        (promised == Caching::UntilRecalled).then(|| Period(self.recalls.load(SeqCst)))
     }
 
     /// A directory was removed, as the volume has just said.
     pub(crate) fn removed(&self, dir: Ino) {
-        let answering = self.gate.answer();
-        self.places.removed(dir, self.alone(&answering));
+        self.files.keeping(dir, &mut |promised| self.places.removed(dir, self.alone(promised)));
     }
 
     pub(crate) fn ok(&self, header: &Header, body: &[u8]) -> bool {
@@ -163,20 +169,20 @@ impl Core {
     }
 
     /// Tells the kernel of a name's id, which is counted already.
-    fn found(&self, header: &Header, found: &Found, keep_secs: u64) {
+    fn found(&self, header: &Header, found: &Found, kept: Duration) {
         let mut out = Out::with_capacity(abi::ENTRY_OUT);
         let attr = self.accesses.shown(&found.attr);
-        out.entry(&attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
+        out.entry(&attr, kept, if found.attr_current { kept } else { Duration::ZERO });
         if !self.ok(header, &out.0) {
             untold(self, &[found.attr.ino]);
         }
     }
 
     /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
-    fn found_dir(&self, header: &Header, found: &Found, place: &Place, (keep_secs, alone): Keeping) {
+    fn found_dir(&self, header: &Header, found: &Found, place: &Place, (kept, alone): Keeping) {
         self.nodes.raise(found.attr.ino);
         let _ = self.places.learn(found, place, alone);
-        self.found(header, found, keep_secs);
+        self.found(header, found, kept);
     }
 
     /// The directory that a thread means by a name, as far as it is known.
@@ -202,9 +208,9 @@ impl Core {
     }
 
     /// How a file is opened now.
-    fn open_flags(&self, flags: u32) -> u32 {
+    fn open_flags(&self, flags: u32, caching: Caching) -> u32 {
         let agreed = self.agreed.get().map_or(0, |agreed| agreed.flags);
-        let cached = if self.keep() {
+        let cached = if caching == Caching::UntilRecalled {
             fopen::KEEP_CACHE
         } else if agreed & init::DIRECT_IO_ALLOW_MMAP != 0 {
             // Each read asks, as it would have to ask for attributes first if pages were kept.
@@ -347,11 +353,13 @@ fn translate(
         // A truncation comes by itself, behind the kernel's own checks.
         Request::Open { flags } => {
             let reader = flags & open::ACCESS_MODE == 0;
-            if reader && flags & open::NO_ACCESS_TIME == 0 && core.keep() {
-                // The kernel may have all of it, and read that without a request.
-                accesses::read(core, ino, Kind::Regular);
-            }
-            core.answer_open(header, flags);
+            core.keeping(ino, |caching| {
+                if reader && flags & open::NO_ACCESS_TIME == 0 && caching == Caching::UntilRecalled {
+                    // The kernel may have all of it, and read that without a request.
+                    accesses::read(core, ino, Kind::Regular);
+                }
+                core.answer_open(header, flags, caching);
+            });
             Ok(None)
         }
         Request::Create { flags, mode, umask, name } => {
@@ -484,80 +492,23 @@ fn translate(
 }
 
 impl Core {
-    fn answer_open(&self, header: &Header, flags: u32) {
+    fn answer_open(&self, header: &Header, flags: u32, caching: Caching) {
         let mut out = Out::with_capacity(16);
-        out.open_out(self.handles.fetch_add(1, Relaxed), self.open_flags(flags));
+        out.open_out(self.handles.fetch_add(1, Relaxed), self.open_flags(flags, caching));
         self.ok(header, &out.0);
     }
 
     /// A zero-message open would have the kernel keep listings for all who open a directory.
     fn answer_open_dir(&self, header: &Header) {
-        let _answering = self.gate.answer();
-        let handle = self.handles.fetch_add(1, Relaxed);
-        let keeps = self.keep() && self.listers.keeps(Ino(header.node), handle);
-        let mut out = Out::with_capacity(16);
-        out.open_out(handle, if keeps { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 });
-        if !self.ok(header, &out.0) {
-            self.listers.closed(Ino(header.node), handle);
-        }
-    }
-
-    fn answer_init(&self, header: &Header, major: u32, minor: u32, max_readahead: u32, offered: u64) {
-        let mut out = Out::with_capacity(64);
-        if major > abi::MAJOR {
-            // It asks again with our version.
-            out.u32(abi::MAJOR).u32(abi::MINOR).zeros(56);
-            self.ok(header, &out.0);
-            return;
-        }
-        if major < abi::MAJOR || minor < abi::MINOR_MIN {
-            self.readers.refuse(major, minor);
-            return self.fail(header, Errno::EPROTO);
-        }
-        let wanted = init::ASYNC_READ
-            | init::BIG_WRITES
-            | init::DONT_MASK
-            | init::DO_READDIRPLUS
-            | init::READDIRPLUS_AUTO
-            | init::PARALLEL_DIROPS
-            | init::POSIX_ACL
-            | init::MAX_PAGES
-            // The target of a symbolic link never changes while its id lives.
-            | init::CACHE_SYMLINKS
-            | init::HANDLE_KILLPRIV_V2
-            | init::SETXATTR_EXT
-            | init::DIRECT_IO_ALLOW_MMAP
-            // Ids that were forgotten cannot be opened by handle.
-            | init::NO_EXPORT_SUPPORT;
-        let by_locks = match self.config.locks {
-            Locks::Shared => init::POSIX_LOCKS | init::FLOCK_LOCKS,
-            Locks::Local => init::NO_OPEN_SUPPORT,
-        };
-        let by_keep = match self.config.keep {
-            Keep::Alone => init::EXPLICIT_INVAL_DATA,
-            Keep::Nothing | Keep::Recallable => init::AUTO_INVAL_DATA,
-        };
-        // When a direct write that is not waited for ends, the kernel does not drop pages that were read meanwhile.
-        let by_pages = if self.config.keep == Keep::Nothing { init::ASYNC_DIO } else { 0 };
-        let mut flags = offered & (wanted | by_locks | by_keep | by_pages);
-        if offered & init::INIT_EXT != 0 {
-            flags |= init::INIT_EXT;
-        } else {
-            flags &= u64::from(u32::MAX);
-        }
-        let minor = minor.min(abi::MINOR);
-        let halves =
-            [flags & u64::from(u32::MAX), flags >> 32].map(|half| u32::try_from(half).expect("32 bits"));
-        let pages = u16::try_from(IO_BYTES_MAX / 4096).expect("1 MiB has 256 pages");
-        out.u32(abi::MAJOR).u32(minor).u32(max_readahead).u32(halves[0]);
-        // Background requests (read-ahead, releases), and how many of them slow writers down.
-        out.u16(64).u16(48);
-        let max_write = u32::try_from(IO_BYTES_MAX).expect("1 MiB");
-        out.u32(max_write).u32(1).u16(pages).u16(0).u32(halves[1]).zeros(28);
-        // A second INIT would be the same kernel, with the same offer.
-        let _ = self.agreed.set(Agreed { minor, flags });
-        self.ok(header, &out.0);
-        self.readers.started();
+        let (dir, handle) = (Ino(header.node), self.handles.fetch_add(1, Relaxed));
+        self.keeping(dir, |caching| {
+            let keeps = caching == Caching::UntilRecalled && self.listers.keeps(dir, handle);
+            let mut out = Out::with_capacity(16);
+            out.open_out(handle, if keeps { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 });
+            if !self.ok(header, &out.0) {
+                self.listers.closed(dir, handle);
+            }
+        });
     }
 }
 
@@ -583,7 +534,7 @@ pub(crate) fn submit(
     tries: u8,
 ) {
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
-    let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, bytes: &[u8]| {
+    let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: Beside<'_>| {
         if outcome == Err(Errno::EACCES)
             && let Some((op, data)) = with_groups
         {
@@ -594,7 +545,7 @@ pub(crate) fn submit(
         if outcome == Err(Errno::ESTALE) {
             return gone::stale(core, header, shape, tries);
         }
-        finish(core, &header, shape, outcome, bytes);
+        finish(core, &header, shape, outcome, beside);
     };
     start(core, header, &caller, (op, data), done);
 }
@@ -605,13 +556,13 @@ pub(crate) fn start(
     header: Header,
     caller: &Caller,
     (op, data): (Op, Bytes),
-    done: impl FnOnce(&Arc<Core>, Result<Answer, Errno>, &[u8]) + Send + 'static,
+    done: impl FnOnce(&Arc<Core>, Result<Answer, Errno>, Beside<'_>) + Send + 'static,
 ) {
     let for_lock = matches!(op, Op::SetLock { wait: true, .. });
     let mine = Arc::clone(core);
-    let done = move |outcome: Result<Answer, Errno>, bytes: &[u8]| {
+    let done = move |outcome: Result<Answer, Errno>, beside: Beside<'_>| {
         mine.pending.completed(header.unique);
-        done(&mine, outcome, bytes);
+        done(&mine, outcome, beside);
     };
     let start = || core.files.submit(caller, op, data, Box::new(done));
     if let Some(early) = core.pending.submit((header.unique, header.pid, for_lock), start) {
@@ -638,27 +589,35 @@ fn supplementary_groups(header: &Header) -> Vec<u32> {
     line.split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect()
 }
 
+/// For how long the kernel is told to keep something.
+const fn kept(caching: Caching) -> Duration {
+    match caching {
+        Caching::Never => Duration::ZERO,
+        Caching::ForMs(ms) => Duration::from_millis(ms as u64),
+        Caching::UntilRecalled => KEEP,
+    }
+}
+
 /// Answers a request with the outcome of its operation.
 pub(crate) fn finish(
     core: &Arc<Core>,
     header: &Header,
     shape: Shape,
     outcome: Result<Answer, Errno>,
-    bytes: &[u8],
+    beside: Beside<'_>,
 ) {
-    // Held until the answer is written: a recall waits for answers that may be kept.
-    let answering = core.gate.answer();
-    let alone = core.alone(&answering);
-    let keep_secs = if alone.is_some() && core.can_drop() { KEEP_SECS } else { 0 };
+    // Until this returns: a recall waits for promises that are being passed on.
+    let (alone, caching) = (core.alone(beside.caching), core.allowed(beside.caching));
+    let (bytes, kept) = (beside.bytes, kept(caching));
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
         (Err(Errno::ENOENT), Shape::Looked(place)) => {
             core.told.tell(header.pid, place.clone(), None);
-            if keep_secs == 0 {
+            if kept.is_zero() {
                 return core.fail(header, Errno::ENOENT);
             }
             let mut out = Out::with_capacity(abi::ENTRY_OUT);
-            core.ok(header, &out.absent(keep_secs).0);
+            core.ok(header, &out.absent(kept).0);
             return;
         }
         (Err(Errno::EEXIST), Shape::Created { exclusive: false, .. }) => {
@@ -676,18 +635,18 @@ pub(crate) fn finish(
         (Shape::Unit, _) => _ = core.ok(header, &[]),
         (Shape::Looked(place), Answer::Found { found }) if found.attr.kind == Kind::Directory => {
             core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-            looked(core, header, &found, place, (keep_secs, alone));
+            looked(core, header, &found, place, (kept, alone));
         }
         (shape @ (Shape::Entry | Shape::Looked(_)), Answer::Found { found }) => {
             if let Shape::Looked(place) = shape {
                 core.told.tell(header.pid, place, None);
             }
             core.nodes.raise(found.attr.ino);
-            core.found(header, &found, keep_secs);
+            core.found(header, &found, kept);
         }
         (Shape::Made(place), Answer::Found { found }) => {
             core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-            core.found_dir(header, &found, &place, (keep_secs, alone));
+            core.found_dir(header, &found, &place, (kept, alone));
         }
         (Shape::RemovedDir { place, meant }, _) => {
             if let Some(gone) = meant {
@@ -698,8 +657,8 @@ pub(crate) fn finish(
         }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
             let ino = found.attr.ino;
-            out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
-            out.open_out(core.handles.fetch_add(1, Relaxed), core.open_flags(flags));
+            out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
+            out.open_out(core.handles.fetch_add(1, Relaxed), core.open_flags(flags, caching));
             core.nodes.raise(ino);
             if !core.ok(header, &out.0) {
                 untold(core, &[ino]);
@@ -711,11 +670,11 @@ pub(crate) fn finish(
         }
         (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => {
             core.places.saw(&attr, alone);
-            core.ok(header, &out.attr_out(&core.accesses.shown(&attr), keep_secs).0);
+            core.ok(header, &out.attr_out(&core.accesses.shown(&attr), kept).0);
         }
         (Shape::Statx, Answer::Attr { attr }) => {
             core.places.saw(&attr, alone);
-            core.ok(header, &out.statx_out(&core.accesses.shown(&attr), keep_secs).0);
+            core.ok(header, &out.statx_out(&core.accesses.shown(&attr), kept).0);
         }
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
         (Shape::Value { size: 0 }, Answer::Data) => match u32::try_from(bytes.len()) {
@@ -753,7 +712,7 @@ pub(crate) fn finish(
                     found.attr = core.accesses.shown(&found.attr);
                 }
             }
-            match listing.pack(&entries, eof, (keep_secs, alone), (&core.nodes, &core.places)) {
+            match listing.pack(&entries, eof, (kept, alone), (&core.nodes, &core.places)) {
                 Ok(Packed { out, learned, end }) => {
                     if let Some(end) = end {
                         core.listers.ended(listing.handle, end);
@@ -783,7 +742,7 @@ fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keepin
     }
     let (mine, header, found, new) = (Arc::clone(core), *header, found.clone(), place.clone());
     // Nothing that may be kept: a recall does not wait for an answer that is put off.
-    let answer = move || mine.found_dir(&header, &found, &place, (0, None));
+    let answer = move || mine.found_dir(&header, &found, &place, (Duration::ZERO, None));
     settle::answer(core, header.pid, Moved { ino, old, new }, Box::new(answer));
 }
 

@@ -1,7 +1,8 @@
 //! The open /dev/fuse: receives whole requests into a reader's own buffer, sends whole answers.
 //! Never looks into either.
 
-use crate::abi::{OUT_HEADER, WRITE_HEADER};
+use crate::abi::{OUT_HEADER, Out, WRITE_HEADER, notify};
+use atoll_core::{Ino, Name};
 use atoll_posix::Errno;
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno as Os;
@@ -47,6 +48,16 @@ impl Device {
     /// so too when it does not know the id.
     pub(crate) fn notify(&self, code: i32, body: &[u8]) -> bool {
         self.send(0, code, [body, &[]])
+    }
+
+    /// Has the kernel drop a name. Waits for the lock of its directory, which a request under way may hold.
+    pub(crate) fn drop_name(&self, dir: Ino, name: &Name) {
+        let name = name.as_bytes();
+        let mut body = Out::with_capacity(16 + name.len() + 1);
+        body.u64(dir.0).u32(u32::try_from(name.len()).expect("a name has at most 255 bytes")).u32(0);
+        body.0.extend_from_slice(name);
+        body.0.push(0);
+        self.notify(notify::INVAL_ENTRY, &body.0);
     }
 
     fn send(&self, unique: u64, error: i32, parts: [&[u8]; 2]) -> bool {

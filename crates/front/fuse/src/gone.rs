@@ -20,6 +20,7 @@ use crate::places::Place;
 use crate::request::Header;
 use atoll_core::{Ino, Time};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, RenameMode, perm};
+use atoll_vfs::Beside;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -141,7 +142,7 @@ fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
         Shape::Value { .. } => Ok(Answer::Data),
         _ => Err(Errno::ENOENT),
     };
-    finish(core, header, shape, outcome, &[]);
+    finish(core, header, shape, outcome, Beside::default());
 }
 
 fn now() -> Time {

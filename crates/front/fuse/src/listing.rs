@@ -7,6 +7,7 @@ use crate::nodes::Nodes;
 use crate::places::{Place, Places};
 use atoll_core::Ino;
 use atoll_posix::{DirEntry, Errno, Kind};
+use std::time::Duration;
 
 /// Cookie of ".".
 const DOT: u64 = 1;
@@ -48,7 +49,7 @@ impl Listing {
         &self,
         entries: &[DirEntry],
         eof: bool,
-        (keep_secs, alone): Keeping,
+        (kept, alone): Keeping,
         (nodes, places): (&Nodes, &Places),
     ) -> Result<Packed, Errno> {
         // To the kernel no bytes are the end of the directory. Less than all must not look so.
@@ -68,7 +69,7 @@ impl Listing {
             if self.offset < cookie {
                 self.room(&out, name)?;
                 if self.plus {
-                    out.absent(0);
+                    out.absent(Duration::ZERO);
                 }
                 out.dirent(ino, cookie, Kind::Directory.format_bits(), name);
             }
@@ -91,10 +92,10 @@ impl Listing {
                         let _ = places.learn(found, &place, alone);
                     }
                     learned.push(found.attr.ino);
-                    out.entry(&found.attr, keep_secs, if found.attr_current { keep_secs } else { 0 });
+                    out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
                 }
                 // Without attributes the kernel looks the name up when it needs it.
-                None if self.plus => _ = out.absent(0),
+                None if self.plus => _ = out.absent(Duration::ZERO),
                 _ => {}
             }
             out.dirent(entry.ino.0, entry.cookie, entry.kind.format_bits(), name);
@@ -147,7 +148,7 @@ mod tests {
         let one = ENTRY_OUT + padded(DIRENT + 6);
         let listing = Listing { dir: Ino(9), handle: 0, offset: 2, size: 2 * one + 10, plus: true };
         let Packed { out, learned, end } =
-            listing.pack(&entries, true, (0, None), (&nodes, &Places::default())).unwrap();
+            listing.pack(&entries, true, (Duration::ZERO, None), (&nodes, &Places::default())).unwrap();
         assert_eq!((out.0.len(), learned, end), (2 * one, vec![Ino(20), Ino(21)], None));
         assert!(nodes.knows(Ino(21)) && !nodes.knows(Ino(22)));
     }
@@ -157,7 +158,12 @@ mod tests {
         let nodes = Nodes::default();
         let len = |offset| {
             let listing = Listing { dir: Ino(9), handle: 0, offset, size: 4096, plus: false };
-            listing.pack(&[entry(20)], true, (0, None), (&nodes, &Places::default())).unwrap().out.0.len()
+            listing
+                .pack(&[entry(20)], true, (Duration::ZERO, None), (&nodes, &Places::default()))
+                .unwrap()
+                .out
+                .0
+                .len()
         };
         assert_eq!([len(0), len(1), len(2)], [32 * 3, 32 * 2, 32]);
         assert_eq!(nodes.count(), 0, "a listing without attributes tells no ids");
@@ -169,17 +175,20 @@ mod tests {
     fn incomplete_never_looks_like_the_end() {
         let nodes = Nodes::default();
         let listing = Listing { dir: Ino(9), handle: 0, offset: 5, size: 4096, plus: false };
-        assert_eq!(listing.pack(&[], false, (0, None), (&nodes, &Places::default())).err(), Some(Errno::EIO));
-        let last = listing.pack(&[], true, (0, None), (&nodes, &Places::default())).unwrap();
+        assert_eq!(
+            listing.pack(&[], false, (Duration::ZERO, None), (&nodes, &Places::default())).err(),
+            Some(Errno::EIO)
+        );
+        let last = listing.pack(&[], true, (Duration::ZERO, None), (&nodes, &Places::default())).unwrap();
         assert!(last.out.0.is_empty() && last.end.is_none());
         let empty = Listing { offset: 0, ..listing };
         assert_eq!(
-            empty.pack(&[], true, (0, None), (&nodes, &Places::default())).unwrap().end,
+            empty.pack(&[], true, (Duration::ZERO, None), (&nodes, &Places::default())).unwrap().end,
             Some(DOT_DOT)
         );
         let small = Listing { size: 24, ..listing };
         assert_eq!(
-            small.pack(&[entry(20)], true, (0, None), (&nodes, &Places::default())).err(),
+            small.pack(&[entry(20)], true, (Duration::ZERO, None), (&nodes, &Places::default())).err(),
             Some(Errno::EINVAL)
         );
     }

@@ -1,6 +1,6 @@
 //! Makes the kernel drop what it keeps, when the volume says so. Holds no lock while it talks to the
 //! kernel about an id, which may first need other requests answered; and does not wait for those for
-//! ever, because the volume may answer them only when the recall is over.
+//! ever, because the volume may answer them only when the recall is over. Nobody waits for what has changed.
 //!
 //! Names go at once, all with one message; then attributes, for which the kernel waits only where an
 //! inode is just being thrown out; then pages. A page that is being read, or written back, goes when that
@@ -8,18 +8,18 @@
 //! first, and the kernel itself drops the pages of a file whose time of change is a new one.
 
 use crate::abi::{MINOR_INC_EPOCH, Out, notify};
-use crate::adapter::{Agreed, KEEP_SECS};
+use crate::adapter::{Agreed, KEEP};
 use crate::device::Device;
-use crate::gate::Gate;
 use crate::nodes::Nodes;
 use crate::sweep::Sweep;
-use atoll_core::Ino;
-use atoll_vfs::Watcher;
-use std::sync::{Arc, Mutex, OnceLock};
+use atoll_core::{Ino, Name};
+use atoll_vfs::{CHANGED_MAX, Scope, Watcher};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long attributes are waited for: by then the kernel no longer uses what it was told before.
-const ATTRIBUTES_MAX: Duration = Duration::from_secs(KEEP_SECS + 1);
+const ATTRIBUTES_MAX: Duration = KEEP.saturating_add(Duration::from_secs(1));
 /// How long pages are waited for.
 const PAGES_MAX: Duration = Duration::from_secs(1);
 /// What the kernel is to drop of an inode, from here to the end: no page, or every one.
@@ -32,57 +32,75 @@ const ALL_PAGES: u64 = 0;
 pub(crate) struct Recall {
     nodes: Arc<Nodes>,
     device: Arc<Device>,
-    gate: Arc<Gate>,
     agreed: Arc<OnceLock<Agreed>>,
-    /// The gate is passed by one at a time. No answer waits for it.
-    one: Mutex<()>,
-    attributes: Arc<Sweep>,
-    pages: Arc<Sweep>,
+    recalls: Arc<AtomicU64>,
+    attributes: Arc<Sweep<Ino>>,
+    pages: Arc<Sweep<Ino>>,
+    names: Arc<Sweep<(Ino, Name)>>,
 }
 
 impl Recall {
     pub(crate) fn new(
         nodes: &Arc<Nodes>,
         device: &Arc<Device>,
-        gate: &Arc<Gate>,
         agreed: &Arc<OnceLock<Agreed>>,
+        recalls: &Arc<AtomicU64>,
     ) -> Self {
         let dropping = |offset: u64| {
             let device = Arc::clone(device);
-            move |ino: Ino| {
+            move |ino: &Ino| {
                 let mut body = Out::with_capacity(24);
                 body.u64(ino.0).u64(offset).u64(0);
                 device.notify(notify::INVAL_INODE, &body.0);
             }
         };
+        let of_names = Arc::clone(device);
+        let drop_name = move |(dir, name): &(Ino, Name)| of_names.drop_name(*dir, name);
         Self {
             nodes: Arc::clone(nodes),
             device: Arc::clone(device),
-            gate: Arc::clone(gate),
             agreed: Arc::clone(agreed),
-            one: Mutex::new(()),
+            recalls: Arc::clone(recalls),
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
             pages: Sweep::new("fuse-pages", dropping(ALL_PAGES)),
+            names: Sweep::new("fuse-names", drop_name),
         }
     }
 }
 
-impl Watcher for Recall {
-    fn recall(&self) {
-        let Some(agreed) = self.agreed.get() else { return };
-        {
-            let _one = self.one.lock().expect("no holder of this lock panics");
-            // Answers begun from here on ask the volume, which no longer lets the kernel keep them.
-            self.gate.pass();
-            if agreed.minor >= MINOR_INC_EPOCH {
-                // Every name, absent ones too. Lookups under way get the old epoch.
-                self.device.notify(notify::INC_EPOCH, &[]);
-            }
+impl Recall {
+    /// Has the kernel drop every name, absent ones too. All ids that it knows; none before it knows anything.
+    fn drop_all_names(&self) -> Option<Vec<Ino>> {
+        let agreed = self.agreed.get()?;
+        if agreed.minor >= MINOR_INC_EPOCH {
+            // Lookups under way get the old epoch.
+            self.device.notify(notify::INC_EPOCH, &[]);
         }
         let mut known = vec![Ino::ROOT];
         self.nodes.each(|ino| known.push(ino));
-        self.attributes.run(known.clone(), ATTRIBUTES_MAX);
-        self.pages.run(known, PAGES_MAX);
+        Some(known)
+    }
+}
+
+impl Watcher for Recall {
+    fn recall(&self, Scope::Everything: Scope) {
+        self.recalls.fetch_add(1, SeqCst);
+        if let Some(known) = self.drop_all_names() {
+            self.attributes.run(known.clone(), ATTRIBUTES_MAX);
+            self.pages.run(known, PAGES_MAX);
+        }
+    }
+
+    fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
+        let at_once = Duration::ZERO;
+        let inos = if inos.len() + names.len() <= CHANGED_MAX {
+            self.names.run(names.to_vec(), at_once);
+            inos.to_vec()
+        } else {
+            self.drop_all_names().unwrap_or_default()
+        };
+        self.attributes.run(inos.clone(), at_once);
+        self.pages.run(inos, at_once);
     }
 
     fn knows(&self, ino: Ino) -> bool {

@@ -10,7 +10,6 @@ use crate::adapter::{Agreed, Core, serve, unlock};
 use crate::counters::{Count, Counters};
 use crate::device::{Device, Inbox};
 use crate::dying::Dying;
-use crate::gate::Gate;
 use crate::held::Held;
 use crate::listers::Listers;
 use crate::mount::Mount;
@@ -366,10 +365,10 @@ impl Session {
         config: Config,
         mount: &Mount,
     ) -> std::io::Result<Self> {
-        let (device, nodes, gate) =
-            (Arc::new(Device::new(fd)), Arc::new(Nodes::default()), Arc::new(Gate::default()));
+        let (device, nodes) = (Arc::new(Device::new(fd)), Arc::new(Nodes::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
-        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &gate, &agreed)));
+        let recalls: Arc<AtomicU64> = Arc::default();
+        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &recalls)));
         let core = Arc::new(Core {
             files,
             device,
@@ -378,7 +377,6 @@ impl Session {
             settling: Settling::default(),
             entrance: mount.entrance(),
             accesses: Accesses::new(mount.table()),
-            gate,
             agreed,
             pending: Pending::default(),
             dying: Dying::default(),
@@ -389,6 +387,7 @@ impl Session {
             listers: Listers::default(),
             told: Told::default(),
             handles: AtomicU64::new(1),
+            recalls,
         });
         {
             let mut state = core.readers.lock();

@@ -15,7 +15,6 @@
 //! All of this is bounded in time, and nothing waits for a thread that waits for the kernel: what the
 //! kernel waits for may be the answer that is put off here.
 
-use crate::abi::{Out, notify};
 use crate::adapter::Core;
 use crate::look::Looker;
 use crate::places::Place;
@@ -331,12 +330,7 @@ fn drop_from_old_place(core: &Core, moved: &Moved) {
     let Moved { ino, old, .. } = moved;
     // Not if another one has come there: then the kernel has dropped this one, and the other is in use.
     if core.places.at(old) == Some(*ino) {
-        let name = old.name.as_bytes();
-        let mut body = Out::with_capacity(16 + name.len() + 1);
-        body.u64(old.dir.0).u32(u32::try_from(name.len()).expect("a name has at most 255 bytes")).u32(0);
-        body.0.extend_from_slice(name);
-        body.0.push(0);
-        core.device.notify(notify::INVAL_ENTRY, &body.0);
+        core.device.drop_name(old.dir, &old.name);
     }
     // What nobody uses it forgets, and then it can be told of it anywhere.
     let until = Instant::now() + FORGET_MAX;

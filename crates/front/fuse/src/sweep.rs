@@ -1,8 +1,8 @@
-//! Goes through many ids on threads of its own, because the kernel may make each of them wait for a
+//! Goes through many ids or names on threads of its own, because the kernel may make each of them wait for a
 //! request under way. Never waits longer than it is told to; what is left goes on by itself.
 
-use atoll_core::Ino;
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -12,31 +12,31 @@ const THREADS_MAX: usize = 64;
 const HELD_UP: Duration = Duration::from_millis(20);
 
 /// A sweep that may be begun again while it is under way.
-pub(crate) struct Sweep {
+pub(crate) struct Sweep<T> {
     name: &'static str,
-    each: Box<dyn Fn(Ino) + Send + Sync>,
-    state: Mutex<State>,
+    each: Box<dyn Fn(&T) + Send + Sync>,
+    state: Mutex<State<T>>,
     /// Nothing is left.
     clean: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct State<T> {
     /// Not begun.
-    left: Vec<Ino>,
+    left: Vec<T>,
     /// Begun, and whether it is to be done once more: it was wanted anew when it was under way.
-    begun: Vec<(Ino, bool)>,
+    begun: Vec<(T, bool)>,
     /// Counts those that are done.
     done: u64,
     threads: usize,
 }
 
-impl State {
-    const fn is_clean(&self) -> bool {
+impl<T: Ord + Hash + Clone> State<T> {
+    fn is_clean(&self) -> bool {
         self.left.is_empty() && self.begun.is_empty()
     }
 
-    fn add(&mut self, all: Vec<Ino>) {
+    fn add(&mut self, all: Vec<T>) {
         if all.is_empty() {
             return;
         }
@@ -51,31 +51,32 @@ impl State {
             return;
         }
         // Else each sweep would leave one more thread behind at an id that is held up.
-        let begun: HashSet<Ino> = self.begun.iter().map(|(ino, _)| *ino).collect();
-        self.left.retain(|ino| !begun.contains(ino));
+        let begun: HashSet<&T> = self.begun.iter().map(|(one, _)| one).collect();
+        self.left.retain(|one| !begun.contains(one));
         self.begun.iter_mut().for_each(|(_, again)| *again = true);
     }
 }
 
-impl std::fmt::Debug for Sweep {
+impl<T> std::fmt::Debug for Sweep<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sweep").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Sweep {
-    /// Does `each` for ids; `name` is that of its threads.
-    pub(crate) fn new(name: &'static str, each: impl Fn(Ino) + Send + Sync + 'static) -> Arc<Self> {
-        let (state, clean) = (Mutex::default(), Condvar::new());
+impl<T: Ord + Hash + Clone + Send + 'static> Sweep<T> {
+    /// Does `each` for each; `name` is that of its threads.
+    pub(crate) fn new(name: &'static str, each: impl Fn(&T) + Send + Sync + 'static) -> Arc<Self> {
+        let state = State { left: Vec::new(), begun: Vec::new(), done: 0, threads: 0 };
+        let (state, clean) = (Mutex::new(state), Condvar::new());
         Arc::new(Self { name, each: Box::new(each), state, clean })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().expect("no holder of this lock panics")
     }
 
     /// Goes through all of these, and what other calls have left. True if all is done within the time.
-    pub(crate) fn run(self: &Arc<Self>, all: Vec<Ino>, time_max: Duration) -> bool {
+    pub(crate) fn run(self: &Arc<Self>, all: Vec<T>, time_max: Duration) -> bool {
         let until = Instant::now() + time_max;
         let mut state = self.lock();
         state.add(all);
@@ -114,15 +115,15 @@ impl Sweep {
 
     fn work(&self) {
         let mut state = self.lock();
-        while let Some(ino) = state.left.pop() {
-            state.begun.push((ino, false));
+        while let Some(one) = state.left.pop() {
+            state.begun.push((one.clone(), false));
             drop(state);
-            (self.each)(ino);
+            (self.each)(&one);
             state = self.lock();
-            let at = state.begun.iter().position(|(begun, _)| *begun == ino).expect("only here it ends");
+            let at = state.begun.iter().position(|(begun, _)| *begun == one).expect("only here it ends");
             let (_, again) = state.begun.swap_remove(at);
             if again {
-                state.left.push(ino);
+                state.left.push(one);
             }
             state.done += 1;
         }
@@ -136,6 +137,7 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_core::Ino;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     const LONG: Duration = Duration::from_secs(60);
@@ -153,17 +155,17 @@ mod tests {
     }
 
     impl Work {
-        fn sweep() -> (Arc<Self>, Arc<Sweep>) {
+        fn sweep() -> (Arc<Self>, Arc<Sweep<Ino>>) {
             let work = Arc::new(Self { held: Mutex::new(true), ..Self::default() });
             let mine = Arc::clone(&work);
-            let sweep = Sweep::new("test-sweep", move |ino| {
+            let sweep = Sweep::new("test-sweep", move |ino: &Ino| {
                 if ino.0 >= HELD {
                     mine.inside.fetch_add(1, SeqCst);
                     let held = mine.held.lock().unwrap();
                     drop(mine.released.wait_while(held, |held| *held).unwrap());
                     mine.inside.fetch_sub(1, SeqCst);
                 }
-                *mine.counts.lock().unwrap().entry(ino).or_default() += 1;
+                *mine.counts.lock().unwrap().entry(*ino).or_default() += 1;
             });
             (work, sweep)
         }

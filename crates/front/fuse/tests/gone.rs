@@ -90,7 +90,7 @@ fn a_removed_directory_answers_whoever_has_it_open() {
         let (begin, alone) = USE_REMOVED.split_once("s=os.fstat(fd)\n").unwrap();
         let program = match caching {
             Caching::UntilRecalled => USE_REMOVED.to_owned(),
-            Caching::Never => format!("{begin}{USE_SHARED}"),
+            Caching::Never | Caching::ForMs(_) => format!("{begin}{USE_SHARED}"),
         };
         assert!(alone.contains("os.fchmod"));
         let mut child = std::process::Command::new("python3")

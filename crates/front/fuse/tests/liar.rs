@@ -14,7 +14,7 @@ use atoll_core::{Decode, Encode, Ino};
 use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_needs::needs;
 use atoll_posix::{Answer, Caller, Op};
-use atoll_vfs::{Caching, Done, Files, Ticket, Watcher};
+use atoll_vfs::{Beside, Caching, Done, Files, Ticket, Watcher};
 use bytes::Bytes;
 use common::{Memory, Place};
 
@@ -55,7 +55,9 @@ impl Files for Liar {
             return self.honest.submit(caller, op, data, done);
         }
         let (state, told) = (Arc::clone(&self.state), Arc::clone(&self.told));
-        let lying: Done = Box::new(move |outcome, bytes| {
+        let lying: Done = Box::new(move |outcome, beside| {
+            let caching = if draw(&state).is_multiple_of(2) { Caching::Never } else { beside.caching };
+            let beside = Beside { caching, ..beside };
             let other = draw(&state).is_multiple_of(16);
             let changed = match &outcome {
                 // Of another kind altogether.
@@ -64,13 +66,13 @@ impl Files for Liar {
                 Ok(answer) => (0..8).find_map(|_| lie(&state, answer)),
                 Err(_) => None,
             };
-            let Some(changed) = changed else { return done(outcome, bytes) };
+            let Some(changed) = changed else { return done(outcome, beside) };
             *told.lock().unwrap().entry(changed.to_vec()[0]).or_default() += 1;
             let long = vec![b'x'; 70_000];
             match draw(&state) % 8 {
-                0 => done(Ok(changed), &long),
-                1 => done(Ok(changed), &[]),
-                _ => done(Ok(changed), bytes),
+                0 => done(Ok(changed), Beside { bytes: &long, ..beside }),
+                1 => done(Ok(changed), Beside { bytes: &[], ..beside }),
+                _ => done(Ok(changed), beside),
             }
         });
         self.honest.submit(caller, op, data, lying)
@@ -84,12 +86,9 @@ impl Files for Liar {
         self.honest.forget(inos);
     }
 
-    fn caching(&self) -> Caching {
-        if self.lies.load(SeqCst) && draw(&self.state).is_multiple_of(2) {
-            Caching::Never
-        } else {
-            self.honest.caching()
-        }
+    fn keeping(&self, ino: Ino, tell: &mut dyn FnMut(Caching)) {
+        let never = self.lies.load(SeqCst) && draw(&self.state).is_multiple_of(2);
+        self.honest.keeping(ino, &mut |caching| tell(if never { Caching::Never } else { caching }));
     }
 
     fn set_watcher(&self, watcher: Arc<dyn Watcher>) {

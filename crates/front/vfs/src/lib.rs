@@ -7,27 +7,22 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-use atoll_core::Ino;
+use std::sync::Arc;
+
+use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Caller, Errno, Op};
 use bytes::Bytes;
 
 pub use atoll_handover as handover;
+pub use atoll_posix::{Beside, Caching};
 
-/// Called exactly once with the outcome. The bytes are those of `Answer::Data`, otherwise empty.
-pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, &[u8]) + Send>;
+/// Called exactly once with the outcome, and what comes beside it. What the outcome allows to keep may be passed on until
+/// this returns, and not later.
+pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
 
 /// Names an operation under way, to cancel it. 0 is none: it was completed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ticket(pub u64);
-
-/// How long a frontend may keep what it was told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Caching {
-    /// Until recalled: nobody else has the volume open.
-    UntilRecalled,
-    /// Not at all: ask again every time.
-    Never,
-}
 
 /// A volume as a frontend sees it.
 pub trait Files: Send + Sync + 'static {
@@ -49,19 +44,34 @@ pub trait Files: Send + Sync + 'static {
     /// without looking them up again.
     fn forget(&self, inos: &[Ino]);
 
-    /// How long answers may be kept that are given from now on.
-    fn caching(&self) -> Caching;
+    /// Calls `tell` once, at once, with how long that may be kept which the frontend answers about `ino` by itself,
+    /// without asking. The promise may be passed on until `tell` returns, and not later.
+    fn keeping(&self, ino: Ino, tell: &mut dyn FnMut(Caching));
 
     /// Who is told when what was kept must go. Set once, before the first operation.
-    fn set_watcher(&self, watcher: std::sync::Arc<dyn Watcher>);
+    fn set_watcher(&self, watcher: Arc<dyn Watcher>);
 }
+
+/// What a recall is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything of the volume.
+    Everything,
+}
+
+/// Most ids and names that [`Watcher::changed`] names at once; of more the frontend takes everything for changed.
+pub const CHANGED_MAX: usize = 4096;
 
 /// A frontend's side of caching.
 pub trait Watcher: Send + Sync + 'static {
-    /// Everything that was kept is void. Returns when nothing kept can be used any more, and soon: it
-    /// never waits for operations under way, which may wait for its end. Runs on a thread of its own,
+    /// What was kept of this is void, and no promise of it is being passed on any more. Returns when nothing kept can be
+    /// used, and soon: it never waits for operations under way, which may wait for its end. Runs on a thread of its own,
     /// never inside an operation.
-    fn recall(&self);
+    fn recall(&self, scope: Scope);
+
+    /// The attributes or bytes of these files, and what these names lead to, are not what was told. Returns at once: what
+    /// was kept goes soon afterwards, and nobody waits for that.
+    fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]);
 
     /// Whether the frontend still knows this id (a file may be open although it has no name).
     fn knows(&self, ino: Ino) -> bool;
@@ -70,8 +80,8 @@ pub trait Watcher: Send + Sync + 'static {
 /// Runs an operation and waits for it: for tools and tests, not for frontends.
 pub fn call(files: &dyn Files, caller: &Caller, op: Op, data: Bytes) -> Result<(Answer, Vec<u8>), Errno> {
     let (send, receive) = std::sync::mpsc::sync_channel(1);
-    let done: Done = Box::new(move |outcome, bytes| {
-        let _ = send.send(outcome.map(|answer| (answer, bytes.to_vec())));
+    let done: Done = Box::new(move |outcome, beside| {
+        let _ = send.send(outcome.map(|answer| (answer, beside.bytes.to_vec())));
     });
     files.submit(caller, op, data, done);
     receive.recv().unwrap_or(Err(Errno::EIO))

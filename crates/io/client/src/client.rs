@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId, Key, VolumePath};
+use atoll_handover::Gate;
 use atoll_posix::perm::ZERO_BYTES_MAX;
-use atoll_posix::{Allocation, Answer, Caller, Errno, Op};
+use atoll_posix::{Allocation, Answer, Beside, Caching, Caller, Errno, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
@@ -18,8 +19,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// How long the end of a session waits for the islands.
 const DETACH_MAX: Duration = Duration::from_millis(500);
 
-/// Called once with the outcome of an operation. The bytes are those of `Answer::Data`.
-pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, &[u8]) + Send>;
+/// Called once with the outcome of an operation, and what comes beside it. What the outcome allows to keep may be passed
+/// on until this returns.
+pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
 /// Called once with the end of a walk.
 pub type Walked = Box<dyn FnOnce(Result<Resolved, Errno>) + Send>;
 /// Called once with an island's answer to a question that only it can answer.
@@ -44,8 +46,8 @@ pub trait Sink: Send + Sync + 'static {
 
 /// Who keeps answers, and must be told when they are void.
 pub trait Watcher: Send + Sync + 'static {
-    /// Everything that was kept is void. Returns when it can no longer be used, and soon: operations
-    /// under way may wait for an island that is attached to only then.
+    /// Everything that was kept is void, and no promise is being passed on any more. Returns when what was kept can no
+    /// longer be used, and soon: operations under way may wait for an island that is attached to only then.
     fn recall(&self);
     /// Whether this id is still known.
     fn knows(&self, ino: Ino) -> bool;
@@ -66,6 +68,8 @@ pub struct Client {
     start: Duration,
     /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
     keep_until_ms: AtomicU64,
+    /// Passed by a recall when every promise that was given before has been passed on.
+    promises: Gate,
     /// Recalls for which there was no thread.
     recalls_due: AtomicU32,
     stopping: AtomicBool,
@@ -88,6 +92,7 @@ impl Client {
             watcher: OnceLock::new(),
             start: since_boot(),
             keep_until_ms: AtomicU64::new(0),
+            promises: Gate::default(),
             recalls_due: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -134,9 +139,9 @@ impl Client {
         let first = Op::Fallocate { ino, offset, len: piece_end - offset, what };
         let rest = Op::Fallocate { ino, offset: piece_end, len: end - piece_end, what };
         let caller = caller.clone();
-        let go_on = move |result: Result<Answer, Errno>, bytes: &[u8]| match result {
+        let go_on = move |result: Result<Answer, Errno>, beside: Beside<'_>| match result {
             Ok(_) => drop(client.submit(&caller, rest, Bytes::new(), done)),
-            Err(_) => done(result, bytes),
+            Err(_) => done(result, beside),
         };
         (first, Box::new(go_on))
     }
@@ -166,9 +171,16 @@ impl Client {
         self.with(|route, now, out| route.forget(now, inos, out));
     }
 
-    /// Whether what is answered now may be kept.
-    pub fn may_keep(&self) -> bool {
-        self.keep_until_ms.load(Ordering::Acquire) > self.now_ms()
+    /// Calls `tell` with how long what is known without asking may be kept. The promise may be passed on until `tell`
+    /// returns.
+    pub fn keeping(&self, tell: &mut dyn FnMut(Caching)) {
+        let _promise = self.promises.answer();
+        tell(self.caching(self.now_ms()));
+    }
+
+    fn caching(&self, now_ms: u64) -> Caching {
+        let alone = self.keep_until_ms.load(Ordering::Acquire) > now_ms;
+        if alone { Caching::UntilRecalled } else { Caching::Never }
     }
 
     /// What it has done.
@@ -229,7 +241,17 @@ impl Client {
     ) -> R {
         let mut out = RouteOut::default();
         let now = self.now_ms();
-        let result = event(&mut self.lock(), now, &mut out);
+        let (result, promise) = {
+            let mut route = self.lock();
+            let result = event(&mut route, now, &mut out);
+            // Under the lock, so that whatever voids this answer comes later, and its recall waits for the completions.
+            let ends = !out.finished.is_empty();
+            (result, ends.then(|| (self.promises.answer(), self.caching(now))))
+        };
+        let caching = match &promise {
+            Some((_, caching)) if !out.recall => *caching,
+            _ => Caching::Never,
+        };
         for sent in out.send {
             if let Some(wire) = self.wires.get(&sent.island) {
                 wire.send(sent.island, sent.id, sent.request, sent.data);
@@ -253,16 +275,17 @@ impl Client {
         }
         for finished in out.finished {
             match finished.token {
-                Token::Op(done) => match &finished.data {
-                    Some(bytes) => done(finished.result, bytes),
-                    None => done(finished.result, data),
-                },
+                Token::Op(done) => {
+                    let bytes = finished.data.as_deref().unwrap_or(data);
+                    done(finished.result, Beside { bytes, caching });
+                }
                 Token::Walk(walked) => {
                     walked(finished.result.and_then(|_| finished.resolved.ok_or(Errno::EIO)));
                 }
                 Token::Island(told) => told(Err(finished.result.err().unwrap_or(Errno::EIO))),
             }
         }
+        drop(promise);
         for told in out.told {
             if let Token::Island(tell) = told.token {
                 tell(told.outcome);
@@ -279,6 +302,7 @@ impl Client {
         self.keep_until_ms.store(0, Ordering::Release);
         let Some(client) = self.me.upgrade() else { return };
         let recall = move || {
+            client.promises.pass();
             if let Some(watcher) = client.watcher.get() {
                 watcher.recall();
             }

@@ -1,147 +1,16 @@
 //! The one-island principle, counted: how many islands each operation asks, on a real volume of four
 //! islands in one process.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+mod common;
+
+use std::sync::mpsc;
 use std::time::Duration;
 
-use atoll_client::{Client, Wire};
-use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, VolumeId, VolumePath};
-use atoll_disk::real::RealDisk;
+use atoll_core::{Ino, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
-use atoll_proto::{NodeConfig, Resolved, VolumeConfig};
-use atoll_rpc::DaemonId;
-use atoll_server::{LocalWay, Volume, VolumeOptions};
+use atoll_proto::Resolved;
 use bytes::Bytes;
-
-const ISLANDS: u16 = 4;
-
-struct Tree {
-    volume: Arc<Volume<RealDisk>>,
-    client: Arc<Client>,
-    path: PathBuf,
-}
-
-fn options() -> VolumeOptions {
-    VolumeOptions {
-        rows_max: 10_000,
-        snapshot_cache_bytes: 1 << 20,
-        log: atoll_log::Config { segment_bytes: 8 << 20, ..atoll_log::Config::default() },
-        root: rustix::process::geteuid().is_root(),
-        devices: false,
-        owner: (0, 0),
-        daemon: DaemonId(1),
-        incarnation: 1,
-        is_new: true,
-        reached: BTreeMap::new(),
-    }
-}
-
-fn client(volume: &Arc<Volume<RealDisk>>, session: u64, mount: bool) -> Arc<Client> {
-    let local = volume.local();
-    let wires: BTreeMap<IslandId, Arc<dyn Wire>> =
-        volume.islands().into_iter().map(|i| (i, Arc::clone(&local) as Arc<dyn Wire>)).collect();
-    let config = volume.config();
-    let route = atoll_route::Config {
-        seed: config.seed,
-        table: config.table.clone(),
-        islands: config.islands(),
-        session: SessionId(session),
-        mount,
-        patience_ms: Some(5_000),
-    };
-    let client = Client::new(route, wires);
-    local.connect(Arc::clone(&client) as _);
-    assert!(client.wait_ready(Duration::from_secs(10)), "the islands do not let the client in");
-    client
-}
-
-impl Tree {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("atoll-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        let config = VolumeConfig {
-            id: VolumeId(7),
-            name: "one".into(),
-            seed: 42,
-            table: Table::new(ISLANDS),
-            nodes: vec![NodeConfig {
-                node: NodeId(0),
-                address: String::new(),
-                islands: (0..ISLANDS).map(IslandId).collect(),
-            }],
-            kind: atoll_proto::VolumeKind::Cluster,
-        };
-        let volume = Volume::open(config, NodeId(0), &options(), |island| {
-            let folder = path.join(island.to_string());
-            std::fs::create_dir_all(&folder).unwrap();
-            Ok(Arc::new(RealDisk::open(&folder).unwrap()))
-        })
-        .unwrap();
-        let client = client(&volume, 99, true);
-        Self { volume, client, path }
-    }
-
-    fn call(&self, op: Op, data: &'static [u8]) -> Result<Answer, Errno> {
-        let (send, receive) = mpsc::sync_channel(1);
-        let done = Box::new(move |result: Result<Answer, Errno>, _: &[u8]| send.send(result).unwrap());
-        self.client.submit(&Caller::ROOT, op, Bytes::from_static(data), done);
-        receive.recv_timeout(Duration::from_secs(20)).expect("an answer")
-    }
-
-    /// Runs an operation that must succeed, and counts the requests that it took.
-    fn counted(&self, op: Op, data: &'static [u8]) -> (Answer, u64) {
-        let what = format!("{op:?}");
-        let before = self.client.counters();
-        let answer = self.call(op, data).unwrap_or_else(|e| panic!("{what}: {e}"));
-        (answer, self.client.counters().requests - before.requests)
-    }
-
-    fn found(&self, op: Op) -> Ino {
-        match self.call(op, b"").unwrap() {
-            Answer::Found { found } => found.attr.ino,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn mkdir(&self, dir: Ino, name: &str) -> Ino {
-        self.found(Op::Mkdir { dir, name: n(name), mode: 0o755, umask: 0 })
-    }
-
-    fn wait_until_forgotten(&self) {
-        let busy = |tree: &Self| {
-            tree.volume.engines().any(|e| e.with_island(|i| i.state().txn_ids().next().is_some()))
-        };
-        let until = std::time::Instant::now() + Duration::from_secs(20);
-        while busy(self) {
-            assert!(std::time::Instant::now() < until, "a transaction is never forgotten");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Islands that have decided records since `before`.
-    fn islands_at_work(&self, before: &BTreeMap<IslandId, u64>) -> usize {
-        self.records().iter().filter(|(island, count)| before[island] < **count).count()
-    }
-
-    fn records(&self) -> BTreeMap<IslandId, u64> {
-        self.volume.engines().map(|e| (e.id(), e.counters().records)).collect()
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        self.client.stop();
-        let _ = self.volume.stop();
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
-fn n(name: &str) -> Name {
-    Name::new(name.as_bytes()).unwrap()
-}
+use common::{Tree, client, n};
 
 #[test]
 fn every_operation_on_a_file_or_one_directory_asks_one_island_once() {

@@ -4,7 +4,7 @@
 use crate::tree::{AtimeRule, Model, Outcome};
 use atoll_core::{Ino, SessionId, Time};
 use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_vfs::{Caching, Done, Files, Ticket, Watcher};
+use atoll_vfs::{Beside, Caching, Done, Files, Ticket, Watcher};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,11 +106,11 @@ fn answered(outcome: Outcome) -> (Answer, Vec<u8>) {
 }
 
 /// Outside the lock: a completion may submit the next operation.
-fn complete(ended: Vec<Ended>) {
+fn complete(ended: Vec<Ended>, caching: Caching) {
     for (done, outcome) in ended {
         match outcome {
-            Ok((answer, bytes)) => done(Ok(answer), &bytes),
-            Err(errno) => done(Err(errno), &[]),
+            Ok((answer, bytes)) => done(Ok(answer), Beside { bytes: &bytes, caching }),
+            Err(errno) => done(Err(errno), Beside { bytes: &[], caching }),
         }
     }
 }
@@ -136,7 +136,7 @@ impl Files for ModelFiles {
                 state.wake(&mut ended);
             }
         }
-        complete(ended);
+        complete(ended, self.caching);
         ticket
     }
 
@@ -148,7 +148,7 @@ impl Files for ModelFiles {
                 ended.push((state.waiting.remove(at).done, Err(Errno::EINTR)));
             }
         }
-        complete(ended);
+        complete(ended, self.caching);
     }
 
     fn forget(&self, inos: &[Ino]) {
@@ -164,8 +164,8 @@ impl Files for ModelFiles {
         unknown.into_iter().for_each(|ino| state.model.forget(*ino));
     }
 
-    fn caching(&self) -> Caching {
-        self.caching
+    fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {
+        tell(self.caching);
     }
 
     fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
@@ -255,7 +255,9 @@ mod tests {
     struct Knows(Ino);
 
     impl Watcher for Knows {
-        fn recall(&self) {}
+        fn recall(&self, _: atoll_vfs::Scope) {}
+
+        fn changed(&self, _: &[Ino], _: &[(Ino, Name)]) {}
         fn knows(&self, ino: Ino) -> bool {
             ino == self.0
         }

@@ -8,6 +8,7 @@
 pub mod acl;
 pub mod atime;
 pub mod attr;
+pub mod beside;
 pub mod errno;
 pub mod locks;
 pub mod op;
@@ -16,5 +17,6 @@ pub mod xattr;
 
 pub use atime::{Access, AtimeRule};
 pub use attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
+pub use beside::{Beside, Caching};
 pub use errno::Errno;
 pub use op::{Allocation, Answer, DirEntry, Found, LockKind, LockRange, Op, RenameMode, Whence, XattrMode};

@@ -1,11 +1,16 @@
 //! Leader and followers: the thread that reads requests also runs them, and passes the reading on
 //! to another just before it does something slow. So a fast operation never hops between threads,
-//! and a slow one never holds up those behind it. Owns nothing but a per-thread hook.
+//! and a slow one never holds up those behind it. Owns a per-thread hook, and the gate by which a recall
+//! waits for threads that answer.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod gate;
+
 use std::cell::RefCell;
 use std::rc::Rc;
+
+pub use gate::{Answering, Gate};
 
 type Hook = Rc<dyn Fn()>;
 

@@ -8,7 +8,8 @@ use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_posix::{
     Answer, Attr, Caller, DirEntry, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
 };
-use atoll_vfs::{Caching, Done, Files, Ticket, Watcher};
+use atoll_vfs::handover::Gate;
+use atoll_vfs::{Beside, Caching, Done, Files, Scope, Ticket, Watcher};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ struct State {
 pub struct Memory {
     state: Mutex<State>,
     pub caching: Mutex<Caching>,
+    /// Passed when every promise that was given before has been passed on.
+    promises: Gate,
     pub watcher: OnceLock<Arc<dyn Watcher>>,
     pub forgotten: Mutex<Vec<Ino>>,
     pub cancelled: AtomicU64,
@@ -92,6 +95,7 @@ impl Default for Memory {
         Self {
             state: Mutex::new(state),
             caching: Mutex::new(Caching::UntilRecalled),
+            promises: Gate::default(),
             watcher: OnceLock::new(),
             forgotten: Mutex::default(),
             stuck: Mutex::default(),
@@ -394,15 +398,22 @@ impl Memory {
     /// Nobody may keep anything from here on, and nothing that was kept is used any more.
     pub fn recall(&self) {
         *self.caching.lock().unwrap() = Caching::Never;
+        self.promises.pass();
         let watcher = Arc::clone(self.watcher.get().unwrap());
-        std::thread::spawn(move || watcher.recall()).join().unwrap();
+        std::thread::spawn(move || watcher.recall(Scope::Everything)).join().unwrap();
+    }
+
+    fn complete(&self, done: Done, outcome: Result<Answer, Errno>, bytes: &[u8]) {
+        let _promise = self.promises.answer();
+        let caching = *self.caching.lock().unwrap();
+        done(outcome, Beside { bytes, caching });
     }
 }
 
 impl Files for Memory {
     fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
         if self.broken.load(SeqCst) {
-            done(Err(Errno::ENOSYS), &[]);
+            self.complete(done, Err(Errno::ENOSYS), &[]);
             return Ticket(0);
         }
         if let Op::Read { .. } = op {
@@ -437,7 +448,7 @@ impl Files for Memory {
             let may = caller.groups.as_ref().is_some_and(|groups| groups.contains(&guarded));
             if state.node(*dir).is_ok_and(|node| node.attr.gid == guarded) && !may {
                 drop(state);
-                done(Err(Errno::EACCES), &[]);
+                self.complete(done, Err(Errno::EACCES), &[]);
                 return Ticket(0);
             }
         }
@@ -450,21 +461,21 @@ impl Files for Memory {
                     return ticket;
                 }
                 drop(state);
-                done(Err(Errno::EAGAIN), &[]);
+                self.complete(done, Err(Errno::EAGAIN), &[]);
                 return Ticket(0);
             }
             state.set_lock(ino, lock);
             let granted = state.granted();
             drop(state);
-            done(Ok(Answer::Done), &[]);
-            granted.into_iter().for_each(|w| (w.done)(Ok(Answer::Done), &[]));
+            self.complete(done, Ok(Answer::Done), &[]);
+            granted.into_iter().for_each(|w| self.complete(w.done, Ok(Answer::Done), &[]));
             return Ticket(0);
         }
         let outcome = state.run(caller, op, &data);
         drop(state);
         match outcome {
-            Ok((answer, bytes)) => done(Ok(answer), &bytes),
-            Err(why) => done(Err(why), &[]),
+            Ok((answer, bytes)) => self.complete(done, Ok(answer), &bytes),
+            Err(why) => self.complete(done, Err(why), &[]),
         }
         Ticket(0)
     }
@@ -473,7 +484,7 @@ impl Files for Memory {
         self.cancelled.fetch_add(1, SeqCst);
         let looking = self.looking.lock().unwrap().extract_if(.., |(t, _)| *t == ticket).next();
         if let Some((_, done)) = looking {
-            return done(Err(Errno::EINTR), &[]);
+            return self.complete(done, Err(Errno::EINTR), &[]);
         }
         let waiter = {
             let mut state = self.state.lock().unwrap();
@@ -481,7 +492,7 @@ impl Files for Memory {
             at.map(|at| state.waiters.remove(at))
         };
         if let Some(waiter) = waiter {
-            (waiter.done)(Err(Errno::EINTR), &[]);
+            self.complete(waiter.done, Err(Errno::EINTR), &[]);
         }
     }
 
@@ -489,8 +500,10 @@ impl Files for Memory {
         self.forgotten.lock().unwrap().extend_from_slice(inos);
     }
 
-    fn caching(&self) -> Caching {
-        *self.caching.lock().unwrap()
+    fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {
+        let _promise = self.promises.answer();
+        let caching = *self.caching.lock().unwrap();
+        tell(caching);
     }
 
     fn set_watcher(&self, watcher: Arc<dyn Watcher>) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_client::{Client, Watcher};
 use atoll_core::Ino;
 use atoll_posix::{Caller, Op};
-use atoll_vfs::{Caching, Done, Files, Ticket};
+use atoll_vfs::{Caching, Done, Files, Scope, Ticket};
 use bytes::Bytes;
 
 /// A client seen as `Files`.
@@ -17,7 +17,7 @@ struct Watching(Arc<dyn atoll_vfs::Watcher>);
 
 impl Watcher for Watching {
     fn recall(&self) {
-        self.0.recall();
+        self.0.recall(Scope::Everything);
     }
 
     fn knows(&self, ino: Ino) -> bool {
@@ -42,8 +42,8 @@ impl Files for ClusterFiles {
         self.0.forget(inos);
     }
 
-    fn caching(&self) -> Caching {
-        if self.0.may_keep() { Caching::UntilRecalled } else { Caching::Never }
+    fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {
+        self.0.keeping(tell);
     }
 
     fn set_watcher(&self, watcher: Arc<dyn atoll_vfs::Watcher>) {

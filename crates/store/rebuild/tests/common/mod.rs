@@ -15,11 +15,11 @@ use atoll_check::{Rows, Volume as Checked, check};
 use atoll_client::{Client, Wire};
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
+use atoll_posix::{Answer, Beside, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
 use atoll_proto::{Dir, Entry, Inode, NodeConfig, VolumeConfig, VolumeKind, Xattrs};
 use atoll_rebuild::{Options, RebuildError, Summary, rebuild};
 use atoll_rpc::DaemonId;
-use atoll_server::{Local, Volume, VolumeOptions};
+use atoll_server::{Local, LocalWay, Volume, VolumeOptions};
 use atoll_snapshot::Snapshot;
 use atoll_view::{Source, View, Whole};
 use bytes::Bytes;
@@ -294,8 +294,8 @@ impl Served {
 
     pub fn op(&self, op: Op, data: &[u8]) -> Result<(Answer, Vec<u8>), Errno> {
         let (tx, rx) = channel();
-        let done = Box::new(move |result: Result<Answer, Errno>, bytes: &[u8]| {
-            let _ = tx.send(result.map(|answer| (answer, bytes.to_vec())));
+        let done = Box::new(move |result: Result<Answer, Errno>, beside: Beside<'_>| {
+            let _ = tx.send(result.map(|answer| (answer, beside.bytes.to_vec())));
         });
         self.client.submit(&Caller::ROOT, op, Bytes::copy_from_slice(data), done);
         rx.recv_timeout(Duration::from_secs(30)).expect("an answer")

@@ -1,25 +1,23 @@
-//! Lets a recall wait for every answer that still allows the kernel to keep what it is told. Never
-//! blocks an answer.
+//! Lets a recall wait for every answer that still allows somebody to keep what is told. Never blocks an
+//! answer.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Answers under way, by the parity of the generation in which they were begun.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub struct Gate {
     generation: AtomicU64,
     answers: [AtomicU64; 2],
+    /// It is passed by one at a time. No answer waits for it.
+    one: Mutex<()>,
 }
 
-/// The time between two recalls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Period(u64);
-
 /// An answer that is being written.
-pub(crate) struct Answering<'a> {
+#[derive(Debug)]
+pub struct Answering<'a> {
     answers: &'a AtomicU64,
-    /// When it was begun. It has not ended, as no recall ends while this answer is being written.
-    pub(crate) period: Period,
 }
 
 impl Drop for Answering<'_> {
@@ -30,12 +28,12 @@ impl Drop for Answering<'_> {
 
 impl Gate {
     /// To be held from before it is decided how long the answer may be kept until it is written.
-    pub(crate) fn answer(&self) -> Answering<'_> {
+    pub fn answer(&self) -> Answering<'_> {
         loop {
             let generation = self.generation.load(SeqCst);
             let answers = &self.answers[(generation % 2) as usize];
             answers.fetch_add(1, SeqCst);
-            let answering = Answering { answers, period: Period(generation) };
+            let answering = Answering { answers };
             // A recall that began in between may have seen no answer and gone on.
             if self.generation.load(SeqCst) == generation {
                 return answering;
@@ -43,8 +41,9 @@ impl Gate {
         }
     }
 
-    /// Returns when every answer is written that was begun before this call. One caller at a time.
-    pub(crate) fn pass(&self) {
+    /// Returns when every answer is written that was begun before this call.
+    pub fn pass(&self) {
+        let _one = self.one.lock().expect("no holder of this lock panics");
         let old = self.generation.fetch_add(1, SeqCst);
         let answers = &self.answers[(old % 2) as usize];
         while answers.load(SeqCst) > 0 {

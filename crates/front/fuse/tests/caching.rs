@@ -1,0 +1,149 @@
+//! For how long the kernel keeps what it is told: as each answer says. What has changed goes soon, and nobody waits for that.
+
+mod common;
+
+use atoll_needs::needs;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use atoll_core::{Ino, Name};
+use atoll_posix::Op;
+use atoll_vfs::{CHANGED_MAX, Caching, Watcher};
+use common::{World, create, eventually};
+use std::sync::Arc;
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn world(label: &str, caching: Caching) -> World {
+    let world = World::new(label);
+    *world.files.caching.lock().unwrap() = caching;
+    world
+}
+
+fn watcher(world: &World) -> Arc<dyn Watcher> {
+    Arc::clone(world.files.watcher.get().unwrap())
+}
+
+/// Makes a file longer without the kernel.
+fn grow(world: &World, text: &str, bytes: &[u8]) {
+    let write = Op::Write { ino: world.files.id(text), offset: 0, append: true, kill_set_id: false };
+    world.files.behind(write, bytes);
+}
+
+fn len(at: &Path) -> u64 {
+    fs::metadata(at).unwrap().len()
+}
+
+/// The bytes of a short file, without asking for its attributes.
+fn bytes(at: &Path) -> Vec<u8> {
+    let mut bytes = [0; 16];
+    let len = fs::File::open(at).unwrap().read(&mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
+#[test]
+fn what_may_be_kept_for_a_time_is_asked_for_again_after_it() {
+    needs!(Mounts);
+    let world = world("for-a-time", Caching::ForMs(1500));
+    world.files.behind(create("f"), b"");
+    let at = world.at("f");
+    assert_eq!((len(&at), fs::metadata(world.at("none")).is_err()), (0, true));
+    let asked = || world.requests("LOOKUP") + world.requests("GETATTR");
+    let before = asked();
+    grow(&world, "f", b"abc");
+    world.files.behind(create("none"), b"");
+    assert_eq!((len(&at), fs::metadata(world.at("none")).is_err()), (0, true));
+    assert_eq!(asked(), before, "the kernel asks for what it may keep");
+    std::thread::sleep(Duration::from_millis(1600));
+    assert_eq!((len(&at), fs::metadata(world.at("none")).is_err()), (3, false));
+    // Bytes are not kept from one open to the next.
+    assert_eq!(fs::read(&at).unwrap(), b"abc");
+    grow(&world, "f", b"de");
+    std::thread::sleep(Duration::from_millis(1600));
+    assert_eq!(fs::read(&at).unwrap(), b"abcde");
+}
+
+#[test]
+fn each_answer_says_for_itself_whether_it_may_be_kept() {
+    needs!(Mounts);
+    let world = world("each", Caching::UntilRecalled);
+    for text in ["kept", "not"] {
+        world.files.behind(create(text), b"");
+    }
+    assert_eq!(len(&world.at("kept")), 0);
+    *world.files.caching.lock().unwrap() = Caching::Never;
+    assert_eq!(len(&world.at("not")), 0);
+    for text in ["kept", "not"] {
+        grow(&world, text, b"abc");
+    }
+    assert_eq!((len(&world.at("kept")), len(&world.at("not"))), (0, 3));
+}
+
+#[test]
+fn what_has_changed_is_dropped_although_it_might_be_kept() {
+    needs!(Mounts);
+    let world = world("changed", Caching::UntilRecalled);
+    world.files.behind(create("f"), b"");
+    grow(&world, "f", b"a");
+    let at = world.at("f");
+    assert_eq!(bytes(&at), b"a");
+    assert!(fs::metadata(world.at("new")).is_err());
+    grow(&world, "f", b"b");
+    world.files.behind(create("new"), b"");
+    assert_eq!(bytes(&at), b"a", "the kernel keeps it");
+    assert!(fs::metadata(world.at("new")).is_err(), "the kernel keeps that it is absent");
+    watcher(&world).changed(&[world.files.id("f")], &[]);
+    eventually(|| bytes(&at) == b"ab");
+    assert!(fs::metadata(world.at("new")).is_err(), "nothing was said of this name");
+    watcher(&world).changed(&[], &[(Ino::ROOT, name("new"))]);
+    eventually(|| fs::metadata(world.at("new")).is_ok());
+}
+
+#[test]
+fn if_more_has_changed_than_can_be_named_everything_is_dropped() {
+    needs!(Mounts);
+    let world = world("much", Caching::UntilRecalled);
+    world.files.behind(create("f"), b"");
+    assert_eq!(len(&world.at("f")), 0);
+    assert!(fs::metadata(world.at("new")).is_err());
+    grow(&world, "f", b"abc");
+    world.files.behind(create("new"), b"");
+    let others: Vec<(Ino, Name)> =
+        (0..=CHANGED_MAX).map(|n| (Ino::ROOT, name(&format!("other{n}")))).collect();
+    watcher(&world).changed(&[], &others);
+    eventually(|| len(&world.at("f")) == 3 && fs::metadata(world.at("new")).is_ok());
+}
+
+#[test]
+fn news_returns_at_once_although_the_kernel_waits_for_a_request() {
+    needs!(Mounts);
+    let world = world("at-once", Caching::UntilRecalled);
+    world.files.behind(create("f"), b"");
+    grow(&world, "f", b"a");
+    let ino = world.files.id("f");
+    *world.files.held.lock().unwrap() = vec![ino, Ino::ROOT];
+    std::thread::scope(|scope| {
+        // Both hold what the kernel needs to drop the file's pages and a name of the root.
+        let read = scope.spawn(|| bytes(&world.at("f")));
+        let waits_for = |operation| {
+            (0..500).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                world.requests(operation) > 0
+            })
+        };
+        let reads = waits_for("READ");
+        let made = scope.spawn(|| fs::create_dir(world.at("dir")).unwrap());
+        let makes = waits_for("MKDIR");
+        let told = std::time::Instant::now();
+        watcher(&world).changed(&[ino], &[(Ino::ROOT, name("f"))]);
+        let took = told.elapsed();
+        world.files.held.lock().unwrap().clear();
+        assert!(reads && makes && took < Duration::from_secs(2), "{reads} {makes} {took:?}");
+        assert_eq!(read.join().unwrap(), b"a");
+        made.join().unwrap();
+    });
+}
