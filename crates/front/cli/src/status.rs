@@ -1,16 +1,13 @@
 //! `atoll status`: how nodes, islands and mounts are, and what they have done.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, anyhow, bail};
-use atoll_proto::control::{Daemon, IslandStatus, Metric, MountStatus, VolumeStatus};
-use atoll_proto::{Control, ControlReply};
-use atoll_rpc::Address;
+use anyhow::Result;
+use atoll_proto::control::{IslandStatus, Metric, MountStatus, VolumeStatus};
+use atoll_volume::status::{Collected, Told, first_line};
 use serde_json::{Value, json};
 
 use crate::say;
-use atoll_volume::ask::{NoAnswer, QUESTION, ask, ask_all, strange};
-use atoll_volume::places::{self, SocketPlace, data_socket, mount_socket};
 
 /// Operations of the kernel that are shown without --json.
 const FUSE_SHOWN: usize = 6;
@@ -29,168 +26,58 @@ pub(crate) struct Status {
     json: bool,
 }
 
-/// What one process said.
-struct Told {
-    daemon: Daemon,
-    volumes: Vec<VolumeStatus>,
-    mounts: Vec<MountStatus>,
-}
-
-#[derive(Default)]
-struct Collected {
-    told: Vec<Told>,
-    /// Nodes that did not answer, and why.
-    down: Vec<(Address, String)>,
-}
-
 impl Status {
     pub(crate) fn run(self) -> Result<()> {
-        let mut all = Collected::default();
-        match (&self.target, &self.data) {
-            (_, Some(data)) => {
-                let socket = data_socket(data)?;
-                let told = told(&socket.address).map_err(|why| explain_down(why, Some(data)))?;
-                all.told.push(told);
-            }
-            (Some(target), None) => all.told.push(ask_target(target)?),
-            (None, None) => {
-                for mount in places::mounts()? {
-                    match mount_socket(&mount.path).and_then(|s| told(&s.address)) {
-                        Ok(told) => all.told.push(told),
-                        Err(_) => match mount.not_ours() {
-                            Some(why) => eprintln!("atoll: {}", first_line(&why.to_string())),
-                            None => eprintln!("atoll: the mount {} does not answer.", mount.path.display()),
-                        },
-                    }
-                }
-                if all.told.is_empty() {
-                    say::line("Nothing of Atoll is mounted here. To ask a node: atoll status HOST:PORT");
-                    return Ok(());
-                }
-            }
+        let all = match (&self.target, &self.data) {
+            (_, Some(data)) => Collected::of_data(data)?,
+            (Some(target), None) => Collected::of(target)?,
+            (None, None) => Collected::of_mounts()?,
+        };
+        all.silent.iter().for_each(|why| eprintln!("atoll: {why}"));
+        if all.told.is_empty() {
+            say::line("Nothing of Atoll is mounted here. To ask a node: atoll status HOST:PORT");
+            return Ok(());
         }
-        all.ask_others();
         if self.json {
-            say::json(&all.json())
+            say::json(&to_json(&all))
         } else {
-            all.show()
+            show(&all)
         }
         Ok(())
     }
 }
 
-/// A mount point, or else an address.
-fn ask_target(target: &str) -> Result<Told> {
-    let path = places::absolute(Path::new(target))?;
-    if let Some((mount, true)) = places::mounted_at(&path)? {
-        let socket = mount_socket(&path)?;
-        return told(&socket.address).map_err(|_| {
-            mount.not_ours().unwrap_or_else(|| {
-                anyhow!(
-                    "The process of the mount {} does not answer.\nWas it killed? Then mount anew.",
-                    path.display()
-                )
-            })
-        });
+/// Tells people.
+fn show(all: &Collected) {
+    for told in &all.told {
+        let daemon = &told.daemon;
+        let up = say::span(daemon.up_ms);
+        if daemon.daemon != 0 {
+            say::line(format_args!(
+                "node {:016x}  {}  pid {}  up {up}  start {}  links {}",
+                daemon.daemon,
+                daemon.addresses.join(" "),
+                daemon.pid,
+                daemon.incarnation,
+                daemon.links
+            ));
+            say::line(format_args!("  data   {}", daemon.data));
+        } else {
+            say::line(format_args!("mount process  pid {}  up {up}", daemon.pid));
+        }
+        told.volumes.iter().for_each(show_volume);
+        told.mounts.iter().for_each(show_mount);
     }
-    if path.is_dir() {
-        bail!("{} is not a mount of Atoll.\nNothing is mounted there, or something else is.", path.display());
-    }
-    told(&target.parse()?)
-}
-
-/// Tells the usual reason why a data directory's daemon does not answer.
-pub(crate) fn explain_down(why: anyhow::Error, data: Option<&Path>) -> anyhow::Error {
-    match data {
-        Some(data) if why.to_string().contains("cannot be reached") => anyhow!(
-            "No daemon runs on the data directory {0}.\nStart it: atoll serve --data {0} --listen HOST:PORT, or atoll up",
-            data.display()
-        ),
-        _ => why,
+    for (_, why) in &all.down {
+        say::line(format_args!("down: {why}"));
     }
 }
 
-fn told(address: &Address) -> Result<Told> {
-    match ask(address, Control::Status, QUESTION)? {
-        ControlReply::Status { daemon, volumes, mounts } => Ok(Told { daemon, volumes, mounts }),
-        _ => Err(strange(address)),
-    }
-}
-
-impl Collected {
-    /// Asks the other nodes of the volumes that were told of.
-    fn ask_others(&mut self) {
-        let mut asked: Vec<String> = self.told.iter().flat_map(|t| t.daemon.addresses.clone()).collect();
-        let mut wanted: Vec<String> = Vec::new();
-        for told in &self.told {
-            for volume in &told.volumes {
-                let nodes = volume.volume.nodes.iter().enumerate();
-                wanted.extend(
-                    nodes.filter(|(at, _)| *at != usize::from(volume.node.0)).map(|(_, a)| a.clone()),
-                );
-            }
-            wanted.extend(told.mounts.iter().flat_map(|m| m.nodes.iter().map(|n| n.address.clone())));
-        }
-        let mut places: Vec<SocketPlace> = Vec::new();
-        for text in wanted.into_iter().filter(|text| !text.is_empty()) {
-            if !asked.contains(&text) {
-                places.extend(places::reach(&text));
-                asked.push(text);
-            }
-        }
-        let addresses: Vec<Address> = places.iter().map(|p| p.address.clone()).collect();
-        for (address, answer) in addresses.iter().zip(ask_all(&addresses, &Control::Status, QUESTION)) {
-            match answer {
-                Ok(ControlReply::Status { daemon, volumes, mounts }) => {
-                    let known = |t: &Told| t.daemon.daemon == daemon.daemon && daemon.daemon != 0;
-                    if !self.told.iter().any(known) {
-                        self.told.push(Told { daemon, volumes, mounts });
-                    }
-                }
-                Ok(_) => self.down.push((address.clone(), "it answers something else".to_owned())),
-                Err(NoAnswer::Unreachable(why)) => {
-                    self.down.push((address.clone(), first_line(&why.to_string())))
-                }
-                Err(NoAnswer::Unknown(why)) => self.down.push((address.clone(), first_line(&why))),
-            }
-        }
-    }
-
-    fn show(&self) {
-        for told in &self.told {
-            let daemon = &told.daemon;
-            let up = say::span(daemon.up_ms);
-            if daemon.daemon != 0 {
-                say::line(format_args!(
-                    "node {:016x}  {}  pid {}  up {up}  start {}  links {}",
-                    daemon.daemon,
-                    daemon.addresses.join(" "),
-                    daemon.pid,
-                    daemon.incarnation,
-                    daemon.links
-                ));
-                say::line(format_args!("  data   {}", daemon.data));
-            } else {
-                say::line(format_args!("mount process  pid {}  up {up}", daemon.pid));
-            }
-            told.volumes.iter().for_each(show_volume);
-            told.mounts.iter().for_each(show_mount);
-        }
-        for (_, why) in &self.down {
-            say::line(format_args!("down: {why}"));
-        }
-    }
-
-    fn json(&self) -> Value {
-        let processes: Vec<Value> = self.told.iter().map(told_json).collect();
-        let down: Vec<Value> =
-            self.down.iter().map(|(a, why)| json!({ "address": a.to_string(), "why": why })).collect();
-        json!({ "processes": processes, "down": down })
-    }
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+fn to_json(all: &Collected) -> Value {
+    let processes: Vec<Value> = all.told.iter().map(told_json).collect();
+    let down: Vec<Value> =
+        all.down.iter().map(|(a, why)| json!({ "address": a.to_string(), "why": why })).collect();
+    json!({ "processes": processes, "down": down })
 }
 
 fn show_volume(volume: &VolumeStatus) {

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use serde_json::json;
 
 use crate::say;
-use crate::status::explain_down;
 use atoll_volume::places::data_socket;
 use atoll_volume::source::{Source, WHOM, mount_point, of_mount};
+use atoll_volume::status::explain_down;
 
 /// Arguments of `atoll table`.
 #[derive(Debug, clap::Args)]

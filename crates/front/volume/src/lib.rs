@@ -7,6 +7,7 @@
 
 pub mod ask;
 mod cluster;
+pub mod create;
 pub mod explain;
 pub mod findings;
 pub mod kind;
@@ -15,3 +16,4 @@ pub mod node;
 pub mod places;
 pub mod reach;
 pub mod source;
+pub mod status;
