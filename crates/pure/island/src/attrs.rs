@@ -8,9 +8,10 @@ use atoll_posix::{Access, Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
 use atoll_proto::{Dir, Inode, JournalEntry, Outcome, Remembered, Static, Xattrs};
 use bytes::Bytes;
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::journal::set_xattrs;
-use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::machine::Island;
 use crate::path::{dir_attr, done, ok};
 
 /// Bytes of all extended attributes of one file or directory together, as they are encoded. More cannot be set
@@ -26,14 +27,14 @@ enum Node {
 impl Island {
     /// A file homed here or a directory owned here.
     fn node(&self, ino: Ino) -> Result<Node, Stop> {
-        if let Some(row) = self.state.inode(ino)? {
+        if let Some(row) = self.ctx.state.inode(ino)? {
             return Ok(Node::File(row.clone()));
         }
         Ok(Node::Dir(self.owned(ino)?.clone()))
     }
 
     pub(crate) fn get_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        if let Some(row) = self.state.inode(ino)? {
+        if let Some(row) = self.ctx.state.inode(ino)? {
             self.file_is_settled(ino)?;
             return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
         }
@@ -46,7 +47,7 @@ impl Island {
     /// answer does not wait for the record: whoever asked does not care whether a power cut takes it away.
     pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Stop> {
         // A clock that is ahead, or lies, gives nothing a time that is not yet.
-        let now = self.now.wall;
+        let now = self.ctx.now.wall;
         let access = Access { first: access.first.min(now), last: access.last.min(now), ..*access };
         let mut decision = Decision::new();
         match self.node(ino)? {
@@ -93,7 +94,7 @@ impl Island {
                 let mut decision = Decision::new();
                 debug_assert_eq!(row.attr.ino, ino);
                 decision.file(after, xattrs);
-                self.remember(&mut decision, call, Remembered::Attr { ino });
+                decision.remember_for(call, Remembered::Attr { ino });
                 self.decide(decision);
                 Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
             }
@@ -109,7 +110,7 @@ impl Island {
     ) -> Result<(Inode, Option<Xattrs>), Stop> {
         let mut row = self.file(ino)?.clone();
         let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
-        let now = self.time();
+        let now = self.ctx.time();
         row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
         let mut xattrs = match acl {
             Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
@@ -132,7 +133,7 @@ impl Island {
         if !row.has_xattrs {
             return Ok(None);
         }
-        let Some(xattrs) = self.state.xattrs(row.attr.ino)? else { return Ok(None) };
+        let Some(xattrs) = self.ctx.state.xattrs(row.attr.ino)? else { return Ok(None) };
         if xattrs.get(xattr::CAPABILITY).is_none() {
             return Ok(None);
         }
@@ -144,7 +145,7 @@ impl Island {
     /// Extended attributes with the access ACL following a chmod.
     fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Stop> {
         access.chmod(bits);
-        let mut xattrs = self.state.xattrs(ino)?.cloned().unwrap_or_default();
+        let mut xattrs = self.ctx.state.xattrs(ino)?.cloned().unwrap_or_default();
         xattrs.set(Bytes::from_static(acl::ACCESS_XATTR), access.to_xattr().into());
         Ok(xattrs)
     }
@@ -153,7 +154,7 @@ impl Island {
         self.names_are_safe(ino)?;
         let before = dir_attr(ino, &dir);
         let access = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
-        let now = self.time();
+        let now = self.ctx.time();
         let after = perm::apply_setattr(&before, access.as_ref(), set, call.caller(), now)?;
         let xattrs = match access {
             Some(access) if set.mode.is_some() => Some(self.with_mode(ino, access, after.mode)?),
@@ -172,14 +173,14 @@ impl Island {
         if !is_static && xattrs.is_none() {
             let mut decision = Decision::new();
             decision.dir(ino, dir);
-            self.remember(&mut decision, call, Remembered::Attr { ino });
+            decision.remember_for(call, Remembered::Attr { ino });
             self.decide(decision);
             return Ok(Step::Decided(ok(Answer::Attr { attr: after }, None)));
         }
         let bits = (after.mode, after.uid, after.gid);
         let mut decision = Decision::new();
         let stamp = self.fix(&mut decision, ino, dir, bits, xattrs)?;
-        self.remember(&mut decision, call, Remembered::Attr { ino });
+        decision.remember_for(call, Remembered::Attr { ino });
         self.decide(decision);
         Ok(Step::Later(Later::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
     }
@@ -204,10 +205,10 @@ impl Island {
         // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {
             Some(xattrs) => xattrs,
-            None if dir.has_xattrs => self.state.xattrs(ino)?.cloned().unwrap_or_default(),
+            None if dir.has_xattrs => self.ctx.state.xattrs(ino)?.cloned().unwrap_or_default(),
             None => Xattrs::default(),
         };
-        let stamp = self.stamp();
+        let stamp = self.ctx.stamp();
         decision.stamp(stamp);
         dir.fixed = Static { version: stamp, mode, uid, gid };
         set_xattrs(decision, ino, &mut dir, xattrs.clone());
@@ -215,7 +216,7 @@ impl Island {
         decision.dir(ino, dir);
         self.apply_to_stub(decision, ino, &place, &fixed);
         let xattrs = xattrs.acls();
-        self.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);
+        self.ctx.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);
         Ok(stamp)
     }
 
@@ -227,7 +228,7 @@ impl Island {
             Node::Dir(dir) => (crate::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
         };
         let acl = self.acl(ino, has_acl, acl::ACCESS_XATTR)?;
-        let xattrs = if has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
+        let xattrs = if has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
         Ok((owned, acl, xattrs.unwrap_or_default()))
     }
 
@@ -290,7 +291,7 @@ impl Island {
             },
             (Some((value, _)), _) => {
                 xattr::check_value(value.len())?;
-                self.space(value.len() as u64)?;
+                self.ctx.room.take(value.len() as u64)?;
                 xattrs.set(name.clone(), value.clone());
             }
             // Taking away an ACL that is not there is fine, as Linux has it.
@@ -310,13 +311,13 @@ impl Island {
         }
         match self.node(ino)? {
             Node::File(mut row) => {
-                let now = self.time();
+                let now = self.ctx.time();
                 row.attr.mode = bits & mode::ALL;
                 row.attr.ctime = now;
                 row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some();
                 let mut decision = Decision::new();
                 decision.file(row, Some(xattrs));
-                self.remember(&mut decision, call, Remembered::Done);
+                decision.remember_for(call, Remembered::Done);
                 self.decide(decision);
                 Ok(Step::Decided(done()))
             }
@@ -324,13 +325,13 @@ impl Island {
                 self.open_for_names(ino)?;
                 self.nothing_begun_in(ino)?;
                 self.stays(ino)?;
-                let now = self.time();
+                let now = self.ctx.time();
                 dir.owned.as_mut().expect("owned").ctime = now;
                 let (uid, gid) = (dir.fixed.uid, dir.fixed.gid);
                 let mut decision = Decision::new();
                 let bits = (bits & mode::ALL, uid, gid);
                 let stamp = self.fix(&mut decision, ino, dir, bits, Some(xattrs))?;
-                self.remember(&mut decision, call, Remembered::Done);
+                decision.remember_for(call, Remembered::Done);
                 self.decide(decision);
                 Ok(Step::Later(Later::Applied(stamp, done())))
             }

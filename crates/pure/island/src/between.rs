@@ -9,10 +9,11 @@ use atoll_proto::{
     Chain, Change, ClientOp, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work,
 };
 
-use crate::decision::{Decision, names_changed_at};
+use crate::ctx::decision::{Decision, names_changed_at};
+use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::homes::LINKS_MAX;
 use crate::journal::Sight;
-use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::machine::Island;
 use crate::moves::{arrived, moves_parents, replaced_dir};
 use crate::names::is_meant;
 use crate::path::ok;
@@ -31,7 +32,7 @@ impl Island {
         let at = Spot { dir, name: name.clone() };
         self.is_not_about_to_arrive(ino)?;
         let Some(mut row) = self.homed(ino)?.cloned() else {
-            if self.state.dir(ino)?.is_some() {
+            if self.ctx.state.dir(ino)?.is_some() {
                 return Err(Errno::EPERM.into());
             }
             let told = match &call.request.op {
@@ -39,13 +40,13 @@ impl Island {
                 _ => ino.minted_by(),
             };
             // Whoever asks knows better, unless it thinks that it is still here.
-            let gone = self.state.forward(ino).filter(|_| told == self.config.id);
+            let gone = self.ctx.state.forward(ino).filter(|_| told == self.ctx.config.id);
             let home = gone.map_or(told, |forward| forward.to);
-            if home == self.config.id || !self.config.islands.contains(&home) {
+            if home == self.ctx.config.id || !self.ctx.config.islands.contains(&home) {
                 return Err(Errno::ENOENT.into());
             }
-            self.space(0)?;
-            let time = self.time();
+            self.ctx.room.take(0)?;
+            let time = self.ctx.time();
             let chain = self.chain_to(dir)?;
             let work = Work::Count { ino, at: at.clone(), time, chain };
             let names = vec![at.clone()];
@@ -64,14 +65,14 @@ impl Island {
         if row.attr.nlink >= LINKS_MAX {
             return Err(Errno::EMLINK.into());
         }
-        self.space(0)?;
-        let now = self.time();
+        self.ctx.room.take(0)?;
+        let now = self.ctx.time();
         row.attr.nlink += 1;
         row.attr.ctime = now;
         let attr = row.attr;
         let mut decision = Decision::new();
         decision.inode(row);
-        Ok(self.name_linked(call, decision, &at, self.config.id, attr, now))
+        Ok(self.name_linked(call, decision, &at, self.ctx.config.id, attr, now))
     }
 
     /// The owner's part of a link: the name, and the answer.
@@ -87,7 +88,7 @@ impl Island {
         let ino = attr.ino;
         decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
         self.change_names(&mut decision, at.dir, 1, 0, now);
-        self.remember(&mut decision, call, Remembered::Ino { ino });
+        decision.remember_for(call, Remembered::Ino { ino });
         self.decide(decision);
         Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
     }
@@ -103,21 +104,21 @@ impl Island {
             return Err(Errno::EISDIR.into());
         }
         let (ino, home) = (entry.ino, entry.home);
-        if home != self.config.id {
+        if home != self.ctx.config.id {
             let at = Spot { dir, name: name.clone() };
-            let time = self.time();
+            let time = self.ctx.time();
             let work = Work::Drop { ino, at: at.clone(), by, had: true, time };
             let names = vec![at.clone()];
             return self.begin_txn(call, None, names, Plan::Unlink { at, time }, vec![(home, work)]);
         }
         self.file_is_free(ino)?;
         let row = self.file(ino)?.clone();
-        let now = self.time();
+        let now = self.ctx.time();
         let mut decision = Decision::new();
         decision.entry(dir, name, None);
         self.change_names(&mut decision, dir, -1, 0, now);
         let orphan = self.drop_name(&mut decision, row, Some(call.session()), now);
-        self.remember(&mut decision, call, Remembered::Removed { orphan });
+        decision.remember_for(call, Remembered::Removed { orphan });
         self.decide(decision);
         Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
     }
@@ -135,7 +136,7 @@ impl Island {
             // Others may know that it has gone from here, and that is lost: it would get a second name.
             self.is_whole(dir)?;
         }
-        if entry.stub.is_some() || entry.home == self.config.id {
+        if entry.stub.is_some() || entry.home == self.ctx.config.id {
             self.may_delete(caller, dir, parent, self.owner_of(entry)?)?;
             return Ok(None);
         }
@@ -163,7 +164,7 @@ impl Island {
         let file = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
         is_meant(meant, Some(&file))?;
         let is_dir = file.stub.is_some();
-        if !is_dir && file.home == self.config.id {
+        if !is_dir && file.home == self.ctx.config.id {
             self.file_is_free(file.ino)?;
         }
         // As Linux has it: what the names are comes before who asks.
@@ -172,13 +173,13 @@ impl Island {
             Err(Stop::Fail(errno)) => (None, Some(errno)),
             Err(stop) => return Err(stop),
         };
-        self.space(0)?;
+        self.ctx.room.take(0)?;
         let exchange = mode == RenameMode::Exchange;
         let chain = if exchange { Some(self.chain_to(from.dir)?) } else { None };
-        let knows = self.state.dir(to.dir)?.is_some();
+        let knows = self.ctx.state.dir(to.dir)?.is_some();
         // The home of what is there may be a third island, which is told by this one.
-        let wants_chain = is_dir || (file.home != owner && !(knows && file.home == self.config.id));
-        let time = self.time();
+        let wants_chain = is_dir || (file.home != owner && !(knows && file.home == self.ctx.config.id));
+        let time = self.ctx.time();
         let renaming = Renaming { from: from.clone(), to, file, there: None, mode, by, time };
         let work = Work::Lend {
             renaming: Box::new(renaming.clone()),
@@ -212,7 +213,7 @@ impl Island {
         }
         let Plan::Rename { renaming, .. } = &plan else { unreachable!("just made") };
         if needs_room {
-            self.space(0)?;
+            self.ctx.room.take(0)?;
         }
         let names = vec![renaming.from.clone(), renaming.to.clone()];
         let renaming = renaming.clone();
@@ -233,7 +234,7 @@ impl Island {
         let Renaming { from, to, file, there, time, .. } = renaming;
         let elsewhere = |entry: &Entry| {
             let home = entry.home;
-            entry.stub.is_none() && home != self.config.id && lender.is_none_or(|(l, _)| l != home)
+            entry.stub.is_none() && home != self.ctx.config.id && lender.is_none_or(|(l, _)| l != home)
         };
         let mut works = Vec::new();
         if elsewhere(file) {
@@ -272,7 +273,7 @@ impl Island {
         chain: &Chain,
     ) -> Result<Vec<(IslandId, Work)>, Stop> {
         if let (Some(there), Some(by)) = (&renaming.there, there_by)
-            && there.home == self.config.id
+            && there.home == self.ctx.config.id
             && self.file(there.ino)?.attr.uid != by
         {
             return Err(Errno::EPERM.into());
@@ -324,7 +325,7 @@ impl Island {
                 _ => {}
             }
         }
-        self.space(0)?;
+        self.ctx.room.take(0)?;
         let told = if *wants_chain { Some(self.chain_to(to.dir)?) } else { None };
         renaming.there.clone_from(&there);
         if let Some(file) = self.homed_here(Some(&renaming.file)) {
@@ -358,7 +359,7 @@ impl Island {
 
     /// Names of a directory were lent before.
     pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Stop> {
-        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
+        Ok(self.ctx.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
     }
 
     /// The lender's end of it. What it reads is in memory.
@@ -378,7 +379,7 @@ impl Island {
     pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Stop> {
         for entry in [Some(&renaming.file), renaming.there.as_ref()] {
             if let Some(entry) = self.homed_here(entry) {
-                self.state.inode(entry.ino)?;
+                self.ctx.state.inode(entry.ino)?;
             }
         }
         self.need_spot(&renaming.from)?;
@@ -396,7 +397,7 @@ impl Island {
     ) -> Option<Ino> {
         let Renaming { from, to, file, there, time, .. } = renaming;
         let (time, swaps) = (*time, renaming.swaps());
-        let owned = |island: &Self, dir| island.in_memory(dir).is_some_and(|dir| dir.owned.is_some());
+        let owned = |island: &Self, dir| island.ctx.in_memory(dir).is_some_and(|dir| dir.owned.is_some());
         let dirs = |entry: Option<&Entry>| i32::from(entry.is_some_and(|entry| entry.stub.is_some()));
         let (goes, comes) = (dirs(Some(file)), dirs(there.as_ref()));
         if owned(self, from.dir) {
@@ -422,13 +423,13 @@ impl Island {
             return None;
         }
         self.name_goes(decision, &at, ino);
-        let row = self.state.inode(ino).ok().flatten().cloned()?;
+        let row = self.ctx.state.inode(ino).ok().flatten().cloned()?;
         self.drop_name(decision, row, call.map(Call::session), time)
     }
 
     /// An entry of a file that is homed here.
     pub(crate) fn homed_here<'a>(&self, entry: Option<&'a Entry>) -> Option<&'a Entry> {
-        entry.filter(|entry| entry.stub.is_none() && entry.home == self.config.id)
+        entry.filter(|entry| entry.stub.is_none() && entry.home == self.ctx.config.id)
     }
 
     // ------------------------------------------- the coordinator's commit record
@@ -455,7 +456,7 @@ impl Island {
                 self.need_spot(at)?;
                 decision.entry(at.dir, &at.name, None);
                 self.change_names(&mut decision, at.dir, -1, 0, *time);
-                self.remember(&mut decision, call, Remembered::Removed { orphan: None });
+                decision.remember_for(call, Remembered::Removed { orphan: None });
                 self.decide(decision);
                 Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
             }
@@ -476,7 +477,7 @@ impl Island {
                     match self.sight(&chain)? {
                         Sight::Same if chain.dirs.is_empty() => {
                             // It was known when the name was asked for; it may have been pruned since.
-                            if self.state.dir(renaming.to.dir)?.is_none() {
+                            if self.ctx.state.dir(renaming.to.dir)?.is_none() {
                                 return Err(Stop::NotNow);
                             }
                         }
@@ -492,26 +493,27 @@ impl Island {
                     return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
                 }
                 // What leaves the new name's directory must not take the skeleton along that what comes needs.
-                let pins = self.dir_now(&decision, renaming.to.dir).is_some_and(|dir| dir.owned.is_none());
+                let pins =
+                    self.ctx.dir_now(&decision, renaming.to.dir).is_some_and(|dir| dir.owned.is_none());
                 if pins {
                     self.count_homes(&mut decision, renaming.to.dir, 1);
                 }
                 let gated = !alone || moves_parents(renaming);
                 let orphan = self.apply_renaming(&mut decision, renaming, true, Some(call));
                 if moves_parents(renaming) && self.owns_root() {
-                    let (me, before) = (self.config.id, self.stamp());
+                    let (me, before) = (self.ctx.config.id, self.ctx.stamp());
                     decision.push(Change::Moved { island: me, stamp: before });
                 }
                 let posted = self.move_dirs(&mut decision, renaming, &chain, early, gated);
                 if pins {
                     self.unpin(&mut decision, &renaming.to);
                 }
-                self.remember(&mut decision, call, Remembered::Removed { orphan });
+                decision.remember_for(call, Remembered::Removed { orphan });
                 self.decide(decision);
                 let outcome = ok(Answer::Removed { orphan }, None);
                 let Some(stamp) = posted else { return Ok(Step::Decided(outcome)) };
                 if gated {
-                    self.want_sync();
+                    self.ctx.want_sync();
                 }
                 Ok(Step::Later(Later::Applied(stamp, outcome)))
             }
@@ -522,7 +524,7 @@ impl Island {
 
     /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Island::chain`].
     pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Stop> {
-        Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
+        Ok(Chain { vector: self.ctx.state.clocks().iter().collect(), dirs: self.chain(dir)? })
     }
 
     /// A directory that is owned here has got names, or has lost them, at `time`. It may have changed since.
@@ -534,7 +536,7 @@ impl Island {
         subdirs: i32,
         time: Time,
     ) {
-        let row = self.dir_now(decision, dir).expect("owned here");
+        let row = self.ctx.dir_now(decision, dir).expect("owned here");
         let owned = row.owned.as_ref().expect("owned here");
         let times = (names_changed_at(owned.mtime, owned.ctime, time), owned.ctime.max(time));
         decision.names_changed(dir, &row, entries, subdirs, times);

@@ -5,27 +5,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::Stop;
 use crate::journal::Sight;
-use crate::machine::{Island, Stop};
+use crate::machine::Island;
 
 impl Island {
     /// Whether a chain has all that this island has seen, but for its own journal, which is laid over it: two
     /// islands must not wait for each other's.
     pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
-        let older = |(i, s): (IslandId, Stamp)| i != self.config.id && seen_in(&chain.vector, i) < s;
+        let older = |(i, s): (IslandId, Stamp)| i != self.ctx.config.id && seen_in(&chain.vector, i) < s;
         if self.sight(chain)? == Sight::Same {
             return Ok(true);
         }
-        Ok(!self.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
+        Ok(!self.ctx.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
     }
 
     /// Whether what a chain lacks of this island's own journal can be laid over it: it is still kept, and leads to
     /// directories that are known. Otherwise whoever told it applies that journal first, which depends on nothing
     /// later.
     fn can_lay_over(&self, chain: &Chain) -> Result<bool, Stop> {
-        let theirs = seen_in(&chain.vector, self.config.id);
-        if self.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone) {
+        let theirs = seen_in(&chain.vector, self.ctx.config.id);
+        if self
+            .ctx
+            .config
+            .others()
+            .map(|island| self.needs_from(island))
+            .min()
+            .is_some_and(|gone| theirs < gone)
+        {
             return Ok(false);
         }
         let in_chain = |ino: Ino| chain.dirs.iter().any(|dir| dir.ino == ino);
@@ -33,7 +41,7 @@ impl Island {
             if let JournalEntry::Place { ino, place, .. } = &entry
                 && chain.dirs.iter().any(|dir| dir.ino == *ino && dir.place.version < place.version)
                 && !in_chain(place.parent)
-                && self.state.dir(place.parent)?.is_none()
+                && self.ctx.state.dir(place.parent)?.is_none()
             {
                 return Ok(false);
             }
@@ -46,8 +54,8 @@ impl Island {
     /// what is laid by them goes into one record.
     pub(crate) fn own_entries(&self) -> Vec<JournalEntry> {
         let mut entries: BTreeMap<Stamp, &JournalEntry> = BTreeMap::new();
-        for island in self.others() {
-            entries.extend(self.state.outbox(island));
+        for island in self.ctx.config.others() {
+            entries.extend(self.ctx.state.outbox(island));
         }
         let mut seen = BTreeSet::new();
         let is_last = |entry: &&JournalEntry| match entry {
@@ -85,14 +93,14 @@ impl Island {
 
     /// Tells the ancestors of a directory, as they are now.
     pub(crate) fn on_want_chain(&mut self, message: &PeerMessage, dir: Ino) -> Result<(), Stop> {
-        let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
+        let owned = self.ctx.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
         // If they are too many to be told, what the asker has must do, as if the directory were gone.
         let chain = match self.chain_to(dir) {
             Ok(chain) => Some(chain).filter(|_| owned),
             Err(Stop::Fail(_)) => None,
             Err(stop) => return Err(stop),
         };
-        self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
+        self.ctx.send(self.ctx.state.seen(), message.from, Peer::ChainOf { dir, chain });
         Ok(())
     }
 
@@ -111,9 +119,9 @@ pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ctx::Config;
     use crate::event::{Event, Now};
     use crate::lost::LostPart;
-    use crate::machine::Config;
     use crate::recovery::Ended;
     use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
     use atoll_posix::{Attr, Kind};
@@ -147,7 +155,7 @@ mod tests {
         let config = Config::new(me, 1, Table::new(2), vec![me, IslandId(1)]);
         let mut island = Island::new(config, State::new(1), Ended::Orderly, Now::default());
         let file = Ino::mint(me, 20);
-        let stamp = island.stamp();
+        let stamp = island.ctx.stamp();
         let (from, time) = (Spot { dir: Ino::ROOT, name: name("before") }, Time::default());
         let (place, chain) = (at("after", stamp), Chain::default());
         let renamed = JournalEntry::Place { ino: DIR, place, from, replaced: None, chain, time };
@@ -181,14 +189,14 @@ mod tests {
                 Err(Stop::Load(loads)) => {
                     for load in loads {
                         let loaded = load.nothing();
-                        island.state.load(load, loaded).expect("well formed");
+                        island.ctx.state.load(load, loaded).expect("well formed");
                     }
                 }
                 done => break done,
             }
         };
         assert!(matches!(done, Ok(true)), "it waits for itself: {done:?}");
-        let laid = island.in_memory(DIR).expect("it has a name of a file in it");
+        let laid = island.ctx.in_memory(DIR).expect("it has a name of a file in it");
         assert_eq!(laid.place, at("after", stamp));
         island.handle(Now::default(), Event::Tick { bytes_available: 1 << 40 }, &mut Vec::new());
     }

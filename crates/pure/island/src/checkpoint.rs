@@ -8,10 +8,11 @@ use atoll_posix::Errno;
 use atoll_proto::{Change, Outcome};
 use atoll_state::{Load, Loaded};
 
+use crate::ctx::decision::Decision;
+use crate::ctx::request::Parked;
 use crate::data::InBody;
-use crate::decision::Decision;
 use crate::event::{BodyFault, Effect, Ticket};
-use crate::machine::{Island, Parked};
+use crate::machine::Island;
 
 /// A checkpoint that has begun.
 #[derive(Debug, Clone)]
@@ -25,36 +26,21 @@ pub(crate) enum Checkpointing {
 impl Island {
     // ------------------------------------------------------------------ loading
 
-    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Parked) {
-        let mut parked = Some(parked);
-        for load in loads.into_iter().rev() {
-            let first = !self.loading.contains_key(&load);
-            let waiting = self.loading.entry(load.clone()).or_default();
-            // It goes on with the last one: the others are in memory by then, or asked for again.
-            waiting.extend(parked.take());
-            if first {
-                self.counters.loads += 1;
-                self.out.push(Effect::Load { load, generation: self.generation });
-            }
-        }
-    }
-
     pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
-        if generation != self.generation {
+        if generation != self.ctx.loads.generation() {
             // A checkpoint came between: this may be older than what memory has let go of.
-            self.out.push(Effect::Load { load, generation: self.generation });
-            return;
+            return self.ctx.read(load);
         }
-        let waiting = self.loading.remove(&load).unwrap_or_default();
+        let waiting = self.ctx.loads.take(&load);
         if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
             self.found_dirs(*from, dirs, *more);
             self.compare_rows(*from, dirs, *more);
         }
-        let damaged = self.state.load(load, loaded).is_err();
+        let damaged = self.ctx.state.load(load, loaded).is_err();
         for parked in waiting {
             match parked {
                 Parked::Call(call) if damaged => {
-                    self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+                    self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
                 }
                 Parked::Call(call) => self.start(call, false),
                 Parked::Peer(_) if damaged => {}
@@ -78,8 +64,8 @@ impl Island {
         if self.checkpoint.is_some() {
             return;
         }
-        self.checkpoint_ms = self.now.ms;
-        let frozen = self.state.freeze();
+        self.checkpoint_ms = self.ctx.now.ms;
+        let frozen = self.ctx.state.freeze();
         let mut bodies: Vec<_> = self.touched.drain().map(|(ino, _)| ino).collect();
         bodies.sort_unstable();
         self.fresh.clear();
@@ -95,7 +81,7 @@ impl Island {
         self.syncing_carried = std::mem::take(&mut self.carried);
         let ticket = Ticket(self.next_ticket - 1);
         self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
-        self.want_sync();
+        self.ctx.want_sync();
         self.continue_checkpoint();
     }
 
@@ -105,10 +91,11 @@ impl Island {
         let first = self.in_body.first_key_value().map(|(t, _)| *t);
         match self.checkpoint.take() {
             Some(Checkpointing::Waiting { ticket, frozen, bodies })
-                if first.is_none_or(|t| t > ticket) && self.synced >= self.announced.max(frozen.seq) =>
+                if first.is_none_or(|t| t > ticket)
+                    && self.ctx.durability.is_synced(self.announced.max(frozen.seq)) =>
             {
                 self.checkpoint = Some(Checkpointing::Writing);
-                self.out.push(Effect::Checkpoint { frozen, bodies });
+                self.ctx.durability.emit(Effect::Checkpoint { frozen, bodies });
             }
             other => self.checkpoint = other,
         }
@@ -119,9 +106,9 @@ impl Island {
         self.checkpoint = None;
         self.syncing_bodies.clear();
         self.syncing_carried.clear();
-        self.generation += 1;
-        self.counters.checkpoints += 1;
-        self.state.thaw();
-        self.state.sweep(self.config.rows_max);
+        self.ctx.loads.begin_generation();
+        self.ctx.counters.checkpoints += 1;
+        self.ctx.state.thaw();
+        self.ctx.state.sweep(self.ctx.config.rows_max);
     }
 }

@@ -17,8 +17,10 @@ use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Static, Told, 
 use atoll_state::Load;
 
 use crate::compared::as_parent;
-use crate::decision::Decision;
-use crate::machine::{Config, Island, Parked, Phase, Stop};
+use crate::ctx::Config;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
+use crate::machine::{Island, Phase};
 use crate::path::DEPTH_MAX;
 use crate::promised::Promised;
 use crate::skeleton::{is_needless, is_one_name};
@@ -115,10 +117,10 @@ struct Found {
 impl Island {
     /// A coordinator has not kept a part of its journal for this island.
     pub(crate) fn on_skipped(&mut self, from: IslandId, upto: Stamp) {
-        let seen = self.state.clocks().get(from);
+        let seen = self.ctx.state.clocks().get(from);
         if seen >= upto {
-            self.journal.to_confirm.insert(from, (self.state.seq(), seen));
-            self.send(0, from, Peer::Applied { upto: seen, synced: false });
+            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
+            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
             return;
         }
         if self.is_waiting() || !self.told_of_lost(from) {
@@ -150,9 +152,9 @@ impl Island {
     }
 
     fn begin_comparing(&mut self, mut upto: BTreeMap<IslandId, Stamp>) {
-        let me = self.config.id;
+        let me = self.ctx.config.id;
         if self.has_skipped(me) {
-            upto.insert(me, self.state.skipped(me));
+            upto.insert(me, self.ctx.state.skipped(me));
         }
         self.journal.comparing = Some(Box::new(self.afresh(upto)));
         self.compare();
@@ -162,10 +164,10 @@ impl Island {
     fn afresh(&mut self, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
         self.journal.round += 1;
         let (round, rows) = (self.journal.round, Rows::Before(Ino(0)));
-        let also = self.state.dirs_in_memory().map(|(ino, _)| ino).collect();
+        let also = self.ctx.state.dirs_in_memory().map(|(ino, _)| ino).collect();
         let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
         for dir in self.lent_dirs() {
-            if comparing.missed(&self.config, dir.key) {
+            if comparing.missed(&self.ctx.config, dir.key) {
                 let item = Item { is_stub: true, ..Item::new(dir, Question::Fixed, true) };
                 comparing.open.insert(item.dir.ino, item);
             }
@@ -173,27 +175,10 @@ impl Island {
         comparing
     }
 
-    /// Directories here may not be as their owners have them, and no journal tells: notes, with what is decided
-    /// next, that all are to be compared.
-    pub(crate) fn doubt(&mut self, decision: &mut Decision) {
-        let me = self.config.id;
-        if decision
-            .record
-            .changes
-            .iter()
-            .any(|c| matches!(c, Change::Skipped { island, .. } if *island == me))
-        {
-            return;
-        }
-        let stamp = self.stamp();
-        decision.stamp(stamp);
-        decision.push(Change::Skipped { island: me, upto: stamp });
-    }
-
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
     fn compare_doubts(&mut self) {
         let waits = self.is_waiting() || !self.recovery.lost.is_empty();
-        if self.journal.comparing.is_none() && !waits && self.has_skipped(self.config.id) {
+        if self.journal.comparing.is_none() && !waits && self.has_skipped(self.ctx.config.id) {
             self.begin_comparing(BTreeMap::new());
         }
     }
@@ -201,7 +186,7 @@ impl Island {
     /// A part of some journal was missed and is not made up for.
     pub(crate) fn has_missed(&self) -> bool {
         let comparing = self.journal.comparing.as_ref();
-        comparing.is_some_and(|comparing| comparing.upto.keys().any(|island| *island != self.config.id))
+        comparing.is_some_and(|comparing| comparing.upto.keys().any(|island| *island != self.ctx.config.id))
     }
 
     /// Whether something of this journal was missed and is not made up for.
@@ -244,11 +229,11 @@ impl Island {
     /// Goes on as far as possible.
     pub(crate) fn compare(&mut self) {
         let Some(mut comparing) = self.journal.comparing.take() else { return };
-        self.state.look_away();
+        self.ctx.state.look_away();
         let done = self.compare_on(&mut comparing);
         self.journal.comparing = Some(comparing);
         match done {
-            Err(Stop::Load(loads)) => self.load(loads, Parked::Compare),
+            Err(Stop::Load(loads)) => self.ctx.load(loads, Parked::Compare),
             Ok(true) => self.compared(),
             Ok(false) | Err(_) => {}
         }
@@ -276,7 +261,7 @@ impl Island {
             && let Rows::Before(from) = comparing.rows
         {
             comparing.rows = Rows::Reading(from);
-            self.load(vec![Load::Dirs { from }], Parked::Compare);
+            self.ctx.load(vec![Load::Dirs { from }], Parked::Compare);
         }
         self.ask_open(comparing)?;
         let Comparing { rows, walk, also, open, .. } = &*comparing;
@@ -309,20 +294,22 @@ impl Island {
 
     /// A directory of the skeleton is to be asked for, if it is there still.
     fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Stop> {
-        let Some(row) = self.state.dir(ino)? else { return Ok(()) };
+        let Some(row) = self.ctx.state.dir(ino)? else { return Ok(()) };
         if is_needless(ino, row) {
             // Left by a comparison that came to no end.
             comparing.met.insert(ino);
         }
-        let wants_fixed = comparing.missed(&self.config, row.key);
-        let above = self.state.dir(row.place.parent)?;
+        let wants_fixed = comparing.missed(&self.ctx.config, row.key);
+        let above = self.ctx.state.dir(row.place.parent)?;
         let stub = match (&row.place.name, above) {
-            (Some(name), Some(above)) if above.owned.is_some() => self.state.entry(row.place.parent, name)?,
+            (Some(name), Some(above)) if above.owned.is_some() => {
+                self.ctx.state.entry(row.place.parent, name)?
+            }
             _ => None,
         };
         let stub = stub.filter(|entry| entry.ino == ino).and_then(|entry| entry.stub.as_deref());
         let dir = self.ancestor(ino, row)?;
-        let there = Question::there(self.config.table.owner(above.map_or(Key(0), |above| above.key)));
+        let there = Question::there(self.ctx.config.owner(above.map_or(Key(0), |above| above.key)));
         let question = if ino == Ino::ROOT { Question::Fixed } else { there };
         let leads = self.name_leads(ino, row)?;
         // One of the two goes, and leaves the other without a name perhaps.
@@ -343,14 +330,14 @@ impl Island {
     /// Where the name of a directory of the skeleton leads.
     fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
         let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
-        if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
+        if self.ctx.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
             return Ok(Leads::There);
         }
-        let Some(there) = self.state.entry(*parent, name)? else { return Ok(Leads::Nowhere) };
+        let Some(there) = self.ctx.state.entry(*parent, name)? else { return Ok(Leads::Nowhere) };
         if there.ino == ino || there.kind != Kind::Directory {
             return Ok(Leads::There);
         }
-        let other = self.state.dir(there.ino)?.map(|other| &other.place);
+        let other = self.ctx.state.dir(there.ino)?.map(|other| &other.place);
         let is_its = other.is_some_and(|its| is_one_name(its, &row.place));
         Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
     }
@@ -362,11 +349,11 @@ impl Island {
         dir: Ino,
         after: u64,
     ) -> Result<Option<(Ino, u64)>, Stop> {
-        if self.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
+        if self.ctx.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(None);
         }
         let mut items = Vec::new();
-        let (rows, whole) = self.state.entries_after(dir, after)?;
+        let (rows, whole) = self.ctx.state.entries_after(dir, after)?;
         let mut last = after;
         for (cookie, name, entry) in rows {
             last = cookie;
@@ -374,9 +361,9 @@ impl Island {
             let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
             let stub = as_parent(entry.ino, stub, place);
             // Who comes to the skeleton now brings what its stub has to be like.
-            if self.state.dir(entry.ino)?.is_none()
+            if self.ctx.state.dir(entry.ino)?.is_none()
                 && !comparing.met.contains(&entry.ino)
-                && comparing.missed(&self.config, stub.key)
+                && comparing.missed(&self.ctx.config, stub.key)
             {
                 items.push(stub);
             }
@@ -386,13 +373,13 @@ impl Island {
             let item = Item { is_stub: true, ..Item::new(stub, Question::Fixed, true) };
             comparing.open.insert(item.dir.ino, item);
         }
-        let next = last.max(self.state.known_to(dir).saturating_sub(1));
+        let next = last.max(self.ctx.state.known_to(dir).saturating_sub(1));
         Ok((!whole).then_some((dir, next)))
     }
 
     /// Directories that are on their way to names that are lent for them: their stubs come with them.
     fn lent_dirs(&self) -> impl Iterator<Item = Ancestor> {
-        self.holds.lent().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
+        self.holds.lent().into_iter().filter_map(|txn| match &self.ctx.state.txn(txn)?.part.work {
             Work::Lend { renaming, .. } => {
                 let (file, to) = (&renaming.file, &renaming.to);
                 let stub = file.stub.as_deref()?;
@@ -407,12 +394,12 @@ impl Island {
 
     /// Asks what was not asked, or was not answered for a while.
     fn ask_open(&mut self, comparing: &mut Comparing) -> Result<(), Stop> {
-        let (me, now) = (self.config.id, self.now.ms);
+        let (me, now) = (self.ctx.config.id, self.ctx.now.ms);
         let missed: Vec<IslandId> = comparing.upto.keys().copied().collect();
         let mut gone = Vec::new();
         for (ino, item) in &comparing.open {
             // It has been removed since, by a transaction.
-            if !item.is_stub && !comparing.met.contains(ino) && self.state.dir(*ino)?.is_none() {
+            if !item.is_stub && !comparing.met.contains(ino) && self.ctx.state.dir(*ino)?.is_none() {
                 gone.push(*ino);
             }
         }
@@ -422,7 +409,7 @@ impl Island {
             for item in comparing.open.values() {
                 if item.asked_ms.is_none_or(|asked| now >= asked + AGAIN_MS) {
                     let (to, ask) = self.ask_for(item)?;
-                    if to == me || self.is_reachable(to) {
+                    if to == me || self.ctx.peers.is_reachable(to) {
                         asks.entry(to).or_default().push(ask);
                     }
                 }
@@ -439,7 +426,7 @@ impl Island {
             for (to, asks) in asks {
                 for part in asks.chunks(ASKS_PER_MESSAGE) {
                     let (round, missed, asks) = (comparing.round, missed.clone(), part.to_vec());
-                    self.send(0, to, Peer::Compare { round, missed, asks });
+                    self.ctx.send(0, to, Peer::Compare { round, missed, asks });
                 }
             }
             if own_told.is_empty() {
@@ -468,7 +455,7 @@ impl Island {
         let mut ask = Ask { ino, parent, name, after: 0, place: version, fixed, wants_chain: false };
         let Question::There { owner, after } = item.question else {
             (ask.parent, ask.name, ask.wants_chain) = (None, None, item.question == Question::Where);
-            return Ok((self.config.table.owner(*key), ask));
+            return Ok((self.ctx.config.owner(*key), ask));
         };
         let mut to = owner;
         match self.promised(ino).filter(|hint| hint.place.version.moves > version.moves) {
@@ -478,7 +465,7 @@ impl Island {
             None => ask.after = after,
         }
         let parent = ask.parent.expect("just set");
-        ask.wants_chain = to != self.config.id && self.state.dir(parent)?.is_none();
+        ask.wants_chain = to != self.ctx.config.id && self.ctx.state.dir(parent)?.is_none();
         Ok((to, ask))
     }
 
@@ -487,7 +474,7 @@ impl Island {
         let mut loads = Vec::new();
         if comparing.round == round && !comparing.takes {
             for told in told {
-                self.state.look_away();
+                self.ctx.state.look_away();
                 if let Err(Stop::Load(more)) = self.take_told(&mut comparing, told.clone()) {
                     // It is asked again.
                     loads.extend(more);
@@ -495,7 +482,7 @@ impl Island {
             }
         }
         self.journal.comparing = Some(comparing);
-        if loads.is_empty() { self.compare() } else { self.load(loads, Parked::Compare) }
+        if loads.is_empty() { self.compare() } else { self.ctx.load(loads, Parked::Compare) }
     }
 
     fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Stop> {
@@ -525,9 +512,9 @@ impl Island {
             }
             (Question::There { .. }, Known::Gone) => {
                 // Its own owner knows where it has gone; if that is this island, whoever has moved it tells.
-                if self.config.table.owner(item.dir.key) != self.config.id {
+                if self.ctx.config.owner(item.dir.key) != self.ctx.config.id {
                     (item.question, item.asked_ms) = (Question::Where, None);
-                } else if asked.0 == self.config.id {
+                } else if asked.0 == self.ctx.config.id {
                     // It is replaced by what is about to take its name: it goes with that.
                     comparing.open.remove(&told.ino);
                     return Ok(());
@@ -536,7 +523,7 @@ impl Island {
                 }
             }
             (Question::Where, Known::Is { dir, chain }) => {
-                let Some(owner) = chain.last().map(|last| self.config.table.owner(last.key)) else {
+                let Some(owner) = chain.last().map(|last| self.ctx.config.owner(last.key)) else {
                     return Ok(());
                 };
                 // Told again, if its owner has not heard of it yet.
@@ -570,15 +557,15 @@ impl Island {
             }
         }
         for new in above {
-            if self.state.dir(new.ino)?.is_none() && comparing.met.insert(new.ino) {
+            if self.ctx.state.dir(new.ino)?.is_none() && comparing.met.insert(new.ino) {
                 // Nothing is known of it here: whatever is told is news, and is compared like all else.
                 let at = new.place.parent;
-                let key = match self.state.dir(at)? {
+                let key = match self.ctx.state.dir(at)? {
                     Some(dir) => Some(dir.key),
                     None => comparing.key_of(at),
                 };
-                let root = self.config.table.owner(Key(0));
-                let owner = key.map_or(root, |key| self.config.table.owner(key));
+                let root = self.ctx.config.owner(Key(0));
+                let owner = key.map_or(root, |key| self.ctx.config.owner(key));
                 let item = Item { differs: true, ..Item::new(new, Question::there(owner), true) };
                 comparing.open.insert(item.dir.ino, item);
             }
@@ -613,7 +600,7 @@ impl Island {
             }
             at = match comparing.found.get(&at).filter(|found| !found.is_stub) {
                 Some(found) => found.dir.place.parent,
-                None => match self.state.dir(at)? {
+                None => match self.ctx.state.dir(at)? {
                     Some(dir) => dir.place.parent,
                     None => return Ok(None),
                 },
@@ -648,9 +635,10 @@ impl Island {
             self.journal.prunes_nothing = true;
             for (_, ino) in order {
                 let found = comparing.found.remove(ino).expect("just listed");
-                comparing.met.extend(self.in_memory(*ino).map(|dir| dir.place.parent));
+                comparing.met.extend(self.ctx.in_memory(*ino).map(|dir| dir.place.parent));
                 // What was known here, and is no more, was pruned meanwhile.
-                if comparing.met.contains(ino) || found.is_stub || self.dir_now(&decision, *ino).is_some() {
+                if comparing.met.contains(ino) || found.is_stub || self.ctx.dir_now(&decision, *ino).is_some()
+                {
                     self.take_one(&mut decision, &found);
                 }
             }
@@ -661,7 +649,7 @@ impl Island {
         // What was above others, and is above nothing here.
         let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
         while let Some(ino) = met.pop() {
-            if self.state.dir(ino)?.is_some() {
+            if self.ctx.state.dir(ino)?.is_some() {
                 self.need_skeleton(ino)?;
                 let mut decision = Decision::new();
                 self.prune(&mut decision, ino);
@@ -674,9 +662,9 @@ impl Island {
 
     fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
         self.need_acls(dir.ino)?;
-        self.state.dir(dir.place.parent)?;
+        self.ctx.state.dir(dir.place.parent)?;
         self.need_name(&dir.place)?;
-        if let Some(row) = self.state.dir(dir.ino)? {
+        if let Some(row) = self.ctx.state.dir(dir.ino)? {
             self.need_name(&row.place)?;
             self.need_skeleton(dir.ino)?;
         }
@@ -687,13 +675,13 @@ impl Island {
         if *is_stub {
             return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
         }
-        if dir.ino != Ino::ROOT && self.dir_now(decision, dir.place.parent).is_none() {
+        if dir.ino != Ino::ROOT && self.ctx.dir_now(decision, dir.place.parent).is_none() {
             // It was pruned meanwhile, with what was above it.
             return;
         }
-        let old = self.dir_now(decision, dir.ino).map(|row| row.place);
+        let old = self.ctx.dir_now(decision, dir.ino).map(|row| row.place);
         self.add_skeleton(decision, dir, None);
-        if let Some(row) = self.dir_now(decision, dir.ino)
+        if let Some(row) = self.ctx.dir_now(decision, dir.ino)
             && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
             && old.as_ref() == Some(&row.place)
         {
@@ -709,7 +697,7 @@ impl Island {
     /// All is as it was when the coordinators told: their journals go on from there.
     fn compared(&mut self) {
         let Some(comparing) = self.journal.comparing.take() else { return };
-        let (me, mut decision) = (self.config.id, Decision::new());
+        let (me, mut decision) = (self.ctx.config.id, Decision::new());
         for (island, stamp) in &comparing.upto {
             decision.push(if *island == me {
                 Change::Delivered { island: me, upto: *stamp }
@@ -718,13 +706,13 @@ impl Island {
             });
         }
         if comparing.has_found {
-            self.doubt(&mut decision);
+            self.ctx.doubt(&mut decision);
         }
         let seq = self.decide(decision);
         for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
             self.journal.to_confirm.insert(island, (seq, stamp));
-            self.send(0, island, Peer::Applied { upto: stamp, synced: false });
-            self.send(0, island, Peer::Resend { after: stamp });
+            self.ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
+            self.ctx.send(0, island, Peer::Resend { after: stamp });
         }
         self.caught_up();
         self.serve();
@@ -767,7 +755,7 @@ impl Item {
 impl Comparing {
     /// Whether changes of the attributes of directories with this key may have been missed.
     fn missed(&self, config: &Config, key: Key) -> bool {
-        let owner = config.table.owner(key);
+        let owner = config.owner(key);
         owner != config.id && (self.upto.contains_key(&owner) || self.upto.contains_key(&config.id))
     }
 

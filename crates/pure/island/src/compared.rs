@@ -4,7 +4,8 @@
 use atoll_core::{Ino, IslandId, Name, TxnId, portions};
 use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
 
-use crate::machine::{Island, Stop};
+use crate::ctx::request::Stop;
+use crate::machine::Island;
 use crate::moves::arrived;
 
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::path::CHAIN_BYTES_MAX)).
@@ -33,7 +34,7 @@ impl Island {
             told.push(Told { ino: ask.ino, parent: ask.parent, known });
         }
         for told in portions(&told, TOLD_BYTES) {
-            self.send_synced(self.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
+            self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
         }
         Ok(())
     }
@@ -50,26 +51,26 @@ impl Island {
     fn is_open(&self, txn: Option<TxnId>, missed: &[IslandId]) -> bool {
         txn.is_some_and(|txn| {
             let by = txn.coordinator;
-            by != self.config.id && (missed.contains(&by) || self.is_reachable(by))
+            by != self.ctx.config.id && (missed.contains(&by) || self.ctx.peers.is_reachable(by))
         })
     }
 
     fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
         let parent = ask.parent.expect("asked as the parent's owner");
-        if self.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
+        if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(Some(Known::Gone));
         }
         if let Some(known) = self.known_of_lost(ask)? {
             return Ok(Some(known));
         }
         if let Some(name) = &ask.name
-            && let Some(entry) = self.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
+            && let Some(entry) = self.ctx.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
         {
             return self.known_by_name(ask, name, entry, missed);
         }
         // It may be on its way here.
         for txn in self.holds.lent() {
-            let Some(row) = self.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
+            let Some(row) = self.ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
                 continue;
             };
             if let Work::Lend { renaming, .. } = &row.part.work
@@ -87,17 +88,17 @@ impl Island {
             }
         }
         if let Some(Place { parent: at, name: Some(name), .. }) =
-            self.state.dir(ask.ino)?.map(|dir| dir.place.clone())
+            self.ctx.state.dir(ask.ino)?.map(|dir| dir.place.clone())
             && at == parent
-            && let Some(entry) = self.state.entry(parent, &name)?.filter(|entry| entry.ino == ask.ino)
+            && let Some(entry) = self.ctx.state.entry(parent, &name)?.filter(|entry| entry.ino == ask.ino)
         {
             return self.known_by_name(ask, &name, entry, missed);
         }
-        let (mut rows, whole) = self.state.entries_after(parent, ask.after)?;
+        let (mut rows, whole) = self.ctx.state.entries_after(parent, ask.after)?;
         if let Some((_, name, entry)) = rows.find(|(_, _, entry)| entry.ino == ask.ino) {
             return self.known_by_name(ask, name, entry, missed);
         }
-        let after = self.state.known_to(parent).saturating_sub(1);
+        let after = self.ctx.state.known_to(parent).saturating_sub(1);
         Ok(Some(if whole { Known::Gone } else { Known::Further { after } }))
     }
 
@@ -158,7 +159,7 @@ impl Island {
     }
 
     fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
-        let Some(row) = self.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
+        let Some(row) = self.ctx.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
             return Ok(Some(Known::Gone));
         };
         let promised = self.promised(ask.ino).filter(|_| ask.wants_chain);

@@ -11,10 +11,11 @@ use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Whence, acl, mode, perm
 use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Parked, Step, Stop};
 use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
 use crate::gate::Use;
-use crate::machine::{Call, Island, Later, Parked, Step, Stop};
+use crate::machine::Island;
 use crate::path::ok;
 use crate::space;
 
@@ -147,10 +148,10 @@ impl Island {
     }
 
     pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
-        match self.state.inode(ino)? {
+        match self.ctx.state.inode(ino)? {
             Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
             Some(_) => Err(Errno::EINVAL.into()),
-            None if self.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
+            None if self.ctx.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
             None => Err(Errno::ESTALE.into()),
         }
     }
@@ -158,7 +159,7 @@ impl Island {
     /// As [`Island::regular`], of a file whose bytes change.
     pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Stop> {
         let attr = self.regular(ino)?;
-        if let Some(row) = self.state.inode(ino)? {
+        if let Some(row) = self.ctx.state.inode(ino)? {
             self.without_capability(row)?;
         }
         Ok(attr)
@@ -171,7 +172,7 @@ impl Island {
     /// Asks the body for something that the request needs to go on.
     pub(crate) fn ask(&mut self, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
         let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
-        self.out.push(Effect::Body(ticket, op));
+        self.ctx.durability.emit(Effect::Body(ticket, op));
         Step::Later(Later::Body(ticket))
     }
 
@@ -191,16 +192,16 @@ impl Island {
             return Ok(Step::Looked(Outcome::Data { data: Bytes::new() }));
         }
         let (first, count) = sum::blocks_of(offset, len);
-        let sums = self.state.sums(ino, first, count)?;
+        let sums = self.ctx.state.sums(ino, first, count)?;
         self.enter(ino, Use::Shared, turn)?;
-        let seen = self.state.seen();
+        let seen = self.ctx.state.seen();
         let ticket = self.ticket(InBody::Reading { ino });
-        let (link, id) = self.address(call);
-        let vector = self.sessions.news(call.session(), self.state.clocks());
+        let (link, id) = self.ctx.replies.end(call);
+        let vector = self.ctx.replies.news(call.session(), self.ctx.state.clocks());
         let reply = Reply { vector, outcome: ok(Answer::Data, None) };
         let len = u32::try_from(len).expect("as asked for at most");
         let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
-        self.when_committed(seen, Effect::Body(ticket, op));
+        self.ctx.durability.after_commit(seen, Effect::Body(ticket, op));
         Ok(Step::Answered)
     }
 
@@ -239,7 +240,7 @@ impl Island {
             perm::mode_after_bytes(call.caller(), &attr)?;
         }
         let old = self.old_sums(ino, offset, len, size)?;
-        self.space(len)?;
+        self.ctx.room.take(len)?;
         self.enter(ino, Use::Exclusive, turn)?;
         if call.data.len() <= CARRY_BYTES_MAX {
             return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
@@ -264,10 +265,10 @@ impl Island {
     pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
         let touched = sum::touched(offset, len, size);
         let tail = match touched.tail {
-            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
+            Some(block) => Some((block, self.ctx.state.sums(ino, block, 1)?[0])),
             None => None,
         };
-        let sums = self.state.sums(ino, touched.first, touched.count)?;
+        let sums = self.ctx.state.sums(ino, touched.first, touched.count)?;
         Ok(BlockSums { tail, first: touched.first, sums })
     }
 
@@ -285,7 +286,8 @@ impl Island {
         let bytes = call.data.clone();
         let mut decision = Decision::new();
         let overwrites = offset < size && !self.fresh.contains(&ino);
-        let dirty = overwrites && !self.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
+        let dirty =
+            overwrites && !self.ctx.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
         if dirty {
             decision.push(Change::Dirty { ino });
         }
@@ -297,7 +299,7 @@ impl Island {
         };
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let len = bytes.len() as u64;
-        self.remember(&mut decision, call, Remembered::Wrote { len, offset });
+        decision.remember_for(call, Remembered::Wrote { len, offset });
         let seq = self.decide(decision);
         self.carried.insert(ino);
         let (attr, sync_first) = (body_attr(&attr), false);
@@ -311,7 +313,8 @@ impl Island {
     /// When a body may be changed as its record says. Synced bytes that go (`replaces`) and a body that `grows` must
     /// not be all that a power cut leaves of the change: no recovery would look at that body.
     pub(crate) fn after_carrying(&self, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
-        let is_looked_at = || self.touched.get(&ino).is_some_and(|first| *first <= self.synced);
+        let is_looked_at =
+            || self.touched.get(&ino).is_some_and(|first| self.ctx.durability.is_synced(*first));
         let may_be_lost = !replaces && (!grows || is_looked_at());
         After::safe(seq, may_be_lost || self.fresh.contains(&ino))
     }
@@ -327,8 +330,8 @@ impl Island {
         new: &BlockSums,
         unprivileged: Option<&Caller>,
     ) -> Option<Attr> {
-        let mut row = self.state.inode(ino).ok().flatten()?.clone();
-        let now = self.time();
+        let mut row = self.ctx.state.inode(ino).ok().flatten()?.clone();
+        let now = self.ctx.time();
         let attr = &mut row.attr;
         attr.size = attr.size.max(offset + len);
         attr.mtime = now;
@@ -340,14 +343,14 @@ impl Island {
         let attr = *attr;
         self.file_changed(decision, row);
         decision.sums(ino, new.clone());
-        self.touch(ino, self.state.seq() + 1);
+        self.touch(ino, self.ctx.state.seq() + 1);
         Some(attr)
     }
 
     /// Whether it can be told which set-id bits go when this caller changes bytes without writing them itself.
     pub(crate) fn groups_suffice(&self, call: &Call, ino: Ino) -> Result<(), Stop> {
         if !call.caller().is_root()
-            && let Some(row) = self.state.inode(ino)?
+            && let Some(row) = self.ctx.state.inode(ino)?
         {
             perm::mode_after_bytes(call.caller(), &row.attr)?;
         }
@@ -363,11 +366,11 @@ impl Island {
     /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
     /// overwritten, or that the body is longer than the file for a while, so that a recovery looks at it.
     pub(crate) fn before_in_place(&mut self, ino: Ino, from: u64, to: u64) -> After {
-        let row = self.state.inode(ino).ok().flatten().expect("looked at before").clone();
+        let row = self.ctx.state.inode(ino).ok().flatten().expect("looked at before").clone();
         let size = row.attr.size;
         let mut decision = Decision::new();
         if from < size {
-            if self.state.dirty_bodies().contains(&ino) {
+            if self.ctx.state.dirty_bodies().contains(&ino) {
                 return After::Synced(self.announced);
             }
             if planted(Bug::NoDirty) {
@@ -403,23 +406,25 @@ impl Island {
     /// Has a body operation begin when its record is as safe as it must be.
     pub(crate) fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
         match after {
-            After::Synced(seq) if seq > self.synced => {
+            After::Synced(seq) if !self.ctx.durability.is_synced(seq) => {
                 self.after_sync.push_back((seq, ticket, op));
                 match self.in_body.get(&ticket) {
                     // It is answered already: one sync serves what comes within a tick.
-                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => self.want_sync_soon(),
-                    _ => self.want_sync(),
+                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
+                        self.ctx.durability.want_sync_soon(self.ctx.now.ms)
+                    }
+                    _ => self.ctx.want_sync(),
                 }
             }
-            After::Synced(_) => self.out.push(Effect::Body(ticket, op)),
-            After::Committed(seq) => self.when_committed(seq, Effect::Body(ticket, op)),
+            After::Synced(_) => self.ctx.durability.emit(Effect::Body(ticket, op)),
+            After::Committed(seq) => self.ctx.durability.after_commit(seq, Effect::Body(ticket, op)),
         }
     }
 
     /// Waits for others who use the body.
     pub(crate) fn wait_at_gate(&mut self, ino: Ino, call: Call, turn: bool) {
         if !self.after_sync.is_empty() {
-            self.want_sync();
+            self.ctx.want_sync();
         }
         self.gates.wait(ino, call, turn);
     }
@@ -435,7 +440,7 @@ impl Island {
         self.syncing_carried.remove(&ino);
         let ticket = self.ticket(InBody::Dropping { ino });
         if planted(Bug::BodyGoesUnsynced) {
-            return self.out.push(Effect::Body(ticket, BodyOp::Drop { ino }));
+            return self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
@@ -447,7 +452,7 @@ impl Island {
         }
         let gates = &self.gates;
         for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
-            self.out.push(Effect::Body(ticket, BodyOp::Drop { ino }));
+            self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
     }
 
@@ -462,7 +467,7 @@ impl Island {
     ) -> Result<Step, Stop> {
         if self.homed(from)?.is_none() {
             // Its home cannot be read off its id.
-            let one = self.config.islands.len() == 1;
+            let one = self.ctx.config.islands.len() == 1;
             return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
         }
         let source = self.regular(from)?;
@@ -477,9 +482,9 @@ impl Island {
         if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
             return Err(Errno::EINVAL.into());
         }
-        self.space(len)?;
+        self.ctx.room.take(len)?;
         let (first, count) = sum::blocks_of(from_offset, len);
-        let from_sums = self.state.sums(from, first, count)?;
+        let from_sums = self.ctx.state.sums(from, first, count)?;
         let old = self.old_sums(to, to_offset, len, target.size)?;
         self.enter(to, Use::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
@@ -511,7 +516,7 @@ impl Island {
     pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
         // A name that it has got may be shown already.
         self.file_is_safe(ino)?;
-        if self.state.inode(ino)?.is_none() && self.state.dir(ino)?.is_none() {
+        if self.ctx.state.inode(ino)?.is_none() && self.ctx.state.dir(ino)?.is_none() {
             return Err(Errno::ESTALE.into());
         }
         // A write that is being put in place over a file that was new then has not made safe what lies below it:
@@ -525,7 +530,7 @@ impl Island {
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
-            return Ok(Step::Later(Later::Synced(self.state.seq())));
+            return Ok(Step::Later(Later::Synced(self.ctx.state.seq())));
         }
         if self.unsynced_bodies.contains(&ino)
             || self.syncing_bodies.contains(&ino)
@@ -534,12 +539,12 @@ impl Island {
             self.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
-            self.out.push(Effect::Body(ticket, BodyOp::Sync { ino }));
+            self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
             // A write that comes while the sync runs needs another one.
             self.unsynced_bodies.remove(&ino);
             return Ok(Step::Later(Later::Body(ticket)));
         }
-        Ok(Step::Later(Later::Synced(self.state.seq())))
+        Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
     }
 
     // ---------------------------------------------------------- when it is done
@@ -551,7 +556,7 @@ impl Island {
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
             self.in_body.insert(ticket, in_body);
-            return self.load(loads, Parked::Body(ticket, result));
+            return self.ctx.load(loads, Parked::Body(ticket, result));
         }
         match in_body {
             InBody::Dropping { .. } => {}
@@ -564,7 +569,7 @@ impl Island {
                 // The record is committed: bytes that do not get in place are a broken disk, and
                 // whoever performs effects stops the island for it. If the view has laid the file
                 // meanwhile, it has yet to see them.
-                self.state.view_again(&[ino], &[]);
+                self.ctx.state.view_again(&[ino], &[]);
                 self.leave(ino, Use::Exclusive);
             }
             InBody::Syncing { ino, call } => {
@@ -572,12 +577,12 @@ impl Island {
                 self.gates.leave(ino, Use::Beside);
                 match result {
                     Ok(_) => {
-                        let seq = self.state.seq();
+                        let seq = self.ctx.state.seq();
                         self.await_synced(seq, call);
                     }
                     Err(BodyFault(errno)) => {
                         self.unsynced_bodies.insert(ino);
-                        self.answer(&call, 0, Outcome::Failed { errno });
+                        self.ctx.answer(&call, 0, Outcome::Failed { errno });
                     }
                 }
             }
@@ -592,11 +597,11 @@ impl Island {
     /// Everything that is read to decide what follows a body operation must be in memory.
     fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
         let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
-        let Some(row) = self.state.inode(target)? else { return Ok(()) };
+        let Some(row) = self.ctx.state.inode(target)? else { return Ok(()) };
         self.without_capability(row)?;
         let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
             let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
-            self.state.sums(ino, first, count)?;
+            self.ctx.state.sums(ino, first, count)?;
             self.last_sum(ino, size)
         };
         match (then, &call.request.op) {
@@ -618,13 +623,13 @@ impl Island {
     }
 
     fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
-        self.state.look_away();
+        self.ctx.state.look_away();
         let found = match result {
             Ok(found) => found,
             Err(BodyFault(errno)) => {
                 let target = if let Then::InPlace { to, .. } = then { to } else { ino };
                 if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
-                    self.state.view_disturbed(target);
+                    self.ctx.state.view_disturbed(target);
                 }
                 if matches!(then, Then::InPlace { .. }) {
                     // The sync that was to come first may not have been made: the next write asks for it again.
@@ -634,17 +639,17 @@ impl Island {
                     self.leave(target, Use::Exclusive);
                 }
                 self.leave(ino, how);
-                return self.answer(&call, 0, Outcome::Failed { errno });
+                return self.ctx.answer(&call, 0, Outcome::Failed { errno });
             }
         };
         let target = if let Then::InPlace { to, .. } = then { to } else { ino };
-        if matches!(self.state.inode(target), Ok(None)) {
+        if matches!(self.ctx.state.inode(target), Ok(None)) {
             // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
             if target != ino {
                 self.leave(target, Use::Exclusive);
             }
             self.leave(ino, how);
-            return self.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
         }
         let step = match (then, found) {
             (Then::Found, BodyDone::Offset(at)) => {
@@ -685,8 +690,8 @@ impl Island {
             (then, found) => unreachable!("{then:?} was answered with {found:?}"),
         };
         match step {
-            Ok(Step::Looked(outcome)) => self.answer(&call, self.state.seen(), outcome),
-            Ok(Step::Decided(outcome)) => self.answer(&call, self.state.seq(), outcome),
+            Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
             Ok(Step::Later(_) | Step::Answered) => unreachable!("nothing is asked twice"),
             Err(stop) => self.park(call, stop, false),
         }
@@ -713,7 +718,7 @@ impl Island {
             return Err(Errno::ESTALE.into());
         }
         decision.body(BodyChange::Extent { ino, offset, len });
-        self.remember(&mut decision, call, Remembered::Wrote { len, offset });
+        decision.remember_for(call, Remembered::Wrote { len, offset });
         self.decide(decision);
         self.unsynced_bodies.insert(ino);
         Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))

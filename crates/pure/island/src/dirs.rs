@@ -6,15 +6,17 @@ use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
 use atoll_proto::{
-    Ancestor, Change, ClientOp, Dir, Entry, Owned, Place, PlaceVersion, Remembered, Seen, Spot, Static, Stub,
-    Vote, Work, Xattrs,
+    Ancestor, ClientOp, Dir, Entry, Owned, Place, PlaceVersion, Remembered, Seen, Spot, Static, Stub, Vote,
+    Work, Xattrs,
 };
 use bytes::Bytes;
 
-use crate::decision::Decision;
-use crate::machine::{Call, Island, Step, Stop};
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Step, Stop};
+use crate::machine::Island;
 use crate::names::is_meant;
 use crate::path::{done, ok, owned_by};
+use crate::rows::staged_dir;
 use crate::skeleton::new_row;
 use crate::txn::Plan;
 
@@ -36,19 +38,19 @@ impl Island {
         let default = self.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let of = owned_by(&parent.fixed);
         let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
-        self.space(0)?;
+        self.ctx.room.take(0)?;
         let (key, birth_bytes) = self.key_of_child(dir, name)?;
-        let owner = self.config.table.owner(key);
-        let chain = if owner == self.config.id { Vec::new() } else { self.chain(dir)? };
+        let owner = self.ctx.config.owner(key);
+        let chain = if owner == self.ctx.config.id { Vec::new() } else { self.chain(dir)? };
         let mut xattrs = Xattrs::default();
         for (which, acl) in [(acl::ACCESS_XATTR, &born.acl), (acl::DEFAULT_XATTR, &born.default_acl)] {
             if let Some(acl) = acl {
                 xattrs.set(Bytes::from_static(which), acl.to_xattr().into());
             }
         }
-        let ino = self.mint()?;
-        let stamp = self.stamp();
-        let time = self.time();
+        let ino = self.ctx.mint()?;
+        let stamp = self.ctx.stamp();
+        let time = self.ctx.time();
         let new = Ancestor {
             ino,
             key,
@@ -59,7 +61,7 @@ impl Island {
             xattrs,
             doubted: false,
         };
-        if owner == self.config.id {
+        if owner == self.ctx.config.id {
             let mut decision = Decision::new();
             decision.stamp(stamp);
             self.adopt(&mut decision, &new, &[], time, None);
@@ -81,26 +83,21 @@ impl Island {
     ) -> Step {
         let (dir, name) = (new.place.parent, new.place.name.as_ref().expect("only the root has no name"));
         let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
-        let entry =
-            Entry { ino: new.ino, kind: Kind::Directory, home: self.config.id, stub: Some(Box::new(stub)) };
+        let entry = Entry {
+            ino: new.ino,
+            kind: Kind::Directory,
+            home: self.ctx.config.id,
+            stub: Some(Box::new(stub)),
+        };
         decision.entry(dir, name, Some(entry));
         // Its row may have changed in this same decision: the count of directories below.
-        let parent = self.dir_now(&decision, dir).expect("locked by the name");
+        let parent = self.ctx.dir_now(&decision, dir).expect("locked by the name");
         decision.names_changed(dir, &parent, 1, 1, (time, time));
-        self.remember(&mut decision, call, Remembered::Ino { ino: new.ino });
+        decision.remember_for(call, Remembered::Ino { ino: new.ino });
         self.decide(decision);
         let row = new_row(new, Some(new_owned(time, None)));
         let found = Found { attr: crate::path::dir_attr(new.ino, &row), attr_current: true };
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
-    }
-
-    pub(crate) fn in_memory(&self, dir: Ino) -> Option<Dir> {
-        self.state.dir(dir).ok().flatten().cloned()
-    }
-
-    /// A directory's row, as a decision under construction leaves it.
-    pub(crate) fn dir_now(&self, decision: &Decision, ino: Ino) -> Option<Dir> {
-        staged(decision, ino).unwrap_or_else(|| self.in_memory(ino))
     }
 
     /// Becomes a directory's owner, with its ancestors as skeleton.
@@ -132,8 +129,8 @@ impl Island {
         self.may_take(call.caller(), dir, parent, entry)?;
         let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
         let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
-        let owner = self.config.table.owner(key);
-        if owner == self.config.id {
+        let owner = self.ctx.config.owner(key);
+        if owner == self.ctx.config.id {
             self.may_seal(ino)?;
             let mut decision = Decision::new();
             self.remove_dir(&mut decision, ino);
@@ -154,10 +151,10 @@ impl Island {
         parent: &Dir,
         name: &Name,
     ) -> Step {
-        let now = self.time();
+        let now = self.ctx.time();
         decision.entry(dir, name, None);
         decision.names_changed(dir, parent, -1, -1, (now, now));
-        self.remember(&mut decision, call, Remembered::Done);
+        decision.remember_for(call, Remembered::Done);
         self.decide(decision);
         Step::Decided(done())
     }
@@ -195,7 +192,7 @@ impl Island {
             }
             (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
                 let parent = self.owned(*dir)?.clone();
-                self.state.entry(*dir, name)?;
+                self.ctx.state.entry(*dir, name)?;
                 Ok(self.unname_dir(call, decision, *dir, &parent, name))
             }
             _ => unreachable!("{op:?} has no such transaction"),
@@ -216,10 +213,10 @@ impl Island {
                 for above in chain {
                     self.need_acls(above.ino)?;
                     if let Some(name) = &above.place.name {
-                        self.state.entry(above.place.parent, name)?;
+                        self.ctx.state.entry(above.place.parent, name)?;
                     }
                 }
-                if self.config.table.owner(dir.key) != self.config.id {
+                if self.ctx.config.owner(dir.key) != self.ctx.config.id {
                     return Ok(Err(Vote::Busy));
                 }
                 self.adopt(decision, dir, chain, *time, Some(txn));
@@ -244,7 +241,7 @@ impl Island {
         adopted: bool,
         commit: bool,
     ) -> Result<(), Stop> {
-        let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
+        let Some(mut row) = self.ctx.state.dir(ino)?.cloned() else { return Ok(()) };
         if adopted == commit {
             let owned = row.owned.as_mut().expect("prepared at the owner");
             owned.sealed = None;
@@ -252,7 +249,7 @@ impl Island {
             decision.dir(ino, row);
             if !adopted {
                 // Its name may be another's since.
-                self.journal.met.push(ino);
+                decision.displaced.push(ino);
             }
         } else {
             assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
@@ -275,16 +272,4 @@ pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
         adopted,
         lent: false,
     }
-}
-
-/// A directory's row as a decision under construction leaves it, if that changes it.
-pub(crate) fn staged_dir(decision: &Decision, ino: Ino) -> Option<Dir> {
-    staged(decision, ino).flatten()
-}
-
-fn staged(decision: &Decision, ino: Ino) -> Option<Option<Dir>> {
-    decision.record.changes.iter().rev().find_map(|change| match change {
-        Change::Dir { ino: at, row } if *at == ino => Some(row.as_deref().cloned()),
-        _ => None,
-    })
 }

@@ -8,8 +8,9 @@ use atoll_core::{Encode, Ino, SessionId};
 use atoll_proto::Change;
 use atoll_state::Load;
 
-use crate::decision::Decision;
-use crate::machine::{Call, Island, Parked, Step, Stop};
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Parked, Step, Stop};
+use crate::machine::Island;
 use crate::path::done;
 use crate::sessions::{Sessions, WITNESS};
 
@@ -51,7 +52,7 @@ impl Sessions {
 impl Island {
     /// Whether a client has a session that has not begun to end.
     pub(crate) fn is_attached(&self, session: SessionId) -> bool {
-        self.state.session(session).is_some() && !self.is_ending(session)
+        self.ctx.state.session(session).is_some() && !self.is_ending(session)
     }
 
     /// Whether a session has begun to end.
@@ -63,6 +64,7 @@ impl Island {
     pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<Call>) {
         self.enumerate_session_ended(session);
         self.sessions.forget(session);
+        self.ctx.replies.forget(session);
         self.sessions.ending.entry(session).or_default().asked.extend(asked);
         self.go_on_ending(session);
         if self.is_ending(session) {
@@ -99,7 +101,7 @@ impl Island {
     }
 
     fn end_piece(&mut self, session: SessionId) -> Piece {
-        let Some(row) = self.state.session(session) else { return Piece::Over };
+        let Some(row) = self.ctx.state.session(session) else { return Piece::Over };
         let (mount, held) = (row.mount, row.held.len());
         // From the end, where a list is cut cheaply.
         let files: Vec<Ino> = row.held.iter().rev().take(FILES_MAX).copied().collect();
@@ -108,7 +110,7 @@ impl Island {
             if let Some(ending) = self.sessions.ending.get_mut(&session) {
                 ending.reads = true;
             }
-            self.load(missing, Parked::Ending(session));
+            self.ctx.load(missing, Parked::Ending(session));
             return Piece::Reads;
         }
         let mut decision = Decision::new();
@@ -126,7 +128,7 @@ impl Island {
         }
         self.decide(decision);
         if is_over && mount {
-            self.sessions.ended_at = self.state.seq();
+            self.sessions.ended_at = self.ctx.state.seq();
         }
         for ino in &files[..count] {
             self.lock_given_up(*ino);
@@ -142,7 +144,7 @@ impl Island {
         }
         self.recalled(session);
         for call in ending.asked {
-            self.answer(&call, self.state.seq(), done());
+            self.ctx.answer(&call, self.ctx.state.seq(), done());
         }
     }
 
@@ -150,8 +152,8 @@ impl Island {
     fn missing_of(&self, files: &[Ino]) -> Vec<Load> {
         let mut missing = Vec::new();
         for ino in files {
-            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
-            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
+            missing.extend(self.ctx.state.inode(*ino).err().map(|m| m.0));
+            missing.extend(self.ctx.state.locks(*ino).err().map(|m| m.0));
         }
         missing
     }
@@ -186,8 +188,9 @@ impl Island {
     /// and is not read.
     pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
         let session = call.session();
-        let is_held =
-            |ino: &Ino| self.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok());
+        let is_held = |ino: &Ino| {
+            self.ctx.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok())
+        };
         let mut held: Vec<Ino> = inos.iter().filter(|ino| is_held(ino)).copied().collect();
         held.sort_unstable();
         held.dedup();
@@ -216,7 +219,7 @@ impl Island {
 
     /// One mount no longer keeps an orphan alive. Its row must be in memory.
     fn let_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        let Some(row) = self.state.inode(ino).ok().flatten() else { return };
+        let Some(row) = self.ctx.state.inode(ino).ok().flatten() else { return };
         if row.attr.nlink > 0 || !row.orphan_of.contains(&session) {
             return;
         }

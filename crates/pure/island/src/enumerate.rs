@@ -12,10 +12,11 @@ use atoll_posix::{Kind, Op};
 use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record, TxnState};
 use atoll_state::{CutId, Load, NamesAt, NotAt};
 
-use crate::bounded::Bounded;
+use crate::ctx::Bounded;
+use crate::ctx::request::{Call, Step, Stop};
 use crate::data::InBody;
 use crate::event::LinkId;
-use crate::machine::{Call, Island, Phase, Step, Stop};
+use crate::machine::{Island, Phase};
 use crate::path::{dir_attr, done};
 
 /// Milliseconds for which an island is held at most, however many listings begin meanwhile.
@@ -75,6 +76,21 @@ impl Enumerating {
         self.waiting.iter().chain(self.held.iter())
     }
 
+    /// What is decided now would be seen in a listing that takes this island for quiet.
+    pub(crate) fn record_decided(&mut self, record: &Record) {
+        let shows = |change: &Change| match change {
+            Change::Entry { .. } | Change::Dir { .. } => true,
+            // A file without a name is in no listing.
+            Change::Inode { row, .. } => row.as_ref().is_some_and(|row| row.attr.nlink > 0),
+            _ => false,
+        };
+        if record.changes.iter().any(shows) {
+            for hold in self.holds.values_mut() {
+                hold.broken |= hold.firm;
+            }
+        }
+    }
+
     /// Panics unless requests are held back only while something holds the island.
     pub(crate) fn check(&self) {
         assert_eq!(self.holds.is_empty(), self.until_ms.is_none(), "listings hold the island until then");
@@ -103,7 +119,7 @@ impl Island {
             return Some(call);
         }
         if let Err(call) = self.enumerating.held.push(call) {
-            self.answer(&call, 0, Outcome::NotNow);
+            self.ctx.answer(&call, 0, Outcome::NotNow);
         }
         None
     }
@@ -116,7 +132,7 @@ impl Island {
             ClientOp::Cut { cut } => self.make_cut(id(cut), &call),
             ClientOp::EndCut { cut } => {
                 self.end_cut(id(cut));
-                self.answer(&call, 0, done());
+                self.ctx.answer(&call, 0, done());
             }
             _ => return Some(call),
         }
@@ -124,7 +140,7 @@ impl Island {
     }
 
     fn begin_hold(&mut self, id: CutId, again: bool, call: Call) {
-        let now = self.now.ms;
+        let now = self.ctx.now.ms;
         self.end_late_hold();
         let holds = self.enumerating.holds.len();
         let known = self.enumerating.holds.get_mut(&id);
@@ -153,7 +169,7 @@ impl Island {
         if self.enumerating.waiting.is_empty() || !self.is_quiet() {
             return;
         }
-        let mine = self.state.clocks().get(self.config.id);
+        let mine = self.ctx.state.clocks().get(self.ctx.config.id);
         for call in std::mem::take(&mut self.enumerating.waiting) {
             let ClientOp::Hold { cut, again } = call.request.op else { unreachable!("only holds wait") };
             let Some(hold) = self.enumerating.holds.get_mut(&(call.session(), cut)) else {
@@ -173,21 +189,21 @@ impl Island {
     }
 
     fn tell_held(&mut self, call: &Call, quiet: bool) {
-        let incarnation = self.state.meta().incarnation;
+        let incarnation = self.ctx.state.meta().incarnation;
         let keeps = if quiet { self.keeps() } else { Vec::new() };
-        self.answer(call, self.state.seq(), Outcome::Held { quiet, incarnation, keeps });
+        self.ctx.answer(call, self.ctx.state.seq(), Outcome::Held { quiet, incarnation, keeps });
     }
 
     /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
     /// that has begun, nothing that is done again after a power cut.
     fn is_quiet(&self) -> bool {
         let decides = |body: &InBody| body.decides();
-        let prepared = |txn| self.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
+        let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
         self.phase == Phase::Normal
             && !self.txns.has_begun()
             && !self.in_body.values().any(decides)
             && self.recovery.lost.is_empty()
-            && !self.state.txn_ids().any(prepared)
+            && !self.ctx.state.txn_ids().any(prepared)
     }
 
     /// For which lives of others something is kept that they may have lost: they are not as they were until
@@ -198,32 +214,17 @@ impl Island {
             let least = keeps.entry(island).or_insert(u32::MAX);
             *least = stamp.incarnation().min(*least);
         };
-        for txn in self.state.txn_ids() {
-            let Some(row) = self.state.txn(txn) else { continue };
-            let mine = txn.coordinator == self.config.id;
+        for txn in self.ctx.state.txn_ids() {
+            let Some(row) = self.ctx.state.txn(txn) else { continue };
+            let mine = txn.coordinator == self.ctx.config.id;
             keep(row.partner, if mine { row.moments.prepared } else { row.moments.committed });
         }
-        for island in self.others() {
-            if let Some((first, _)) = self.state.inbox(island).next() {
+        for island in self.ctx.config.others() {
+            if let Some((first, _)) = self.ctx.state.inbox(island).next() {
                 keep(island, first);
             }
         }
         keeps.into_iter().collect()
-    }
-
-    /// What is decided now would be seen in a listing that takes this island for quiet.
-    pub(crate) fn break_holds(&mut self, record: &Record) {
-        let shows = |change: &Change| match change {
-            Change::Entry { .. } | Change::Dir { .. } => true,
-            // A file without a name is in no listing.
-            Change::Inode { row, .. } => row.as_ref().is_some_and(|row| row.attr.nlink > 0),
-            _ => false,
-        };
-        if record.changes.iter().any(shows) {
-            for hold in self.enumerating.holds.values_mut() {
-                hold.broken |= hold.firm;
-            }
-        }
     }
 
     fn make_cut(&mut self, id: CutId, call: &Call) {
@@ -233,11 +234,11 @@ impl Island {
             self.make_room_for_cut();
         }
         // A repetition is answered as the first.
-        let made = self.state.has_cut(id) || (holds && self.state.begin_cut(id));
+        let made = self.ctx.state.has_cut(id) || (holds && self.ctx.state.begin_cut(id));
         if made {
-            self.enumerating.used_ms.insert(id, self.now.ms);
+            self.enumerating.used_ms.insert(id, self.ctx.now.ms);
         }
-        self.answer(call, self.state.seq(), Outcome::CutMade { made });
+        self.ctx.answer(call, self.ctx.state.seq(), Outcome::CutMade { made });
         self.end_hold(id);
     }
 
@@ -247,7 +248,7 @@ impl Island {
         let used = &self.enumerating.used_ms;
         let oldest = used.iter().min_by_key(|(_, ms)| **ms).map(|(id, ms)| (*id, *ms));
         if let Some((id, ms)) = oldest.filter(|_| used.len() >= atoll_state::CUTS_MAX)
-            && self.now.ms >= ms + GIVES_WAY_MS
+            && self.ctx.now.ms >= ms + GIVES_WAY_MS
         {
             self.end_cut(id);
         }
@@ -265,7 +266,7 @@ impl Island {
     fn end_holding(&mut self) {
         self.enumerating.holds.clear();
         if self.enumerating.until_ms.take().is_some() {
-            self.enumerating.rest_until_ms = self.now.ms + REST_MS;
+            self.enumerating.rest_until_ms = self.ctx.now.ms + REST_MS;
         }
         for call in std::mem::take(&mut self.enumerating.waiting) {
             self.tell_held(&call, false);
@@ -276,13 +277,13 @@ impl Island {
     }
 
     fn end_late_hold(&mut self) {
-        if self.enumerating.until_ms.is_some_and(|until| self.now.ms >= until) {
+        if self.enumerating.until_ms.is_some_and(|until| self.ctx.now.ms >= until) {
             self.end_holding();
         }
     }
 
     fn end_cut(&mut self, id: CutId) {
-        self.state.end_cut(id);
+        self.ctx.state.end_cut(id);
         self.enumerating.used_ms.remove(&id);
         if self.enumerating.holds.contains_key(&id) {
             self.end_hold(id);
@@ -310,7 +311,7 @@ impl Island {
 
     pub(crate) fn tick_enumerate(&mut self) {
         self.end_late_hold();
-        let now = self.now.ms;
+        let now = self.ctx.now.ms;
         let idle = |(_, used): &(&CutId, &u64)| **used + CUT_IDLE_MS <= now;
         for id in self.enumerating.used_ms.iter().filter(idle).map(|(id, _)| *id).collect::<Vec<_>>() {
             self.end_cut(id);
@@ -337,17 +338,17 @@ impl Island {
 
     fn use_cut(&mut self, id: CutId) -> Result<(), Stop> {
         let used = self.enumerating.used_ms.get_mut(&id).ok_or(Stop::CutLost(CutLost::Unknown))?;
-        *used = self.now.ms;
+        *used = self.ctx.now.ms;
         Ok(())
     }
 
     fn list_at(&mut self, id: CutId, dir: Ino, after: u64) -> Result<Outcome, Stop> {
         self.use_cut(id)?;
-        let Some(row) = self.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
+        let Some(row) = self.ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
         };
         let attr = Some(dir_attr(dir, row));
-        let NamesAt { names: rows, mut next } = self.state.names_at(id, dir, after, NAMES_PER_ANSWER)?;
+        let NamesAt { names: rows, mut next } = self.ctx.state.names_at(id, dir, after, NAMES_PER_ANSWER)?;
         let (mut names, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         let (mut bytes, mut last) = (0, None);
         for (cookie, name, entry) in rows {
@@ -376,11 +377,11 @@ impl Island {
 
     fn name_at(&mut self, id: CutId, dir: Ino, name: &Name) -> Result<Outcome, Stop> {
         self.use_cut(id)?;
-        let Some(row) = self.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
+        let Some(row) = self.ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
         };
         let attr = Some(dir_attr(dir, row));
-        let names = match self.state.entry_at(id, dir, name)?.cloned() {
+        let names = match self.ctx.state.entry_at(id, dir, name)?.cloned() {
             Some(entry) => vec![self.listed(id, name.clone(), &entry)?],
             None => Vec::new(),
         };
@@ -409,12 +410,12 @@ impl Island {
     }
 
     fn file_at(&self, id: CutId, ino: Ino) -> Result<Option<FileAt>, NotAt> {
-        let row = self.state.inode_at(id, ino)?;
+        let row = self.ctx.state.inode_at(id, ino)?;
         Ok(row.map(|row| FileAt { attr: row.attr, target: row.target.clone() }))
     }
 
     fn listed(&self, id: CutId, name: Name, entry: &Entry) -> Result<ListedName, NotAt> {
-        let here = entry.kind != Kind::Directory && entry.home == self.config.id;
+        let here = entry.kind != Kind::Directory && entry.home == self.ctx.config.id;
         let file = if here { self.file_at(id, entry.ino)? } else { None };
         let key = entry.stub.as_ref().map(|stub| stub.key);
         Ok(ListedName { name, ino: entry.ino, kind: entry.kind, home: entry.home, key, file })

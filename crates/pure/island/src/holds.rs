@@ -15,10 +15,11 @@ use atoll_posix::Attr;
 use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, Txn, TxnState, Work};
 use atoll_state::cookie_of;
 
-use crate::bounded::Bounded;
-use crate::decision::names_changed_at;
+use crate::ctx::Bounded;
+use crate::ctx::decision::names_changed_at;
+use crate::ctx::request::Stop;
 use crate::homes::Claim;
-use crate::machine::{Island, Stop};
+use crate::machine::Island;
 use crate::moves::arrived;
 use crate::path::dir_attr;
 
@@ -296,7 +297,7 @@ impl Island {
 
     /// A transaction that is prepared here has happened.
     pub(crate) fn on_happened(&mut self, from: IslandId, txn: TxnId) {
-        if self.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
+        if self.ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
             self.holds.happened.insert(txn);
             self.let_waiters_in(txn);
         }
@@ -304,7 +305,7 @@ impl Island {
 
     /// The work of what has happened, and is not safe.
     fn shown_work(&self, txn: TxnId) -> Option<&Work> {
-        self.state.txn(txn).map(|row| &row.part.work)
+        self.ctx.state.txn(txn).map(|row| &row.part.work)
     }
 
     /// A name as it is shown.
@@ -322,7 +323,7 @@ impl Island {
         let mut shown = Vec::new();
         for txn in self.holds.shown_in_dir(dir) {
             let Some(Work::Lend { renaming, .. }) = self.shown_work(txn) else { continue };
-            let cookie = cookie_of(self.config.seed, renaming.to.name.as_bytes());
+            let cookie = cookie_of(self.ctx.config.seed, renaming.to.name.as_bytes());
             if cookies.contains(&cookie) {
                 shown.push((cookie, &renaming.to.name, arrived(&renaming.file, renaming)));
             }
@@ -333,7 +334,7 @@ impl Island {
 
     /// What a name of a directory that is owned here names. None only if it surely names nothing.
     pub(crate) fn named(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, Stop> {
-        let entry = self.state.entry(dir, name)?;
+        let entry = self.ctx.state.entry(dir, name)?;
         if entry.is_none() {
             self.is_whole(dir)?;
         }
@@ -343,9 +344,9 @@ impl Island {
     /// No name is missing in a directory that others know of, and have not told after an unclean end.
     pub(crate) fn is_whole(&self, dir: Ino) -> Result<(), Stop> {
         if self.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
-            let row = self.state.dir(dir)?;
+            let row = self.ctx.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
-                return Err(self.untold(self.others()));
+                return Err(self.untold(self.ctx.config.others()));
             }
         }
         Ok(())
@@ -421,7 +422,7 @@ impl Island {
 
     /// Nobody may have decided already that the directory is removed.
     fn is_not_going(&self, dir: Ino) -> Result<(), Stop> {
-        let sealed = self.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
+        let sealed = self.ctx.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
         sealed.map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 

@@ -9,9 +9,10 @@ use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen, Spot, Vote, Work};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
 use crate::journal::Sight;
-use crate::machine::{Island, Parked, Stop};
+use crate::machine::Island;
 
 /// Names that one file may have: native file systems hold each as a hard link.
 pub(crate) const LINKS_MAX: u32 = 60_000;
@@ -56,7 +57,7 @@ impl Island {
         if self.is_claimed(ino, work) || self.is_moving(ino) {
             return Ok(Err(Vote::Busy));
         }
-        let row = self.state.inode(ino)?.cloned();
+        let row = self.ctx.state.inode(ino)?.cloned();
         let knows = self.knows(work)?;
         if !knows && self.may_miss_something() {
             // Somebody who is away may know how it came by that name.
@@ -77,13 +78,13 @@ impl Island {
                 if self.in_body.values().any(|in_body| in_body.cuts() == Some(ino)) {
                     return Ok(Err(Vote::Busy));
                 }
-                if let Err(Stop::Fail(errno)) = self.space(0) {
+                if let Err(Stop::Fail(errno)) = self.ctx.room.take(0) {
                     return refused(errno);
                 }
                 if !self.pin(decision, message, at, chain)? {
                     return Ok(Err(Vote::Behind));
                 }
-                let pending = self.holds.on_file(ino).filter_map(|txn| self.state.txn(txn));
+                let pending = self.holds.on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
                 let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
                 let mut attr = row.attr;
                 attr.nlink += 1 + more as u32;
@@ -91,7 +92,7 @@ impl Island {
                 Ok(Ok(Seen::File { attr }))
             }
             (Work::Count { .. }, None) => {
-                let is_dir = self.state.dir(ino)?.is_some();
+                let is_dir = self.ctx.state.dir(ino)?.is_some();
                 refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
             }
             (Work::Drop { by: Some(by), .. } | Work::Renamed { by: Some(by), .. }, Some(row))
@@ -128,9 +129,9 @@ impl Island {
 
     /// Whether the home of a file has it under a name.
     pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Stop> {
-        Ok(match self.state.dir(at.dir)? {
+        Ok(match self.ctx.state.dir(at.dir)? {
             Some(dir) if dir.owned.is_some() => true,
-            Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
+            Some(_) => self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
             None => false,
         })
     }
@@ -144,7 +145,7 @@ impl Island {
         at: &Spot,
         chain: &Chain,
     ) -> Result<bool, Stop> {
-        if self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
+        if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
             return Ok(true);
         }
         match self.sight(chain)? {
@@ -156,7 +157,7 @@ impl Island {
             }
         }
         self.need_chain(chain)?;
-        if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.state.dir(at.dir)?.is_none() {
+        if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
         self.lay_chain(decision, &chain.dirs);
@@ -169,7 +170,7 @@ impl Island {
         for above in &chain.dirs {
             self.need_acls(above.ino)?;
             self.need_name(&above.place)?;
-            if let Some(row) = self.state.dir(above.ino)?
+            if let Some(row) = self.ctx.state.dir(above.ino)?
                 && row.place.version < above.place.version
             {
                 self.need_name(&row.place)?;
@@ -192,7 +193,7 @@ impl Island {
 
     /// Names of files in a directory of another's: more or fewer. Prunes nothing.
     pub(crate) fn count_homes(&mut self, decision: &mut Decision, dir: Ino, by: i32) {
-        let mut row = self.dir_now(decision, dir).expect("in the skeleton");
+        let mut row = self.ctx.dir_now(decision, dir).expect("in the skeleton");
         row.homes = row.homes.checked_add_signed(by).expect("a count of names below 0");
         decision.dir(dir, row);
     }
@@ -206,17 +207,17 @@ impl Island {
             Work::Renamed { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
             _ => unreachable!("not a home's"),
         };
-        if self.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
-            self.state.locks(ino)?;
+        if self.ctx.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
+            self.ctx.state.locks(ino)?;
         }
         spots.into_iter().flatten().try_for_each(|at| self.need_spot(at))
     }
 
     /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
     pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Stop> {
-        let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
+        let Some(dir) = self.ctx.state.dir(at.dir)? else { return Ok(()) };
         let is_owned = dir.owned.is_some();
-        self.state.entry(at.dir, &at.name)?;
+        self.ctx.state.entry(at.dir, &at.name)?;
         if is_owned { Ok(()) } else { self.need_skeleton(at.dir) }
     }
 
@@ -232,7 +233,7 @@ impl Island {
 
     /// Takes back what [`Island::pin`] has done.
     pub(crate) fn unpin(&mut self, decision: &mut Decision, at: &Spot) {
-        let row = self.dir_now(decision, at.dir);
+        let row = self.ctx.dir_now(decision, at.dir);
         if row.is_some_and(|row| row.owned.is_none()) {
             self.count_homes(decision, at.dir, -1);
             self.prune(decision, at.dir);
@@ -276,7 +277,7 @@ impl Island {
 
     /// A file's row, which is in memory. No decision changes one twice.
     fn file_now(&self, ino: Ino) -> Option<Inode> {
-        self.state.inode(ino).ok().flatten().cloned()
+        self.ctx.state.inode(ino).ok().flatten().cloned()
     }
 
     /// One name more; whoever kept it alive without one need not any more.
@@ -284,7 +285,7 @@ impl Island {
         row.attr.nlink += 1;
         for session in std::mem::take(&mut row.orphan_of) {
             // A lock keeps it in the session's list.
-            let locks = self.state.locks(row.attr.ino).ok().flatten();
+            let locks = self.ctx.state.locks(row.attr.ino).ok().flatten();
             if !locks.is_some_and(|locks| locks.held().any(|(who, _)| who.session == session)) {
                 decision.push(Change::Held { session, ino: row.attr.ino, on: false });
             }
@@ -293,24 +294,24 @@ impl Island {
 
     /// A file that is homed here has a name; in another island's directory that is a row here too.
     pub(crate) fn name_comes(&mut self, decision: &mut Decision, at: &Spot, file: &Inode) {
-        let dir = self.dir_now(decision, at.dir);
+        let dir = self.ctx.dir_now(decision, at.dir);
         if dir.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
         self.count_homes(decision, at.dir, 1);
-        let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.config.id, stub: None };
+        let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.ctx.config.id, stub: None };
         decision.entry(at.dir, &at.name, Some(entry));
         self.may_move_to(file.attr.ino, at);
     }
 
     /// It has lost that name.
     pub(crate) fn name_goes(&mut self, decision: &mut Decision, at: &Spot, ino: Ino) {
-        let dir = self.dir_now(decision, at.dir);
+        let dir = self.ctx.dir_now(decision, at.dir);
         if dir.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
         // Another may have taken the name already: the order of their outcomes is not that of the names.
-        if self.entry_now(decision, at.dir, &at.name).is_some_and(|entry| entry.ino == ino) {
+        if self.ctx.entry_now(decision, at.dir, &at.name).is_some_and(|entry| entry.ino == ino) {
             decision.entry(at.dir, &at.name, None);
         }
         let spot = (at.dir, at.name.clone());
@@ -366,7 +367,7 @@ impl Island {
             Work::Drop { ino, .. } => vec![(*ino, Claim::Less)],
             Work::Renamed { ino, .. } => vec![(*ino, Claim::Other)],
             Work::Lend { renaming, .. } => {
-                let here = |entry: &&Entry| entry.home == self.config.id && entry.kind != Kind::Directory;
+                let here = |entry: &&Entry| entry.home == self.ctx.config.id && entry.kind != Kind::Directory;
                 let less = if renaming.swaps() { Claim::Other } else { Claim::Less };
                 let file = Some(&renaming.file).filter(here).map(|entry| (entry.ino, Claim::Other));
                 let there = renaming.there.as_ref().filter(here).map(|entry| (entry.ino, less));
@@ -391,7 +392,7 @@ impl Island {
         let of = |work: &Work| self.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
         let (mine, at) = (of(work), spots(work));
         self.holds.on_file(ino).any(|txn| {
-            let Some(row) = self.state.txn(txn) else { return false };
+            let Some(row) = self.ctx.state.txn(txn) else { return false };
             let other = &row.part.work;
             mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
                 || spots(other).iter().any(|spot| at.contains(spot))
@@ -414,11 +415,11 @@ impl Island {
         // name may lose all that are known here, and goes then: whatever is away, that one must be known.
         let needs_sync = matches!(work, Work::Ticket { .. } | Work::Count { .. });
         if marks || needs_sync {
-            self.send_synced(self.state.seq(), to, peer);
+            self.ctx.send_synced(self.ctx.state.seq(), to, peer);
         } else {
             // The death of this process must not take what the coordinator builds on.
-            let seq = if planted(Bug::VoteBeforeLog) { 0 } else { self.state.seq() };
-            self.send(seq, to, peer);
+            let seq = if planted(Bug::VoteBeforeLog) { 0 } else { self.ctx.state.seq() };
+            self.ctx.send(seq, to, peer);
         }
     }
 }

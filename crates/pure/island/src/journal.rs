@@ -4,7 +4,7 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::{IdMap, IdSet};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
@@ -14,12 +14,12 @@ use atoll_proto::{
     Xattrs,
 };
 
-use crate::bounded::Bounded;
 use crate::chains::seen_in;
 use crate::compare::Comparing;
-use crate::decision::Decision;
-use crate::event::Effect;
-use crate::machine::{Call, Island, PATIENCE_MS, Parked, Stop};
+use crate::ctx::Bounded;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Parked, Stop};
+use crate::machine::{Island, PATIENCE_MS};
 use crate::outbox::{is_pair, whole_part};
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
@@ -28,7 +28,6 @@ const STALLED_MS: u64 = 200;
 /// What is known of the others, and who waits for them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
-    reachable: IdSet<IslandId>,
     /// How far each island has said that it has applied this island's journal.
     pub(crate) applied: BTreeMap<IslandId, Stamp>,
     pub(crate) waiting: Vec<Waiting>,
@@ -36,18 +35,8 @@ pub(crate) struct Journal {
     behind: Bounded<Parked>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
     pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
-    /// The last stamp that this island has put into the journal.
-    pub(crate) last: Stamp,
-    /// Entries of this island's journal that are not synced, with their records' positions.
-    to_keep: VecDeque<(u64, Stamp)>,
-    /// How far this island's journal is synced.
-    pub(crate) kept: Stamp,
     /// How far the others have said that theirs are.
     kept_by: BTreeMap<IslandId, Stamp>,
-    /// Entries that nobody may know before the record at this position is synced; what follows waits too.
-    pub(crate) gates: VecDeque<(u64, Stamp)>,
-    /// The last stamp that was sent.
-    pub(crate) sent: Stamp,
     /// Ancestors of directories, as their owners have told them now, for entries that wait for them.
     pub(crate) chains: IdMap<Ino, Option<Chain>>,
     /// Coordinators whose next entries wait for something.
@@ -57,13 +46,9 @@ pub(crate) struct Journal {
     pub(crate) comparing: Option<Box<Comparing>>,
     /// Places are taken of which some belong together.
     pub(crate) prunes_nothing: bool,
-    /// Directories of the skeleton whose names others have got, by what is decided next.
-    pub(crate) met: Vec<Ino>,
     /// Names of files that are homed here, in the skeleton, that a directory has got: by what is older than the file's,
     /// perhaps, and then it leaves it again.
     pub(crate) covered: IdMap<(Ino, Name), Entry>,
-    /// The first half of what is posted, with what it follows.
-    half: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
     /// Counts comparisons.
     pub(crate) round: u64,
     /// Moves that are known to have happened, and wait for the journal.
@@ -113,24 +98,14 @@ impl Journal {
         self.waiting.iter().map(|waiting| &waiting.call).chain(behind)
     }
 
-    /// Panics unless the journal goes up to the island's own clock and no further, nothing was sent that waits for a
-    /// sync, and whoever waits for an entry to be applied waits for islands that can be reached.
-    pub(crate) fn check(&self, clock: Stamp, synced: u64) {
-        assert!(self.last <= clock, "the journal goes up to {:?}, and the clock to {clock:?}", self.last);
-        assert!(self.kept <= clock, "{:?} is safe of a journal that goes up to {clock:?}", self.kept);
-        let mut before = (synced, self.sent);
-        for (seq, stamp) in &self.gates {
-            assert!(*seq > synced && *seq >= before.0, "an entry waits for {seq} behind {before:?}");
-            assert!(*stamp > before.1, "{stamp:?} waits for a sync behind {before:?}");
-            before = (*seq, *stamp);
-        }
+    /// Panics unless whoever waits for an entry to be applied waits for islands that can be reached.
+    pub(crate) fn check(&self, is_reachable: impl Fn(IslandId) -> bool) {
         for waiting in &self.waiting {
             assert!(!waiting.missing.is_empty(), "{:?} waits for nobody", waiting.stamp);
-            let reachable = waiting.missing.iter().all(|island| self.reachable.contains(island));
+            let reachable = waiting.missing.iter().all(|island| is_reachable(*island));
             assert!(reachable, "{:?} waits for islands that are away: {:?}", waiting.stamp, waiting.missing);
         }
-        assert!(self.half.is_none(), "half of an exchange is left");
-        assert!(self.met.is_empty() && !self.prunes_nothing, "something is left of a decision");
+        assert!(!self.prunes_nothing, "something is left of a decision");
     }
 
     /// Nobody waits for a journal, and nothing of one waits.
@@ -138,96 +113,30 @@ impl Journal {
         self.waiting.is_empty()
             && self.behind.is_empty()
             && self.to_confirm.is_empty()
-            && self.to_keep.is_empty()
-            && self.gates.is_empty()
             && self.stalled.is_empty()
             && self.comparing.is_none()
     }
 }
 
 impl Island {
-    pub(crate) fn others(&self) -> impl Iterator<Item = IslandId> + use<> {
-        let me = self.config.id;
-        self.config.islands.clone().into_iter().filter(move |i| *i != me)
-    }
-
-    pub(crate) fn is_reachable(&self, island: IslandId) -> bool {
-        self.journal.reachable.contains(&island)
-    }
-
     pub(crate) fn set_reachable(&mut self, island: IslandId, up: bool) {
-        if up {
-            self.journal.reachable.insert(island);
-        } else {
-            self.journal.reachable.remove(&island);
+        self.ctx.peers.set_reachable(island, up);
+        if !up {
             self.nobody_waits_for(island);
         }
     }
 
-    pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: Peer) {
-        let vector = match &peer {
-            // Only a chain of ancestors is judged by what its sender has seen.
-            Peer::Prepare { work: Work::Adopt { .. }, .. } => self.state.clocks().iter().collect(),
-            _ => Vec::new(),
-        };
-        let incarnation = self.state.meta().incarnation;
-        let message = PeerMessage { from: self.config.id, incarnation, vector, peer };
-        let need = if planted(Bug::SendBeforeLog) { 0 } else { need };
-        self.when_committed(need, Effect::Send(to, message));
-    }
-
     // ------------------------------------------------------------- coordinating
-
-    /// Puts an entry into the journal, as part of the decision that is decided next. `gated`: it leaves only
-    /// when that is synced.
-    pub(crate) fn post(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry, gated: bool) {
-        let after = std::mem::replace(&mut self.journal.last, stamp);
-        let me = self.config.id;
-        decision.push(Change::Clock { island: me, stamp });
-        let need = self.state.seq() + 1;
-        if self.config.islands.len() > 1 {
-            decision.push(Change::Posted { stamp, entry: entry.clone() });
-            self.journal.to_keep.push_back((need, stamp));
-        }
-        if gated && !planted(Bug::PlaceBeforeSync) && self.config.islands.len() > 1 {
-            self.journal.gates.push_back((need, stamp));
-        }
-        if !self.journal.gates.is_empty() {
-            // It goes with all that waits.
-            self.journal.half = None;
-            return;
-        }
-        self.journal.sent = stamp;
-        let (after, mut entries) = self.journal.half.take().unwrap_or((after, Vec::new()));
-        entries.push((stamp, entry.clone()));
-        for island in self.others() {
-            self.send(need, island, Peer::Journal { after, entries: entries.clone() });
-        }
-    }
-
-    /// Puts an entry into the journal whose other half follows in the same decision: two directories change
-    /// places, and whoever applied one half only would have two directories by one name.
-    pub(crate) fn post_half(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry) {
-        let after = std::mem::replace(&mut self.journal.last, stamp);
-        let me = self.config.id;
-        decision.push(Change::Clock { island: me, stamp });
-        if self.config.islands.len() > 1 {
-            decision.push(Change::Posted { stamp, entry: entry.clone() });
-            let need = self.state.seq() + 1;
-            self.journal.to_keep.push_back((need, stamp));
-            self.journal.half = Some((after, vec![(stamp, entry.clone())]));
-        }
-    }
 
     /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
     pub(crate) fn await_applied(&mut self, call: Call, stamp: Stamp, outcome: Outcome) {
-        let seq = self.state.seq();
+        let seq = self.ctx.state.seq();
         let behind = |island: &IslandId| self.journal.applied.get(island).is_none_or(|s| *s < stamp);
         // Who compares is away still: it serves nothing that depends on this before it has.
-        let is_here = |island: &IslandId| self.is_reachable(*island) && !self.has_skipped(*island);
-        let missing: IdSet<_> = self.others().filter(is_here).filter(behind).collect();
+        let is_here = |island: &IslandId| self.ctx.peers.is_reachable(*island) && !self.has_skipped(*island);
+        let missing: IdSet<_> = self.ctx.config.others().filter(is_here).filter(behind).collect();
         if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
-            return self.answer(&call, seq, outcome);
+            return self.ctx.answer(&call, seq, outcome);
         }
         self.journal.waiting.push(Waiting { stamp, missing, seq, call, outcome });
     }
@@ -245,7 +154,7 @@ impl Island {
             if waiting.missing.is_empty() {
                 // In the order in which they came.
                 let ready = self.journal.waiting.remove(at);
-                self.answer(&ready.call, ready.seq, ready.outcome);
+                self.ctx.answer(&ready.call, ready.seq, ready.outcome);
             } else {
                 at += 1;
             }
@@ -254,27 +163,17 @@ impl Island {
 
     // ------------------------------------------------------- losing and keeping
 
-    /// What was posted up to `stamp` is told to be safe when everything decided so far is synced.
-    pub(crate) fn keep_after_sync(&mut self, stamp: Stamp) {
-        self.journal.to_keep.push_back((self.state.seq(), stamp));
-    }
-
     /// Tells all islands how much of this island's journal they need not bring back any more.
     pub(crate) fn tell_kept(&mut self) {
-        let synced = self.synced;
-        let before = self.journal.kept;
-        while let Some((seq, stamp)) = self.journal.to_keep.front().copied() {
-            if seq > synced && !planted(Bug::KeptBeforeSync) {
-                break;
-            }
-            self.journal.to_keep.pop_front();
-            self.journal.kept = stamp.max(self.journal.kept);
-        }
-        let upto = self.journal.kept;
+        let before = self.ctx.posts.durable_to();
+        let durability = &self.ctx.durability;
+        self.ctx.posts.synced(|seq| durability.is_synced(seq));
+        let upto = self.ctx.posts.durable_to();
         let newly = self.newly_kept();
-        for island in self.others().filter(|i| self.is_reachable(*i)).collect::<Vec<_>>() {
+        for island in self.ctx.config.others().filter(|i| self.ctx.peers.is_reachable(*i)).collect::<Vec<_>>()
+        {
             if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
-                self.send(0, island, Peer::Kept { upto });
+                self.ctx.send(0, island, Peer::Kept { upto });
             }
         }
     }
@@ -284,7 +183,7 @@ impl Island {
         // An older one may arrive late.
         let upto = upto.max(*known);
         *known = upto;
-        if self.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
+        if self.ctx.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
             let mut decision = Decision::new();
             decision.push(Change::Unreceived { island: from, upto });
             self.decide(decision);
@@ -299,21 +198,21 @@ impl Island {
         after: Stamp,
         entries: &[(Stamp, JournalEntry)],
     ) -> Result<(), Stop> {
-        let seen = self.state.clocks().get(from);
+        let seen = self.ctx.state.clocks().get(from);
         if self.compares_for(from) {
             // What was missed comes first; then it is asked for.
             return Ok(());
         }
         if seen < after && !planted(Bug::JournalGap) {
-            self.send(0, from, Peer::Resend { after: seen });
+            self.ctx.send(0, from, Peer::Resend { after: seen });
             return Ok(());
         }
         let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
         if fresh.is_empty() {
             // A repetition, or nothing to do: the sender may have missed the answer, and this island
             // forgets what it has not confirmed when it dies.
-            self.journal.to_confirm.insert(from, (self.state.seq(), seen));
-            self.send(0, from, Peer::Applied { upto: seen, synced: false });
+            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
+            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
             return Ok(());
         }
         // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
@@ -371,13 +270,13 @@ impl Island {
         for chain in chains {
             if !matches!(self.is_new_enough(chain), Ok(true)) {
                 // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
-                self.doubt(&mut decision);
+                self.ctx.doubt(&mut decision);
             }
             self.lay_chain_over(&mut decision, chain);
         }
         let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
         let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
-            JournalEntry::Place { ino, .. } => self.dir_now(&decision, *ino).map(|dir| dir.place.parent),
+            JournalEntry::Place { ino, .. } => self.ctx.dir_now(&decision, *ino).map(|dir| dir.place.parent),
             _ => None,
         };
         let left: Vec<Ino> = if pair { entries.iter().filter_map(left).collect() } else { Vec::new() };
@@ -397,14 +296,14 @@ impl Island {
         let seq = self.decide(decision);
         self.journal.to_confirm.insert(from, (seq, *last));
         // Before it is written: if this island dies now, it gets the entries again before it serves.
-        self.send(0, from, Peer::Applied { upto: *last, synced: false });
+        self.ctx.send(0, from, Peer::Applied { upto: *last, synced: false });
     }
 
     /// Whether an entry puts a directory that is known here where nothing is known.
     fn lays_chain(&self, entry: &JournalEntry) -> bool {
         let JournalEntry::Place { ino, place, .. } = entry else { return false };
         let other_parent = |dir: &Dir| dir.place.parent != place.parent && dir.place.version < place.version;
-        self.state.dir(*ino).ok().flatten().is_some_and(other_parent)
+        self.ctx.state.dir(*ino).ok().flatten().is_some_and(other_parent)
     }
 
     /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
@@ -414,7 +313,7 @@ impl Island {
             return Ok(Ready::Yes { chain: None });
         };
         let newer = |dir: &Dir| dir.place.version < place.version;
-        if !self.state.dir(*ino)?.is_some_and(newer) {
+        if !self.ctx.state.dir(*ino)?.is_some_and(newer) {
             return Ok(Ready::Yes { chain: None });
         }
         if let Sight::Newer { missing } = self.sight_of(&chain.vector) {
@@ -425,16 +324,16 @@ impl Island {
                         // It waits itself, and is asked again with all that do.
                         continue;
                     }
-                    let after = self.state.clocks().get(island);
-                    self.send(0, island, Peer::Resend { after });
+                    let after = self.ctx.state.clocks().get(island);
+                    self.ctx.send(0, island, Peer::Resend { after });
                 }
                 return Ok(Ready::No);
             }
         }
-        if self.state.dir(place.parent)?.is_some() {
+        if self.ctx.state.dir(place.parent)?.is_some() {
             return Ok(Ready::Yes { chain: None });
         }
-        let owner = chain.dirs.last().map_or(from, |last| self.config.table.owner(last.key));
+        let owner = chain.dirs.last().map_or(from, |last| self.ctx.config.owner(last.key));
         let carried = Some(chain).filter(|chain| !chain.dirs.is_empty()).cloned();
         let told = self.journal.chains.remove(&place.parent);
         let chain = match told {
@@ -449,11 +348,11 @@ impl Island {
             self.need_own_over(&chain)?;
             return Ok(Ready::Yes { chain: Some(chain) });
         }
-        if owner == self.config.id || !self.is_reachable(owner) {
+        if owner == self.ctx.config.id || !self.ctx.peers.is_reachable(owner) {
             // Nobody can tell a newer one.
             return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
         }
-        self.send(self.state.seq(), owner, Peer::WantChain { dir: place.parent });
+        self.ctx.send(self.ctx.state.seq(), owner, Peer::WantChain { dir: place.parent });
         Ok(Ready::No)
     }
 
@@ -465,27 +364,27 @@ impl Island {
     /// Asks for journals again whose next entries waited for something.
     pub(crate) fn ask_stalled(&mut self) {
         for island in std::mem::take(&mut self.journal.stalled) {
-            let after = self.state.clocks().get(island);
-            self.send(0, island, Peer::Resend { after });
+            let after = self.ctx.state.clocks().get(island);
+            self.ctx.send(0, island, Peer::Resend { after });
         }
     }
 
     /// A stub whose name is another one by now is looked for among all.
     pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
         let Some(name) = &place.name else { return Ok(()) };
-        if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
-            || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
+        if self.ctx.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
+            || self.ctx.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
         {
             return Ok(());
         }
-        self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
+        self.ctx.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
     }
 
     /// What applying an entry reads must be in memory.
     fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
         match entry {
             JournalEntry::Place { ino, place, .. } => {
-                if let Some(dir) = self.state.dir(*ino)? {
+                if let Some(dir) = self.ctx.state.dir(*ino)? {
                     for p in [&dir.place, place] {
                         self.need_name(p)?;
                     }
@@ -505,10 +404,10 @@ impl Island {
     }
 
     pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
-        if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
-            let entry = self.state.entry(place.parent, name)?;
+        if let (Some(name), Some(_)) = (&place.name, self.ctx.state.dir(place.parent)?) {
+            let entry = self.ctx.state.entry(place.parent, name)?;
             if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
-                self.state.dir(skeleton.ino)?;
+                self.ctx.state.dir(skeleton.ino)?;
             }
         }
         Ok(())
@@ -517,14 +416,15 @@ impl Island {
     pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         match entry {
             JournalEntry::Place { ino, place, time, .. } => {
-                let newer = self.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
+                let newer =
+                    self.ctx.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
                 // What is not known here went since: the directory has moved on, which comes next.
-                if newer && self.dir_now(decision, place.parent).is_some() {
+                if newer && self.ctx.dir_now(decision, place.parent).is_some() {
                     self.take_skeleton_place(decision, *ino, place, *time);
                 }
             }
             JournalEntry::Fixed { ino, place, fixed, xattrs } => {
-                if let Some(mut row) = self.dir_now(decision, *ino)
+                if let Some(mut row) = self.ctx.dir_now(decision, *ino)
                     && row.fixed.version < fixed.version
                 {
                     row.fixed = *fixed;
@@ -540,7 +440,7 @@ impl Island {
     /// A directory gets the ACLs that are told of it. Its other extended attributes are its owner's alone.
     pub(crate) fn follow_acls(&self, decision: &mut Decision, ino: Ino, row: &mut Dir, told: &Xattrs) {
         let acls = if row.owned.is_some() && row.has_xattrs {
-            let own = self.state.xattrs(ino).expect("see `need_acls`");
+            let own = self.ctx.state.xattrs(ino).expect("see `need_acls`");
             own.map_or_else(|| told.acls(), |own| own.with_acls_of(told))
         } else {
             told.acls()
@@ -550,18 +450,18 @@ impl Island {
 
     /// What [`Island::follow_acls`] reads must be in memory.
     pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Stop> {
-        if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
-            self.state.xattrs(ino)?;
+        if self.ctx.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
+            self.ctx.state.xattrs(ino)?;
         }
         Ok(())
     }
 
     /// The stub of a child directory follows its static attributes, where its parent is owned.
     pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
-        let owned = self.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
+        let owned = self.ctx.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
         let follows = owned && !planted(Bug::StubStays);
         let Some(name) = place.name.as_ref().filter(|_| follows) else { return };
-        let found = match self.state.entry(place.parent, name) {
+        let found = match self.ctx.state.entry(place.parent, name) {
             Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
             // Its owner did not know its latest name: look through all of them.
             _ => self.child_by_ino(place.parent, ino),
@@ -578,7 +478,7 @@ impl Island {
     /// A directory is on its way to a name that is lent for it: its stub comes with it.
     pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
         for txn in self.holds.lent() {
-            let Some(mut row) = self.state.txn(txn).cloned() else { continue };
+            let Some(mut row) = self.ctx.state.txn(txn).cloned() else { continue };
             let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
             if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)
                 && stub.fixed.version < fixed.version
@@ -590,7 +490,7 @@ impl Island {
     }
 
     pub(crate) fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
-        let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
+        let (mut rows, _) = self.ctx.state.entries_after(parent, 0).ok()?;
         rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
     }
 
@@ -600,7 +500,7 @@ impl Island {
     /// says nothing new.
     pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
         for above in &chain.dirs {
-            if self.state.dir(above.ino)?.is_none() {
+            if self.ctx.state.dir(above.ino)?.is_none() {
                 return Ok(self.sight_of(&chain.vector));
             }
         }
@@ -611,8 +511,8 @@ impl Island {
     /// and a chain has not were not kept here, where the directory was not known: the chain would bring
     /// the old state back. So would one that this island's own journal has not reached.
     pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
-        let clocks = self.state.clocks();
-        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
+        let clocks = self.ctx.state.clocks();
+        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.ctx.config.id && clocks.get(*i) < *s;
         let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
         if !missing.is_empty() {
             return Sight::Newer { missing };
@@ -623,8 +523,8 @@ impl Island {
 
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
     pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
-        let clocks = self.state.clocks();
-        let unseen = |(i, s): (IslandId, Stamp)| (i != self.config.id && clocks.get(i) < s).then_some(i);
+        let clocks = self.ctx.state.clocks();
+        let unseen = |(i, s): (IslandId, Stamp)| (i != self.ctx.config.id && clocks.get(i) < s).then_some(i);
         let seen = self.sessions.seen_by(call.session());
         let by_path = matches!(
             call.request.op,
@@ -649,11 +549,11 @@ impl Island {
 
     pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Parked) {
         for island in missing {
-            let after = self.state.clocks().get(*island);
-            self.send(0, *island, Peer::Resend { after });
+            let after = self.ctx.state.clocks().get(*island);
+            self.ctx.send(0, *island, Peer::Resend { after });
         }
         match self.journal.behind.push(parked) {
-            Err(Parked::Call(call)) => self.answer(&call, 0, Outcome::NotNow),
+            Err(Parked::Call(call)) => self.ctx.answer(&call, 0, Outcome::NotNow),
             Err(Parked::Peer(message)) => self.turn_away(&message),
             Ok(()) | Err(_) => {}
         }
@@ -663,7 +563,7 @@ impl Island {
     pub(crate) fn turn_away(&mut self, message: &PeerMessage) {
         let from = message.from;
         match &message.peer {
-            Peer::Prepare { txn, .. } => self.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
+            Peer::Prepare { txn, .. } => self.ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
             // Its request begins again after a pause; all who have prepared are told.
             Peer::Voted { txn, .. } => self.abort(self.txns.first_of(*txn), None),
             // It is asked for again, from the first that is missing.
@@ -697,28 +597,28 @@ impl Island {
     // --------------------------------------------------------------------- time
 
     pub(crate) fn confirm_applied(&mut self) {
-        let synced = self.synced;
+        let durability = &self.ctx.durability;
         let ready: Vec<(IslandId, Stamp)> = self
             .journal
             .to_confirm
             .iter()
-            .filter(|(_, (seq, _))| *seq <= synced)
+            .filter(|(_, (seq, _))| durability.is_synced(*seq))
             .map(|(island, (_, stamp))| (*island, *stamp))
             .collect();
         for (island, upto) in ready {
             self.journal.to_confirm.remove(&island);
-            self.send(0, island, Peer::Applied { upto, synced: true });
+            self.ctx.send(0, island, Peer::Applied { upto, synced: true });
         }
     }
 
     pub(crate) fn tick_journal(&mut self) {
         self.bound_outbox();
-        if self.now.ms >= self.journal.stalled_ms + STALLED_MS {
-            self.journal.stalled_ms = self.now.ms;
+        if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
+            self.journal.stalled_ms = self.ctx.now.ms;
             self.ask_stalled();
             self.ask_again();
         }
-        let late = self.now.ms.saturating_sub(PATIENCE_MS);
+        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
         // An island that does not answer is alerted: it gets the journal before it serves again.
         for waiting in &mut self.journal.waiting {
             if waiting.call.since_ms < late {
@@ -729,7 +629,7 @@ impl Island {
         let is_late = |parked: &Parked| matches!(parked, Parked::Call(call) if call.since_ms < late);
         for parked in self.journal.behind.take_if(is_late) {
             if let Parked::Call(call) = parked {
-                self.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
+                self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }
         }
     }

@@ -9,18 +9,18 @@ use atoll_posix::locks::{Locks, NotLocked};
 use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
 use atoll_proto::{Change, Remembered};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Step, Stop};
 use crate::event::LinkId;
-use crate::machine::{Call, Island, Step, Stop};
+use crate::machine::Island;
 use crate::path::{done, ok};
-use crate::sessions::Asker;
 
 impl Island {
     fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
         // Directories can be locked with flock(2); what the lock is on plays no part here.
-        let kind = match self.state.inode(ino)? {
+        let kind = match self.ctx.state.inode(ino)? {
             Some(row) => row.attr.kind,
-            None => match self.state.dir(ino)? {
+            None => match self.ctx.state.dir(ino)? {
                 Some(_) => Kind::Directory,
                 None => return Err(Errno::ESTALE.into()),
             },
@@ -28,7 +28,7 @@ impl Island {
         if matches!(kind, Kind::Symlink) {
             return Err(Errno::EBADF.into());
         }
-        Ok(self.state.locks(ino)?.cloned().unwrap_or_default())
+        Ok(self.ctx.state.locks(ino)?.cloned().unwrap_or_default())
     }
 
     pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Stop> {
@@ -72,7 +72,7 @@ impl Island {
             decision.locks(ino, locks);
         }
         decision.push(Change::Held { session, ino, on });
-        self.remember(&mut decision, call, Remembered::Done);
+        decision.remember_for(call, Remembered::Done);
         self.decide(decision);
         if given_up {
             self.lock_given_up(ino);
@@ -82,7 +82,7 @@ impl Island {
 
     /// Whether a session has locks on a file, or keeps it alive.
     fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Stop> {
-        let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
+        let orphan = self.ctx.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
         Ok(orphan || locks.held().any(|(who, _)| who.session == session))
     }
 
@@ -99,13 +99,12 @@ impl Island {
     /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
     pub(crate) fn lock_link_closed(&mut self, link: LinkId) {
         for waiting in self.lock_waiting.values_mut() {
-            let asker = |call: &Call| self.active.get(&(call.session(), call.request.seq)).copied();
-            let here = |call: &Call| asker(call).unwrap_or(Asker::of(call)).address().0 == link;
+            let here = |call: &Call| self.ctx.replies.link_of_answer(call) == link;
             let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
             *waiting = stay;
             let gone: VecDeque<Call> = gone;
             for call in gone {
-                self.active.remove(&(call.session(), call.request.seq));
+                self.ctx.replies.forget_request(&call);
             }
         }
         self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
@@ -113,9 +112,10 @@ impl Island {
 
     /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.
     pub(crate) fn drop_locks(&self, decision: &mut Decision, ino: Ino) {
-        let holds =
-            |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());
-        let holders: Vec<SessionId> = self.state.session_ids().filter(holds).collect();
+        let holds = |s: &SessionId| {
+            self.ctx.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok())
+        };
+        let holders: Vec<SessionId> = self.ctx.state.session_ids().filter(holds).collect();
         if holders.is_empty() {
             return;
         }
@@ -126,7 +126,7 @@ impl Island {
     }
 
     pub(crate) fn drop_session_locks(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        if let Ok(Some(locks)) = self.state.locks(ino) {
+        if let Ok(Some(locks)) = self.ctx.state.locks(ino) {
             let mut locks = locks.clone();
             if locks.drop_session(session) {
                 decision.locks(ino, locks);

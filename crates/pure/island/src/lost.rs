@@ -11,12 +11,14 @@ use atoll_proto::{
     Remembered, Renaming, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
 };
 
-use crate::decision::Decision;
-use crate::dirs::{new_owned, staged_dir};
-use crate::machine::{Island, Parked, Phase, Stop};
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
+use crate::dirs::new_owned;
+use crate::machine::{Island, Phase};
 use crate::outbox::is_pair;
 use crate::path::DEPTH_MAX;
 use crate::recovery::Replaced;
+use crate::rows::staged_dir;
 
 /// A record of this island that is gone.
 #[derive(Debug, Clone)]
@@ -48,7 +50,7 @@ impl Island {
     /// Entries of this island's journal that another has applied.
     pub(crate) fn on_returned(&mut self, entries: &[(Stamp, JournalEntry)]) {
         for (stamp, entry) in entries {
-            if self.state.lost(*stamp) {
+            if self.ctx.state.lost(*stamp) {
                 self.recovery.lost.insert(*stamp, Lost::Entry(entry.clone()));
             }
         }
@@ -62,12 +64,12 @@ impl Island {
             return;
         }
         while let Some((stamp, lost)) = self.recovery.lost.pop_first() {
-            self.state.look_away();
+            self.ctx.state.look_away();
             match (self.redo(stamp, &lost), lost) {
                 (Ok(()), _) => {}
                 (Err(Stop::Load(loads)), lost) => {
                     self.recovery.lost.insert(stamp, lost);
-                    return self.load(loads, Parked::Lost);
+                    return self.ctx.load(loads, Parked::Lost);
                 }
                 // Something that it needs is in doubt: it is tried again, and nobody may forget it.
                 (Err(_), Lost::Entry(entry)) => drop(self.recovery.places.insert(stamp, entry)),
@@ -127,7 +129,7 @@ impl Island {
     // -------------------------------------------------------------- transactions
 
     fn redo_commit(&mut self, from: IslandId, txn: TxnId, prepared: Stamp, part: &Part) -> Result<(), Stop> {
-        if self.state.txn(txn).is_some() {
+        if self.ctx.state.txn(txn).is_some() {
             return Ok(());
         }
         let mut decision = Decision::new();
@@ -150,12 +152,12 @@ impl Island {
                     Place { version: PlaceVersion::default(), parent: *parent, name: Some(name.clone()) };
                 self.need_child(&place, *ino)?;
                 // It may have got another name since.
-                let is_it = self.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
+                let is_it = self.ctx.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
                 let name =
                     if is_it { Some(name.clone()) } else { self.child_by_ino(*parent, *ino).map(|c| c.0) };
-                let row = self.state.dir(*parent)?.filter(|row| row.owned.is_some()).cloned();
+                let row = self.ctx.state.dir(*parent)?.filter(|row| row.owned.is_some()).cloned();
                 if let (Some(name), Some(row)) = (name, row) {
-                    let now = self.time();
+                    let now = self.ctx.time();
                     decision.entry(*parent, &name, None);
                     decision.names_changed(*parent, &row, -1, -1, (now, now));
                 }
@@ -167,13 +169,13 @@ impl Island {
         let moments = self.committed_txn(&mut decision, txn, from, prepared, part);
         let seq = self.decide(decision);
         self.confirm(from, txn, moments.committed);
-        self.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
+        self.ctx.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
         Ok(())
     }
 
     /// A client that has not heard of it asks again, and gets this.
     fn remember_lost(&self, decision: &mut Decision, origin: Origin, result: Remembered) {
-        if self.state.session(origin.session).is_some() {
+        if self.ctx.state.session(origin.session).is_some() {
             decision.remember(origin.session, origin.seq, 0, result);
         }
     }
@@ -182,7 +184,7 @@ impl Island {
     /// to wait.
     pub(crate) fn redo_part(&mut self, stamp: Stamp, lost: &LostPart) -> Result<bool, Stop> {
         let LostPart { from, txn, moments, mut part } = lost.clone();
-        if self.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
+        if self.ctx.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
             return Ok(true);
         }
         if !self.may_redo(stamp, &mut part.work)? {
@@ -194,13 +196,13 @@ impl Island {
                 for above in chain.iter().chain([dir]) {
                     self.need_ancestor(above)?;
                 }
-                if self.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
+                if self.ctx.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
                     self.doubt_new(&mut decision, chain);
                     self.adopt(&mut decision, dir, chain, *time, None);
                 }
             }
             Work::Seal { ino, .. } => {
-                if self.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
+                if self.ctx.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
                     self.need_skeleton(*ino)?;
                     self.remove_dir(&mut decision, *ino);
                 }
@@ -216,7 +218,7 @@ impl Island {
                 self.need_home(&part.work)?;
                 self.need_chain(chain)?;
                 self.need_own_over(chain)?;
-                if self.state.inode(*ino)?.is_some() {
+                if self.ctx.state.inode(*ino)?.is_some() {
                     self.lay_chain_over(&mut decision, chain);
                 }
                 self.do_home(&mut decision, &part.work);
@@ -226,12 +228,12 @@ impl Island {
                 self.do_home(&mut decision, &part.work);
             }
             Work::Hold { ino, to, .. } => {
-                let row = self.state.dir(*ino)?.filter(|row| row.owned.is_some());
+                let row = self.ctx.state.dir(*ino)?.filter(|row| row.owned.is_some());
                 if let Some(row) = row.filter(|row| row.place.version < to.version) {
                     // How it was when it was held first is lost, and may come back later, or has come back without
                     // its being known that it has moved.
                     let (fixed, has_acl) = (row.fixed, row.has_acl);
-                    let xattrs = if has_acl { self.state.xattrs(*ino)?.map(Xattrs::acls) } else { None };
+                    let xattrs = if has_acl { self.ctx.state.xattrs(*ino)?.map(Xattrs::acls) } else { None };
                     self.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
                 }
             }
@@ -242,7 +244,7 @@ impl Island {
             }
         }
         // As late as it was: what was lost with it is known by its own moment.
-        let prepared = self.stamp();
+        let prepared = self.ctx.stamp();
         decision.stamp(prepared);
         let moments = Moments { prepared, ..moments };
         let row = Txn { state: TxnState::Committed, partner: from, moments, part };
@@ -258,7 +260,7 @@ impl Island {
     pub(crate) fn remember_replaced(&mut self, stamp: Stamp, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work
             && let Some(there) = &renaming.there
-            && txn.coordinator != self.config.id
+            && txn.coordinator != self.ctx.config.id
             && self.may_miss_something()
         {
             let (at, file, swaps) = (renaming.to.clone(), there.ino, renaming.swaps());
@@ -290,7 +292,7 @@ impl Island {
             return Ok(());
         };
         for name in to.name.beside(there.ino) {
-            let Some(entry) = self.state.entry(to.dir, &name)? else { break };
+            let Some(entry) = self.ctx.state.entry(to.dir, &name)? else { break };
             if entry.ino == there.ino {
                 decision.entry(to.dir, &name, None);
                 self.change_names(decision, to.dir, -1, 0, *time);
@@ -327,7 +329,7 @@ impl Island {
                 if !self.lend_fits(renaming)? && self.is_preceded(stamp, to.dir) {
                     return Ok(false);
                 }
-                let dir = self.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
+                let dir = self.ctx.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
                 let is_sealed = dir.is_some_and(|owned| owned.sealed.is_some());
                 return Ok(!is_sealed && self.holds.holder(to.dir, &to.name).is_none());
             }
@@ -346,10 +348,10 @@ impl Island {
     /// before.
     fn is_taken(&self, work: &Work) -> Result<bool, Stop> {
         let Some((ino, at)) = self.takes_away(work) else { return Ok(false) };
-        if self.state.dir(at.dir)?.is_none() {
+        if self.ctx.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
-        Ok(self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino != ino))
+        Ok(self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino != ino))
     }
 
     /// Takes the ancestors of a directory as its owner knows them now, if these are old; asks for them, if
@@ -365,8 +367,8 @@ impl Island {
             return Ok(true);
         }
         if let Some(last) = chain.dirs.last() {
-            let owner = self.config.table.owner(last.key);
-            self.send(self.state.seq(), owner, Peer::WantChain { dir });
+            let owner = self.ctx.config.owner(last.key);
+            self.ctx.send(self.ctx.state.seq(), owner, Peer::WantChain { dir });
         }
         Ok(false)
     }
@@ -381,16 +383,16 @@ impl Island {
     ) -> Result<(), Stop> {
         let mut renaming = renaming.clone();
         let to = renaming.to.clone();
-        if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
+        if self.ctx.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(());
         }
-        let now = self.state.entry(to.dir, &to.name)?.cloned();
+        let now = self.ctx.state.entry(to.dir, &to.name)?.cloned();
         if now.as_ref().is_some_and(|now| now.ino == renaming.file.ino) {
             return Ok(());
         }
         self.freshen_stub(&mut renaming.file)?;
         self.need_renaming(&renaming)?;
-        let comes = renaming.there.as_ref().is_some_and(|there| there.home == self.config.id);
+        let comes = renaming.there.as_ref().is_some_and(|there| there.home == self.ctx.config.id);
         let chain = chain.filter(|_| comes && renaming.swaps());
         if let Some(chain) = chain {
             self.need_chain(chain)?;
@@ -420,7 +422,7 @@ impl Island {
         self.apply_renaming(decision, &renaming, had, None);
         if renaming.file.stub.is_some() {
             // What its owner has told of it meanwhile met no stub here.
-            self.doubt(decision);
+            self.ctx.doubt(decision);
         }
         if chain.is_some() {
             self.unpin(decision, &renaming.from);
@@ -431,8 +433,8 @@ impl Island {
     /// Ancestors as they were when what is done again was done first: of those that are new here, what has
     /// happened since may have been told, and met nothing.
     fn doubt_new(&mut self, decision: &mut Decision, above: &[Ancestor]) {
-        if above.iter().any(|dir| self.in_memory(dir.ino).is_none()) {
-            self.doubt(decision);
+        if above.iter().any(|dir| self.ctx.in_memory(dir.ino).is_none()) {
+            self.ctx.doubt(decision);
         }
     }
 
@@ -441,7 +443,7 @@ impl Island {
         self.need_acls(above.ino)?;
         if let Some(name) = &above.place.name {
             self.need_to_move(above.ino, above.place.parent)?;
-            self.state.entry(above.place.parent, name)?;
+            self.ctx.state.entry(above.place.parent, name)?;
             self.free_beside(above.place.parent, name, above.ino)?;
         }
         Ok(())
@@ -450,11 +452,12 @@ impl Island {
     /// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
     /// again when that has ended.
     fn may_name(&self, new: &Ancestor) -> Result<(), Stop> {
-        let (Some(name), Some(dir)) = (&new.place.name, self.state.dir(new.place.parent)?) else {
+        let (Some(name), Some(dir)) = (&new.place.name, self.ctx.state.dir(new.place.parent)?) else {
             return Ok(());
         };
         let Some(owned) = &dir.owned else { return Ok(()) };
-        let is_there = self.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
+        let is_there =
+            self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
         let holder = self.holds.holder(new.place.parent, name);
         match owned.sealed.or(holder) {
             Some(txn) if !is_there => Err(Stop::Txn(txn)),
@@ -464,8 +467,8 @@ impl Island {
 
     /// A directory above one that was made: there again, and owned if the table says so.
     fn add_ancestor(&mut self, decision: &mut Decision, above: &Ancestor, time: Time) {
-        let row = self.dir_now(decision, above.ino);
-        let mine = self.config.table.owner(above.key) == self.config.id;
+        let row = self.ctx.dir_now(decision, above.ino);
+        let mine = self.ctx.config.owner(above.key) == self.ctx.config.id;
         let owned = row.as_ref().is_some_and(|row| row.owned.is_some());
         if row.is_none() || (mine && !owned) {
             self.add_skeleton(decision, above, (mine && !owned).then(|| new_owned(time, None)));
@@ -476,21 +479,21 @@ impl Island {
     fn name_ancestor(&mut self, decision: &mut Decision, new: &Ancestor, time: Time) {
         let Some(name) = new.place.name.clone() else { return };
         let parent = new.place.parent;
-        let Some(row) = self.dir_now(decision, parent) else { return };
+        let Some(row) = self.ctx.dir_now(decision, parent) else { return };
         if row.owned.is_none() {
             return;
         }
         let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
-        let (ino, kind, home) = (new.ino, atoll_posix::Kind::Directory, self.config.id);
+        let (ino, kind, home) = (new.ino, atoll_posix::Kind::Directory, self.ctx.config.id);
         let entry = Entry { ino, kind, home, stub: Some(Box::new(stub)) };
-        match self.entry_now(decision, parent, &name) {
+        match self.ctx.entry_now(decision, parent, &name) {
             Some(there) if there.ino == new.ino => {}
             None => {
                 decision.names_changed(parent, &row, 1, 1, (time, time));
                 decision.entry(parent, &name, Some(entry));
             }
             Some(_) => {
-                let is_free = |beside: &Name| self.entry_now(decision, parent, beside).is_none();
+                let is_free = |beside: &Name| self.ctx.entry_now(decision, parent, beside).is_none();
                 let beside = name.beside(new.ino).find(is_free).expect("there is no end of them");
                 decision.names_changed(parent, &row, 1, 1, (time, time));
                 self.place_beside(decision, &entry, Spot { dir: parent, name }, beside, time);
@@ -500,7 +503,7 @@ impl Island {
 
     /// A directory gets a name beside its own.
     fn place_beside(&mut self, decision: &mut Decision, entry: &Entry, from: Spot, beside: Name, time: Time) {
-        let stamp = self.stamp();
+        let stamp = self.ctx.stamp();
         decision.stamp(stamp);
         let moves = entry.stub.as_ref().expect("a directory has a stub").place.moves;
         let version = PlaceVersion { moves, stamp };
@@ -508,13 +511,13 @@ impl Island {
         self.take_place(decision, entry, &place, time);
         let (ino, chain) = (entry.ino, self.chain_seen());
         let moved = JournalEntry::Place { ino, place, from, replaced: None, chain, time };
-        self.post(decision, stamp, &moved, false);
+        self.ctx.post(decision, stamp, &moved, false);
     }
 
     /// What [`Island::take_place`] reads must be in memory.
     fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Stop> {
         for dir in [ino, to] {
-            if self.state.dir(dir)?.is_some() {
+            if self.ctx.state.dir(dir)?.is_some() {
                 self.need_skeleton(dir)?;
             }
         }
@@ -532,7 +535,7 @@ impl Island {
         decision.entry(place.parent, name, Some(entry));
         // Its own row may be where it was before a move whose journal has not come again: what it is counted in
         // follows. What would be below itself on the way is told by that journal.
-        let newer = self.dir_now(decision, ino).is_some_and(|row| row.place.version < place.version);
+        let newer = self.ctx.dir_now(decision, ino).is_some_and(|row| row.place.version < place.version);
         if newer && !self.is_above(decision, ino, place.parent) {
             self.take_skeleton_place(decision, ino, place, now);
         }
@@ -542,7 +545,7 @@ impl Island {
     fn is_above(&self, decision: &Decision, ino: Ino, below: Ino) -> bool {
         let mut at = below;
         for _ in 0..DEPTH_MAX {
-            match self.dir_now(decision, at) {
+            match self.ctx.dir_now(decision, at) {
                 _ if at == Ino::ROOT => return false,
                 Some(row) if at != ino => at = row.place.parent,
                 _ => return true,
@@ -551,22 +554,13 @@ impl Island {
         true
     }
 
-    /// A name as a decision under construction leaves it.
-    pub(crate) fn entry_now(&self, decision: &Decision, dir: Ino, name: &Name) -> Option<Entry> {
-        let staged = decision.record.changes.iter().rev().find_map(|change| match change {
-            Change::Entry { dir: d, name: n, row } if *d == dir && n == name => Some(row.clone()),
-            _ => None,
-        });
-        staged.unwrap_or_else(|| self.state.entry(dir, name).ok().flatten().cloned())
-    }
-
     // ------------------------------------------------------------------- journal
 
     /// Whether something that was earlier may still change names of directories in a directory, by what is done
     /// again: all that is told has an order, but not that in which it is told.
     fn is_preceded(&self, stamp: Stamp, dir: Ino) -> bool {
         let lent = self.holds.lent();
-        let lent = lent.iter().filter_map(|txn| self.state.txn(*txn));
+        let lent = lent.iter().filter_map(|txn| self.ctx.state.txn(*txn));
         let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
         let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
         let mut works = lent.chain(lost);
@@ -584,10 +578,10 @@ impl Island {
     /// Whether the name that is lent to a directory, or by one, names what it named then.
     fn lend_fits(&self, renaming: &Renaming) -> Result<bool, Stop> {
         let Renaming { to, file, there, .. } = renaming;
-        if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
+        if self.ctx.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(true);
         }
-        let now = self.state.entry(to.dir, &to.name)?;
+        let now = self.ctx.state.entry(to.dir, &to.name)?;
         let is_about_dirs = [Some(file), there.as_ref(), now].into_iter().flatten().any(|e| e.stub.is_some());
         let ino = |entry: Option<&Entry>| entry.map(|entry| entry.ino);
         Ok(!is_about_dirs || ino(now) == Some(file.ino) || ino(now) == ino(there.as_ref()))
@@ -597,11 +591,11 @@ impl Island {
     fn place_fits(&self, entry: &JournalEntry) -> Result<bool, Stop> {
         let JournalEntry::Place { ino, place, from, replaced, .. } = entry else { return Ok(true) };
         let Some(to) = &place.name else { return Ok(true) };
-        if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none()) {
+        if self.ctx.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(true);
         }
-        let there = self.state.entry(place.parent, to)?.map(|entry| entry.ino);
-        let old = self.state.entry(place.parent, &from.name)?.map(|entry| entry.ino);
+        let there = self.ctx.state.entry(place.parent, to)?.map(|entry| entry.ino);
+        let old = self.ctx.state.entry(place.parent, &from.name)?.map(|entry| entry.ino);
         let was_there = replaced.or_else(|| self.swapped_with(entry));
         Ok(there == Some(*ino) || old == Some(*ino) && there == was_there)
     }
@@ -648,8 +642,9 @@ impl Island {
         let to = to.expect("the root has no other place");
         self.need_to_move(ino, dir)?;
         let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
-        let (old, there) = (self.state.entry(dir, &from.name)?.cloned(), self.state.entry(dir, to)?.cloned());
-        let owned = self.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
+        let (old, there) =
+            (self.ctx.state.entry(dir, &from.name)?.cloned(), self.ctx.state.entry(dir, to)?.cloned());
+        let owned = self.ctx.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
         let entry = here(old.as_ref()).or_else(|| here(there.as_ref()));
         let (Some(parent), Some(entry)) = (owned, entry) else { return self.pass(stamp) };
         if entry.stub.as_ref().is_none_or(|stub| stub.place >= place.version) {
@@ -689,7 +684,7 @@ impl Island {
 
     /// Whether this is an empty directory that is owned here.
     fn may_go(&self, ino: Ino) -> Result<bool, Stop> {
-        if self.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
+        if self.ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(false);
         }
         self.need_skeleton(ino)?;
@@ -703,7 +698,7 @@ impl Island {
     /// A name beside one, for something that has to give way.
     fn free_beside(&self, dir: Ino, name: &Name, ino: Ino) -> Result<Name, Stop> {
         for beside in name.beside(ino) {
-            if self.state.entry(dir, &beside)?.is_none() {
+            if self.ctx.state.entry(dir, &beside)?.is_none() {
                 return Ok(beside);
             }
         }
@@ -718,7 +713,7 @@ impl Island {
         fixed: &Static,
         xattrs: &Xattrs,
     ) -> Result<(), Stop> {
-        let row = self.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
+        let row = self.ctx.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
             return self.pass(stamp);
         };
@@ -753,19 +748,19 @@ impl Island {
 
     /// An entry that has its version already goes to all once more, for those who missed it.
     fn post_again(&mut self, decision: &mut Decision, entry: &JournalEntry) {
-        let stamp = self.stamp();
+        let stamp = self.ctx.stamp();
         decision.stamp(stamp);
-        self.post(decision, stamp, entry, false);
+        self.ctx.post(decision, stamp, entry, false);
     }
 
     /// Nothing is there that the entry was about: only the clock moves, to where the others have it.
     fn pass(&mut self, stamp: Stamp) -> Result<(), Stop> {
-        let me = self.config.id;
-        if self.state.clocks().get(me) < stamp {
+        let me = self.ctx.config.id;
+        if self.ctx.state.clocks().get(me) < stamp {
             let mut decision = Decision::new();
             decision.push(Change::Clock { island: me, stamp });
             self.decide(decision);
-            self.keep_after_sync(stamp);
+            self.ctx.posts.durable_after(self.ctx.state.seq(), stamp);
         }
         Ok(())
     }

@@ -5,26 +5,26 @@ use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{H3, Ino, IslandId, Key, SessionId, Stamp, Table, Time, TxnId};
-use atoll_posix::perm::Denied;
-use atoll_posix::{Caller, Errno, Op};
-use atoll_proto::{ClientOp, CutLost, Outcome, Reply, Request, Spot};
-use atoll_state::{Load, Miss, State};
-use bytes::Bytes;
+use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
+use atoll_posix::{Errno, Op};
+use atoll_proto::{ClientOp, Outcome, Spot};
+use atoll_state::State;
 
-use crate::bounded::Bounded;
 use crate::checkpoint::Checkpointing;
 use crate::counters::Counters;
+use crate::ctx::Bounded;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Parked, Step, Stop};
+use crate::ctx::{Config, Ctx};
 use crate::data::InBody;
-use crate::decision::Decision;
 use crate::enumerate::Enumerating;
-use crate::event::{BodyDone, BodyFault, Effect, Event, LinkId, Now, Ticket};
+use crate::event::{Effect, Event, LinkId, Now, Ticket};
 use crate::gate::Gates;
 use crate::holds::Holds;
 use crate::journal::Journal;
-use crate::mover::{Mover, Moving};
+use crate::mover::Mover;
 use crate::recovery::{Ended, Recovery};
-use crate::sessions::{Asker, Sessions};
+use crate::sessions::Sessions;
 use crate::skeleton::Unpruned;
 use crate::symlinks::Symlinks;
 use crate::txn::Txns;
@@ -41,58 +41,6 @@ const SWEEP_MS: u64 = 1_000;
 const CHECKPOINT_ROWS_MIN: usize = 5_000;
 /// Milliseconds between two checkpoints, if anything has changed.
 const CHECKPOINT_MS: u64 = 10_000;
-/// Milliseconds after which what nobody has synced is synced.
-pub(crate) const SYNC_MS: u64 = 1_000;
-
-/// What an island needs to know of itself and of its volume.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// This island.
-    pub id: IslandId,
-    /// The volume's seed.
-    pub seed: u64,
-    /// Who owns what.
-    pub table: Table,
-    /// All islands of the volume, this one too.
-    pub islands: Vec<IslandId>,
-    /// Permission bits, owner and group of the root directory when the volume is made.
-    pub root_mode: u32,
-    /// See `root_mode`.
-    pub root_uid: u32,
-    /// See `root_mode`.
-    pub root_gid: u32,
-    /// Rows of each kind that may stay in memory although the snapshot has them.
-    pub rows_max: usize,
-    /// Bytes that must stay free on the disk, so that deletes and checkpoints still work.
-    pub reserve_bytes: u64,
-    /// Entries of its journal that an island keeps for one that is away.
-    pub outbox_max: usize,
-    /// Encoded bytes of these at most.
-    pub outbox_bytes_max: u64,
-    /// When files follow their names to other islands; none if they stay where they are.
-    pub moving: Option<Moving>,
-}
-
-impl Config {
-    /// An island that keeps a thousand rows, leaves a full disk to others and moves no files; the root is
-    /// user 0's.
-    pub const fn new(id: IslandId, seed: u64, table: Table, islands: Vec<IslandId>) -> Self {
-        Self {
-            id,
-            seed,
-            table,
-            islands,
-            root_mode: 0o755,
-            root_uid: 0,
-            root_gid: 0,
-            rows_max: 1000,
-            reserve_bytes: 0,
-            outbox_max: crate::OUTBOX_MAX,
-            outbox_bytes_max: crate::OUTBOX_BYTES_MAX,
-            moving: None,
-        }
-    }
-}
 
 /// What an island lets in (Archipelago 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,154 +51,15 @@ pub enum Phase {
     Normal,
 }
 
-/// A request under way.
-#[derive(Debug, Clone)]
-pub(crate) struct Call {
-    pub(crate) link: LinkId,
-    pub(crate) id: u64,
-    pub(crate) request: Request,
-    pub(crate) data: Bytes,
-    pub(crate) since_ms: u64,
-    /// How often it was begun again because of others.
-    pub(crate) attempts: u32,
-    /// Position of the last record before it came.
-    pub(crate) upto: u64,
-    /// It was carried out before, and waits for something to be answered as it was then.
-    pub(crate) again: bool,
-}
-
-impl Call {
-    pub(crate) fn caller(&self) -> &Caller {
-        &self.request.caller
-    }
-
-    pub(crate) const fn session(&self) -> SessionId {
-        self.request.session
-    }
-}
-
-/// How far a request got.
-#[derive(Debug, Clone)]
-pub(crate) enum Step {
-    /// It only looked: the answer waits until what it saw is committed.
-    Looked(Outcome),
-    /// It decided a record: the answer waits for that.
-    Decided(Outcome),
-    /// It goes on when something else has happened.
-    Later(Later),
-    /// Its answer is on the way.
-    Answered,
-}
-
-/// What a request waits for, that goes on from where it is.
-#[derive(Debug, Clone)]
-pub(crate) enum Later {
-    /// The outcome of its transaction.
-    Txn(TxnId),
-    /// A body operation.
-    Body(Ticket),
-    /// All reachable islands to apply this much of the journal; then the answer.
-    Applied(Stamp, Outcome),
-    /// The log to be synced up to here.
-    Synced(u64),
-}
-
-/// Why a request did not get through.
-#[derive(Debug, Clone)]
-pub(crate) enum Stop {
-    Fail(Errno),
-    NeedGroups,
-    /// Another island is needed that is away: nothing was done, and the client asks again as long as
-    /// it has patience.
-    NotNow,
-    /// What is missing here may have been lost, and all others are about to tell: the client asks again.
-    Unheard,
-    /// Begin again when these are in memory.
-    Load(Vec<Load>),
-    /// Begin again when the body is free.
-    Gate(Ino),
-    /// Begin again when the transaction has ended.
-    Txn(TxnId),
-    /// Begin again when a lock on the file was given up.
-    Locked(Ino),
-    /// The file is homed there now.
-    Moved {
-        to: IslandId,
-        moves: u32,
-    },
-    /// A listing cannot go on: its cut is gone.
-    CutLost(CutLost),
-}
-
-impl From<Errno> for Stop {
-    fn from(errno: Errno) -> Self {
-        Self::Fail(errno)
-    }
-}
-
-impl From<Miss> for Stop {
-    fn from(Miss(load): Miss) -> Self {
-        Self::Load(vec![load])
-    }
-}
-
-impl From<Denied> for Stop {
-    fn from(denied: Denied) -> Self {
-        match denied {
-            Denied::Errno(errno) => Self::Fail(errno),
-            Denied::NeedGroups => Self::NeedGroups,
-        }
-    }
-}
-
-/// Something that waits for rows.
-#[derive(Debug, Clone)]
-pub(crate) enum Parked {
-    /// Something that looks again by itself.
-    Nobody,
-    Call(Call),
-    Peer(atoll_proto::PeerMessage),
-    /// A request whose body operation is done.
-    Body(Ticket, Result<BodyDone, BodyFault>),
-    /// What was lost, and is done again.
-    Lost,
-    /// All have prepared.
-    Commit(TxnId),
-    /// A comparison of this island's.
-    Compare,
-    /// The end of a session.
-    Ending(SessionId),
-}
-
 /// An island. See the crate.
 #[derive(Debug, Clone)]
 pub struct Island {
-    pub(crate) config: Config,
-    pub(crate) h3: H3,
-    pub(crate) state: State,
+    pub(crate) ctx: Ctx,
     pub(crate) phase: Phase,
-    pub(crate) now: Now,
     /// Position of the last record before the request that is run came.
     pub(crate) upto: u64,
-    last_time: Time,
-    pub(crate) committed: u64,
-    pub(crate) synced: u64,
-    pub(crate) sync_wanted: u64,
-    pub(crate) unsynced_since_ms: Option<u64>,
-    pub(crate) last_stamp: Stamp,
-    pub(crate) mint_next: u64,
-    pub(crate) mint_limit: u64,
-    /// Bytes that may still be used up before only deletes are let through.
-    pub(crate) room: u64,
     /// Records find no space: what would change something is refused before it is decided.
     log_stuck: bool,
-    pub(crate) out: Vec<Effect>,
-    /// Effects that wait until a record is committed, in the order of the records.
-    pub(crate) gated: VecDeque<(u64, Effect)>,
-    pub(crate) loading: IdMap<Load, Vec<Parked>>,
-    pub(crate) generation: u64,
-    /// Where the answer to a request that changes something goes: its latest repetition.
-    pub(crate) active: IdMap<(SessionId, u64), Asker>,
     pub(crate) gates: Gates<Call>,
     pub(crate) in_body: BTreeMap<Ticket, InBody>,
     pub(crate) next_ticket: u64,
@@ -291,35 +100,16 @@ pub struct Island {
     swept_ms: u64,
     /// Requests that wait for the island to start.
     hidden: Bounded<Call>,
-    pub(crate) counters: Counters,
 }
 
 impl Island {
     /// An island with a state recovered from its disk, whose last life ended so.
     pub fn new(config: Config, state: State, ended: Ended, now: Now) -> Self {
-        let h3 = H3::new(config.seed);
-        let meta = *state.meta();
-        let seq = state.seq();
         let mut island = Self {
-            h3,
+            ctx: Ctx::new(config, state, now),
             phase: Phase::Hidden,
-            now,
             upto: 0,
-            last_time: now.wall,
-            committed: seq,
-            synced: seq,
-            sync_wanted: 0,
-            unsynced_since_ms: None,
-            last_stamp: meta.stamp,
-            mint_next: meta.mint_limit.max(Ino::FIRST_COUNTER),
-            mint_limit: meta.mint_limit,
-            room: 0,
             log_stuck: false,
-            out: Vec::new(),
-            gated: VecDeque::new(),
-            loading: IdMap::default(),
-            generation: 0,
-            active: IdMap::default(),
             gates: Gates::default(),
             in_body: BTreeMap::new(),
             next_ticket: 1,
@@ -349,9 +139,6 @@ impl Island {
             checkpoint_ms: now.ms,
             swept_ms: now.ms,
             hidden: Bounded::default(),
-            counters: Counters::default(),
-            config,
-            state,
         };
         island.begin(ended);
         island
@@ -363,14 +150,14 @@ impl Island {
             let mut decision = Decision::new();
             changes.into_iter().for_each(|change| decision.push(change));
             self.decide(decision);
-            self.want_sync();
+            self.ctx.want_sync();
         }
     }
 
     /// Bodies that a recovery has looked at: what was put in place in the last life, and what was done again, no
     /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
-        bodies.iter().for_each(|ino| self.state.view_disturbed(*ino));
+        bodies.iter().for_each(|ino| self.ctx.state.view_disturbed(*ino));
         self.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
         self.carried.extend(bodies);
         if !planted(Bug::RecoveredUnsynced) {
@@ -380,27 +167,27 @@ impl Island {
 
     /// Takes an event; what is to be done for it is added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
-        self.now = now;
+        self.ctx.now = now;
         match event {
             Event::Request { link, id, request, data } => {
-                self.counters.requests += 1;
+                self.ctx.counters.requests += 1;
                 let since_ms = now.ms;
-                let upto = self.state.seq();
+                let upto = self.ctx.state.seq();
                 self.arrive(Call { link, id, request, data, since_ms, attempts: 0, upto, again: false });
             }
             Event::Peer(message) => {
-                self.counters.peer_messages += 1;
+                self.ctx.counters.peer_messages += 1;
                 self.peer(message);
             }
             Event::PeerReachable { island, up } => self.peer_reachable(island, up),
             Event::LinkClosed { link, ended } => self.link_closed(link, ended),
-            Event::Written(upto) => self.written(upto),
+            Event::Written(upto) => self.ctx.durability.written(upto),
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
             Event::BodyDone(ticket, result) => self.body_done(ticket, result),
             Event::CheckpointDone => self.checkpoint_done(),
             Event::Tick { bytes_available } => {
-                self.room = bytes_available.saturating_sub(self.config.reserve_bytes);
+                self.ctx.room.set(bytes_available.saturating_sub(self.ctx.config.reserve_bytes));
                 self.tick();
             }
             Event::CheckpointWanted => self.begin_checkpoint(),
@@ -411,24 +198,29 @@ impl Island {
         self.bodies_go();
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
-        out.append(&mut self.out);
+        self.ctx.durability.take(out);
     }
 
     // --------------------------------------------------------------- inspection
 
     /// This island's id.
     pub const fn id(&self) -> IslandId {
-        self.config.id
+        self.ctx.config.id
+    }
+
+    /// Whatever stamp it gives from here on is later than this one.
+    pub fn stamps_after(&self) -> Stamp {
+        self.ctx.issuer.stamps_after(self.ctx.state.meta().incarnation)
     }
 
     /// Its state, to be read.
     pub const fn state(&self) -> &State {
-        &self.state
+        &self.ctx.state
     }
 
     /// Its state, for the view's lists.
     pub const fn state_mut(&mut self) -> &mut State {
-        &mut self.state
+        &mut self.ctx.state
     }
 
     /// A checkpoint is being made, or waits for work on bodies.
@@ -453,24 +245,24 @@ impl Island {
 
     /// What it has done.
     pub const fn counters(&self) -> &Counters {
-        &self.counters
+        &self.ctx.counters
     }
 
     /// What it knows of its volume.
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.ctx.config
     }
 
     /// True if somebody waits for a record to be committed. What nobody waits for is written along
     /// with it, or a moment later: until it is, another island has it and tells it again.
     pub fn wants_write(&self) -> bool {
-        !self.gated.is_empty()
+        self.ctx.durability.awaits_commit()
     }
 
     /// True if nothing is under way: no record unwritten, no request waiting for a body.
     pub fn is_idle(&self) -> bool {
-        let seq = self.state.seq();
-        self.committed == seq
+        let seq = self.ctx.state.seq();
+        self.ctx.durability.is_committed(seq)
             && self.in_body.is_empty()
             && self.checkpoint.is_none()
             && !self.looks_at_links()
@@ -481,18 +273,18 @@ impl Island {
     pub(crate) fn arrive(&mut self, call: Call) {
         if self.phase == Phase::Hidden {
             if let Err(call) = self.hidden.push(call) {
-                self.answer(&call, 0, Outcome::NotNow);
+                self.ctx.answer(&call, 0, Outcome::NotNow);
             }
             return;
         }
-        if call.request.table < self.config.table.version() {
-            let table = self.config.table.clone();
-            return self.answer(&call, 0, Outcome::StaleTable { table });
+        if call.request.table < self.ctx.config.table.version() {
+            let table = self.ctx.config.table.clone();
+            return self.ctx.answer(&call, 0, Outcome::StaleTable { table });
         }
         let Some(call) = self.session_request(call) else { return };
         let Some(call) = self.repeated(call) else { return };
         if self.log_stuck && call.request.seq != 0 {
-            return self.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
+            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
         }
         if let Some(call) = self.catch_up(call) {
             self.start(call, false);
@@ -514,34 +306,31 @@ impl Island {
         if seq == 0 {
             return Some(call);
         }
-        if let Some(to) = self.active.get_mut(&(call.session(), seq))
-            && !planted(Bug::RepeatedWhileUnderWay)
-        {
+        if !planted(Bug::RepeatedWhileUnderWay) && self.ctx.replies.repeat(&call) {
             // The first one is still under way, perhaps decided already: its answer goes to where
             // this one came from.
-            *to = Asker::of(&call);
             return None;
         }
-        let session = self.state.session(call.session()).expect("checked by the caller");
+        let session = self.ctx.state.session(call.session()).expect("checked by the caller");
         let waits_for_lock = matches!(&call.request.op, ClientOp::Fs { op: Op::SetLock { wait: true, .. } });
         if seq < session.acked && !waits_for_lock {
             // The client has this result already, or has done very much since: nobody waits for another. Of a lock
             // somebody may wait for so long; to set it twice is to set it once.
-            self.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
             return None;
         }
         if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
             let result = session.results[i].1.clone();
-            self.state.look_away();
+            self.ctx.state.look_away();
             self.upto = call.upto;
             match self.again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
-                Ok(outcome) => self.answer(&call, self.state.seq(), outcome),
+                Ok(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
                 Err(stop) => self.park(Call { again: true, ..call }, stop, false),
             }
             return None;
         }
-        self.active.insert((call.session(), seq), Asker::of(&call));
+        self.ctx.replies.begin(&call);
         Some(call)
     }
 
@@ -552,14 +341,14 @@ impl Island {
         }
         if call.request.seq != 0 && !self.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
-            return self.answer(&call, 0, Outcome::NoSession);
+            return self.ctx.answer(&call, 0, Outcome::NoSession);
         }
         let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
-        self.state.look_away();
+        self.ctx.state.look_away();
         self.upto = call.upto;
         match self.run(&call, turn) {
-            Ok(Step::Looked(outcome)) => self.answer(&call, self.state.seen(), outcome),
-            Ok(Step::Decided(outcome)) => self.answer(&call, self.state.seq(), outcome),
+            Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
             Ok(Step::Later(later)) => self.keep(call, later),
             Ok(Step::Answered) => {}
             Err(stop) => self.park(call, stop, turn),
@@ -577,16 +366,16 @@ impl Island {
 
     pub(crate) fn park(&mut self, mut call: Call, stop: Stop, turn: bool) {
         match stop {
-            Stop::Fail(errno) => self.answer(&call, self.state.seen(), Outcome::Failed { errno }),
-            Stop::NeedGroups => self.answer(&call, 0, Outcome::NeedGroups),
-            Stop::NotNow | Stop::Unheard => self.answer(&call, 0, Outcome::NotNow),
-            Stop::CutLost(why) => self.answer(&call, 0, Outcome::CutLost { why }),
-            Stop::Moved { to, moves } => self.answer(&call, 0, Outcome::Moved { to, moves }),
-            Stop::Load(loads) => self.load(loads, Parked::Call(call)),
+            Stop::Fail(errno) => self.ctx.answer(&call, self.ctx.state.seen(), Outcome::Failed { errno }),
+            Stop::NeedGroups => self.ctx.answer(&call, 0, Outcome::NeedGroups),
+            Stop::NotNow | Stop::Unheard => self.ctx.answer(&call, 0, Outcome::NotNow),
+            Stop::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
+            Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
+            Stop::Load(loads) => self.ctx.load(loads, Parked::Call(call)),
             Stop::Gate(ino) => self.wait_at_gate(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
-            Stop::Locked(_) if self.is_interrupted(&call) => {
-                self.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+            Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
+                self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
             }
             Stop::Locked(ino) => {
                 call.attempts += 1;
@@ -656,7 +445,7 @@ impl Island {
             Op::FsyncDir { dir } => {
                 // What was moved into it may be shown already.
                 self.names_are_safe(*dir)?;
-                Ok(Step::Later(Later::Synced(self.state.seq())))
+                Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
             }
             Op::ReadDir { dir, after, bytes, plus } => self.read_dir(*dir, *after, *bytes, *plus),
             Op::GetXattr { ino, name } => self.get_xattr(call.caller(), *ino, name),
@@ -673,99 +462,43 @@ impl Island {
         }
     }
 
-    // ------------------------------------------------------------------ answers
-
-    /// Answers a request when the record at `need` is committed.
-    pub(crate) fn answer(&mut self, call: &Call, need: u64, outcome: Outcome) {
-        self.answer_data(call, need, outcome, Bytes::new());
-    }
-
-    /// As [`Island::answer`], with the bytes of `Answer::Data`.
-    pub(crate) fn answer_data(&mut self, call: &Call, need: u64, outcome: Outcome, data: Bytes) {
-        let (link, id) = self.address(call);
-        let vector = self.sessions.news(call.session(), self.state.clocks());
-        let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
-        self.when_committed(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
-    }
-
-    /// Where the answer to `call` goes; from here on a repetition is answered from memory.
-    pub(crate) fn address(&mut self, call: &Call) -> (LinkId, u64) {
-        match call.request.seq {
-            0 => (call.link, call.id),
-            seq => self.active.remove(&(call.session(), seq)).unwrap_or(Asker::of(call)).address(),
-        }
-    }
-
-    /// Has `effect` happen when the record at `need` is committed.
-    pub(crate) fn when_committed(&mut self, need: u64, effect: Effect) {
-        if need <= self.committed {
-            self.out.push(effect);
-            return;
-        }
-        let at = self.gated.partition_point(|(n, _)| *n <= need);
-        self.gated.insert(at, (need, effect));
-    }
-
     // ---------------------------------------------------------------- decisions
 
-    /// Decides: the state changes now, the record goes to the log. Its position.
-    pub(crate) fn decide(&mut self, mut decision: Decision) -> u64 {
-        self.doubt_met(&mut decision);
-        if decision.record.changes.is_empty() {
-            // What was asked for was so already, such as an orphan that is let go of twice. The state
-            // counts records by their changes: one without any would share its number with the next.
-            assert!(decision.record.bodies.is_empty(), "a body changes and no row does");
-            return self.state.seq();
-        }
-        let seq = self.state.seq() + 1;
-        self.break_holds(&decision.record);
-        for change in &decision.record.changes {
-            self.state.apply(seq, change);
-        }
-        self.links_changed(&decision.record);
-        self.counters.records += 1;
-        self.unsynced_since_ms.get_or_insert(self.now.ms);
-        self.out.push(Effect::Append(seq, decision.record));
+    /// Decides, and shows the record to those who look at every one. Its position.
+    pub(crate) fn decide(&mut self, decision: Decision) -> u64 {
+        let seq = self.ctx.decide(decision);
+        self.observe();
         seq
     }
 
-    /// Remembers the first result of `call` in the record that decides it.
-    pub(crate) fn remember(&self, decision: &mut Decision, call: &Call, result: atoll_proto::Remembered) {
-        if planted(Bug::ResultForgotten) {
-            return;
+    /// Shows the records that were decided since the last call to those who look at every one.
+    pub(crate) fn observe(&mut self) {
+        for effect in self.ctx.durability.observe() {
+            if let Effect::Append(_, record) = effect {
+                self.enumerating.record_decided(record);
+                self.symlinks.record_decided(&self.ctx.config, &self.ctx.state, record);
+            }
         }
-        decision.remember(call.session(), call.request.seq, call.request.acked, result);
-    }
-
-    /// The time of a change: later than every one before it, so that a changed file always shows.
-    pub(crate) fn time(&mut self) -> Time {
-        self.last_time = self.now.wall.max(self.last_time.next());
-        self.last_time
-    }
-
-    /// What is changed from here on is later than `time`.
-    pub(crate) fn not_before(&mut self, time: Time) {
-        self.last_time = self.last_time.max(time);
     }
 
     // --------------------------------------------------------------------- time
 
     fn tick(&mut self) {
-        if self.unsynced_since_ms.is_some_and(|since| self.now.ms >= since + SYNC_MS) {
-            self.want_sync();
+        if self.ctx.durability.is_sync_due(self.ctx.now.ms) {
+            self.ctx.want_sync();
         }
-        let dirty = self.state.dirty_len();
-        let due =
-            self.now.ms >= self.checkpoint_ms + CHECKPOINT_MS && self.state.seq() > self.state.meta().seq;
-        if dirty >= CHECKPOINT_ROWS.min(self.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
+        let dirty = self.ctx.state.dirty_len();
+        let due = self.ctx.now.ms >= self.checkpoint_ms + CHECKPOINT_MS
+            && self.ctx.state.seq() > self.ctx.state.meta().seq;
+        if dirty >= CHECKPOINT_ROWS.min(self.ctx.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
             self.begin_checkpoint();
         }
         self.continue_checkpoint();
-        if self.now.ms >= self.swept_ms + SWEEP_MS {
-            self.swept_ms = self.now.ms;
-            self.state.sweep(self.config.rows_max);
+        if self.ctx.now.ms >= self.swept_ms + SWEEP_MS {
+            self.swept_ms = self.ctx.now.ms;
+            self.ctx.state.sweep(self.ctx.config.rows_max);
         }
-        let now = self.now.ms;
+        let now = self.ctx.now.ms;
         let (ready, waiting) = std::mem::take(&mut self.retry_at).into_iter().partition(|(at, _)| *at <= now);
         self.retry_at = waiting;
         let ready: Vec<(u64, Call)> = ready;
@@ -783,7 +516,8 @@ impl Island {
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {
         self.enumerate_link_closed(link);
-        self.sessions.link_closed(link, ended, self.now.ms);
+        let reached = self.ctx.replies.link_closed(link);
+        self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
         self.lock_link_closed(link);
         self.gates.retain(|call| call.request.seq != 0 || call.link != link);
     }

@@ -19,11 +19,12 @@ use atoll_proto::{
 use atoll_state::Load;
 use bytes::Bytes;
 
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
 use crate::data::{CARRY_BYTES_MAX, InBody, body_attr};
-use crate::decision::Decision;
 use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
 use crate::gate::Use;
-use crate::machine::{Island, PATIENCE_MS, Parked, Phase, Stop};
+use crate::machine::{Island, PATIENCE_MS, Phase};
 use crate::sessions::WITNESS;
 use crate::txn::Plan;
 
@@ -169,9 +170,9 @@ impl Island {
 
     /// A file that is homed here has a name in a directory of another's.
     pub(crate) fn may_move_to(&mut self, ino: Ino, at: &Spot) {
-        let Some(moving) = self.config.moving else { return };
+        let Some(moving) = self.ctx.config.moving else { return };
         // Those of a while together: they share syncs.
-        let due_ms = (self.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
+        let due_ms = (self.ctx.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
         self.wait_to_move(ino, Waiting { at: at.clone(), due_ms, tries: 0 });
     }
 
@@ -192,7 +193,7 @@ impl Island {
             // It has got another name meanwhile.
             return;
         }
-        let due_ms = self.now.ms + (PAUSE_MS << tries.min(DOUBLINGS));
+        let due_ms = self.ctx.now.ms + (PAUSE_MS << tries.min(DOUBLINGS));
         self.wait_to_move(ino, Waiting { at, due_ms, tries: tries + 1 });
     }
 
@@ -201,14 +202,14 @@ impl Island {
         match self.mover.search {
             Search::Begin => {
                 // What the snapshot does not have yet is in memory.
-                let in_memory = self.state.dirs_in_memory().filter(|(_, dir)| has_homes(dir));
+                let in_memory = self.ctx.state.dirs_in_memory().filter(|(_, dir)| has_homes(dir));
                 let dirs: Vec<(Ino, u64)> = in_memory.map(|(ino, _)| (ino, 0)).collect();
                 self.mover.dirs.extend(dirs);
                 self.mover.search = Search::Wanted(Ino(0));
             }
             Search::Wanted(from) => {
                 self.mover.search = Search::Asked(from);
-                self.load(vec![Load::Dirs { from }], Parked::Nobody);
+                self.ctx.load(vec![Load::Dirs { from }], Parked::Nobody);
             }
             Search::Asked(_) => {}
             Search::Done => {
@@ -239,10 +240,10 @@ impl Island {
     fn read_names_to_move(&mut self) -> Result<(), Stop> {
         let Some((dir, after)) = self.mover.dirs.last().copied() else { return Ok(()) };
         let (mut found, mut last) = (Vec::new(), None);
-        let (names, whole) = self.state.entries_after(dir, after)?;
+        let (names, whole) = self.ctx.state.entries_after(dir, after)?;
         for (cookie, name, entry) in names {
             last = Some(cookie);
-            if entry.kind != Kind::Directory && entry.home == self.config.id {
+            if entry.kind != Kind::Directory && entry.home == self.ctx.config.id {
                 found.push((entry.ino, Spot { dir, name: name.clone() }));
             }
         }
@@ -261,9 +262,9 @@ impl Island {
     // ------------------------------------------------------------- at the home
 
     pub(crate) fn tick_mover(&mut self) {
-        let Some(moving) = self.config.moving else { return };
-        let passed = self.now.ms.saturating_sub(self.mover.allowed_ms).min(1_000);
-        self.mover.allowed_ms = self.now.ms;
+        let Some(moving) = self.ctx.config.moving else { return };
+        let passed = self.ctx.now.ms.saturating_sub(self.mover.allowed_ms).min(1_000);
+        self.mover.allowed_ms = self.ctx.now.ms;
         let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
         self.mover.allowance = (self.mover.allowance + rate / 1_000 * passed as i64).min(rate);
         while self.mover.allowance >= 0
@@ -271,7 +272,7 @@ impl Island {
         {
             self.peer(message);
         }
-        let now = self.now.ms;
+        let now = self.ctx.now.ms;
         self.mover.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
         let silent = |shipping: &Shipping| shipping.heard_ms + PATIENCE_MS < now;
         let late: Vec<TxnId> =
@@ -287,7 +288,7 @@ impl Island {
                 self.search_to_move();
             }
             if let Err(Stop::Load(loads)) = self.read_names_to_move() {
-                self.load(loads, Parked::Nobody);
+                self.ctx.load(loads, Parked::Nobody);
             }
         }
         while self.mover.shipping.len() < SHIPPING_MAX
@@ -297,13 +298,13 @@ impl Island {
         {
             let waiting = self.mover.waiting.remove(&ino).expect("whoever is due waits");
             self.mover.due.remove(&(due_ms, ino));
-            self.state.look_away();
+            self.ctx.state.look_away();
             match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
                 Ok(Some(shipping)) => self.ship(shipping),
                 Ok(None) => {}
                 Err(Stop::Load(loads)) => {
                     self.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
-                    self.load(loads, Parked::Nobody);
+                    self.ctx.load(loads, Parked::Nobody);
                 }
                 Err(_) => self.try_again(ino, waiting.at, waiting.tries),
             }
@@ -313,33 +314,33 @@ impl Island {
     /// What is sent of a file, if it can move now. None if it need not move at all.
     fn to_ship(&self, moving: Moving, ino: Ino, at: &Spot, tries: u32) -> Result<Option<Shipping>, Stop> {
         let later = Err(Stop::NotNow);
-        let (Some(row), Some(dir)) = (self.homed(ino)?, self.state.dir(at.dir)?) else { return Ok(None) };
-        let named = self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
+        let (Some(row), Some(dir)) = (self.homed(ino)?, self.ctx.state.dir(at.dir)?) else { return Ok(None) };
+        let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
         if dir.owned.is_some() || !named || row.attr.nlink == 0 {
             return Ok(None);
         }
         if row.attr.nlink > 1 {
             return if tries < TRIES_MAX { later } else { Ok(None) };
         }
-        let to = self.config.table.owner(dir.key);
-        let rests = row.attr.ctime.plus_millis(moving.rest_ms(row.attr.size)) <= self.now.wall;
-        if !rests || self.is_in_use(ino)? || !self.is_reachable(to) {
+        let to = self.ctx.config.owner(dir.key);
+        let rests = row.attr.ctime.plus_millis(moving.rest_ms(row.attr.size)) <= self.ctx.now.wall;
+        if !rests || self.is_in_use(ino)? || !self.ctx.peers.is_reachable(to) {
             return later;
         }
-        let xattrs = if row.has_xattrs { self.state.xattrs(ino)?.cloned() } else { None };
+        let xattrs = if row.has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
         let (at, file, mounts) = (at.clone(), Box::new(row.clone()), self.mounts());
-        Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: self.now.ms, tries }))
+        Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: self.ctx.now.ms, tries }))
     }
 
     /// Somebody has locked the file, reads or changes it, or has prepared to; or after a power cut its names are
     /// not sure.
     fn is_in_use(&self, ino: Ino) -> Result<bool, Stop> {
-        let locked =
-            self.state.locks(ino)?.is_some_and(|locks| !locks.is_empty()) && !planted(Bug::LockedFileMoves);
+        let locked = self.ctx.state.locks(ino)?.is_some_and(|locks| !locks.is_empty())
+            && !planted(Bug::LockedFileMoves);
         Ok(locked
             || self.gates.is_used(ino)
             || self.file_is_free(ino).is_err()
-            || self.state.session(WITNESS).is_some()
+            || self.ctx.state.session(WITNESS).is_some()
             || self.lock_waiting.contains_key(&ino))
     }
 
@@ -367,7 +368,7 @@ impl Island {
 
     /// No file moves from here any more.
     pub(crate) fn stop_moving(&mut self) {
-        self.config.moving = None;
+        self.ctx.config.moving = None;
         self.ship_nothing();
     }
 
@@ -380,8 +381,8 @@ impl Island {
     /// The file is as it was when its move began.
     fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
         let ino = shipping.file.attr.ino;
-        let xattrs = if shipping.file.has_xattrs { self.state.xattrs(ino)? } else { None };
-        let same = self.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);
+        let xattrs = if shipping.file.has_xattrs { self.ctx.state.xattrs(ino)? } else { None };
+        let same = self.ctx.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);
         Ok(same && xattrs == shipping.xattrs.as_ref())
     }
 
@@ -397,24 +398,24 @@ impl Island {
             return Ok(());
         }
         if self.mover.allowance < 0 {
-            self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.now.ms;
+            self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
             self.mover.slowed.push_back(message.clone());
             return Ok(());
         }
         let len = (size - offset).min(CARRY_BYTES_MAX as u64) as u32;
         let (first, count) = sum::blocks_of(offset, u64::from(len));
-        let sums = self.state.sums(ino, first, count)?;
+        let sums = self.ctx.state.sums(ino, first, count)?;
         if !self.gates.enter(ino, Use::Shared, false) {
             // Whoever is inside changes it.
             self.abort(txn, None);
             return Ok(());
         }
-        self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.now.ms;
+        self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
         // A hole has no checksums; what has none may still be no hole.
         if sums.iter().all(|sum| *sum == 0) {
             let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
             let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
-            self.out.push(Effect::Body(ticket, op));
+            self.ctx.durability.emit(Effect::Body(ticket, op));
         } else {
             self.fetch(ino, txn, offset, len, size, sums);
         }
@@ -423,7 +424,7 @@ impl Island {
 
     fn fetch(&mut self, ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64, sums: Vec<u32>) {
         let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
-        self.out.push(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
+        self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
     }
 
     /// Bytes of a file that moves are read; the gate is still entered.
@@ -453,7 +454,7 @@ impl Island {
             Some((offset, bytes)) => {
                 self.mover.allowance -= bytes.len() as i64;
                 let to = shipping.to;
-                self.send(0, to, Peer::Chunk { txn, offset, bytes });
+                self.ctx.send(0, to, Peer::Chunk { txn, offset, bytes });
             }
             // Its bytes cannot be read: they stay where that is known.
             None => self.abort(txn, None),
@@ -467,8 +468,8 @@ impl Island {
         let ino = file.attr.ino;
         self.need_spot(at)?;
         let strange = self.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
-        let named = self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
-        let is_elsewhere = self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
+        let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
+        let is_elsewhere = self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
         if !self.is_as_shipped(&shipping)?
             || strange
             || !named
@@ -480,7 +481,7 @@ impl Island {
         }
         self.name_goes(&mut decision, at, ino);
         self.drop_file(&mut decision, file);
-        let sessions = self.state.session_ids().filter(|session| *session != WITNESS).collect();
+        let sessions = self.ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
         decision
             .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
         let seq = self.decide(decision);
@@ -492,16 +493,16 @@ impl Island {
 
     /// What has gone cannot come back any more: whoever may ask here is told.
     pub(crate) fn tell_moved(&mut self) {
-        while self.mover.unsynced.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
+        while self.mover.unsynced.front().is_some_and(|(seq, ..)| self.ctx.durability.is_synced(*seq)) {
             let (_, txn, ino) = self.mover.unsynced.pop_front().expect("looked at");
-            if let Some(Forward { to, moves, sessions }) = self.state.forward(ino).cloned() {
+            if let Some(Forward { to, moves, sessions }) = self.ctx.state.forward(ino).cloned() {
                 if sessions.is_empty() {
                     let mut decision = Decision::new();
                     decision.push(Change::Forward { ino, row: None });
                     self.decide(decision);
                 }
                 for session in sessions {
-                    self.notify(session, 0, Notice::Moved { ino, to, moves });
+                    self.ctx.notify(session, 0, Notice::Moved { ino, to, moves });
                 }
             }
             self.let_waiters_in(txn);
@@ -510,7 +511,7 @@ impl Island {
 
     /// A client knows where a file has gone, or is gone itself.
     pub(crate) fn knows_of_move(&self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        let Some(forward) = self.state.forward(ino).filter(|row| row.sessions.contains(&session)) else {
+        let Some(forward) = self.ctx.state.forward(ino).filter(|row| row.sessions.contains(&session)) else {
             return;
         };
         let mut row = forward.clone();
@@ -521,7 +522,7 @@ impl Island {
 
     /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
     pub(crate) fn unheard_moves(&self, session: SessionId, after: Ino, max: usize) -> Vec<(Ino, Forward)> {
-        let of = self.state.forwards_after(after).filter(|(_, row)| row.sessions.contains(&session));
+        let of = self.ctx.state.forwards_after(after).filter(|(_, row)| row.sessions.contains(&session));
         of.filter(|(ino, _)| self.mover.unsynced(*ino).is_none())
             .map(|(ino, row)| (ino, row.clone()))
             .take(max)
@@ -533,8 +534,8 @@ impl Island {
         let Some(ino) = op.file() else { return Ok(()) };
         self.is_not_about_to_arrive(ino)?;
         let arriving = self.holds.arriving(ino);
-        match self.state.forward(ino) {
-            Some(forward) if arriving.is_some() || self.state.inode(ino)?.is_none() => {
+        match self.ctx.state.forward(ino) {
+            Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
                 match self.mover.unsynced(ino) {
                     Some(txn) => Err(Stop::Txn(txn)),
                     None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
@@ -558,13 +559,13 @@ impl Island {
         if self.holds.arriving(ino).is_some() {
             return Ok(None);
         }
-        Ok(self.state.inode(ino)?)
+        Ok(self.ctx.state.inode(ino)?)
     }
 
     /// It has gone for good, and all clients of that time have been told, or will be.
     pub(crate) fn has_gone(&self, ino: Ino) -> bool {
         self.mover.unsynced(ino).is_none()
-            && (self.mover.leaving.contains(&ino) || self.state.forward(ino).is_some())
+            && (self.mover.leaving.contains(&ino) || self.ctx.state.forward(ino).is_some())
     }
 
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
@@ -575,7 +576,7 @@ impl Island {
     /// After a start: what had gone, and may not be there for good.
     pub(crate) fn remember_leaving(&mut self, txn: TxnId, work: &Work) {
         if let Work::Arrive { file, .. } = work
-            && txn.coordinator == self.config.id
+            && txn.coordinator == self.ctx.config.id
         {
             self.mover.leaving.insert(file.attr.ino);
         }
@@ -602,29 +603,32 @@ impl Island {
         let known = self.mounts();
         let going = |body: &InBody| matches!(body, InBody::Dropping { ino: of } if *of == ino);
         if self.is_moving(ino)
-            || self.state.inode(ino)?.is_some()
+            || self.ctx.state.inode(ino)?.is_some()
             // What is left of an earlier stay goes first, natively too.
             || self.in_body.values().any(going)
-            || !self.state.view_is_done_with(ino)
+            || !self.ctx.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
             || self.may_miss_something()
         {
             return Ok(Err(Vote::Busy));
         }
-        let Some(row) = self.state.dir(at.dir)?.filter(|row| row.owned.is_some()) else {
+        let Some(row) = self.ctx.state.dir(at.dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Err(Vote::No { errno: Errno::ESTALE }));
         };
         let is_settled = row.owned.as_ref().is_some_and(|owned| owned.adopted.is_none());
-        let named =
-            self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino && entry.home == from);
+        let named = self
+            .ctx
+            .state
+            .entry(at.dir, &at.name)?
+            .is_some_and(|entry| entry.ino == ino && entry.home == from);
         let whole = kind != Kind::Regular || file.target.is_none();
         if !named || !is_settled || kind == Kind::Directory || file.attr.nlink != 1 || !whole {
             return Ok(Err(Vote::No { errno: Errno::ESTALE }));
         }
-        self.state.locks(ino)?;
-        self.state.xattrs(ino)?;
-        self.state.sums(ino, 0, 1)?;
-        if let Err(Stop::Fail(errno)) = self.space(size) {
+        self.ctx.state.locks(ino)?;
+        self.ctx.state.xattrs(ino)?;
+        self.ctx.state.sums(ino, 0, 1)?;
+        if let Err(Stop::Fail(errno)) = self.ctx.room.take(size) {
             return Ok(Err(Vote::No { errno }));
         }
         // Without a name, so that it is in no listing; its bytes come one after the other.
@@ -641,7 +645,8 @@ impl Island {
     /// It is prepared: asks for its bytes, or, if it has none, votes.
     pub(crate) fn begin_pulling(&mut self, from: IslandId, txn: TxnId, file: &Inode, prepared: Stamp) {
         let size = if file.attr.kind == Kind::Regular { file.attr.size } else { 0 };
-        let pulling = Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: self.now.ms };
+        let pulling =
+            Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: self.ctx.now.ms };
         self.mover.pulling.insert(txn, pulling);
         self.pull(txn);
     }
@@ -653,12 +658,12 @@ impl Island {
             return;
         };
         if next < size {
-            return self.send(0, from, Peer::Pull { txn, offset: next });
+            return self.ctx.send(0, from, Peer::Pull { txn, offset: next });
         }
-        let here = self.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
+        let here = self.ctx.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
         if here < size {
             // It ends with a hole.
-            let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else { return };
+            let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else { return };
             let attr = body_attr(&row.attr);
             row.attr.size = size;
             let mut decision = Decision::new();
@@ -670,19 +675,19 @@ impl Island {
             self.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Arriving { ino, txn });
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
-            return self.when_committed(seq, Effect::Body(ticket, op));
+            return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
         }
         self.mover.pulling.remove(&txn);
-        let Some(Work::Arrive { at, .. }) = self.state.txn(txn).map(|row| row.part.work.clone()) else {
+        let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
             return;
         };
         if self.holds.holder(at.dir, &at.name).is_some() {
             // Whoever changes the name knows the old home.
-            return self.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
+            return self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
         }
         self.holds.hold_names(txn, &[at]);
         let vote = Vote::Yes { prepared, seen: Seen::Nothing };
-        self.send_synced(self.state.seq(), from, Peer::Voted { txn, vote });
+        self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Voted { txn, vote });
     }
 
     /// Bytes of a file that comes: its record carries them.
@@ -713,7 +718,7 @@ impl Island {
             self.pull(txn);
             return Ok(());
         }
-        let Some(mut row) = self.state.inode(ino)?.cloned() else { return Ok(()) };
+        let Some(mut row) = self.ctx.state.inode(ino)?.cloned() else { return Ok(()) };
         let before = row.attr.size;
         let old = self.old_sums(ino, offset, len, before)?;
         let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
@@ -731,28 +736,28 @@ impl Island {
         let ticket = self.ticket(InBody::Arriving { ino, txn });
         let data = bytes.clone();
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
-        self.when_committed(seq, Effect::Body(ticket, op));
+        self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
         Ok(())
     }
 
     /// Up to there the bytes of a file that comes are here.
     fn pulled(&mut self, txn: TxnId, upto: u64) {
         let pulling = self.mover.pulling.get_mut(&txn).expect("looked at by the caller");
-        (pulling.next, pulling.heard_ms) = (upto, self.now.ms);
+        (pulling.next, pulling.heard_ms) = (upto, self.ctx.now.ms);
     }
 
     /// Bytes of a file that comes are in place.
     pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
         self.gates.leave(ino, Use::Beside);
-        self.state.view_again(&[ino], &[]);
+        self.ctx.state.view_again(&[ino], &[]);
         self.pull(txn);
     }
 
     /// What [`Island::finish_arrival`] reads must be in memory.
     pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
-        self.state.entry(at.dir, &at.name)?;
-        self.state.inode(file.attr.ino)?;
-        self.state.locks(file.attr.ino)?;
+        self.ctx.state.entry(at.dir, &at.name)?;
+        self.ctx.state.inode(file.attr.ino)?;
+        self.ctx.state.locks(file.attr.ino)?;
         Ok(())
     }
 
@@ -767,20 +772,20 @@ impl Island {
     ) {
         let ino = file.attr.ino;
         if !commit {
-            if let Some(row) = self.state.inode(ino).ok().flatten().cloned() {
+            if let Some(row) = self.ctx.state.inode(ino).ok().flatten().cloned() {
                 self.drop_file(decision, &row);
             }
             return;
         }
-        self.not_before(file.attr.ctime);
+        self.ctx.issuer.not_before(file.attr.ctime);
         let mut row = file.clone();
         row.moves += 1;
         decision.file(row, xattrs.cloned());
-        let entry = self.state.entry(at.dir, &at.name).ok().flatten().cloned();
+        let entry = self.ctx.state.entry(at.dir, &at.name).ok().flatten().cloned();
         let mut entry = entry.expect("its old home agrees to every change of its name");
-        entry.home = self.config.id;
+        entry.home = self.ctx.config.id;
         decision.entry(at.dir, &at.name, Some(entry));
-        if self.state.forward(ino).is_some() {
+        if self.ctx.state.forward(ino).is_some() {
             decision.push(Change::Forward { ino, row: None });
         }
     }

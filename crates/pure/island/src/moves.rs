@@ -15,8 +15,9 @@ use atoll_proto::{
 };
 
 use crate::chains::seen_in;
-use crate::decision::Decision;
-use crate::machine::{Island, Stop};
+use crate::ctx::decision::Decision;
+use crate::ctx::request::Stop;
+use crate::machine::Island;
 use crate::path::owned_by;
 
 /// A directory that a rename moves.
@@ -82,11 +83,11 @@ pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
 
 impl Island {
     pub(crate) fn owns_root(&self) -> bool {
-        self.config.table.owner(Key(0)) == self.config.id
+        self.ctx.config.owner(Key(0)) == self.ctx.config.id
     }
 
     fn owner_of_stub(&self, stub: &Stub) -> IslandId {
-        self.config.table.owner(stub.key)
+        self.ctx.config.owner(stub.key)
     }
 
     /// What others have to do for the directories of a rename: their owners, the owner of the empty one
@@ -97,7 +98,7 @@ impl Island {
         renaming: &Renaming,
         chain: &Chain,
     ) -> Result<Vec<(IslandId, Work)>, Stop> {
-        let me = self.config.id;
+        let me = self.ctx.config.id;
         let mut works = Vec::new();
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.owner_of_stub(stub) != me
@@ -114,13 +115,13 @@ impl Island {
             if owner != me {
                 let key = match chain.dirs.last().filter(|last| last.ino == moving.to.dir) {
                     Some(last) => last.key,
-                    None => self.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
+                    None => self.ctx.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
                 };
                 works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
             }
         }
         let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
-        let root = self.config.table.owner(Key(0));
+        let root = self.ctx.config.owner(Key(0));
         if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
             works.push((root, Work::Ticket { moved, above, seen }));
         }
@@ -129,7 +130,7 @@ impl Island {
 
     /// The same, as far as it is this island's: whether it may.
     pub(crate) fn check_dirs(&self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
-        let me = self.config.id;
+        let me = self.ctx.config.id;
         let moves = renaming.from.dir != renaming.to.dir;
         for moving in moving(renaming).iter().filter(|m| moves && self.owner_of_stub(m.stub) == me) {
             self.may_move(caller, moving.entry.ino)?;
@@ -171,7 +172,7 @@ impl Island {
             } else {
                 // They go to all islands with the new place: too many are refused here.
                 above.extend(self.chain(moving.to.dir)?.iter().map(|dir| dir.ino));
-                seen.push(Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() });
+                seen.push(Chain { vector: self.ctx.state.clocks().iter().collect(), dirs: Vec::new() });
             }
         }
         Ok(Ticket { moved, above, seen })
@@ -191,7 +192,7 @@ impl Island {
     /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
     /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
     fn may_grant(&self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
-        for (island, stamp) in self.state.moved().iter() {
+        for (island, stamp) in self.ctx.state.moved().iter() {
             if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
                 return Err(Vote::Behind);
             }
@@ -229,17 +230,17 @@ impl Island {
     /// What [`Island::move_dirs`] reads must be in memory.
     pub(crate) fn need_moves(&self, renaming: &Renaming) -> Result<(), Stop> {
         if let Some((there, stub)) = replaced_dir(renaming)
-            && self.owner_of_stub(stub) == self.config.id
+            && self.owner_of_stub(stub) == self.ctx.config.id
         {
             self.may_seal(there.ino)?;
             self.need_skeleton(there.ino)?;
         }
         for moving in moving(renaming) {
-            if let Some(row) = self.state.dir(moving.entry.ino)? {
+            if let Some(row) = self.ctx.state.dir(moving.entry.ino)? {
                 self.need_name(&row.place)?;
                 self.need_skeleton(moving.entry.ino)?;
-                if self.state.dir(moving.to.dir)?.is_some() {
-                    self.state.entry(moving.to.dir, &moving.to.name)?;
+                if self.ctx.state.dir(moving.to.dir)?.is_some() {
+                    self.ctx.state.entry(moving.to.dir, &moving.to.name)?;
                 }
             }
         }
@@ -248,7 +249,7 @@ impl Island {
 
     /// Whether a directory that moves is in this island's skeleton, which needs the new parent then.
     pub(crate) fn moves_here(&self, renaming: &Renaming) -> bool {
-        moving(renaming).iter().any(|m| m.to == &renaming.to && self.in_memory(m.entry.ino).is_some())
+        moving(renaming).iter().any(|m| m.to == &renaming.to && self.ctx.in_memory(m.entry.ino).is_some())
     }
 
     /// The coordinator's part: the empty directory that is replaced goes, if it is owned here; places change, here
@@ -267,7 +268,7 @@ impl Island {
         let mut last = None;
         let both = moving(renaming).len() > 1;
         for moving in moving(renaming) {
-            let stamp = early.next().unwrap_or_else(|| self.stamp());
+            let stamp = early.next().unwrap_or_else(|| self.ctx.stamp());
             decision.stamp(stamp);
             let mut entry = arrived(moving.entry, renaming);
             let stub = entry.stub.as_mut().expect("a directory");
@@ -290,15 +291,15 @@ impl Island {
             let replaced = replaced.filter(|_| moving.to == &renaming.to);
             let entry = JournalEntry::Place { ino, place, from, replaced, chain, time };
             if renaming.swaps() && moving.to == &renaming.to && both && !gated {
-                self.post_half(decision, stamp, &entry);
+                self.ctx.post_first_of_pair(decision, stamp, &entry);
             } else {
-                self.post(decision, stamp, &entry, gated);
+                self.ctx.post(decision, stamp, &entry, gated);
             }
             last = Some(stamp);
         }
         // Last: what comes in its place needs the skeleton above it.
         if let Some((there, stub)) = replaced_dir(renaming)
-            && self.owner_of_stub(stub) == self.config.id
+            && self.owner_of_stub(stub) == self.ctx.config.id
         {
             self.remove_dir(decision, there.ino);
         }
@@ -307,7 +308,7 @@ impl Island {
 
     /// No ancestors, but what was seen.
     pub(crate) fn chain_seen(&self) -> Chain {
-        Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() }
+        Chain { vector: self.ctx.state.clocks().iter().collect(), dirs: Vec::new() }
     }
 
     /// A directory of the skeleton is at another place. What is above that must be there.
@@ -318,7 +319,7 @@ impl Island {
         place: &Place,
         time: Time,
     ) {
-        let Some(mut row) = self.dir_now(decision, ino) else { return };
+        let Some(mut row) = self.ctx.dir_now(decision, ino) else { return };
         self.compare_also(ino);
         let old = std::mem::replace(&mut row.place, place.clone());
         if let Some(owned) = &mut row.owned {
@@ -330,7 +331,7 @@ impl Island {
         self.skeleton_name(decision, place, ino, true);
         if old.parent != place.parent {
             for (parent, by) in [(place.parent, 1), (old.parent, -1)] {
-                let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+                let mut above = self.ctx.dir_now(decision, parent).expect("a chain has no gaps");
                 above.below = above.below.checked_add_signed(by).expect("a count of directories below 0");
                 decision.dir(parent, above);
             }
@@ -356,7 +357,7 @@ impl Island {
     /// The stub of a directory that is owned here is as the directory is now.
     pub(crate) fn freshen_stub(&self, entry: &mut Entry) -> Result<(), Stop> {
         if let Some(stub) = &mut entry.stub
-            && let Some(row) = self.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
+            && let Some(row) = self.ctx.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
             && stub.fixed.version < row.fixed.version
         {
             stub.fixed = row.fixed;
@@ -374,8 +375,9 @@ impl Island {
         let Renaming { from, to, file, there, .. } = &mut now;
         for (entry, at) in [(Some(file), from), (there.as_mut(), to)] {
             let Some(entry) = entry.filter(|entry| entry.stub.is_some()) else { continue };
-            if self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
-                && let Some(held) = self.state.entry(at.dir, &at.name)?.filter(|held| held.ino == entry.ino)
+            if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
+                && let Some(held) =
+                    self.ctx.state.entry(at.dir, &at.name)?.filter(|held| held.ino == entry.ino)
             {
                 entry.clone_from(held);
             }

@@ -6,10 +6,11 @@ use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, ac
 use atoll_proto::{BodyChange, Change, ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
 use bytes::Bytes;
 
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Step, Stop};
 use crate::data::blocks;
-use crate::decision::Decision;
 use crate::holds::as_shown;
-use crate::machine::{Call, Island, Step, Stop};
+use crate::machine::Island;
 use crate::path::{ok, owned_by};
 
 /// Names in one answer to a listing.
@@ -57,9 +58,9 @@ impl Island {
         let born =
             perm::born(call.caller(), owned_by(&parent.fixed), default.as_ref(), *kind, *mode, *umask)?;
         let parent = parent.clone();
-        self.space(0)?;
-        let ino = self.mint()?;
-        let now = self.time();
+        self.ctx.room.take(0)?;
+        let ino = self.ctx.mint()?;
+        let now = self.ctx.time();
         let size = target.len() as u64;
         let attr = Attr {
             ino,
@@ -92,11 +93,11 @@ impl Island {
         if born.acl.is_some() {
             decision.xattrs(ino, Some(xattrs));
         }
-        let home = self.config.id;
+        let home = self.ctx.config.id;
         decision.entry(dir, name, Some(Entry { ino, kind: *kind, home, stub: None }));
         decision.names_changed(dir, &parent, 1, 0, (now, now));
-        self.remember(&mut decision, call, Remembered::Ino { ino });
-        self.state.new_file(ino);
+        decision.remember_for(call, Remembered::Ino { ino });
+        self.ctx.state.new_file(ino);
         self.fresh.insert(ino);
         self.decide(decision);
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
@@ -114,7 +115,7 @@ impl Island {
         }
         self.drop_locks(decision, ino);
         decision.body(BodyChange::Drop { ino });
-        let seq = self.state.seq() + 1;
+        let seq = self.ctx.state.seq() + 1;
         self.drop_body(ino, seq);
     }
 
@@ -128,8 +129,8 @@ impl Island {
         key: Option<Key>,
     ) -> Result<Step, Stop> {
         if from.dir != to.dir {
-            let owner = key.map_or(self.config.id, |key| self.config.table.owner(key));
-            if owner != self.config.id {
+            let owner = key.map_or(self.ctx.config.id, |key| self.ctx.config.owner(key));
+            if owner != self.ctx.config.id {
                 return self.rename_away(call, from, to, mode, (meant, new_meant), owner);
             }
         }
@@ -167,7 +168,7 @@ impl Island {
                 _ => {}
             }
         }
-        let time = self.time();
+        let time = self.ctx.time();
         self.rename_here(call, Renaming { from, to, file, there, mode, by, time }, there_by)
     }
 
@@ -183,8 +184,8 @@ impl Island {
         self.owned(dir)?;
         self.names_are_settled(dir)?;
         self.is_whole(dir)?;
-        let (rows, mut eof) = self.state.entries_after(dir, after)?;
-        let known_to = if eof { u64::MAX } else { self.state.known_to(dir) };
+        let (rows, mut eof) = self.ctx.state.entries_after(dir, after)?;
+        let known_to = if eof { u64::MAX } else { self.ctx.state.known_to(dir) };
         let shown = self.shown_names(dir, after.saturating_add(1)..known_to);
         let rows = as_shown(rows, &shown);
         let mut entries: Vec<DirEntry> = Vec::new();
@@ -200,7 +201,7 @@ impl Island {
             }
             room -= name.as_bytes().len() as i64 + if plus { 160 } else { 32 };
             // Attributes of a file that is homed elsewhere are asked for there, when somebody wants them.
-            let here = entry.stub.is_some() || entry.home == self.config.id;
+            let here = entry.stub.is_some() || entry.home == self.ctx.config.id;
             let found = match if plus && here { self.found(entry).map(Some) } else { Ok(None) } {
                 Ok(found) => found,
                 Err(Stop::Load(loads)) => {
@@ -220,7 +221,10 @@ impl Island {
         }
         if entries.is_empty() && !eof {
             // Nothing below what memory knows: the next page is needed.
-            return Err(Stop::Load(vec![atoll_state::Load::Names { dir, from: self.state.known_to(dir) }]));
+            return Err(Stop::Load(vec![atoll_state::Load::Names {
+                dir,
+                from: self.ctx.state.known_to(dir),
+            }]));
         }
         Ok(Step::Looked(Outcome::Ok { answer: Answer::Entries { entries, eof }, keys }))
     }
@@ -234,8 +238,8 @@ impl Island {
             Remembered::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
             Remembered::Removed { orphan } => ok(Answer::Removed { orphan: *orphan }, None),
             Remembered::Attr { ino } => {
-                if self.homed(*ino)?.is_none() && self.state.dir(*ino)?.is_none() {
-                    return Ok(self.gone_to(*ino, Kind::Regular, self.config.id));
+                if self.homed(*ino)?.is_none() && self.ctx.state.dir(*ino)?.is_none() {
+                    return Ok(self.gone_to(*ino, Kind::Regular, self.ctx.config.id));
                 }
                 match self.get_attr(*ino)? {
                     Step::Looked(outcome) => outcome,
@@ -247,7 +251,7 @@ impl Island {
                     let found = Found { attr: self.shown_file(row), attr_current: true };
                     return Ok(ok(Answer::Found { found }, None));
                 }
-                match self.state.dir(*ino)? {
+                match self.ctx.state.dir(*ino)? {
                     Some(dir) => {
                         let attr = crate::path::dir_attr(*ino, dir);
                         let found = Found { attr, attr_current: dir.owned.is_some() };
@@ -269,7 +273,7 @@ impl Island {
     fn made_before(&self, call: &Call, op: &Op, ino: Ino, home: IslandId) -> Result<Outcome, Stop> {
         let there = match op {
             Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } => {
-                self.state.entry(*dir, name)?.filter(|entry| entry.ino == ino)
+                self.ctx.state.entry(*dir, name)?.filter(|entry| entry.ino == ino)
             }
             _ => None,
         };
@@ -277,8 +281,8 @@ impl Island {
             (Op::Mkdir { .. }, Some(entry)) => self.looked_up(entry)?,
             (_, Some(entry)) => Outcome::DoneTo { ino, kind: entry.kind, home: entry.home },
             (Op::Link { .. }, None) => self.gone_to(ino, Kind::Regular, home),
-            (Op::Create { kind, .. }, None) if self.state.forward(ino).is_some() => {
-                self.gone_to(ino, *kind, self.config.id)
+            (Op::Create { kind, .. }, None) if self.ctx.state.forward(ino).is_some() => {
+                self.gone_to(ino, *kind, self.ctx.config.id)
             }
             _ => made(ino, op, call).unwrap_or(Outcome::Failed { errno: Errno::ESTALE }),
         })
@@ -286,7 +290,7 @@ impl Island {
 
     /// It was done to a file that was homed there then: its attributes are its home's to tell, wherever that is.
     fn gone_to(&self, ino: Ino, kind: Kind, home: IslandId) -> Outcome {
-        let home = self.state.forward(ino).map_or(home, |forward| forward.to);
+        let home = self.ctx.state.forward(ino).map_or(home, |forward| forward.to);
         Outcome::DoneTo { ino, kind, home }
     }
 }

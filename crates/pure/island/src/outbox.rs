@@ -9,7 +9,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
 use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
 use crate::machine::Island;
 
 /// Entries of its journal that an island keeps for one that is away.
@@ -24,19 +24,12 @@ const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
 impl Island {
     /// Sends what waited for the log to be synced.
     pub(crate) fn send_posted(&mut self) {
-        let mut open = false;
-        while self.journal.gates.front().is_some_and(|(seq, _)| *seq <= self.synced) {
-            self.journal.gates.pop_front();
-            open = true;
-        }
-        if !open {
-            return;
-        }
-        let after = self.journal.sent;
-        for island in self.others() {
-            let entries = self.posted(island, after);
+        let durability = &self.ctx.durability;
+        let Some(after) = self.ctx.posts.open(|seq| durability.is_synced(seq)) else { return };
+        for island in self.ctx.config.others() {
+            let entries = self.ctx.posted(island, after);
             if let Some((last, _)) = entries.last() {
-                self.journal.sent = self.journal.sent.max(*last);
+                self.ctx.posts.sent(*last);
                 self.send_entries(island, after, &entries);
             }
         }
@@ -47,23 +40,10 @@ impl Island {
         let mut rest = entries;
         while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
         {
-            self.send(self.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
+            self.ctx.send(self.ctx.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
             after = part.last().map_or(after, |(stamp, _)| *stamp);
             rest = more;
         }
-    }
-
-    /// Something of this island's journal waits for the log to be synced.
-    pub(crate) fn journal_waits(&self) -> bool {
-        !self.journal.gates.is_empty()
-    }
-
-    /// What an island may not have of this island's journal behind `after`, and may know.
-    fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
-        let gate = self.journal.gates.front().map(|(_, stamp)| *stamp);
-        let may = |stamp: Stamp| gate.is_none_or(|gate| stamp < gate);
-        let entries = self.state.outbox_behind(to, after);
-        entries.take_while(|(s, _)| may(*s)).map(|(s, e)| (s, e.clone())).collect()
     }
 
     pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
@@ -75,12 +55,13 @@ impl Island {
             }
         }
         self.answer_applied();
-        if (synced || planted(Bug::DroppedUnsynced)) && upto > self.state.delivered(from) {
+        if (synced || planted(Bug::DroppedUnsynced)) && upto > self.ctx.state.delivered(from) {
             let mut decision = Decision::new();
             decision.push(Change::Delivered { island: from, upto });
-            let slowest = self.others().map(|i| if i == from { upto } else { self.needs_from(i) }).min();
+            let slowest =
+                self.ctx.config.others().map(|i| if i == from { upto } else { self.needs_from(i) }).min();
             if let Some(all) =
-                slowest.filter(|all| self.state.first_posted().is_some_and(|first| first <= *all))
+                slowest.filter(|all| self.ctx.state.first_posted().is_some_and(|first| first <= *all))
             {
                 decision.push(Change::Unposted { upto: all });
             }
@@ -91,43 +72,44 @@ impl Island {
     /// Sends an island everything that it may not have. Before the first entry of the outbox lies only what it
     /// has applied and synced, or has to compare for.
     pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
-        let skipped = self.state.skipped(to);
+        let skipped = self.ctx.state.skipped(to);
         if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
-            self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
+            self.ctx.send(self.ctx.state.seq(), to, Peer::Skipped { upto: skipped });
         }
         let before = if self.has_skipped(to) { skipped } else { Stamp::default() };
-        let entries = self.posted(to, after);
+        let entries = self.ctx.posted(to, after);
         self.send_entries(to, before, &entries);
     }
 
     /// Sends an island what was applied of its journal and it may have lost.
     pub(crate) fn return_journal(&mut self, to: IslandId) {
-        let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
+        let entries: Vec<_> = self.ctx.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
         for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {
-            self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
+            self.ctx.send(self.ctx.state.seq(), to, Peer::Returned { entries: part.to_vec() });
         }
     }
 
     /// An island has missed a part of this island's journal, and has not made up for it yet.
     pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
-        self.state.delivered(island) < self.state.skipped(island)
+        self.ctx.state.delivered(island) < self.ctx.state.skipped(island)
     }
 
     /// Up to here nothing is kept for an island.
     pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
-        self.state.delivered(island).max(self.state.skipped(island))
+        self.ctx.state.delivered(island).max(self.ctx.state.skipped(island))
     }
 
     /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
     pub(crate) fn bound_outbox(&mut self) {
         let (kept, max, bytes_max) =
-            (self.journal.kept, self.config.outbox_max, self.config.outbox_bytes_max);
+            (self.ctx.posts.durable_to(), self.ctx.config.outbox_max, self.ctx.config.outbox_bytes_max);
         let is_full = |island: &IslandId| {
-            !self.is_reachable(*island)
+            !self.ctx.peers.is_reachable(*island)
                 && self.needs_from(*island) < kept
-                && (self.state.outbox(*island).len() > max || self.state.outbox_bytes(*island) > bytes_max)
+                && (self.ctx.state.outbox(*island).len() > max
+                    || self.ctx.state.outbox_bytes(*island) > bytes_max)
         };
-        let full: Vec<IslandId> = self.others().filter(is_full).collect();
+        let full: Vec<IslandId> = self.ctx.config.others().filter(is_full).collect();
         if full.is_empty() {
             return;
         }
@@ -136,7 +118,7 @@ impl Island {
             decision.push(Change::Skipped { island: *island, upto: kept });
         }
         let needed = |island| if full.contains(&island) { kept } else { self.needs_from(island) };
-        if let Some(upto) = self.others().map(needed).min() {
+        if let Some(upto) = self.ctx.config.others().map(needed).min() {
             decision.push(Change::Unposted { upto });
         }
         self.decide(decision);

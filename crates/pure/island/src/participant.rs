@@ -6,10 +6,11 @@ use atoll_core::{Encode, IslandId, TxnId};
 use atoll_posix::Errno;
 use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, TxnState, Vote, Work};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
 use crate::journal::Sight;
 use crate::lost::{Lost, LostPart};
-use crate::machine::{Island, Parked, Stop};
+use crate::machine::Island;
 
 /// Bytes of what another island asks to prepare: a chain of ancestors, and as much besides as its messages have
 /// room for. Those of this version tell no more.
@@ -27,23 +28,27 @@ impl Island {
         if txn.coordinator != from {
             return Ok(());
         }
-        if let Some(row) = self.state.txn(txn).filter(|row| row.partner == from) {
+        if let Some(row) = self.ctx.state.txn(txn).filter(|row| row.partner == from) {
             // A repetition.
             if matches!(row.part.work, Work::Arrive { .. }) {
                 // It votes when all is here, or asks.
                 return Ok(());
             }
             let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
-            self.send(self.state.seq(), from, Peer::Voted { txn, vote: Vote::Yes { prepared, seen } });
+            self.ctx.send(
+                self.ctx.state.seq(),
+                from,
+                Peer::Voted { txn, vote: Vote::Yes { prepared, seen } },
+            );
             return Ok(());
         }
         if work.encoded_len() > WORK_BYTES_MAX {
-            self.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
+            self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
             return Ok(());
         }
         if self.is_held() {
             // What a listing waits for must come to its end: nobody waits for what is held.
-            self.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
+            self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
             return Ok(());
         }
         if matches!(work, Work::Adopt { .. }) {
@@ -54,7 +59,7 @@ impl Island {
                     return Ok(());
                 }
                 Sight::Older => {
-                    self.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
+                    self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
                     return Ok(());
                 }
             }
@@ -67,7 +72,7 @@ impl Island {
         };
         let vote = match self.prepare_work(&mut decision, message, txn, &mut work) {
             Ok(Ok(seen)) => {
-                let prepared = self.stamp();
+                let prepared = self.ctx.stamp();
                 decision.stamp(prepared);
                 let moments = Moments { prepared, ..Moments::default() };
                 let part = Part { origin, work: work.clone() };
@@ -93,7 +98,7 @@ impl Island {
             Err(Stop::NotNow) => return Ok(()),
             Err(stop) => return Err(stop),
         };
-        self.send(0, from, Peer::Voted { txn, vote });
+        self.ctx.send(0, from, Peer::Voted { txn, vote });
         Ok(())
     }
 
@@ -164,7 +169,7 @@ impl Island {
         if txn.coordinator != from {
             return Ok(());
         }
-        match (self.state.txn(txn).cloned(), moments) {
+        match (self.ctx.state.txn(txn).cloned(), moments) {
             (Some(row), Some(moments)) if row.state == TxnState::Committed => {
                 if row.moments.committed < moments.committed {
                     // The coordinator had lost its commit, and has made it again.
@@ -181,7 +186,7 @@ impl Island {
                 let work = row.part.work.clone();
                 if let Some(moments) = moments
                     && moves_dirs(&work)
-                    && self.state.clocks().get(from) <= moments.committed
+                    && self.ctx.state.clocks().get(from) <= moments.committed
                 {
                     // The new place comes by the journal: what follows here is about that one.
                     self.journal.happened.insert(txn);
@@ -200,7 +205,7 @@ impl Island {
             }
             // Its prepare was lost here: the coordinator has to say what it was.
             (None, Some(moments))
-                if self.state.lost(moments.prepared)
+                if self.ctx.state.lost(moments.prepared)
                     && !self.recovery.redone.contains(&txn)
                     && !planted(Bug::LostPartStaysLost) =>
             {
@@ -209,7 +214,7 @@ impl Island {
                         let part = part.clone();
                         self.bring_back(moments.prepared, Lost::Part(LostPart { from, txn, moments, part }));
                     }
-                    None => self.send(0, from, Peer::Ask { txn }),
+                    None => self.ctx.send(0, from, Peer::Ask { txn }),
                 }
             }
             // Long done.

@@ -9,8 +9,9 @@ use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
 use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
 
+use crate::ctx::request::{Step, Stop};
 use crate::hints::Births;
-use crate::machine::{Island, Step, Stop};
+use crate::machine::Island;
 
 /// What a directory's size is shown as: names have no bytes that anyone counts.
 const DIR_SIZE: u64 = 4096;
@@ -39,9 +40,9 @@ pub(crate) const DEPTH_MAX: usize = 1 << 16;
 impl Island {
     /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
     pub(crate) fn owned(&self, ino: Ino) -> Result<&Dir, Stop> {
-        match self.state.dir(ino)? {
+        match self.ctx.state.dir(ino)? {
             Some(dir) if dir.owned.is_some() => Ok(dir),
-            Some(dir) if self.config.table.owner(dir.key) != self.config.id => Err(Errno::ESTALE.into()),
+            Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
             // Who had it made knows of it, and may not have told.
             _ if self.may_have_lost(ino.minted_by()) => Err(self.untold([ino.minted_by()])),
             _ => Err(Errno::ESTALE.into()),
@@ -62,7 +63,7 @@ impl Island {
         if !has_acl {
             return Ok(None);
         }
-        let Some(xattrs) = self.state.xattrs(ino)? else { return Ok(None) };
+        let Some(xattrs) = self.ctx.state.xattrs(ino)? else { return Ok(None) };
         match xattrs.get(which) {
             Some(value) => Ok(acl::Acl::parse(value)?),
             None => Ok(None),
@@ -92,13 +93,13 @@ impl Island {
 
     /// A file that is homed here.
     pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Stop> {
-        self.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
+        self.ctx.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
     }
 
     /// What a name leads to, as it is answered.
     pub(crate) fn found(&self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
         let Some(stub) = &entry.stub else {
-            if entry.home != self.config.id {
+            if entry.home != self.ctx.config.id {
                 return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
             }
             self.file_is_settled(entry.ino)?;
@@ -122,11 +123,11 @@ impl Island {
     }
 
     fn local_dir(&self, ino: Ino, stub: &Stub) -> Result<Option<&Dir>, Stop> {
-        if self.config.table.owner(stub.key) != self.config.id {
+        if self.ctx.config.owner(stub.key) != self.ctx.config.id {
             return Ok(None);
         }
         self.dir_is_settled(ino)?;
-        Ok(self.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
+        Ok(self.ctx.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 
     /// The directory and everything above it, from the root down. `ELOOP` if that has no end.
@@ -134,7 +135,7 @@ impl Island {
         let mut chain = Vec::new();
         let mut at = ino;
         loop {
-            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            let dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
             chain.push((at, dir));
             if at == Ino::ROOT {
                 break;
@@ -176,7 +177,7 @@ impl Island {
     }
 
     pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
-        let xattrs = if dir.has_acl { self.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
+        let xattrs = if dir.has_acl { self.ctx.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
         Ok(Ancestor {
             ino,
             key: dir.key,
@@ -184,7 +185,7 @@ impl Island {
             place: dir.place.clone(),
             fixed: dir.fixed,
             xattrs: xattrs.unwrap_or_default(),
-            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.config.id),
+            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.ctx.config.id),
         })
     }
 
@@ -193,12 +194,12 @@ impl Island {
     pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<(Key, u16), Stop> {
         let chain = self.ancestors(dir)?;
         let names = chain.iter().filter_map(|(_, d)| d.place.name.as_ref());
-        let hash = self.h3.path(names).and_then(|at: PathHash| self.h3.child(at, name));
+        let hash = self.ctx.h3.path(names).and_then(|at: PathHash| self.ctx.h3.child(at, name));
         Ok(hash.map_or_else(
             || {
                 // Deeper than a path can name: no client computes this key, any one will do.
                 let above = chain.last().map_or(0, |(_, d)| d.key.0);
-                (Key(above.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32)), 0)
+                (Key(above.rotate_left(7) ^ (self.ctx.state.cookie(name.as_bytes()) as u32)), 0)
             },
             |hash| (hash.key(), hash.bytes()),
         ))
@@ -209,7 +210,7 @@ impl Island {
     /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
     pub(crate) fn resolve(&self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
         let mut at = Ino::ROOT;
-        let mut dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let mut dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let names = path.names();
         let mut births = Births::default();
         for (depth, name) in (0u32..).zip(names) {
@@ -220,22 +221,22 @@ impl Island {
                 self.name_is_settled(at, name)?;
                 self.shown(at, name)?
             } else {
-                self.state.entry(at, name)?.map(Cow::Borrowed)
+                self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
             };
             let Some(entry) = entry else {
                 return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
             };
-            let next = if entry.kind == Kind::Directory { self.state.dir(entry.ino)? } else { None };
+            let next = if entry.kind == Kind::Directory { self.ctx.state.dir(entry.ino)? } else { None };
             match next {
                 Some(next) => {
                     at = entry.ino;
                     dir = next;
-                    births.step(&self.h3, depth + 1, name, dir);
+                    births.step(&self.ctx.h3, depth + 1, name, dir);
                 }
                 // The end of what is known here: a file, or a directory of which only the stub is.
                 None if dir.owned.is_some() => {
                     let whole = depth as usize + 1 == names.len();
-                    if whole && entry.stub.is_none() && entry.home != self.config.id {
+                    if whole && entry.stub.is_none() && entry.home != self.ctx.config.id {
                         return Ok(Step::Looked(self.looked_up(&entry)?));
                     }
                     let (found, key) = self.found(&entry)?;
@@ -254,20 +255,20 @@ impl Island {
 
     /// Proves a directory by the skeleton, or tells of a link to one, when its parent owner is away.
     pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
-        let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
+        let there = self.ctx.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
         let Some(entry) = there else { return self.skeleton_link(parent, name) };
         if self.comes_or_goes(entry.ino) {
             // It may never have been there, or be gone: only who coordinates that knows.
             return Err(Errno::ESTALE.into());
         }
-        let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let dir = self.ctx.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
     }
 
     /// A mkdir or rmdir of this directory is prepared here, and may be done or not.
     fn comes_or_goes(&self, ino: Ino) -> bool {
-        self.state.txn_ids().filter_map(|txn| self.state.txn(txn)).any(|row| {
+        self.ctx.state.txn_ids().filter_map(|txn| self.ctx.state.txn(txn)).any(|row| {
             row.state == TxnState::Prepared
                 && match &row.part.work {
                     Work::Adopt { dir, .. } => dir.ino == ino,
@@ -279,7 +280,7 @@ impl Island {
 
     /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.
     pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
+        let Some(dir) = self.ctx.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
         Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
     }
 }

@@ -26,12 +26,12 @@ impl Island {
     /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
     /// not done again yet.
     pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
-        let me = self.config.id;
-        let rows = self.state.txn_ids().filter_map(|txn| {
-            let row = self.state.txn(txn)?;
+        let me = self.ctx.config.id;
+        let rows = self.ctx.state.txn_ids().filter_map(|txn| {
+            let row = self.ctx.state.txn(txn)?;
             let is_news = match row.state {
                 TxnState::Prepared => self.journal.happened.contains(&txn),
-                TxnState::Committed => self.state.clocks().get(txn.coordinator) <= row.moments.committed,
+                TxnState::Committed => self.ctx.state.clocks().get(txn.coordinator) <= row.moments.committed,
             };
             is_news.then_some((txn, row.moments.prepared, &row.part.work))
         });
@@ -40,7 +40,7 @@ impl Island {
         for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
             let (place, owner) = match work {
                 Work::Hold { ino: held, to, key, .. } if *held == ino => {
-                    (to.clone(), self.config.table.owner(*key))
+                    (to.clone(), self.ctx.config.owner(*key))
                 }
                 Work::Lend { renaming, .. } => {
                     let moving = moving(renaming);

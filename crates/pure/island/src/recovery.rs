@@ -12,11 +12,13 @@ use atoll_proto::{
     TxnState, Work,
 };
 
-use crate::bounded::Bounded;
 use crate::compare::COMPARE_MS;
-use crate::decision::Decision;
+use crate::ctx::Bounded;
+use crate::ctx::Life;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
 use crate::lost::{Lost, LostPart};
-use crate::machine::{HELLO_MS, Island, Parked, Phase, Stop};
+use crate::machine::{HELLO_MS, Island, Phase};
 use crate::sessions::WITNESS;
 
 /// How an island's last life ended.
@@ -61,8 +63,6 @@ pub(crate) struct Recovery {
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
     /// that it has lent are compared when it has them again.
     pub(crate) skipped: BTreeMap<IslandId, Stamp>,
-    /// The last incarnation of each island that has said something.
-    lives: BTreeMap<IslandId, u32>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Bounded<PeerMessage>,
 }
@@ -108,19 +108,19 @@ impl Island {
     /// The first records of a life. Each has an incarnation of its own, also after an orderly end: stamps are given
     /// to what is never recorded, such as transactions that are aborted, and must not be given again.
     pub(crate) fn begin(&mut self, ended: Ended) {
-        let first = self.state.meta().incarnation == 0;
+        let first = self.ctx.state.meta().incarnation == 0;
         let mut decision = Decision::new();
         let keeps = match ended {
             Ended::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
             Ended::Death | Ended::PowerCut => planted(Bug::IncarnationKept),
         };
         if first || !keeps {
-            let incarnation = self.state.meta().incarnation + 1;
+            let incarnation = self.ctx.state.meta().incarnation + 1;
             decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
         }
         if ended != Ended::Orderly {
-            self.recovery.goes_onward = !first && self.config.islands.len() > 1;
-            let is_marked = self.state.session(WITNESS).is_some();
+            self.recovery.goes_onward = !first && self.ctx.config.islands.len() > 1;
+            let is_marked = self.ctx.state.session(WITNESS).is_some();
             if self.recovery.goes_onward && ended == Ended::PowerCut && !is_marked {
                 let (results, held) = (Vec::new(), Vec::new());
                 let row = Session { mount: false, local: false, results, acked: 0, held };
@@ -132,19 +132,19 @@ impl Island {
         }
         if !decision.record.changes.is_empty() {
             self.decide(decision);
-            self.want_sync();
+            self.ctx.want_sync();
         }
         // What is posted first in this life follows what the last one has posted: some may not have that yet.
-        self.journal.last = self.state.clocks().get(self.config.id);
-        self.reserve_ids();
-        self.recovery.since_ms = self.now.ms;
-        self.recovery.waiting = self.others().collect();
-        if self.state.session(WITNESS).is_some() {
-            self.recovery.witnesses = self.others().collect();
-            self.recovery.unkept = self.others().map(|island| (island, Told::No)).collect();
+        self.ctx.posts.resume(self.ctx.state.clocks().get(self.ctx.config.id));
+        self.ctx.reserve_ids();
+        self.recovery.since_ms = self.ctx.now.ms;
+        self.recovery.waiting = self.ctx.config.others().collect();
+        if self.ctx.state.session(WITNESS).is_some() {
+            self.recovery.witnesses = self.ctx.config.others().collect();
+            self.recovery.unkept = self.ctx.config.others().map(|island| (island, Told::No)).collect();
         }
-        for txn in self.state.txn_ids().collect::<Vec<_>>() {
-            let Some(row) = self.state.txn(txn) else { continue };
+        for txn in self.ctx.state.txn_ids().collect::<Vec<_>>() {
+            let Some(row) = self.ctx.state.txn(txn) else { continue };
             let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
             self.recovery.redone.insert(txn);
             match state {
@@ -155,7 +155,7 @@ impl Island {
                 }
             }
         }
-        self.keep_after_sync(self.state.clocks().get(self.config.id));
+        self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
         self.begin_symlinks();
         self.begin_skeleton();
         self.redo_lost();
@@ -163,8 +163,8 @@ impl Island {
 
     /// Every island has the root in its skeleton; the table says who owns it.
     fn make_root(&mut self, decision: &mut Decision) {
-        let now = self.time();
-        let owner = self.config.table.owner(Key(0)) == self.config.id;
+        let now = self.ctx.time();
+        let owner = self.ctx.config.owner(Key(0)) == self.ctx.config.id;
         let version = PlaceVersion::default();
         let owned = Owned {
             entries: 0,
@@ -183,9 +183,9 @@ impl Island {
             place: Place { version, parent: Ino::ROOT, name: None },
             fixed: Static {
                 version: Stamp::default(),
-                mode: self.config.root_mode,
-                uid: self.config.root_uid,
-                gid: self.config.root_gid,
+                mode: self.ctx.config.root_mode,
+                uid: self.ctx.config.root_uid,
+                gid: self.ctx.config.root_gid,
             },
             has_xattrs: false,
             has_acl: false,
@@ -197,7 +197,7 @@ impl Island {
     }
 
     pub(crate) fn peer_reachable(&mut self, island: IslandId, up: bool) {
-        if island == self.config.id {
+        if island == self.ctx.config.id {
             return;
         }
         self.set_reachable(island, up);
@@ -212,14 +212,14 @@ impl Island {
             return;
         }
         // Whichever side was away: both ask and both tell.
-        self.send(self.state.seq(), island, Peer::Hello);
+        self.ctx.send(self.ctx.state.seq(), island, Peer::Hello);
         self.tell_all(island);
     }
 
     /// Everything that an island may have missed or lost, and then that this was all. Over a link that
     /// is not up yet the beginning could be dropped and the end arrive: then it is told when it is.
     fn tell_all(&mut self, island: IslandId) {
-        if !self.is_reachable(island) {
+        if !self.ctx.peers.is_reachable(island) {
             return;
         }
         self.retell(island, |_| true);
@@ -227,21 +227,21 @@ impl Island {
         self.return_journal(island);
         self.compare_links(island);
         if self.may_tell_kept(island) {
-            self.send(self.state.seq(), island, Peer::Kept { upto: self.journal.kept });
+            self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
         }
         // Behind all that waits for the log to be synced.
-        self.send_behind_synced(island, Peer::HelloDone);
+        self.ctx.send_behind_synced(island, Peer::HelloDone);
     }
 
     /// A message of another island.
     pub(crate) fn peer(&mut self, message: PeerMessage) {
-        self.state.look_away();
+        self.ctx.state.look_away();
         match self.run_peer(&message) {
             Ok(()) => {}
-            Err(Stop::Load(loads)) => self.load(loads, Parked::Peer(message)),
+            Err(Stop::Load(loads)) => self.ctx.load(loads, Parked::Peer(message)),
             Err(Stop::Txn(txn)) => {
                 // Held by a transaction that ends by itself; the sender repeats what matters.
-                debug_assert!(self.state.txn(txn).is_some() || self.txns.is_begun(txn));
+                debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
             }
             Err(_) => {}
         }
@@ -249,18 +249,15 @@ impl Island {
 
     fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Stop> {
         let from = message.from;
-        if from == self.config.id || !self.config.islands.contains(&from) {
+        if from == self.ctx.config.id || !self.ctx.config.islands.contains(&from) {
             return Ok(());
         }
-        let life = self.recovery.lives.entry(from).or_default();
-        if message.incarnation < *life {
+        match self.ctx.peers.speaks(from, message.incarnation) {
             // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
-            return Ok(());
-        }
-        if message.incarnation > *life {
-            *life = message.incarnation;
+            Life::Earlier => return Ok(()),
             // What its last life had said may have come late, and be lost there since.
-            self.forget_told(from);
+            Life::New => self.forget_told(from),
+            Life::Same => {}
         }
         match &message.peer {
             Peer::Hello => {
@@ -348,7 +345,7 @@ impl Island {
                 Ok(())
             }
             Peer::LinkUsed { link, at } => {
-                self.link_used(at.dir, &at.name, *link, self.config.id);
+                self.link_used(at.dir, &at.name, *link, self.ctx.config.id);
                 Ok(())
             }
             Peer::Leads { link, path } => self.on_leads(from, *link, path),
@@ -381,7 +378,7 @@ impl Island {
     pub(crate) fn witness_ended(&mut self) {
         self.recovery.adopted.clear();
         for txn in std::mem::take(&mut self.recovery.replaced).into_keys() {
-            if let Some(row) = self.state.txn(txn) {
+            if let Some(row) = self.ctx.state.txn(txn) {
                 self.confirm(row.partner, txn, row.moments.committed);
             }
         }
@@ -405,14 +402,15 @@ impl Island {
 
     /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
     pub(crate) fn newly_kept(&mut self) -> Vec<IslandId> {
-        let (seq, synced, is_done) = (self.state.seq(), self.synced, self.is_done_again());
+        let (seq, is_done) = (self.ctx.state.seq(), self.is_done_again());
+        let is_synced = |seq: u64| self.ctx.durability.is_synced(seq);
         for told in self.recovery.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
             *told = Told::Done(seq);
         }
-        if self.recovery.unkept.values().any(|told| matches!(told, Told::Done(seq) if *seq > synced)) {
-            self.want_sync();
+        if self.recovery.unkept.values().any(|told| matches!(told, Told::Done(seq) if !is_synced(*seq))) {
+            self.ctx.want_sync();
         }
-        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if *seq <= synced);
+        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if self.ctx.durability.is_synced(*seq));
         let kept = self.recovery.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
         let kept: Vec<IslandId> = kept.collect();
         self.recovery.unkept.retain(|island, _| !kept.contains(island));
@@ -475,7 +473,8 @@ impl Island {
 
     /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
     pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Stop {
-        let hears = by.into_iter().all(|island| island == self.config.id || self.is_reachable(island));
+        let hears =
+            by.into_iter().all(|island| island == self.ctx.config.id || self.ctx.peers.is_reachable(island));
         if hears { Stop::Unheard } else { Errno::EIO.into() }
     }
 
@@ -485,12 +484,12 @@ impl Island {
     }
 
     pub(crate) fn tick_recovery(&mut self) {
-        if self.phase == Phase::Hidden && self.now.ms >= self.recovery.since_ms + HELLO_MS {
+        if self.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS {
             // Who has not answered by now is away; what is in doubt with it stays locked.
             self.recovery.waiting.clear();
             self.redo_lost();
         }
-        if self.phase == Phase::Hidden && self.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS {
+        if self.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS {
             // It serves what does not depend on what it has missed.
             self.serve();
         }

@@ -29,8 +29,9 @@ impl Again {
 impl Island {
     /// A mount is told more of what it may not have heard.
     pub(crate) fn tell_more_again(&mut self, session: SessionId) {
-        let Some((link, mut again)) = self.sessions.again_of(session) else { return };
-        let held = self.state.session(session).map_or(&[][..], |row| &row.held);
+        let Some(mut again) = self.sessions.again_of(session) else { return };
+        let Some(link) = self.ctx.replies.link_of(session) else { return };
+        let held = self.ctx.state.session(session).map_or(&[][..], |row| &row.held);
         let from = held.partition_point(|ino| *ino <= again.orphans);
         let orphans: Vec<Ino> = held[from..].iter().take(NOTICES_MAX).copied().collect();
         again.orphans = orphans.last().copied().unwrap_or(again.orphans);
@@ -38,10 +39,12 @@ impl Island {
         again.moves = moves.last().map_or(again.moves, |(ino, _)| *ino);
         let is_over = orphans.len() + moves.len() < NOTICES_MAX;
         for ino in orphans {
-            self.when_committed(self.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
+            self.ctx
+                .durability
+                .after_commit(self.ctx.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
         }
         for (ino, Forward { to, moves, .. }) in moves {
-            self.out.push(Effect::Notice(link, Notice::Moved { ino, to, moves }));
+            self.ctx.durability.emit(Effect::Notice(link, Notice::Moved { ino, to, moves }));
         }
         self.sessions.set_again(session, (!is_over).then_some(again));
     }

@@ -5,18 +5,19 @@
 //! mounts that a recovery finds none keeps anything, and nobody has to wait for them. And whoever
 //! attaches keeps nothing: its client has seen to that.
 
-use atoll_core::map::{IdMap, IdSet};
+use atoll_core::map::IdSet;
 use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
+use atoll_core::{ClockVector, Ino, SessionId};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::Call;
 use crate::ending::Ending;
 use crate::event::{Effect, LinkId};
-use crate::machine::{Call, Island};
+use crate::machine::Island;
 use crate::retell::Again;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
@@ -34,32 +35,10 @@ pub(crate) const GONE_MS: u64 = LEASE_MS;
 /// told so when it survives a power cut here. (In rows of the first versions it does keep some.)
 pub(crate) const WITNESS: SessionId = SessionId(0);
 
-/// Who asks for something that is under way: its latest repetition.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker {
-    link: LinkId,
-    id: u64,
-    /// It is told so when it would wait for a lock.
-    interrupted: bool,
-}
-
-impl Asker {
-    pub(crate) const fn of(call: &Call) -> Self {
-        Self { link: call.link, id: call.id, interrupted: false }
-    }
-
-    /// Where the answer goes.
-    pub(crate) const fn address(self) -> (LinkId, u64) {
-        (self.link, self.id)
-    }
-}
-
 /// What is known of clients, beyond what must survive.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sessions {
     alive: BTreeMap<SessionId, Alive>,
-    clocks_version: u64,
-    clocks: ClockVector,
     /// Mounts that must drop what they kept before another is let in.
     recalling: IdSet<SessionId>,
     /// Those who wait for that, and whether each is a mount.
@@ -72,8 +51,7 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Clone)]
 struct Alive {
-    link: Option<LinkId>,
-    /// The last one that it had. What still comes of an earlier one comes late.
+    /// The last link that it had. What still comes of an earlier one comes late.
     last_link: LinkId,
     /// Until then it may use what it kept.
     lease_until_ms: u64,
@@ -81,9 +59,6 @@ struct Alive {
     until_ms: u64,
     /// It was told that it is the only mount.
     sole: bool,
-    /// What it was told of the clocks on its link, and of which version.
-    told: IdMap<IslandId, Stamp>,
-    told_version: u64,
     /// What it has told that it has seen of the journals.
     seen: ClockVector,
     /// It is being told once more what a link that broke may have lost.
@@ -92,10 +67,8 @@ struct Alive {
 
 impl Alive {
     /// A session that has been told nothing, but perhaps that it is the only mount.
-    fn new(link: Option<LinkId>, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
-        let (told, told_version, seen) = (IdMap::default(), 0, ClockVector::default());
-        let last_link = link.unwrap_or(LinkId(0));
-        Self { link, last_link, lease_until_ms, until_ms, sole, told, told_version, seen, again: None }
+    fn new(last_link: LinkId, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
+        Self { last_link, lease_until_ms, until_ms, sole, seen: ClockVector::default(), again: None }
     }
 }
 
@@ -112,23 +85,6 @@ impl Sessions {
         }
     }
 
-    /// What a client has not been told of the clocks.
-    pub(crate) fn news(&mut self, session: SessionId, clocks: &ClockVector) -> Vec<(IslandId, Stamp)> {
-        if self.clocks != *clocks {
-            self.clocks = clocks.clone();
-            self.clocks_version += 1;
-        }
-        let Some(alive) = self.alive.get_mut(&session) else { return Vec::new() };
-        if alive.told_version == self.clocks_version {
-            return Vec::new();
-        }
-        alive.told_version = self.clocks_version;
-        let told = &mut alive.told;
-        let news: Vec<_> = clocks.iter().filter(|(i, s)| told.get(i).is_none_or(|t| t < s)).collect();
-        told.extend(news.iter().copied());
-        news
-    }
-
     /// What a client has told that it has seen of the journals: a request tells only what is news.
     pub(crate) fn seen_by(&self, session: SessionId) -> Option<&ClockVector> {
         self.alive.get(&session).map(|alive| &alive.seen)
@@ -139,10 +95,9 @@ impl Sessions {
         self.alive.remove(&session);
     }
 
-    /// How far a mount is with being told once more, and on which link.
-    pub(crate) fn again_of(&self, session: SessionId) -> Option<(LinkId, Again)> {
-        let alive = self.alive.get(&session)?;
-        alive.link.zip(alive.again)
+    /// How far a mount is with being told once more.
+    pub(crate) fn again_of(&self, session: SessionId) -> Option<Again> {
+        self.alive.get(&session)?.again
     }
 
     pub(crate) fn set_again(&mut self, session: SessionId, again: Option<Again>) {
@@ -156,18 +111,17 @@ impl Sessions {
         self.alive.iter().filter(|(_, alive)| alive.again.is_some()).map(|(s, _)| *s).collect()
     }
 
-    /// A link is gone. `ended`: by its other side or by something between, and not because nothing came any more.
-    pub(crate) fn link_closed(&mut self, link: LinkId, ended: bool, now_ms: u64) {
-        for alive in self.alive.values_mut().filter(|a| a.link == Some(link)) {
-            alive.link = None;
-            if ended {
-                // Its lease goes on. Something between the two may have ended the link, and the mount, which does not
-                // know that yet, goes on using what it keeps.
-                if planted(Bug::LeaseCutShort) {
-                    alive.lease_until_ms = alive.lease_until_ms.min(now_ms + 1_000);
-                }
-                alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
+    /// A link is gone, over which these were reached. `ended`: by its other side or by something between, and not because
+    /// nothing came any more.
+    pub(crate) fn link_closed(&mut self, link: LinkId, reached: &[SessionId], ended: bool, now_ms: u64) {
+        for session in reached.iter().filter(|_| ended) {
+            let Some(alive) = self.alive.get_mut(session) else { continue };
+            // Its lease goes on. Something between the two may have ended the link, and the mount, which does not
+            // know that yet, goes on using what it keeps.
+            if planted(Bug::LeaseCutShort) {
+                alive.lease_until_ms = alive.lease_until_ms.min(now_ms + 1_000);
             }
+            alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
         }
         // Whoever waits will ask again on a new link.
         self.attaching.retain(|(call, _)| call.link != link);
@@ -178,17 +132,17 @@ impl Island {
     /// Deals with what concerns the session itself; hands back what is to be run.
     pub(crate) fn session_request(&mut self, call: Call) -> Option<Call> {
         let session = call.session();
-        let now = self.now.ms;
+        let now = self.ctx.now.ms;
         if session == WITNESS {
-            self.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
             return None;
         }
         if self.is_ending(session) {
             match call.request.op {
                 // The end is on its way already.
                 ClientOp::Detach => self.end_session(session, Some(call)),
-                ClientOp::Attach { .. } => self.answer(&call, 0, Outcome::NotNow),
-                _ => self.answer(&call, 0, Outcome::NoSession),
+                ClientOp::Attach { .. } => self.ctx.answer(&call, 0, Outcome::NotNow),
+                _ => self.ctx.answer(&call, 0, Outcome::NoSession),
             }
             return None;
         }
@@ -201,20 +155,20 @@ impl Island {
             alive.lease_until_ms = now + LEASE_MS;
             alive.until_ms = now + SESSION_MS;
             alive.last_link = call.link;
-            let is_new = alive.link.replace(call.link) != Some(call.link);
-            if is_new {
+            if self.ctx.replies.reached(session, call.link) {
                 // What was on its way on the old link may be lost: it is told all once more.
-                (alive.told, alive.told_version) = (IdMap::default(), 0);
                 alive.again = Some(Again::START);
                 self.tell_more_again(session);
             }
-        } else if self.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. })
+        } else if self.ctx.state.session(session).is_some()
+            || matches!(call.request.op, ClientOp::Attach { .. })
         {
             let sole = self.may_be_sole(session);
-            let alive = Alive::new(Some(call.link), now + LEASE_MS, now + SESSION_MS, sole);
+            let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, sole);
             self.sessions.alive.insert(session, alive);
+            self.ctx.replies.reached(session, call.link);
         } else {
-            self.answer(&call, 0, Outcome::NoSession);
+            self.ctx.answer(&call, 0, Outcome::NoSession);
             return None;
         }
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
@@ -224,8 +178,8 @@ impl Island {
         }
         match call.request.op {
             ClientOp::Attach { mount } => self.attach(call, mount),
-            ClientOp::Renew | ClientOp::Dropped if self.state.session(session).is_none() => {
-                self.answer(&call, 0, Outcome::NoSession);
+            ClientOp::Renew | ClientOp::Dropped if self.ctx.state.session(session).is_none() => {
+                self.ctx.answer(&call, 0, Outcome::NoSession);
             }
             ClientOp::Renew | ClientOp::Dropped => {
                 // A mere sign of life may have been sent before a recall came: it answers none.
@@ -233,11 +187,11 @@ impl Island {
                     self.recalled(session);
                 }
                 let outcome = self.attached(session);
-                self.answer(&call, 0, outcome);
+                self.ctx.answer(&call, 0, outcome);
             }
             ClientOp::Detach => self.end_session(session, Some(call)),
             ClientOp::Cancel { request } => self.cancel(call.link, request),
-            _ if self.state.session(session).is_none() => self.answer(&call, 0, Outcome::NoSession),
+            _ if self.ctx.state.session(session).is_none() => self.ctx.answer(&call, 0, Outcome::NoSession),
             _ => return Some(call),
         }
         None
@@ -245,7 +199,11 @@ impl Island {
 
     /// All mounts that are attached.
     pub(crate) fn mounts(&self) -> Vec<SessionId> {
-        self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
+        self.ctx
+            .state
+            .session_ids()
+            .filter(|s| self.ctx.state.session(*s).is_some_and(|row| row.mount))
+            .collect()
     }
 
     /// Who may keep a file alive that loses its last name: all mounts that do not end.
@@ -255,10 +213,10 @@ impl Island {
 
     /// A session of an earlier life: it has some time to show up, unless its process was this one's.
     fn recovered(&self, session: SessionId) -> Alive {
-        let now = self.now.ms;
-        let local = self.state.session(session).is_some_and(|row| row.local);
+        let now = self.ctx.now.ms;
+        let local = self.ctx.state.session(session).is_some_and(|row| row.local);
         let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
-        Alive::new(None, lease, until, self.may_be_sole(session))
+        Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
     }
 
     /// Whether a session that this life has not heard of may have been told that it is the only mount.
@@ -291,10 +249,10 @@ impl Island {
         let (ending, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|(call, _)| self.is_ending(call.session()));
         for (call, _) in ending {
-            self.answer(&call, 0, Outcome::NotNow);
+            self.ctx.answer(&call, 0, Outcome::NotNow);
         }
         for (call, mount) in &calls {
-            if self.state.session(call.session()).is_none() {
+            if self.ctx.state.session(call.session()).is_none() {
                 let mut decision = Decision::new();
                 let (mount, local) = (*mount, call.link.is_local());
                 let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
@@ -304,7 +262,7 @@ impl Island {
         }
         for (call, _) in calls {
             let outcome = self.attached(call.session());
-            self.answer(&call, self.state.seq(), outcome);
+            self.ctx.answer(&call, self.ctx.state.seq(), outcome);
         }
     }
 
@@ -312,12 +270,12 @@ impl Island {
         let sole = self.mounts() == [session]
             && self.sessions.recalling.is_empty()
             && self.sessions.attaching.is_empty()
-            && self.sessions.ended_at <= self.synced;
+            && self.ctx.durability.is_synced(self.sessions.ended_at);
         if let Some(alive) = self.sessions.alive.get_mut(&session) {
             // Until it says that it keeps nothing any more.
             alive.sole |= sole;
         }
-        Outcome::Attached { sole, power: self.state.meta().power }
+        Outcome::Attached { sole, power: self.ctx.state.meta().power }
     }
 
     fn recall(&mut self, session: SessionId) {
@@ -326,9 +284,9 @@ impl Island {
             self.sessions.alive.insert(session, recovered);
         }
         if self.sessions.recalling.insert(session)
-            && let Some(link) = self.sessions.alive.get(&session).and_then(|a| a.link)
+            && let Some(link) = self.ctx.replies.link_of(session)
         {
-            self.out.push(Effect::Notice(link, Notice::Recall));
+            self.ctx.durability.emit(Effect::Notice(link, Notice::Recall));
         }
     }
 
@@ -344,22 +302,15 @@ impl Island {
 
     /// Tells the other mounts that a file has lost its last name.
     pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
-        let need = self.state.seq() + 1;
+        let need = self.ctx.state.seq() + 1;
         for holder in holders.iter().filter(|h| Some(**h) != by) {
-            self.notify(*holder, need, Notice::Orphan { ino });
-        }
-    }
-
-    /// Tells a client something unasked, if it can be reached, when the record at `need` is committed.
-    pub(crate) fn notify(&mut self, session: SessionId, need: u64, notice: Notice) {
-        if let Some(link) = self.sessions.alive.get(&session).and_then(|alive| alive.link) {
-            self.when_committed(need, Effect::Notice(link, notice));
+            self.ctx.notify(*holder, need, Notice::Orphan { ino });
         }
     }
 
     pub(crate) fn tick_sessions(&mut self) {
-        let now = self.now.ms;
-        for session in self.state.session_ids().collect::<Vec<_>>() {
+        let now = self.ctx.now.ms;
+        for session in self.ctx.state.session_ids().collect::<Vec<_>>() {
             if session != WITNESS && !self.is_ending(session) && !self.sessions.alive.contains_key(&session) {
                 let recovered = self.recovered(session);
                 self.sessions.alive.insert(session, recovered);
@@ -382,9 +333,7 @@ impl Island {
 
     /// Ends a request that waits for a lock, also if it only comes to that later.
     fn cancel(&mut self, link: LinkId, id: u64) {
-        let asked = self.active.iter_mut().find(|(_, asker)| asker.address() == (link, id));
-        let Some((&(session, seq), asker)) = asked else { return };
-        asker.interrupted = true;
+        let Some((session, seq)) = self.ctx.replies.interrupt(link, id) else { return };
         let mut found = None;
         for waiting in self.lock_waiting.values_mut() {
             let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
@@ -394,12 +343,7 @@ impl Island {
         }
         self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
         if let Some(call) = found {
-            self.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
         }
-    }
-
-    /// Whether who asks for this has been interrupted.
-    pub(crate) fn is_interrupted(&self, call: &Call) -> bool {
-        self.active.get(&(call.session(), call.request.seq)).is_some_and(|asker| asker.interrupted)
     }
 }

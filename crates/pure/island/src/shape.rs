@@ -6,11 +6,12 @@ use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Remembered};
 
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::data::{After, InBody, Then, blocks, body_attr, mode_without_set_id};
-use crate::decision::Decision;
 use crate::event::BodyOp;
 use crate::gate::Use;
-use crate::machine::{Call, Island, Later, Step, Stop};
+use crate::machine::Island;
 use crate::path::{done, ok};
 use crate::space;
 
@@ -29,10 +30,10 @@ impl Island {
         let attr = self.regular(ino)?;
         let (size, len) = (attr.size, after.size);
         if len > size {
-            self.space(0)?;
+            self.ctx.room.take(0)?;
         }
         let old = match sum::block_of_cut(len, size) {
-            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
+            Some(block) => Some((block, self.ctx.state.sums(ino, block, 1)?[0])),
             None => None,
         };
         self.cut_sums(ino, len, size)?;
@@ -78,12 +79,12 @@ impl Island {
         }
         let attr = row.attr;
         decision.file(row, xattrs);
-        self.remember(&mut decision, call, Remembered::Attr { ino });
+        decision.remember_for(call, Remembered::Attr { ino });
         if len == size {
             self.decide(decision);
             self.gates.leave(ino, Use::Exclusive);
         } else {
-            self.touch(ino, self.state.seq() + 1);
+            self.touch(ino, self.ctx.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
             self.carried.insert(ino);
             let seq = self.decide(decision);
@@ -112,7 +113,7 @@ impl Island {
             return Err(Errno::EFBIG.into());
         }
         if !matches!(what, Allocation::PunchHole) {
-            self.space(0)?;
+            self.ctx.room.take(0)?;
         }
         self.last_sum(ino, size)?;
         if let Allocation::Allocate { keep_size } = what {
@@ -132,12 +133,12 @@ impl Island {
         let edges = sum::edges_of_zero(offset, len, size);
         let mut old = Vec::with_capacity(edges.len());
         for block in edges {
-            old.push(self.state.sums(ino, block, 1)?[0]);
+            old.push(self.ctx.state.sums(ino, block, 1)?[0]);
         }
         // Every checksum in the range is written, so the rows must be there.
         let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
         if count > 0 {
-            self.state.sums(ino, first, count)?;
+            self.ctx.state.sums(ino, first, count)?;
         }
         self.enter(ino, Use::Exclusive, turn)?;
         let op = BodyOp::SumsAfterZero { ino, offset, len, size, old };
@@ -149,7 +150,7 @@ impl Island {
     pub(crate) fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64, zeroed: (u64, &[u32])) {
         let Some(block) = sum::growing_block(size, len) else { return };
         let new = block.checked_sub(zeroed.0).and_then(|i| zeroed.1.get(i as usize)).copied();
-        let old = || self.state.sums(ino, block, 1).expect("in memory before this goes on")[0];
+        let old = || self.ctx.state.sums(ino, block, 1).expect("in memory before this goes on")[0];
         let (block, sum) = sum::sum_after_growing(size, len, (block, new.unwrap_or_else(old)));
         decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
     }
@@ -161,7 +162,7 @@ impl Island {
         (offset, len, size): (u64, u64, u64),
         edges: &[(u64, u32)],
     ) -> Step {
-        let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else {
+        let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else {
             return self.lost(ino);
         };
         let ClientOp::Fs { op: Op::Fallocate { what, .. } } = &call.request.op else {
@@ -173,12 +174,12 @@ impl Island {
             .map(|block| edges.iter().find(|(b, _)| *b == block).map_or(0, |(_, sum)| *sum))
             .collect();
         if count > 0 {
-            let old = self.state.sums(ino, first, count).expect("loaded before");
+            let old = self.ctx.state.sums(ino, first, count).expect("loaded before");
             let whole = count - edges.len() as u64;
             row.attr.blocks = space::after_zero(row.attr.blocks, size, whole, &old, &new);
             decision.push(Change::Sums { ino, first, sums: new.clone() });
         }
-        let now = self.time();
+        let now = self.ctx.time();
         row.attr.mtime = now;
         row.attr.ctime = now;
         if !call.caller().is_root() {
@@ -196,7 +197,7 @@ impl Island {
         if grows {
             decision.body(BodyChange::Cut { ino, len: offset + len });
         }
-        self.remember(&mut decision, call, Remembered::Done);
+        decision.remember_for(call, Remembered::Done);
         let seq = self.decide(decision);
         self.touch(ino, seq);
         let after = After::safe(seq, self.fresh.contains(&ino));
@@ -221,11 +222,11 @@ impl Island {
         (offset, len, size): (u64, u64, u64),
         keep_size: bool,
     ) -> Step {
-        let Some(mut row) = self.state.inode(ino).ok().flatten().cloned() else {
+        let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else {
             return self.lost(ino);
         };
         let mut decision = Decision::new();
-        let now = self.time();
+        let now = self.ctx.time();
         row.attr.mtime = now;
         row.attr.ctime = now;
         if !call.caller().is_root() {
@@ -239,7 +240,7 @@ impl Island {
         row.attr.blocks = space::after_allocate(row.attr.blocks, row.attr.size, offset, len);
         self.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
-        self.remember(&mut decision, call, Remembered::Done);
+        decision.remember_for(call, Remembered::Done);
         let seq = self.decide(decision);
         self.touch(ino, seq);
         self.gates.leave(ino, Use::Exclusive);
@@ -249,7 +250,7 @@ impl Island {
     /// The checksum of the last block, which changes when the file grows with a hole.
     pub(crate) fn last_sum(&self, ino: Ino, size: u64) -> Result<(), Stop> {
         if !size.is_multiple_of(BLOCK_BYTES) {
-            self.state.sums(ino, size / BLOCK_BYTES, 1)?;
+            self.ctx.state.sums(ino, size / BLOCK_BYTES, 1)?;
         }
         Ok(())
     }
@@ -259,8 +260,8 @@ impl Island {
         if len >= size {
             return self.last_sum(ino, size);
         }
-        self.state.sums(ino, len / BLOCK_BYTES, 1)?;
+        self.ctx.state.sums(ino, len / BLOCK_BYTES, 1)?;
         let cut = Change::SumsCut { ino, first: blocks(len), end: blocks(size) };
-        self.state.needs(&cut).map_or(Ok(()), |load| Err(Stop::Load(vec![load])))
+        self.ctx.state.needs(&cut).map_or(Ok(()), |load| Err(Stop::Load(vec![load])))
     }
 }

@@ -6,9 +6,10 @@ use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Parked, Stop};
 use crate::journal::set_xattrs;
-use crate::machine::{Island, Parked, Stop};
+use crate::machine::Island;
 
 /// Directories that one record takes out of the skeleton because nothing needs them: those above one that goes may be
 /// very many. Each takes its row, its name and the new count of the one above: some 650 bytes at most.
@@ -28,7 +29,7 @@ impl Island {
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
     /// above it must be there.
     pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
-        if let Some(mut row) = self.dir_now(decision, new.ino) {
+        if let Some(mut row) = self.ctx.dir_now(decision, new.ino) {
             let mut changed = owned.is_some();
             if row.fixed.version < new.fixed.version {
                 row.fixed = new.fixed;
@@ -49,12 +50,12 @@ impl Island {
         set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
         decision.dir(new.ino, row);
         if new.doubted {
-            self.doubt(decision);
+            self.ctx.doubt(decision);
         }
         self.compare_also(new.ino);
         self.skeleton_name(decision, &new.place, new.ino, true);
         let parent = new.place.parent;
-        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+        let mut above = self.ctx.dir_now(decision, parent).expect("a chain has no gaps");
         above.below += 1;
         decision.dir(parent, above);
     }
@@ -64,7 +65,7 @@ impl Island {
     pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
         let (mut at, mut seen) = (ino, IdSet::default());
         while seen.insert(at) {
-            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            let dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
             self.need_name(&dir.place)?;
             at = dir.place.parent;
         }
@@ -75,7 +76,7 @@ impl Island {
     pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
         let mut at = ino;
         loop {
-            let row = self.dir_now(decision, at).expect("known by the caller");
+            let row = self.ctx.dir_now(decision, at).expect("known by the caller");
             if row.owned.is_some() {
                 self.drop_locks(decision, at);
             }
@@ -90,7 +91,7 @@ impl Island {
             }
             self.skeleton_name(decision, &row.place, at, false);
             let parent = row.place.parent;
-            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+            let mut above = self.ctx.dir_now(decision, parent).expect("a chain has no gaps");
             above.below = above.below.checked_sub(1).expect("a count of directories below 0");
             let prune = is_needless(parent, &above);
             decision.dir(parent, above);
@@ -110,7 +111,7 @@ impl Island {
     /// no checkpoint comes between the first record and the last.
     pub(crate) fn prune_rest(&mut self) {
         while let Some(ino) = self.unpruned.0.pop() {
-            self.state.look_away();
+            self.ctx.state.look_away();
             match self.need_skeleton(ino) {
                 Ok(()) => {
                     let mut decision = Decision::new();
@@ -119,7 +120,7 @@ impl Island {
                 }
                 Err(Stop::Load(loads)) => {
                     self.unpruned.0.push(ino);
-                    return self.load(loads, Parked::Nobody);
+                    return self.ctx.load(loads, Parked::Nobody);
                 }
                 // It is gone.
                 Err(_) => {}
@@ -129,13 +130,13 @@ impl Island {
 
     /// An island begins: its last life may have ended before what its last record left behind was gone.
     pub(crate) fn begin_skeleton(&mut self) {
-        let needless = self.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
+        let needless = self.ctx.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
         self.unpruned.0 = needless.map(|(ino, _)| ino).collect();
     }
 
     /// Takes a directory out of the skeleton if nothing needs it any more.
     pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
-        let row = self.dir_now(decision, dir);
+        let row = self.ctx.dir_now(decision, dir);
         if !self.journal.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
             self.remove_dir(decision, dir);
         }
@@ -145,20 +146,20 @@ impl Island {
     /// paths can be walked. (At the owner the entry is there anyway.)
     pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
         let Some(name) = &place.name else { return };
-        let parent = self.dir_now(decision, place.parent);
+        let parent = self.ctx.dir_now(decision, place.parent);
         if parent.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
-        let now = self.entry_now(decision, place.parent, name);
+        let now = self.ctx.entry_now(decision, place.parent, name);
         if there {
             let other = now.as_ref().filter(|entry| entry.ino != ino);
-            let other = other.and_then(|e| Some((e.ino, self.dir_now(decision, e.ino)?.place)));
+            let other = other.and_then(|e| Some((e.ino, self.ctx.dir_now(decision, e.ino)?.place)));
             if let Some((other, its)) = other.filter(|(_, its)| is_one_name(its, place)) {
                 // A name that was lost and given again is here before the journal of who had it first. All of this
                 // directory's names are of one clock; a move's own stamp says nothing.
                 let stamp = place.version.stamp;
                 let is_later = stamp != Stamp::default() && stamp < its.version.stamp;
-                self.journal.met.push(if is_later { ino } else { other });
+                decision.displaced.push(if is_later { ino } else { other });
                 if is_later {
                     return;
                 }
@@ -166,7 +167,7 @@ impl Island {
             if let Some(file) = now.filter(|entry| entry.kind != Kind::Directory) {
                 self.journal.covered.insert((place.parent, name.clone()), file);
             }
-            let home = self.config.id;
+            let home = self.ctx.config.id;
             let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
             decision.entry(place.parent, name, Some(entry));
             return;
@@ -178,22 +179,6 @@ impl Island {
             _ => {
                 let file = self.journal.covered.remove(&(place.parent, name.clone()));
                 decision.entry(place.parent, name, file);
-            }
-        }
-    }
-
-    /// Notes a doubt with what is decided next, if it leaves a directory of the skeleton without a name: whoever had
-    /// or got that is not there, or will not stay there.
-    pub(crate) fn doubt_met(&mut self, decision: &mut Decision) {
-        for ino in std::mem::take(&mut self.journal.met) {
-            let Some(dir) = self.dir_now(decision, ino) else { continue };
-            let Place { parent, name: Some(name), .. } = dir.place else { continue };
-            if dir.owned.is_some_and(|owned| owned.sealed.is_some()) {
-                // It is about to go: the journal of who decides that came before the outcome.
-                continue;
-            }
-            if self.entry_now(decision, parent, &name).is_none_or(|entry| entry.ino != ino) {
-                return self.doubt(decision);
             }
         }
     }

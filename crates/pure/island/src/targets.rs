@@ -7,7 +7,8 @@ use atoll_core::{Ino, IslandId, Key, Name, VolumePath};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{Led, Peer, Spot};
 
-use crate::machine::{Island, Stop};
+use crate::ctx::request::Stop;
+use crate::machine::Island;
 
 /// Links on the way of a target that are followed.
 const FOLLOWED_MAX: u32 = 8;
@@ -45,19 +46,19 @@ impl Island {
     }
 
     fn ask_further(&mut self, ino: Ino, names: &BTreeSet<Spot>, key: Key, path: VolumePath, hops: u32) {
-        let island = self.config.table.owner(key);
-        if island == self.config.id || !self.is_reachable(island) || hops >= HOPS_MAX {
+        let island = self.ctx.config.owner(key);
+        if island == self.ctx.config.id || !self.ctx.peers.is_reachable(island) || hops >= HOPS_MAX {
             // It is not known now: looked at again when it is used.
             self.checked(ino);
         } else if self.ask_where(ino, island, names, hops) {
-            self.send(0, island, Peer::Leads { link: ino, path });
+            self.ctx.send(0, island, Peer::Leads { link: ino, path });
         }
     }
 
     /// Another island asks where a path leads.
     pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Stop> {
         let led = self.leads(path)?;
-        self.send(self.state.seen(), from, Peer::LeadsTo { link, led });
+        self.ctx.send(self.ctx.state.seen(), from, Peer::LeadsTo { link, led });
         Ok(())
     }
 
@@ -69,7 +70,7 @@ impl Island {
         match led {
             Led::Directory => self.leads_to_directory(link, &names)?,
             Led::Nothing => self.checked(link),
-            Led::Elsewhere { key, path } if self.config.table.owner(*key) == self.config.id => {
+            Led::Elsewhere { key, path } if self.ctx.config.owner(*key) == self.ctx.config.id => {
                 self.follow_target(link, &names, path.clone(), hops + 1)?;
             }
             Led::Elsewhere { key, path } => {
@@ -97,11 +98,12 @@ impl Island {
     fn leads(&self, path: &VolumePath) -> Result<Led, Stop> {
         let (mut path, mut followed) = (path.clone(), 0);
         'again: loop {
-            let (mut at, mut dir) = (Ino::ROOT, self.state.dir(Ino::ROOT)?.ok_or(Stop::Fail(Errno::EIO))?);
+            let (mut at, mut dir) =
+                (Ino::ROOT, self.ctx.state.dir(Ino::ROOT)?.ok_or(Stop::Fail(Errno::EIO))?);
             for (depth, name) in path.names().iter().enumerate() {
-                let entry = self.state.entry(at, name)?;
+                let entry = self.ctx.state.entry(at, name)?;
                 if let Some(entry) = entry.filter(|entry| entry.kind == Kind::Directory) {
-                    match (self.state.dir(entry.ino)?, &entry.stub) {
+                    match (self.ctx.state.dir(entry.ino)?, &entry.stub) {
                         (Some(below), _) => (at, dir) = (entry.ino, below),
                         (None, Some(_)) if depth + 1 == path.names().len() => return Ok(Led::Directory),
                         (None, Some(stub)) => return Ok(Led::Elsewhere { key: stub.key, path }),
@@ -109,7 +111,7 @@ impl Island {
                     }
                     continue;
                 }
-                if let Some(link) = self.state.link_at(at, name) {
+                if let Some(link) = self.ctx.state.link_at(at, name) {
                     followed += 1;
                     let (above, rest) = (path.names()[..depth].to_vec(), &path.names()[depth + 1..]);
                     match beside(above, &link.target).and_then(|to| joined(to, rest)) {

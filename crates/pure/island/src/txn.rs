@@ -9,7 +9,7 @@
 //! there. So it is never lost where others know of it, and one that is not known was aborted.
 
 use atoll_core::map::IdMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp, Time, TxnId};
@@ -18,10 +18,11 @@ use atoll_proto::{
     Chain, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState, Vote, Work,
 };
 
-use crate::decision::Decision;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Parked, Step, Stop};
 use crate::journal::Sight;
 use crate::lost::Lost;
-use crate::machine::{Call, Island, Later, PATIENCE_MS, Parked, Step, Stop};
+use crate::machine::{Island, PATIENCE_MS};
 use crate::moves::moving;
 use crate::participant::moves_dirs;
 use crate::path::ok;
@@ -41,8 +42,6 @@ pub(crate) struct Txns {
     /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
     /// was not told that they are synced.
     unconfirmed: Vec<(u64, IslandId, TxnId, Stamp)>,
-    /// What is told when the log is synced up to there, in the order of the records.
-    synced_sends: VecDeque<(u64, IslandId, Peer)>,
     retell_ms: u64,
     /// Up to which stamp of each coordinator transactions were there when they were told last.
     told_before: BTreeMap<IslandId, Stamp>,
@@ -120,10 +119,7 @@ impl Begun {
 impl Txns {
     /// Nothing is undecided, and nobody has to be told of an outcome.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.begun.is_empty()
-            && self.first.is_empty()
-            && self.unconfirmed.is_empty()
-            && self.synced_sends.is_empty()
+        self.begun.is_empty() && self.first.is_empty() && self.unconfirmed.is_empty()
     }
 
     /// The requests that wait for what is begun.
@@ -203,7 +199,7 @@ impl Island {
         plan: Plan,
         works: Vec<(IslandId, Work)>,
     ) -> Result<Step, Stop> {
-        if !works.iter().all(|(island, _)| self.is_reachable(*island)) {
+        if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
             return Err(Stop::NotNow);
         }
         let origin = Origin { session: call.session(), seq: call.request.seq };
@@ -219,8 +215,8 @@ impl Island {
         plan: Plan,
         works: Vec<(IslandId, Work)>,
     ) -> TxnId {
-        let stamp = stamp.unwrap_or_else(|| self.stamp());
-        let first = TxnId { coordinator: self.config.id, stamp };
+        let stamp = stamp.unwrap_or_else(|| self.ctx.stamp());
+        let first = TxnId { coordinator: self.ctx.config.id, stamp };
         self.holds.hold_names(first, &names);
         let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
         self.txns.begun.insert(first, begun);
@@ -236,12 +232,12 @@ impl Island {
             let txn = if begun.parties.is_empty() {
                 first
             } else {
-                let txn = TxnId { coordinator: self.config.id, stamp: self.stamp() };
+                let txn = TxnId { coordinator: self.ctx.config.id, stamp: self.ctx.stamp() };
                 self.txns.first.insert(txn, first);
                 txn
             };
             // What the chain of ancestors shows must be committed before another island builds on it.
-            self.send(self.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
+            self.ctx.send(self.ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
             let party = Party { txn, island, work, prepared: None };
             self.txns.begun.get_mut(&first).expect("looked at").parties.push(party);
         }
@@ -319,7 +315,8 @@ impl Island {
                     }
                 }
                 let at = &renaming.from;
-                if renaming.file.stub.is_some() && self.state.entry(at.dir, &at.name)? != Some(&renaming.file)
+                if renaming.file.stub.is_some()
+                    && self.ctx.state.entry(at.dir, &at.name)? != Some(&renaming.file)
                 {
                     // Its attributes have changed since, and the lender has the old ones.
                     self.abort(first, None);
@@ -333,7 +330,7 @@ impl Island {
                         return Ok(());
                     }
                 };
-                if !works.iter().all(|(island, _)| self.is_reachable(*island)) {
+                if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
                     self.abort(first, Some(Outcome::NotNow));
                     return Ok(());
                 }
@@ -371,7 +368,7 @@ impl Island {
             let moments = self.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
             told.push((party.txn, party.island, moments));
         }
-        self.state.look_away();
+        self.ctx.state.look_away();
         let done = match (&begun.plan, &begun.call) {
             (Plan::Ship, _) => self.commit_ship(first, decision).map(|()| Step::Answered),
             (Plan::Dirs, Some(call)) => self.commit_work(call, decision, &begun.parties[0].work),
@@ -380,7 +377,7 @@ impl Island {
         };
         match done {
             Ok(step) => {
-                let seq = self.state.seq();
+                let seq = self.ctx.state.seq();
                 let at_once = matches!(begun.plan, Plan::Dirs);
                 if at_once {
                     for (txn, island, moments) in &told {
@@ -391,7 +388,7 @@ impl Island {
                 self.holds.free_dirs(first);
                 match (step, begun.call) {
                     (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
-                        self.answer(&call, seq, outcome);
+                        self.ctx.answer(&call, seq, outcome);
                     }
                     (Step::Later(Later::Applied(stamp, outcome)), Some(call)) => {
                         self.await_applied(call, stamp, outcome);
@@ -403,12 +400,12 @@ impl Island {
                 for (txn, island, moments) in told {
                     let decided = Peer::Decided { txn, moments: Some(moments), part: None };
                     if at_once {
-                        self.send(seq, island, decided);
+                        self.ctx.send(seq, island, decided);
                     } else {
                         if !matches!(begun.plan, Plan::Ship) {
-                            self.send(seq, island, Peer::Happened { txn });
+                            self.ctx.send(seq, island, Peer::Happened { txn });
                         }
-                        self.send_synced(seq, island, decided);
+                        self.ctx.send_synced(seq, island, decided);
                     }
                 }
                 self.let_waiters_in(first);
@@ -416,7 +413,7 @@ impl Island {
             Err(stop) => {
                 self.txns.put_begun(first, begun);
                 match stop {
-                    Stop::Load(loads) => self.load(loads, Parked::Commit(first)),
+                    Stop::Load(loads) => self.ctx.load(loads, Parked::Commit(first)),
                     stop => self.abort(first, ended_by(&stop)),
                 }
             }
@@ -427,7 +424,7 @@ impl Island {
     /// seen more of this island's journal than a commit has applied the whole of it, also of an exchange.
     pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
         let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
-        (1..moving(renaming).len()).map(|_| self.stamp()).collect()
+        (1..moving(renaming).len()).map(|_| self.ctx.stamp()).collect()
     }
 
     /// The coordinator's row of what is committed now.
@@ -439,7 +436,7 @@ impl Island {
         prepared: Stamp,
         part: &Part,
     ) -> Moments {
-        let moments = Moments { prepared, committed: self.stamp() };
+        let moments = Moments { prepared, committed: self.ctx.stamp() };
         decision.stamp(moments.committed);
         decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
         self.forget_adoption(decision, &part.work);
@@ -455,13 +452,13 @@ impl Island {
 
     /// As [`Island::forget_adoption`], by its id.
     pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
-        let old = self.state.txn_ids().find(|id| {
-            id.coordinator == self.config.id
-                && self
-                    .state
-                    .txn(*id)
-                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
-        });
+        let old =
+            self.ctx.state.txn_ids().find(|id| {
+                id.coordinator == self.ctx.config.id
+                    && self.ctx.state.txn(*id).is_some_and(
+                        |row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino),
+                    )
+            });
         if let Some(old) = old {
             decision.txn(old, None);
         }
@@ -471,16 +468,16 @@ impl Island {
     pub(crate) fn abort(&mut self, txn: TxnId, outcome: Option<Outcome>) {
         let Some(begun) = self.txns.take_begun(txn) else { return };
         for party in &begun.parties {
-            self.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
+            self.ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
         }
         self.holds.release_names(txn, &begun.names);
         self.holds.free_dirs(txn);
         self.not_shipped(txn);
         if let Some(mut call) = begun.call {
             match outcome {
-                Some(outcome) => self.answer(&call, self.state.seq(), outcome),
-                None if call.since_ms + PATIENCE_MS < self.now.ms => {
-                    self.answer(&call, 0, Outcome::NotNow);
+                Some(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+                None if call.since_ms + PATIENCE_MS < self.ctx.now.ms => {
+                    self.ctx.answer(&call, 0, Outcome::NotNow);
                 }
                 None => {
                     // A pause that differs from call to call, so that two do not meet for ever.
@@ -488,7 +485,7 @@ impl Island {
                     let of = txn.stamp.0 ^ u64::from(txn.coordinator.0) << 48;
                     let spread = of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
                     let pause = 1 + (spread % u64::from(2 + call.attempts.min(20)));
-                    self.retry_at.push((self.now.ms + pause, call));
+                    self.retry_at.push((self.ctx.now.ms + pause, call));
                 }
             }
         }
@@ -512,14 +509,15 @@ impl Island {
 
     /// Tells a partner of an outcome that is recorded here when it is synced.
     pub(crate) fn confirm(&mut self, partner: IslandId, txn: TxnId, committed: Stamp) {
-        let seq = self.state.seq();
-        let moves = |row: &Txn| moves_dirs(&row.part.work) && self.state.clocks().get(partner) <= committed;
-        if txn.coordinator == partner && self.state.txn(txn).is_some_and(moves) {
+        let seq = self.ctx.state.seq();
+        let moves =
+            |row: &Txn| moves_dirs(&row.part.work) && self.ctx.state.clocks().get(partner) <= committed;
+        if txn.coordinator == partner && self.ctx.state.txn(txn).is_some_and(moves) {
             // Whoever has missed the place needs the row until it has made up for that. It is told again.
             return;
         }
         self.txns.unconfirmed.push((seq, partner, txn, committed));
-        if seq <= self.synced {
+        if self.ctx.durability.is_synced(seq) {
             self.stable();
         }
     }
@@ -527,7 +525,7 @@ impl Island {
     // ------------------------------------------------------------------- either
 
     pub(crate) fn on_ask(&mut self, from: IslandId, txn: TxnId) {
-        if txn.coordinator != self.config.id {
+        if txn.coordinator != self.ctx.config.id {
             return;
         }
         let first = self.txns.first_of(txn);
@@ -540,7 +538,7 @@ impl Island {
             return;
         }
         // No row and not under way: it was never committed (presumed abort), or is long done.
-        let row = self.state.txn(txn);
+        let row = self.ctx.state.txn(txn);
         let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
         self.send_decided(from, txn, moments, part);
     }
@@ -549,44 +547,16 @@ impl Island {
     fn send_decided(&mut self, to: IslandId, txn: TxnId, moments: Option<Moments>, part: Option<Box<Part>>) {
         let is_adopt = |part: &Part| matches!(part.work, Work::Adopt { .. });
         let safe = part.as_deref().is_none_or(is_adopt);
-        let (seq, decided) = (self.state.seq(), Peer::Decided { txn, moments, part });
-        if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
-    }
-
-    /// Sends a message when the record at `seq` is synced, which is asked for now.
-    pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: Peer) {
-        if seq <= self.synced || planted(Bug::OutcomeBeforeSync) {
-            return self.send(seq, to, peer);
-        }
-        self.txns.synced_sends.push_back((seq, to, peer));
-        self.want_sync();
-    }
-
-    /// Sends a message behind all that waits for the log to be synced.
-    pub(crate) fn send_behind_synced(&mut self, to: IslandId, peer: Peer) {
-        let last = self.txns.synced_sends.back().map_or(0, |(seq, ..)| *seq);
-        let seq = self.state.seq();
-        if last > self.synced || self.journal_waits() {
-            self.send_synced(seq, to, peer)
-        } else {
-            self.send(seq, to, peer)
-        }
-    }
-
-    /// Sends what waited for the log to be synced.
-    pub(crate) fn sends_synced(&mut self) {
-        while self.txns.synced_sends.front().is_some_and(|(seq, ..)| *seq <= self.synced) {
-            let (_, to, peer) = self.txns.synced_sends.pop_front().expect("looked at");
-            self.send(0, to, peer);
-        }
+        let (seq, decided) = (self.ctx.state.seq(), Peer::Decided { txn, moments, part });
+        if safe { self.ctx.send(seq, to, decided) } else { self.ctx.send_synced(seq, to, decided) }
     }
 
     pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[(TxnId, Stamp)]) {
         let mut decision = Decision::new();
         let mut done = Vec::new();
         for (txn, committed) in txns {
-            let mine = txn.coordinator == self.config.id;
-            match self.state.txn(*txn).cloned() {
+            let mine = txn.coordinator == self.ctx.config.id;
+            match self.ctx.state.txn(*txn).cloned() {
                 Some(row) if row.state == TxnState::Prepared => {}
                 // It says what is not to be done again.
                 Some(_) if self.recovery.replaced.contains_key(txn) => {}
@@ -603,7 +573,7 @@ impl Island {
                     }
                 }
                 // What was lost here is told with all that it is: `on_carried`.
-                None if mine && !self.state.lost(*committed) => done.push((*txn, *committed)),
+                None if mine && !self.ctx.state.lost(*committed) => done.push((*txn, *committed)),
                 None => {}
             }
         }
@@ -618,15 +588,15 @@ impl Island {
 
     /// A participant has carried out what this island decided, and may have lost.
     pub(crate) fn on_carried(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) {
-        if txn.coordinator != self.config.id {
+        if txn.coordinator != self.ctx.config.id {
             return;
         }
-        match self.state.txn(txn) {
+        match self.ctx.state.txn(txn) {
             Some(row) if row.moments.committed != moments.committed => {
                 let (moments, part) = (row.moments, Box::new(row.part.clone()));
                 self.send_decided(from, txn, Some(moments), Some(part));
             }
-            None if self.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
+            None if self.ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
                 let (prepared, part) = (moments.prepared, part.clone());
                 self.bring_back(moments.committed, Lost::Commit { from, txn, prepared, part });
             }
@@ -638,10 +608,10 @@ impl Island {
 
     /// Tells partners of what is synced now.
     pub(crate) fn stable(&mut self) {
-        let synced = self.synced;
+        let durability = &self.ctx.durability;
         let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.txns.unconfirmed)
             .into_iter()
-            .partition(|(seq, ..)| *seq <= synced || planted(Bug::StableBeforeSync));
+            .partition(|(seq, ..)| durability.is_synced(*seq) || planted(Bug::StableBeforeSync));
         self.txns.unconfirmed = wait;
         let mut by_partner: BTreeMap<IslandId, Vec<(TxnId, Stamp)>> = BTreeMap::new();
         for (_, partner, txn, committed) in ready {
@@ -649,7 +619,7 @@ impl Island {
         }
         for (partner, txns) in by_partner {
             for part in txns.chunks(TXNS_PER_MESSAGE) {
-                self.send(0, partner, Peer::Stable { txns: part.to_vec() });
+                self.ctx.send(0, partner, Peer::Stable { txns: part.to_vec() });
             }
         }
         self.confirm_applied();
@@ -659,17 +629,18 @@ impl Island {
     /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.
     pub(crate) fn retell(&mut self, to: IslandId, which: impl Fn(TxnId) -> bool) {
         let rows: Vec<(TxnId, Txn)> = self
+            .ctx
             .state
             .txn_ids()
-            .filter_map(|txn| self.state.txn(txn).map(|row| (txn, row.clone())))
+            .filter_map(|txn| self.ctx.state.txn(txn).map(|row| (txn, row.clone())))
             .filter(|(txn, row)| row.partner == to && which(*txn) && !self.mover.is_pulling(*txn))
             .collect();
-        let seq = self.state.seq();
+        let seq = self.ctx.state.seq();
         for (txn, Txn { state, moments, part, .. }) in rows {
             let part = Box::new(self.as_it_is(part));
             let peer = match state {
                 TxnState::Prepared => Peer::Ask { txn },
-                TxnState::Committed if txn.coordinator == self.config.id => {
+                TxnState::Committed if txn.coordinator == self.ctx.config.id => {
                     self.send_decided(to, txn, Some(moments), Some(part));
                     continue;
                 }
@@ -678,14 +649,14 @@ impl Island {
                     Peer::Carried { txn, moments, part }
                 }
             };
-            self.send(seq, to, peer);
+            self.ctx.send(seq, to, peer);
         }
     }
 
     /// A directory that was adopted may have other attributes by now: whoever names it again gets those.
     fn as_it_is(&self, mut part: Part) -> Part {
         if let Work::Adopt { dir, .. } = &mut part.work
-            && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())
+            && let Some(row) = self.ctx.in_memory(dir.ino).filter(|row| row.owned.is_some())
         {
             dir.fixed = row.fixed;
         }
@@ -703,13 +674,13 @@ impl Island {
             .txns
             .begun
             .iter()
-            .filter(|(_, b)| b.call.as_ref().is_some_and(|c| c.since_ms + PATIENCE_MS < self.now.ms))
+            .filter(|(_, b)| b.call.as_ref().is_some_and(|c| c.since_ms + PATIENCE_MS < self.ctx.now.ms))
             .map(|(txn, _)| *txn)
             .collect();
         for txn in late {
             self.abort(txn, Some(Outcome::NotNow));
         }
-        let late = self.now.ms.saturating_sub(PATIENCE_MS);
+        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
         for calls in self.txn_waiting.values_mut() {
             let (gone, stay) = std::mem::take(calls).into_iter().partition(|c| c.since_ms < late);
             *calls = stay;
@@ -717,18 +688,20 @@ impl Island {
         }
         let gone: Vec<(u64, Call)> = self.retry_at.extract_if(.., |(at, _)| *at == u64::MAX).collect();
         for (_, call) in gone {
-            self.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
         }
-        if self.now.ms >= self.txns.retell_ms + RETELL_MS {
-            self.txns.retell_ms = self.now.ms;
+        if self.ctx.now.ms >= self.txns.retell_ms + RETELL_MS {
+            self.txns.retell_ms = self.ctx.now.ms;
             // What was there at the last time already.
             let old = std::mem::take(&mut self.txns.told_before);
-            for txn in self.state.txn_ids() {
+            for txn in self.ctx.state.txn_ids() {
                 let last = self.txns.told_before.entry(txn.coordinator).or_default();
                 *last = txn.stamp.max(*last);
             }
             let is_old = |txn: TxnId| old.get(&txn.coordinator).is_some_and(|last| txn.stamp <= *last);
-            for island in self.others().filter(|i| self.is_reachable(*i)).collect::<Vec<_>>() {
+            for island in
+                self.ctx.config.others().filter(|i| self.ctx.peers.is_reachable(*i)).collect::<Vec<_>>()
+            {
                 self.retell(island, is_old);
             }
             self.stable();

@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use crate::ctx::request::Call;
 use crate::holds::Holds;
 use crate::journal::Journal;
-use crate::machine::{Call, Island};
+use crate::machine::Island;
 use crate::txn::Txns;
 
 /// What an island has begun, holds and waits for, beside its rows. To be shown.
@@ -13,16 +14,19 @@ pub struct UnderWay<'a>(&'a Island);
 
 impl fmt::Debug for UnderWay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Island { phase, txns, holds, journal, retry_at, txn_waiting, loading, .. } = self.0;
+        let Island { phase, txns, holds, journal, retry_at, txn_waiting, ctx, .. } = self.0;
         f.debug_struct("UnderWay")
             .field("phase", phase)
-            .field("unsynced", &(self.0.synced < self.0.state.seq()))
+            .field("unsynced", &!self.0.ctx.is_all_synced())
             .field("txns", txns as &Txns)
             .field("holds", holds as &Holds)
             .field("journal", journal as &Journal)
             .field("paused", retry_at as &Vec<(u64, Call)>)
             .field("waiting", txn_waiting)
-            .field("loading", loading)
+            .field("loading", &ctx.loads)
+            .field("posts", &ctx.posts)
+            .field("peers", &ctx.peers)
+            .field("awaiting sync", &ctx.durability.awaiting_sync().collect::<Vec<_>>())
             .finish()
     }
 }
@@ -42,17 +46,19 @@ impl Island {
     /// it survives a power cut.
     pub fn is_at_rest(&self) -> bool {
         self.is_idle()
-            && self.synced == self.state.seq()
-            && self.state.txn_ids().next().is_none()
-            && self.others().all(|i| self.state.inbox(i).next().is_none())
-            && self.state.first_posted().is_none()
+            && self.ctx.is_all_synced()
+            && self.ctx.state.txn_ids().next().is_none()
+            && self.ctx.config.others().all(|i| self.ctx.state.inbox(i).next().is_none())
+            && self.ctx.state.first_posted().is_none()
             && self.txns.is_at_rest()
             && self.holds.is_empty()
             && self.mover.is_at_rest()
             && self.journal.is_at_rest()
+            && self.ctx.posts.is_at_rest()
+            && self.ctx.durability.is_at_rest()
             && self.retry_at.is_empty()
             && self.txn_waiting.is_empty()
-            && self.loading.is_empty()
+            && self.ctx.loads.is_empty()
             && self.unpruned.is_empty()
     }
 }

@@ -1,9 +1,12 @@
 //! A decision under construction: the rows that it changes, from which its record is made.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BlockSums;
-use atoll_core::{Ino, Name, Stamp, Time, TxnId};
+use atoll_core::{Ino, Name, SessionId, Stamp, Time, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Txn, Xattrs};
+
+use super::request::Call;
 
 /// What one record will hold.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +14,8 @@ pub(crate) struct Decision {
     pub(crate) record: Record,
     /// Directories that it takes out of the skeleton because nothing needs them.
     pub(crate) pruned: usize,
+    /// Directories of the skeleton whose names others get.
+    pub(crate) displaced: Vec<Ino>,
 }
 
 impl Decision {
@@ -76,7 +81,7 @@ impl Decision {
         self.push(Change::Txn { txn, row: row.map(Box::new) });
     }
 
-    pub(crate) fn session(&mut self, session: atoll_core::SessionId, row: Option<Session>) {
+    pub(crate) fn session(&mut self, session: SessionId, row: Option<Session>) {
         self.push(Change::Session { session, row });
     }
 
@@ -84,13 +89,15 @@ impl Decision {
         self.push(Change::Stamp { stamp });
     }
 
-    pub(crate) fn remember(
-        &mut self,
-        session: atoll_core::SessionId,
-        seq: u64,
-        acked: u64,
-        result: Remembered,
-    ) {
+    /// Remembers the first result of a request in the record that decides it.
+    pub(crate) fn remember_for(&mut self, call: &Call, result: Remembered) {
+        if !planted(Bug::ResultForgotten) {
+            self.remember(call.session(), call.request.seq, call.request.acked, result);
+        }
+    }
+
+    /// As [`Decision::remember_for`], of a request that is known by its session and number alone.
+    pub(crate) fn remember(&mut self, session: SessionId, seq: u64, acked: u64, result: Remembered) {
         if seq != 0 {
             self.push(Change::Result { session, seq, acked, result });
         }
@@ -124,8 +131,9 @@ pub(crate) fn names_changed_at(mtime: Time, ctime: Time, time: Time) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ctx::Config;
     use crate::event::{Effect, Event, Now};
-    use crate::machine::{Config, Island};
+    use crate::machine::Island;
     use crate::recovery::Ended;
     use atoll_core::{IslandId, Table, Time};
     use atoll_state::State;

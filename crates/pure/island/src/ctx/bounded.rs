@@ -4,7 +4,7 @@
 use atoll_core::Encode;
 use atoll_proto::PeerMessage;
 
-use crate::machine::{Call, Parked};
+use super::request::{Call, Parked};
 
 /// Requests and messages that wait for one thing.
 const WAITING_MAX: usize = 4096;

@@ -1,0 +1,66 @@
+//! What an island needs to know of itself and of its volume.
+
+use atoll_core::{IslandId, Key, Table};
+
+use crate::mover::Moving;
+
+/// What an island needs to know of itself and of its volume.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This island.
+    pub id: IslandId,
+    /// The volume's seed.
+    pub seed: u64,
+    /// Who owns what.
+    pub table: Table,
+    /// All islands of the volume, this one too.
+    pub islands: Vec<IslandId>,
+    /// Permission bits, owner and group of the root directory when the volume is made.
+    pub root_mode: u32,
+    /// See `root_mode`.
+    pub root_uid: u32,
+    /// See `root_mode`.
+    pub root_gid: u32,
+    /// Rows of each kind that may stay in memory although the snapshot has them.
+    pub rows_max: usize,
+    /// Bytes that must stay free on the disk, so that deletes and checkpoints still work.
+    pub reserve_bytes: u64,
+    /// Entries of its journal that an island keeps for one that is away.
+    pub outbox_max: usize,
+    /// Encoded bytes of these at most.
+    pub outbox_bytes_max: u64,
+    /// When files follow their names to other islands; none if they stay where they are.
+    pub moving: Option<Moving>,
+}
+
+impl Config {
+    /// An island that keeps a thousand rows, leaves a full disk to others and moves no files; the root is
+    /// user 0's.
+    pub const fn new(id: IslandId, seed: u64, table: Table, islands: Vec<IslandId>) -> Self {
+        Self {
+            id,
+            seed,
+            table,
+            islands,
+            root_mode: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+            rows_max: 1000,
+            reserve_bytes: 0,
+            outbox_max: crate::OUTBOX_MAX,
+            outbox_bytes_max: crate::OUTBOX_BYTES_MAX,
+            moving: None,
+        }
+    }
+
+    /// The other islands.
+    pub(crate) fn others(&self) -> impl Iterator<Item = IslandId> + use<> {
+        let me = self.id;
+        self.islands.clone().into_iter().filter(move |island| *island != me)
+    }
+
+    /// The island that owns a directory with this placement key (Ring FS 3).
+    pub(crate) fn owner(&self, key: Key) -> IslandId {
+        self.table.owner(key)
+    }
+}

@@ -1,0 +1,108 @@
+//! What is never given twice: ids, minted from ranges that are synced before use (`DESIGN` 2), and stamps, of an
+//! incarnation that each life has for itself. And times of changes, of which each is later than the one before.
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, Stamp, Time};
+use atoll_state::state::Meta;
+
+/// Ids that one record reserves.
+const RANGE: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Issuer {
+    last_time: Time,
+    last_stamp: Stamp,
+    mint_next: u64,
+    /// Ids below this may be given: the record that reserves them is synced.
+    mint_limit: u64,
+}
+
+impl Issuer {
+    /// Goes on behind what the rows say was given.
+    pub(crate) fn resume(meta: &Meta, wall: Time) -> Self {
+        Self {
+            last_time: wall,
+            last_stamp: meta.stamp,
+            mint_next: meta.mint_limit.max(Ino::FIRST_COUNTER),
+            mint_limit: meta.mint_limit,
+        }
+    }
+
+    /// A new id; none if the next range of them is not synced yet.
+    pub(crate) fn mint(&mut self, island: IslandId) -> Option<Ino> {
+        if self.mint_next >= self.mint_limit {
+            return None;
+        }
+        self.mint_next += 1;
+        Some(Ino::mint(island, self.mint_next - 1))
+    }
+
+    /// The end of the range of ids to be reserved next, while half of the last one is left: up to `reserved`.
+    pub(crate) fn next_range(&self, reserved: u64) -> Option<u64> {
+        let is_due = reserved.saturating_sub(self.mint_next) < RANGE / 2;
+        is_due.then(|| reserved.max(self.mint_next) + RANGE)
+    }
+
+    /// Ids up to `reserved` are reserved by a record that is synced.
+    pub(crate) const fn reserved(&mut self, reserved: u64) {
+        self.mint_limit = reserved;
+    }
+
+    /// Whatever stamp is given from here on in this incarnation is later than this one.
+    pub(crate) fn stamps_after(&self, incarnation: u32) -> Stamp {
+        self.last_stamp.max(Stamp::new(incarnation, 0))
+    }
+
+    /// The next stamp of this island's clock; goes into the record that uses it.
+    pub(crate) fn stamp(&mut self, incarnation: u32) -> Stamp {
+        self.last_stamp = if self.last_stamp.incarnation() == incarnation {
+            Stamp::new(incarnation, self.last_stamp.n() + u64::from(!planted(Bug::StampTwice)))
+        } else {
+            Stamp::new(incarnation, 1)
+        };
+        self.last_stamp
+    }
+
+    /// The time of a change: later than every one before it, so that a changed file always shows.
+    pub(crate) fn time(&mut self, wall: Time) -> Time {
+        self.last_time = wall.max(self.last_time.next());
+        self.last_time
+    }
+
+    /// What is changed from here on is later than `time`.
+    pub(crate) fn not_before(&mut self, time: Time) {
+        self.last_time = self.last_time.max(time);
+    }
+
+    /// Panics if ids may be given that no synced record reserves.
+    pub(crate) fn check(&self, meta: &Meta) {
+        assert!(self.mint_limit <= meta.mint_limit, "more ids may be given than are reserved");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_is_given_before_the_range_that_has_it_is_reserved() {
+        let meta = Meta::default();
+        let mut issuer = Issuer::resume(&meta, Time::default());
+        assert_eq!(issuer.mint(IslandId(3)), None);
+        let end = issuer.next_range(0).expect("nothing is left");
+        issuer.reserved(end);
+        let (first, second) = (issuer.mint(IslandId(3)), issuer.mint(IslandId(3)));
+        assert!(first.is_some() && first < second);
+        assert_eq!(issuer.next_range(end), None, "half of it is left");
+    }
+
+    #[test]
+    fn stamps_and_times_only_grow_also_when_the_clock_goes_back() {
+        let mut issuer = Issuer::resume(&Meta::default(), Time::default());
+        let (one, two, three) = (issuer.stamp(4), issuer.stamp(4), issuer.stamp(5));
+        assert!(one < two && two < three && issuer.stamps_after(5) == three);
+        let late = issuer.time(Time::default().plus_millis(50));
+        assert!(issuer.time(Time::default()) > late);
+    }
+}

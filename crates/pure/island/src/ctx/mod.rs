@@ -1,0 +1,227 @@
+//! What every part of an island needs: its rows, and the leaves through which records are decided and effects leave.
+//! A leaf asks nobody.
+
+mod bounded;
+mod config;
+pub(crate) mod decision;
+mod durability;
+mod issuer;
+mod loads;
+mod peers;
+mod posts;
+mod replies;
+pub(crate) mod request;
+mod room;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{H3, Ino, IslandId, Stamp, Time};
+use atoll_posix::Errno;
+use atoll_proto::{Outcome, Peer, PeerMessage, Reply, Work};
+use atoll_state::{Load, State};
+use bytes::Bytes;
+
+pub(crate) use bounded::Bounded;
+pub use config::Config;
+use decision::Decision;
+use durability::Durability;
+use issuer::Issuer;
+use loads::Loads;
+pub(crate) use peers::Life;
+use peers::Peers;
+use posts::Posts;
+use replies::Replies;
+use request::{Call, Parked, Stop};
+use room::Room;
+
+use crate::counters::Counters;
+use crate::event::{Effect, Now};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Ctx {
+    pub(crate) config: Config,
+    pub(crate) h3: H3,
+    pub(crate) now: Now,
+    pub(crate) state: State,
+    pub(crate) durability: Durability,
+    pub(crate) issuer: Issuer,
+    pub(crate) loads: Loads,
+    pub(crate) peers: Peers,
+    pub(crate) posts: Posts,
+    pub(crate) replies: Replies,
+    pub(crate) room: Room,
+    pub(crate) counters: Counters,
+}
+
+impl Ctx {
+    /// Of an island with these rows.
+    pub(crate) fn new(config: Config, state: State, now: Now) -> Self {
+        Self {
+            h3: H3::new(config.seed),
+            now,
+            durability: Durability::new(state.seq()),
+            issuer: Issuer::resume(state.meta(), now.wall),
+            loads: Loads::default(),
+            peers: Peers::default(),
+            posts: Posts::default(),
+            replies: Replies::default(),
+            room: Room::default(),
+            counters: Counters::default(),
+            config,
+            state,
+        }
+    }
+
+    // ---------------------------------------------------------------- decisions
+
+    /// Decides: the state changes now, the record goes to the log. Its position.
+    pub(crate) fn decide(&mut self, mut decision: Decision) -> u64 {
+        self.suspect_displaced(&mut decision);
+        if decision.record.changes.is_empty() {
+            // What was asked for was so already, such as an orphan that is let go of twice. The state
+            // counts records by their changes: one without any would share its number with the next.
+            assert!(decision.record.bodies.is_empty(), "a body changes and no row does");
+            return self.state.seq();
+        }
+        let seq = self.state.seq() + 1;
+        for change in &decision.record.changes {
+            self.state.apply(seq, change);
+        }
+        self.counters.records += 1;
+        self.durability.decided(self.now.ms, Effect::Append(seq, decision.record));
+        seq
+    }
+
+    /// Asks for a sync of everything decided so far.
+    pub(crate) fn want_sync(&mut self) {
+        self.durability.want_sync(self.state.seq());
+    }
+
+    /// The log is synced up to here.
+    pub(crate) fn log_synced(&mut self, upto: u64) {
+        self.durability.log_synced(upto, self.state.seq());
+        if self.durability.has_synced_what_was_wanted() {
+            self.issuer.reserved(self.state.meta().mint_limit);
+        }
+    }
+
+    /// Whether everything that is decided survives a power cut.
+    pub(crate) const fn is_all_synced(&self) -> bool {
+        self.durability.is_synced(self.state.seq())
+    }
+
+    // ------------------------------------------------- what is never given twice
+
+    /// The next stamp of this island's clock; goes into the record that uses it.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        self.issuer.stamp(self.state.meta().incarnation)
+    }
+
+    /// The time of a change: later than every one before it, so that a changed file always shows.
+    pub(crate) fn time(&mut self) -> Time {
+        self.issuer.time(self.now.wall)
+    }
+
+    /// A new id.
+    pub(crate) fn mint(&mut self) -> Result<Ino, Stop> {
+        // Ranges are asked for long before they are needed: if there is none the log cannot be synced.
+        let ino = self.issuer.mint(self.config.id).ok_or(Stop::Fail(Errno::EAGAIN))?;
+        self.reserve_ids();
+        Ok(ino)
+    }
+
+    /// Reserves the next range of ids while half of the last one is left.
+    pub(crate) fn reserve_ids(&mut self) {
+        if let Some(limit) = self.issuer.next_range(self.state.meta().mint_limit) {
+            let mut decision = Decision::new();
+            decision.push(atoll_proto::Change::MintLimit { limit });
+            self.decide(decision);
+            self.want_sync();
+        }
+    }
+
+    // ------------------------------------------------------------------ messages
+
+    /// Has a message leave when the record at `need` is committed.
+    pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: Peer) {
+        let need = if planted(Bug::SendBeforeLog) { 0 } else { need };
+        let send = self.message(to, peer);
+        self.durability.after_commit(need, send);
+    }
+
+    /// Has a message leave when the record at `seq` is synced, which is asked for now.
+    pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: Peer) {
+        if self.durability.is_synced(seq) || planted(Bug::OutcomeBeforeSync) {
+            return self.send(seq, to, peer);
+        }
+        let send = self.message(to, peer);
+        self.durability.after_sync(seq, send);
+        self.want_sync();
+    }
+
+    /// Sends a message behind all that waits for the log to be synced.
+    pub(crate) fn send_behind_synced(&mut self, to: IslandId, peer: Peer) {
+        let seq = self.state.seq();
+        if self.durability.awaits_sync() || self.posts.holds_back() {
+            self.send_synced(seq, to, peer)
+        } else {
+            self.send(seq, to, peer)
+        }
+    }
+
+    fn message(&self, to: IslandId, peer: Peer) -> Effect {
+        let vector = match &peer {
+            // Only a chain of ancestors is judged by what its sender has seen.
+            Peer::Prepare { work: Work::Adopt { .. }, .. } => self.state.clocks().iter().collect(),
+            _ => Vec::new(),
+        };
+        let incarnation = self.state.meta().incarnation;
+        Effect::Send(to, PeerMessage { from: self.config.id, incarnation, vector, peer })
+    }
+
+    // ------------------------------------------------------------------- answers
+
+    /// Answers a request when the record at `need` is committed.
+    pub(crate) fn answer(&mut self, call: &Call, need: u64, outcome: Outcome) {
+        self.answer_data(call, need, outcome, Bytes::new());
+    }
+
+    /// As [`Ctx::answer`], with the bytes of `Answer::Data`.
+    pub(crate) fn answer_data(&mut self, call: &Call, need: u64, outcome: Outcome, data: Bytes) {
+        let (link, id) = self.replies.end(call);
+        let vector = self.replies.news(call.session(), self.state.clocks());
+        let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
+        self.durability
+            .after_commit(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
+    }
+
+    /// Tells a client something unasked, if it can be reached, when the record at `need` is committed.
+    pub(crate) fn notify(&mut self, session: atoll_core::SessionId, need: u64, notice: atoll_proto::Notice) {
+        if let Some(link) = self.replies.link_of(session) {
+            self.durability.after_commit(need, Effect::Notice(link, notice));
+        }
+    }
+
+    // ---------------------------------------------------------------------- rows
+
+    /// Has something go on when these rows are in memory.
+    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Parked) {
+        for load in self.loads.wait(loads, parked) {
+            self.counters.loads += 1;
+            self.read(load);
+        }
+    }
+
+    /// Reads a row from the snapshot.
+    pub(crate) fn read(&mut self, load: Load) {
+        self.durability.emit(Effect::Load { load, generation: self.loads.generation() });
+    }
+
+    /// Panics unless what is given, sent and kept fits the rows.
+    pub(crate) fn check(&self) {
+        self.durability.check(self.state.seq());
+        self.issuer.check(self.state.meta());
+        let clock = self.state.clocks().get(self.config.id);
+        self.posts.check(clock, |seq| self.durability.is_synced(seq));
+    }
+}

@@ -1,0 +1,50 @@
+//! The other islands: which of them can be reached, and in which life each is.
+
+use std::collections::BTreeMap;
+
+use atoll_core::IslandId;
+use atoll_core::map::IdSet;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peers {
+    reachable: IdSet<IslandId>,
+    /// The last incarnation of each island that has said something.
+    incarnations: BTreeMap<IslandId, u32>,
+}
+
+/// In which life of its sender a message was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// In one that is over.
+    Earlier,
+    /// In the one that was known.
+    Same,
+    /// In one of which nothing was known.
+    New,
+}
+
+impl Peers {
+    pub(crate) fn is_reachable(&self, island: IslandId) -> bool {
+        self.reachable.contains(&island)
+    }
+
+    pub(crate) fn set_reachable(&mut self, island: IslandId, up: bool) {
+        if up {
+            self.reachable.insert(island);
+        } else {
+            self.reachable.remove(&island);
+        }
+    }
+
+    /// An island says something in this incarnation.
+    pub(crate) fn speaks(&mut self, island: IslandId, incarnation: u32) -> Life {
+        let known = self.incarnations.entry(island).or_default();
+        if incarnation < *known {
+            return Life::Earlier;
+        }
+        let life = if incarnation > *known { Life::New } else { Life::Same };
+        *known = incarnation;
+        life
+    }
+}

@@ -1,0 +1,155 @@
+//! Where the answers to requests go, over which link each client is reached, and what it was told there of the islands'
+//! journals. Never knows what an answer says.
+
+use std::collections::BTreeMap;
+
+use atoll_core::map::IdMap;
+use atoll_core::{ClockVector, IslandId, SessionId, Stamp};
+
+use super::request::Call;
+use crate::event::LinkId;
+
+/// Where the answer to a request goes: to where its latest repetition came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplyAddress {
+    link: LinkId,
+    id: u64,
+    /// It is told so when it would wait for a lock.
+    interrupted: bool,
+}
+
+impl ReplyAddress {
+    pub(crate) const fn of(call: &Call) -> Self {
+        Self { link: call.link, id: call.id, interrupted: false }
+    }
+}
+
+/// A client that is reached over a link, or was.
+#[derive(Debug, Clone, Default)]
+struct Client {
+    link: Option<LinkId>,
+    /// What it was told of the clocks on its link, and of which version.
+    told: IdMap<IslandId, Stamp>,
+    told_version: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Replies {
+    /// Changes under way, by session and number.
+    under_way: IdMap<(SessionId, u64), ReplyAddress>,
+    clients: BTreeMap<SessionId, Client>,
+    clocks_version: u64,
+    clocks: ClockVector,
+}
+
+impl Replies {
+    // ------------------------------------------------------------------ requests
+
+    /// A change begins; its answer goes to where it came from.
+    pub(crate) fn begin(&mut self, call: &Call) {
+        self.under_way.insert((call.session(), call.request.seq), ReplyAddress::of(call));
+    }
+
+    /// A change that is under way came once more: its answer goes there. False if it is not under way.
+    pub(crate) fn repeat(&mut self, call: &Call) -> bool {
+        let to = self.under_way.get_mut(&(call.session(), call.request.seq));
+        to.map(|to| *to = ReplyAddress::of(call)).is_some()
+    }
+
+    /// A change is not under way any more, and nobody is told.
+    pub(crate) fn forget_request(&mut self, call: &Call) {
+        self.under_way.remove(&(call.session(), call.request.seq));
+    }
+
+    /// Where the answer to `call` goes, which is over with it: a repetition is answered from memory from here on.
+    pub(crate) fn end(&mut self, call: &Call) -> (LinkId, u64) {
+        let to = match call.request.seq {
+            0 => ReplyAddress::of(call),
+            seq => self.under_way.remove(&(call.session(), seq)).unwrap_or_else(|| ReplyAddress::of(call)),
+        };
+        (to.link, to.id)
+    }
+
+    /// Over which link the answer to `call` goes.
+    pub(crate) fn link_of_answer(&self, call: &Call) -> LinkId {
+        self.under_way.get(&(call.session(), call.request.seq)).map_or(call.link, |to| to.link)
+    }
+
+    /// The change whose answer goes there is to be interrupted; which one that is.
+    pub(crate) fn interrupt(&mut self, link: LinkId, id: u64) -> Option<(SessionId, u64)> {
+        let asked = self.under_way.iter_mut().find(|(_, to)| (to.link, to.id) == (link, id));
+        let (key, to) = asked?;
+        to.interrupted = true;
+        Some(*key)
+    }
+
+    /// Whether who asks for this has been interrupted.
+    pub(crate) fn is_interrupted(&self, call: &Call) -> bool {
+        self.under_way.get(&(call.session(), call.request.seq)).is_some_and(|to| to.interrupted)
+    }
+
+    // ------------------------------------------------------------------- clients
+
+    /// A client is reached over this link; whether it is a new one. It was told nothing there.
+    pub(crate) fn reached(&mut self, session: SessionId, link: LinkId) -> bool {
+        let client = self.clients.entry(session).or_default();
+        let is_new = client.link.replace(link) != Some(link);
+        if is_new {
+            (client.told, client.told_version) = (IdMap::default(), 0);
+        }
+        is_new
+    }
+
+    /// A link is gone. The clients that were reached over it.
+    pub(crate) fn link_closed(&mut self, link: LinkId) -> Vec<SessionId> {
+        let mut gone = Vec::new();
+        for (session, client) in self.clients.iter_mut().filter(|(_, client)| client.link == Some(link)) {
+            client.link = None;
+            gone.push(*session);
+        }
+        gone
+    }
+
+    /// Nothing is known of a client any more.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.clients.remove(&session);
+    }
+
+    /// The link over which a client is reached.
+    pub(crate) fn link_of(&self, session: SessionId) -> Option<LinkId> {
+        self.clients.get(&session)?.link
+    }
+
+    /// What a client has not been told of the clocks.
+    pub(crate) fn news(&mut self, session: SessionId, clocks: &ClockVector) -> Vec<(IslandId, Stamp)> {
+        if self.clocks != *clocks {
+            self.clocks = clocks.clone();
+            self.clocks_version += 1;
+        }
+        let Some(client) = self.clients.get_mut(&session) else { return Vec::new() };
+        if client.told_version == self.clocks_version {
+            return Vec::new();
+        }
+        client.told_version = self.clocks_version;
+        let told = &mut client.told;
+        let news: Vec<_> = clocks.iter().filter(|(i, s)| told.get(i).is_none_or(|t| t < s)).collect();
+        told.extend(news.iter().copied());
+        news
+    }
+
+    /// Panics unless exactly these changes are under way, each once.
+    pub(crate) fn check<'a>(&self, calls: impl Iterator<Item = &'a Call>) {
+        let mut found: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();
+        for call in calls.filter(|call| call.request.seq != 0 && !call.again) {
+            *found.entry((call.session(), call.request.seq)).or_default() += 1;
+        }
+        for (key, times) in &found {
+            assert!(*times == 1, "{key:?} is under way {times} times");
+            assert!(self.under_way.contains_key(key), "nobody knows where the answer to {key:?} goes");
+        }
+        for key in self.under_way.keys() {
+            assert!(found.contains_key(key), "{key:?} is under way and in no queue: it is never answered");
+        }
+    }
+}

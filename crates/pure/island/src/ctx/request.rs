@@ -1,0 +1,129 @@
+//! A request under way, how far it got, and what it waits for.
+
+use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
+use atoll_posix::perm::Denied;
+use atoll_posix::{Caller, Errno};
+use atoll_proto::{CutLost, Outcome, Request};
+use atoll_state::{Load, Miss};
+use bytes::Bytes;
+
+use crate::event::{BodyDone, BodyFault, LinkId, Ticket};
+
+/// A request under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) link: LinkId,
+    pub(crate) id: u64,
+    pub(crate) request: Request,
+    pub(crate) data: Bytes,
+    pub(crate) since_ms: u64,
+    /// How often it was begun again because of others.
+    pub(crate) attempts: u32,
+    /// Position of the last record before it came.
+    pub(crate) upto: u64,
+    /// It was carried out before, and waits for something to be answered as it was then.
+    pub(crate) again: bool,
+}
+
+impl Call {
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.request.caller
+    }
+
+    pub(crate) const fn session(&self) -> SessionId {
+        self.request.session
+    }
+}
+
+/// How far a request got.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// It only looked: the answer waits until what it saw is committed.
+    Looked(Outcome),
+    /// It decided a record: the answer waits for that.
+    Decided(Outcome),
+    /// It goes on when something else has happened.
+    Later(Later),
+    /// Its answer is on the way.
+    Answered,
+}
+
+/// What a request waits for, that goes on from where it is.
+#[derive(Debug, Clone)]
+pub(crate) enum Later {
+    /// The outcome of its transaction.
+    Txn(TxnId),
+    /// A body operation.
+    Body(Ticket),
+    /// All reachable islands to apply this much of the journal; then the answer.
+    Applied(Stamp, Outcome),
+    /// The log to be synced up to here.
+    Synced(u64),
+}
+
+/// Why a request did not get through.
+#[derive(Debug, Clone)]
+pub(crate) enum Stop {
+    Fail(Errno),
+    NeedGroups,
+    /// Another island is needed that is away: nothing was done, and the client asks again as long as
+    /// it has patience.
+    NotNow,
+    /// What is missing here may have been lost, and all others are about to tell: the client asks again.
+    Unheard,
+    /// Begin again when these are in memory.
+    Load(Vec<Load>),
+    /// Begin again when the body is free.
+    Gate(Ino),
+    /// Begin again when the transaction has ended.
+    Txn(TxnId),
+    /// Begin again when a lock on the file was given up.
+    Locked(Ino),
+    /// The file is homed there now.
+    Moved {
+        to: IslandId,
+        moves: u32,
+    },
+    /// A listing cannot go on: its cut is gone.
+    CutLost(CutLost),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Fail(errno)
+    }
+}
+
+impl From<Miss> for Stop {
+    fn from(Miss(load): Miss) -> Self {
+        Self::Load(vec![load])
+    }
+}
+
+impl From<Denied> for Stop {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Errno(errno) => Self::Fail(errno),
+            Denied::NeedGroups => Self::NeedGroups,
+        }
+    }
+}
+
+/// Something that waits for rows.
+#[derive(Debug, Clone)]
+pub(crate) enum Parked {
+    /// Something that looks again by itself.
+    Nobody,
+    Call(Call),
+    Peer(atoll_proto::PeerMessage),
+    /// A request whose body operation is done.
+    Body(Ticket, Result<BodyDone, BodyFault>),
+    /// What was lost, and is done again.
+    Lost,
+    /// All have prepared.
+    Commit(TxnId),
+    /// A comparison of this island's.
+    Compare,
+    /// The end of a session.
+    Ending(SessionId),
+}

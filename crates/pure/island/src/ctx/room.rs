@@ -1,0 +1,38 @@
+//! Room on the disk: what is acknowledged always finds its place. Never asks the disk.
+
+use atoll_posix::Errno;
+
+use super::request::Stop;
+
+/// Bytes that may still be used up before only deletes are let through.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Room(u64);
+
+impl Room {
+    /// So many are free by the last look at the disk.
+    pub(crate) const fn set(&mut self, bytes: u64) {
+        self.0 = bytes;
+    }
+
+    /// `ENOSPC` unless there is room for `bytes` more. Counts down between two looks at the disk.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Stop> {
+        // In the log and in the body, and a row or two.
+        let need = 2 * bytes + 4096;
+        self.0 = self.0.checked_sub(need).ok_or(Stop::Fail(Errno::ENOSPC))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_uses_none() {
+        let mut room = Room::default();
+        room.set(12_000);
+        assert!(room.take(1_000).is_ok());
+        assert!(matches!(room.take(4_000), Err(Stop::Fail(Errno::ENOSPC))));
+        assert!(room.take(500).is_ok(), "the one that was refused has used nothing");
+    }
+}
