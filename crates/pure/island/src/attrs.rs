@@ -8,6 +8,7 @@ use atoll_posix::{Access, Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
 use atoll_proto::{Dir, Inode, JournalEntry, Outcome, Remembered, Static, Xattrs};
 use bytes::Bytes;
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::journal::set_xattrs;
@@ -86,7 +87,7 @@ impl Island {
             Node::Dir(dir) => self.set_dir_attr(call, ino, dir, set),
             Node::File(row) => {
                 self.file_is_free(ino)?;
-                let (after, xattrs) = self.changed_attr(call, ino, set)?;
+                let (after, xattrs) = self.ctx.changed_attr(call, ino, set)?;
                 if set.size.is_some() {
                     return self.set_size(call, ino, set, &after.attr, turn);
                 }
@@ -101,63 +102,14 @@ impl Island {
         }
     }
 
-    /// A file's row, and its extended attributes if they change too, after `set`.
-    pub(crate) fn changed_attr(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        set: &SetAttr,
-    ) -> Result<(Inode, Option<Xattrs>), Stop> {
-        let mut row = self.file(ino)?.clone();
-        let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
-        let now = self.ctx.time();
-        row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
-        let mut xattrs = match acl {
-            Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
-            _ => None,
-        };
-        if (set.size.is_some() || set.uid.is_some() || set.gid.is_some())
-            && let Some(without) = self.without_capability(&row)?
-        {
-            match &mut xattrs {
-                Some(xattrs) => drop(xattrs.remove(xattr::CAPABILITY)),
-                None => xattrs = Some(without),
-            }
-        }
-        Ok((row, xattrs))
-    }
-
-    /// The extended attributes of a file whose bytes or owner change, if that takes away what its
-    /// program may do beyond its user's rights (capabilities(7)).
-    pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Stop> {
-        if !row.has_xattrs {
-            return Ok(None);
-        }
-        let Some(xattrs) = self.ctx.state.xattrs(row.attr.ino)? else { return Ok(None) };
-        if xattrs.get(xattr::CAPABILITY).is_none() {
-            return Ok(None);
-        }
-        let mut without = xattrs.clone();
-        without.remove(xattr::CAPABILITY);
-        Ok(Some(without))
-    }
-
-    /// Extended attributes with the access ACL following a chmod.
-    fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Stop> {
-        access.chmod(bits);
-        let mut xattrs = self.ctx.state.xattrs(ino)?.cloned().unwrap_or_default();
-        xattrs.set(Bytes::from_static(acl::ACCESS_XATTR), access.to_xattr().into());
-        Ok(xattrs)
-    }
-
     fn set_dir_attr(&mut self, call: &Call, ino: Ino, mut dir: Dir, set: &SetAttr) -> Result<Step, Stop> {
         self.names_are_safe(ino)?;
         let before = dir_attr(ino, &dir);
-        let access = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        let access = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         let now = self.ctx.time();
         let after = perm::apply_setattr(&before, access.as_ref(), set, call.caller(), now)?;
         let xattrs = match access {
-            Some(access) if set.mode.is_some() => Some(self.with_mode(ino, access, after.mode)?),
+            Some(access) if set.mode.is_some() => Some(self.ctx.with_mode(ino, access, after.mode)?),
             _ => None,
         };
         self.open_for_names(ino)?;
@@ -201,7 +153,7 @@ impl Island {
         xattrs: Option<Xattrs>,
     ) -> Result<Stamp, Stop> {
         let place = self.place_to_be(ino, &dir.place);
-        self.need_child(&place, ino)?;
+        self.ctx.need_child(&place, ino)?;
         // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {
             Some(xattrs) => xattrs,
@@ -227,7 +179,7 @@ impl Island {
             Node::File(row) => (Owned::from(&row.attr), row.has_acl, row.has_xattrs),
             Node::Dir(dir) => (crate::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
         };
-        let acl = self.acl(ino, has_acl, acl::ACCESS_XATTR)?;
+        let acl = self.ctx.acl(ino, has_acl, acl::ACCESS_XATTR)?;
         let xattrs = if has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
         Ok((owned, acl, xattrs.unwrap_or_default()))
     }
@@ -336,6 +288,57 @@ impl Island {
                 Ok(Step::Later(Later::Applied(stamp, done())))
             }
         }
+    }
+}
+
+impl Ctx {
+    /// A file's row, and its extended attributes if they change too, after `set`.
+    pub(crate) fn changed_attr(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        set: &SetAttr,
+    ) -> Result<(Inode, Option<Xattrs>), Stop> {
+        let mut row = self.file(ino)?.clone();
+        let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
+        let now = self.time();
+        row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
+        let mut xattrs = match acl {
+            Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
+            _ => None,
+        };
+        if (set.size.is_some() || set.uid.is_some() || set.gid.is_some())
+            && let Some(without) = self.without_capability(&row)?
+        {
+            match &mut xattrs {
+                Some(xattrs) => drop(xattrs.remove(xattr::CAPABILITY)),
+                None => xattrs = Some(without),
+            }
+        }
+        Ok((row, xattrs))
+    }
+
+    /// The extended attributes of a file whose bytes or owner change, if that takes away what its
+    /// program may do beyond its user's rights (capabilities(7)).
+    pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Stop> {
+        if !row.has_xattrs {
+            return Ok(None);
+        }
+        let Some(xattrs) = self.state.xattrs(row.attr.ino)? else { return Ok(None) };
+        if xattrs.get(xattr::CAPABILITY).is_none() {
+            return Ok(None);
+        }
+        let mut without = xattrs.clone();
+        without.remove(xattr::CAPABILITY);
+        Ok(Some(without))
+    }
+
+    /// Extended attributes with the access ACL following a chmod.
+    fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Stop> {
+        access.chmod(bits);
+        let mut xattrs = self.state.xattrs(ino)?.cloned().unwrap_or_default();
+        xattrs.set(Bytes::from_static(acl::ACCESS_XATTR), access.to_xattr().into());
+        Ok(xattrs)
     }
 }
 

@@ -9,6 +9,7 @@ use atoll_proto::{
     Chain, Change, ClientOp, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work,
 };
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, names_changed_at};
 use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::homes::LINKS_MAX;
@@ -47,7 +48,7 @@ impl Island {
             }
             self.ctx.room.take(0)?;
             let time = self.ctx.time();
-            let chain = self.chain_to(dir)?;
+            let chain = self.ctx.chain_to(dir)?;
             let work = Work::Count { ino, at: at.clone(), time, chain };
             let names = vec![at.clone()];
             return self.begin_txn(
@@ -87,7 +88,7 @@ impl Island {
     ) -> Step {
         let ino = attr.ino;
         decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
-        self.change_names(&mut decision, at.dir, 1, 0, now);
+        self.ctx.change_names(&mut decision, at.dir, 1, 0, now);
         decision.remember_for(call, Remembered::Ino { ino });
         self.decide(decision);
         Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
@@ -112,12 +113,12 @@ impl Island {
             return self.begin_txn(call, None, names, Plan::Unlink { at, time }, vec![(home, work)]);
         }
         self.file_is_free(ino)?;
-        let row = self.file(ino)?.clone();
+        let row = self.ctx.file(ino)?.clone();
         let now = self.ctx.time();
         let mut decision = Decision::new();
         decision.entry(dir, name, None);
-        self.change_names(&mut decision, dir, -1, 0, now);
-        let orphan = self.drop_name(&mut decision, row, Some(call.session()), now);
+        self.ctx.change_names(&mut decision, dir, -1, 0, now);
+        let orphan = self.ctx.drop_name(&mut decision, row, Some(call.session()), now);
         decision.remember_for(call, Remembered::Removed { orphan });
         self.decide(decision);
         Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
@@ -137,11 +138,11 @@ impl Island {
             self.is_whole(dir)?;
         }
         if entry.stub.is_some() || entry.home == self.ctx.config.id {
-            self.may_delete(caller, dir, parent, self.owner_of(entry)?)?;
+            self.ctx.may_delete(caller, dir, parent, self.ctx.owner_of(entry)?)?;
             return Ok(None);
         }
         let owned = |uid| Owned { uid, gid: 0, mode: 0, kind: entry.kind };
-        self.may_delete(caller, dir, parent, owned(caller.uid))?;
+        self.ctx.may_delete(caller, dir, parent, owned(caller.uid))?;
         let sticky = parent.fixed.mode & mode::STICKY != 0;
         let asks = sticky && caller.uid != parent.fixed.uid && !caller.acts_as_owner(&owned(!caller.uid));
         Ok(asks.then_some(caller.uid))
@@ -175,7 +176,7 @@ impl Island {
         };
         self.ctx.room.take(0)?;
         let exchange = mode == RenameMode::Exchange;
-        let chain = if exchange { Some(self.chain_to(from.dir)?) } else { None };
+        let chain = if exchange { Some(self.ctx.chain_to(from.dir)?) } else { None };
         let knows = self.ctx.state.dir(to.dir)?.is_some();
         // The home of what is there may be a third island, which is told by this one.
         let wants_chain = is_dir || (file.home != owner && !(knows && file.home == self.ctx.config.id));
@@ -202,13 +203,13 @@ impl Island {
         there_by: Option<u32>,
     ) -> Result<Step, Stop> {
         self.check_dirs(call.caller(), &renaming, &Chain::default())?;
-        let mut others = self.works_elsewhere(&renaming, there_by, None)?;
+        let mut others = self.ctx.works_elsewhere(&renaming, there_by, None)?;
         // What only takes the place of an empty directory beside it needs no room.
         let needs_room = !others.is_empty() || renaming.from.dir != renaming.to.dir;
-        others.extend(self.dir_works(call.caller(), &renaming, &Chain::default())?);
+        others.extend(self.ctx.dir_works(call.caller(), &renaming, &Chain::default())?);
         let plan = Plan::Rename { renaming: Box::new(renaming), lent: Some(Chain::default()) };
         if others.is_empty() {
-            let early = self.stamps_before_commit(&plan);
+            let early = self.ctx.stamps_before_commit(&plan);
             return self.commit_between(call, Decision::new(), &plan, &early);
         }
         let Plan::Rename { renaming, .. } = &plan else { unreachable!("just made") };
@@ -224,45 +225,6 @@ impl Island {
         Ok(step)
     }
 
-    /// What the homes have to do that are neither this island nor the lender of the new name.
-    fn works_elsewhere(
-        &self,
-        renaming: &Renaming,
-        there_by: Option<u32>,
-        lender: Option<(IslandId, &Chain)>,
-    ) -> Result<Vec<(IslandId, Work)>, Stop> {
-        let Renaming { from, to, file, there, time, .. } = renaming;
-        let elsewhere = |entry: &Entry| {
-            let home = entry.home;
-            entry.stub.is_none() && home != self.ctx.config.id && lender.is_none_or(|(l, _)| l != home)
-        };
-        let mut works = Vec::new();
-        if elsewhere(file) {
-            let chain = match lender {
-                Some((_, chain)) => chain.clone(),
-                None => self.chain_to(to.dir)?,
-            };
-            let (from, to, by) = (from.clone(), to.clone(), renaming.by);
-            works.push((
-                file.home,
-                Work::Renamed { ino: file.ino, from, to, by, had: true, time: *time, chain },
-            ));
-        }
-        if let Some(there) = there.as_ref().filter(|there| elsewhere(there)) {
-            let (ino, by, time) = (there.ino, there_by, *time);
-            works.push((
-                there.home,
-                if renaming.swaps() {
-                    let chain = self.chain_to(from.dir)?;
-                    Work::Renamed { ino, from: to.clone(), to: from.clone(), by, had: true, time, chain }
-                } else {
-                    Work::Drop { ino, at: to.clone(), by, had: true, time }
-                },
-            ));
-        }
-        Ok(works)
-    }
-
     /// The name is lent: `renaming` knows by now what it names. Tells what is still to be asked of others.
     pub(crate) fn lent(
         &self,
@@ -274,13 +236,13 @@ impl Island {
     ) -> Result<Vec<(IslandId, Work)>, Stop> {
         if let (Some(there), Some(by)) = (&renaming.there, there_by)
             && there.home == self.ctx.config.id
-            && self.file(there.ino)?.attr.uid != by
+            && self.ctx.file(there.ino)?.attr.uid != by
         {
             return Err(Errno::EPERM.into());
         }
         self.check_dirs(caller, renaming, chain)?;
-        let mut works = self.works_elsewhere(renaming, there_by, Some((lender, chain)))?;
-        works.extend(self.dir_works(caller, renaming, chain)?);
+        let mut works = self.ctx.works_elsewhere(renaming, there_by, Some((lender, chain)))?;
+        works.extend(self.ctx.dir_works(caller, renaming, chain)?);
         Ok(works)
     }
 
@@ -326,22 +288,22 @@ impl Island {
             }
         }
         self.ctx.room.take(0)?;
-        let told = if *wants_chain { Some(self.chain_to(to.dir)?) } else { None };
+        let told = if *wants_chain { Some(self.ctx.chain_to(to.dir)?) } else { None };
         renaming.there.clone_from(&there);
-        if let Some(file) = self.homed_here(Some(&renaming.file)) {
-            let row = self.file(file.ino)?;
+        if let Some(file) = self.ctx.homed_here(Some(&renaming.file)) {
+            let row = self.ctx.file(file.ino)?;
             if renaming.by.is_some_and(|by| row.attr.uid != by) {
                 return refused(Errno::EPERM);
             }
         }
         // The file that goes the other way is homed here, and its new name will be elsewhere.
         let from = renaming.from.clone();
-        let comes = mode == RenameMode::Exchange && self.homed_here(there.as_ref()).is_some();
+        let comes = mode == RenameMode::Exchange && self.ctx.homed_here(there.as_ref()).is_some();
         let chain = chain.clone().unwrap_or_default();
-        if self.claims(work).into_iter().any(|(ino, _)| self.is_claimed(ino, work)) {
+        if self.ctx.claims(work).into_iter().any(|(ino, _)| self.is_claimed(ino, work)) {
             return Ok(Err(Vote::Busy));
         }
-        if !self.knows(work)? {
+        if !self.ctx.knows(work)? {
             // Somebody who is away may know how it came by that name.
             return if self.may_miss_something() { Ok(Err(Vote::Busy)) } else { refused(Errno::EIO) };
         }
@@ -357,11 +319,98 @@ impl Island {
         Ok(Ok(Seen::Name { there, by, chain: told }))
     }
 
-    /// Names of a directory were lent before.
-    pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Stop> {
-        Ok(self.ctx.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
+    // ------------------------------------------- the coordinator's commit record
+
+    /// All participants said yes. `early`: [`Ctx::stamps_before_commit`].
+    pub(crate) fn commit_between(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        plan: &Plan,
+        early: &[Stamp],
+    ) -> Result<Step, Stop> {
+        let alone = decision.record.changes.is_empty();
+        match plan {
+            Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
+            Plan::Link { at, home, time, attr } => {
+                self.owned(at.dir)?;
+                self.ctx.need_spot(at)?;
+                let attr = attr.expect("told with the vote");
+                Ok(self.name_linked(call, decision, at, *home, attr, *time))
+            }
+            Plan::Unlink { at, time } => {
+                self.owned(at.dir)?;
+                self.ctx.need_spot(at)?;
+                decision.entry(at.dir, &at.name, None);
+                self.ctx.change_names(&mut decision, at.dir, -1, 0, *time);
+                decision.remember_for(call, Remembered::Removed { orphan: None });
+                self.decide(decision);
+                Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
+            }
+            Plan::Rename { renaming, lent } => {
+                self.owned(renaming.from.dir)?;
+                let renaming = &*self.ctx.with_stubs_of_now(renaming)?;
+                self.ctx.need_renaming(renaming)?;
+                let chain = lent.clone().unwrap_or_default();
+                self.ctx.need_chain(&chain)?;
+                self.need_moves(renaming)?;
+                for entry in [Some(&renaming.file), renaming.there.as_ref()] {
+                    if let Some(entry) = self.ctx.homed_here(entry) {
+                        self.file_is_free(entry.ino)?;
+                    }
+                }
+                // What is homed here, or in the skeleton, needs the directory that it comes to.
+                if self.ctx.homed_here(Some(&renaming.file)).is_some() || self.ctx.moves_here(renaming) {
+                    match self.ctx.sight(&chain)? {
+                        Sight::Same if chain.dirs.is_empty() => {
+                            // It was known when the name was asked for; it may have been pruned since.
+                            if self.ctx.state.dir(renaming.to.dir)?.is_none() {
+                                return Err(Stop::NotNow);
+                            }
+                        }
+                        Sight::Same => self.ctx.lay_chain(&mut decision, &chain.dirs),
+                        Sight::Older | Sight::Newer { .. } => return Err(Stop::NotNow),
+                    }
+                }
+                if let Some(there) = self.ctx.homed_here(renaming.there.as_ref())
+                    && !self.ctx.knows_name(there.ino, &renaming.to)?
+                {
+                    // As a home that is asked.
+                    let missed = self.may_miss_something();
+                    return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
+                }
+                // What leaves the new name's directory must not take the skeleton along that what comes needs.
+                let pins =
+                    self.ctx.dir_now(&decision, renaming.to.dir).is_some_and(|dir| dir.owned.is_none());
+                if pins {
+                    self.ctx.count_homes(&mut decision, renaming.to.dir, 1);
+                }
+                let gated = !alone || moves_parents(renaming);
+                let orphan = self.ctx.apply_renaming(&mut decision, renaming, true, Some(call));
+                if moves_parents(renaming) && self.ctx.owns_root() {
+                    let (me, before) = (self.ctx.config.id, self.ctx.stamp());
+                    decision.push(Change::Moved { island: me, stamp: before });
+                }
+                let posted = self.ctx.move_dirs(&mut decision, renaming, &chain, early, gated);
+                if pins {
+                    self.ctx.unpin(&mut decision, &renaming.to);
+                }
+                decision.remember_for(call, Remembered::Removed { orphan });
+                self.decide(decision);
+                let outcome = ok(Answer::Removed { orphan }, None);
+                let Some(stamp) = posted else { return Ok(Step::Decided(outcome)) };
+                if gated {
+                    self.ctx.want_sync();
+                }
+                Ok(Step::Later(Later::Applied(stamp, outcome)))
+            }
+        }
     }
 
+    // ------------------------------------------------------------------- helpers
+}
+
+impl Ctx {
     /// The lender's end of it. What it reads is in memory.
     pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &Renaming, commit: bool) {
         if commit {
@@ -375,17 +424,6 @@ impl Island {
         }
     }
 
-    /// What [`Island::apply_renaming`] reads must be in memory.
-    pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Stop> {
-        for entry in [Some(&renaming.file), renaming.there.as_ref()] {
-            if let Some(entry) = self.homed_here(entry) {
-                self.ctx.state.inode(entry.ino)?;
-            }
-        }
-        self.need_spot(&renaming.from)?;
-        self.need_spot(&renaming.to)
-    }
-
     /// All that happens here: the names that are owned here, and the files that are homed here. The
     /// orphan that it leaves to the caller. `had`: the file's home has it under the old name.
     pub(crate) fn apply_renaming(
@@ -397,7 +435,7 @@ impl Island {
     ) -> Option<Ino> {
         let Renaming { from, to, file, there, time, .. } = renaming;
         let (time, swaps) = (*time, renaming.swaps());
-        let owned = |island: &Self, dir| island.ctx.in_memory(dir).is_some_and(|dir| dir.owned.is_some());
+        let owned = |island: &Self, dir| island.in_memory(dir).is_some_and(|dir| dir.owned.is_some());
         let dirs = |entry: Option<&Entry>| i32::from(entry.is_some_and(|entry| entry.stub.is_some()));
         let (goes, comes) = (dirs(Some(file)), dirs(there.as_ref()));
         if owned(self, from.dir) {
@@ -423,108 +461,75 @@ impl Island {
             return None;
         }
         self.name_goes(decision, &at, ino);
-        let row = self.ctx.state.inode(ino).ok().flatten().cloned()?;
+        let row = self.state.inode(ino).ok().flatten().cloned()?;
         self.drop_name(decision, row, call.map(Call::session), time)
+    }
+}
+
+impl Ctx {
+    /// What the homes have to do that are neither this island nor the lender of the new name.
+    fn works_elsewhere(
+        &self,
+        renaming: &Renaming,
+        there_by: Option<u32>,
+        lender: Option<(IslandId, &Chain)>,
+    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+        let Renaming { from, to, file, there, time, .. } = renaming;
+        let elsewhere = |entry: &Entry| {
+            let home = entry.home;
+            entry.stub.is_none() && home != self.config.id && lender.is_none_or(|(l, _)| l != home)
+        };
+        let mut works = Vec::new();
+        if elsewhere(file) {
+            let chain = match lender {
+                Some((_, chain)) => chain.clone(),
+                None => self.chain_to(to.dir)?,
+            };
+            let (from, to, by) = (from.clone(), to.clone(), renaming.by);
+            works.push((
+                file.home,
+                Work::Renamed { ino: file.ino, from, to, by, had: true, time: *time, chain },
+            ));
+        }
+        if let Some(there) = there.as_ref().filter(|there| elsewhere(there)) {
+            let (ino, by, time) = (there.ino, there_by, *time);
+            works.push((
+                there.home,
+                if renaming.swaps() {
+                    let chain = self.chain_to(from.dir)?;
+                    Work::Renamed { ino, from: to.clone(), to: from.clone(), by, had: true, time, chain }
+                } else {
+                    Work::Drop { ino, at: to.clone(), by, had: true, time }
+                },
+            ));
+        }
+        Ok(works)
+    }
+
+    /// Names of a directory were lent before.
+    pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Stop> {
+        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
+    }
+
+    /// What [`Ctx::apply_renaming`] reads must be in memory.
+    pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Stop> {
+        for entry in [Some(&renaming.file), renaming.there.as_ref()] {
+            if let Some(entry) = self.homed_here(entry) {
+                self.state.inode(entry.ino)?;
+            }
+        }
+        self.need_spot(&renaming.from)?;
+        self.need_spot(&renaming.to)
     }
 
     /// An entry of a file that is homed here.
     pub(crate) fn homed_here<'a>(&self, entry: Option<&'a Entry>) -> Option<&'a Entry> {
-        entry.filter(|entry| entry.stub.is_none() && entry.home == self.ctx.config.id)
+        entry.filter(|entry| entry.stub.is_none() && entry.home == self.config.id)
     }
 
-    // ------------------------------------------- the coordinator's commit record
-
-    /// All participants said yes. `early`: [`Island::stamps_before_commit`].
-    pub(crate) fn commit_between(
-        &mut self,
-        call: &Call,
-        mut decision: Decision,
-        plan: &Plan,
-        early: &[Stamp],
-    ) -> Result<Step, Stop> {
-        let alone = decision.record.changes.is_empty();
-        match plan {
-            Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
-            Plan::Link { at, home, time, attr } => {
-                self.owned(at.dir)?;
-                self.need_spot(at)?;
-                let attr = attr.expect("told with the vote");
-                Ok(self.name_linked(call, decision, at, *home, attr, *time))
-            }
-            Plan::Unlink { at, time } => {
-                self.owned(at.dir)?;
-                self.need_spot(at)?;
-                decision.entry(at.dir, &at.name, None);
-                self.change_names(&mut decision, at.dir, -1, 0, *time);
-                decision.remember_for(call, Remembered::Removed { orphan: None });
-                self.decide(decision);
-                Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
-            }
-            Plan::Rename { renaming, lent } => {
-                self.owned(renaming.from.dir)?;
-                let renaming = &*self.with_stubs_of_now(renaming)?;
-                self.need_renaming(renaming)?;
-                let chain = lent.clone().unwrap_or_default();
-                self.need_chain(&chain)?;
-                self.need_moves(renaming)?;
-                for entry in [Some(&renaming.file), renaming.there.as_ref()] {
-                    if let Some(entry) = self.homed_here(entry) {
-                        self.file_is_free(entry.ino)?;
-                    }
-                }
-                // What is homed here, or in the skeleton, needs the directory that it comes to.
-                if self.homed_here(Some(&renaming.file)).is_some() || self.moves_here(renaming) {
-                    match self.sight(&chain)? {
-                        Sight::Same if chain.dirs.is_empty() => {
-                            // It was known when the name was asked for; it may have been pruned since.
-                            if self.ctx.state.dir(renaming.to.dir)?.is_none() {
-                                return Err(Stop::NotNow);
-                            }
-                        }
-                        Sight::Same => self.lay_chain(&mut decision, &chain.dirs),
-                        Sight::Older | Sight::Newer { .. } => return Err(Stop::NotNow),
-                    }
-                }
-                if let Some(there) = self.homed_here(renaming.there.as_ref())
-                    && !self.knows_name(there.ino, &renaming.to)?
-                {
-                    // As a home that is asked.
-                    let missed = self.may_miss_something();
-                    return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
-                }
-                // What leaves the new name's directory must not take the skeleton along that what comes needs.
-                let pins =
-                    self.ctx.dir_now(&decision, renaming.to.dir).is_some_and(|dir| dir.owned.is_none());
-                if pins {
-                    self.count_homes(&mut decision, renaming.to.dir, 1);
-                }
-                let gated = !alone || moves_parents(renaming);
-                let orphan = self.apply_renaming(&mut decision, renaming, true, Some(call));
-                if moves_parents(renaming) && self.owns_root() {
-                    let (me, before) = (self.ctx.config.id, self.ctx.stamp());
-                    decision.push(Change::Moved { island: me, stamp: before });
-                }
-                let posted = self.move_dirs(&mut decision, renaming, &chain, early, gated);
-                if pins {
-                    self.unpin(&mut decision, &renaming.to);
-                }
-                decision.remember_for(call, Remembered::Removed { orphan });
-                self.decide(decision);
-                let outcome = ok(Answer::Removed { orphan }, None);
-                let Some(stamp) = posted else { return Ok(Step::Decided(outcome)) };
-                if gated {
-                    self.ctx.want_sync();
-                }
-                Ok(Step::Later(Later::Applied(stamp, outcome)))
-            }
-        }
-    }
-
-    // ------------------------------------------------------------------- helpers
-
-    /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Island::chain`].
+    /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Ctx::chain`].
     pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Stop> {
-        Ok(Chain { vector: self.ctx.state.clocks().iter().collect(), dirs: self.chain(dir)? })
+        Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
     }
 
     /// A directory that is owned here has got names, or has lost them, at `time`. It may have changed since.
@@ -536,7 +541,7 @@ impl Island {
         subdirs: i32,
         time: Time,
     ) {
-        let row = self.ctx.dir_now(decision, dir).expect("owned here");
+        let row = self.dir_now(decision, dir).expect("owned here");
         let owned = row.owned.as_ref().expect("owned here");
         let times = (names_changed_at(owned.mtime, owned.ctime, time), owned.ctime.max(time));
         decision.names_changed(dir, &row, entries, subdirs, times);

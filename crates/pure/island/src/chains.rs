@@ -5,34 +5,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
 use crate::journal::Sight;
 use crate::machine::Island;
 
 impl Island {
+    /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
+    pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
+        self.ctx.lay_chain(decision, &chain.dirs);
+        for entry in self.ctx.own_entries() {
+            if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
+                self.apply_entry(decision, &entry);
+            }
+        }
+    }
+
+    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
+        self.ctx.skeleton.tell_chain(dir, chain.cloned());
+        self.ask_stalled();
+    }
+}
+
+impl Ctx {
     /// Whether a chain has all that this island has seen, but for its own journal, which is laid over it: two
     /// islands must not wait for each other's.
     pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
-        let older = |(i, s): (IslandId, Stamp)| i != self.ctx.config.id && seen_in(&chain.vector, i) < s;
+        let older = |(i, s): (IslandId, Stamp)| i != self.config.id && seen_in(&chain.vector, i) < s;
         if self.sight(chain)? == Sight::Same {
             return Ok(true);
         }
-        Ok(!self.ctx.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
+        Ok(!self.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
     }
 
     /// Whether what a chain lacks of this island's own journal can be laid over it: it is still kept, and leads to
     /// directories that are known. Otherwise whoever told it applies that journal first, which depends on nothing
     /// later.
     fn can_lay_over(&self, chain: &Chain) -> Result<bool, Stop> {
-        let theirs = seen_in(&chain.vector, self.ctx.config.id);
-        if self
-            .ctx
-            .config
-            .others()
-            .map(|island| self.needs_from(island))
-            .min()
-            .is_some_and(|gone| theirs < gone)
+        let theirs = seen_in(&chain.vector, self.config.id);
+        if self.config.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone)
         {
             return Ok(false);
         }
@@ -41,7 +53,7 @@ impl Island {
             if let JournalEntry::Place { ino, place, .. } = &entry
                 && chain.dirs.iter().any(|dir| dir.ino == *ino && dir.place.version < place.version)
                 && !in_chain(place.parent)
-                && self.ctx.state.dir(place.parent)?.is_none()
+                && self.state.dir(place.parent)?.is_none()
             {
                 return Ok(false);
             }
@@ -54,8 +66,8 @@ impl Island {
     /// what is laid by them goes into one record.
     pub(crate) fn own_entries(&self) -> Vec<JournalEntry> {
         let mut entries: BTreeMap<Stamp, &JournalEntry> = BTreeMap::new();
-        for island in self.ctx.config.others() {
-            entries.extend(self.ctx.state.outbox(island));
+        for island in self.config.others() {
+            entries.extend(self.state.outbox(island));
         }
         let mut seen = BTreeSet::new();
         let is_last = |entry: &&JournalEntry| match entry {
@@ -66,16 +78,6 @@ impl Island {
         let mut last: Vec<JournalEntry> = entries.into_values().rev().filter(is_last).cloned().collect();
         last.reverse();
         last
-    }
-
-    /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
-    pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
-        self.lay_chain(decision, &chain.dirs);
-        for entry in self.own_entries() {
-            if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
-                self.apply_entry(decision, &entry);
-            }
-        }
     }
 
     /// What [`Island::lay_chain_over`] reads of its own entries must be in memory.
@@ -93,20 +95,15 @@ impl Island {
 
     /// Tells the ancestors of a directory, as they are now.
     pub(crate) fn on_want_chain(&mut self, message: &PeerMessage, dir: Ino) -> Result<(), Stop> {
-        let owned = self.ctx.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
+        let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
         // If they are too many to be told, what the asker has must do, as if the directory were gone.
         let chain = match self.chain_to(dir) {
             Ok(chain) => Some(chain).filter(|_| owned),
             Err(Stop::Fail(_)) => None,
             Err(stop) => return Err(stop),
         };
-        self.ctx.send(self.ctx.state.seen(), message.from, Peer::ChainOf { dir, chain });
+        self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
         Ok(())
-    }
-
-    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
-        self.journal.chains.insert(dir, chain.cloned());
-        self.ask_stalled();
     }
 }
 
@@ -174,7 +171,7 @@ mod tests {
         ]);
         // The directory's owner has not heard of its new name.
         let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
-        let root = island.chain(Ino::ROOT).expect("in memory").remove(0);
+        let root = island.ctx.chain(Ino::ROOT).expect("in memory").remove(0);
         let (key, place, xattrs) = (Key(1), at("before", Stamp(0)), Xattrs::default());
         let dirs =
             vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }];

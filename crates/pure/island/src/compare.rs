@@ -18,6 +18,7 @@ use atoll_state::Load;
 
 use crate::compared::as_parent;
 use crate::ctx::Config;
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Parked, Stop};
 use crate::machine::{Island, Phase};
@@ -153,7 +154,7 @@ impl Island {
 
     fn begin_comparing(&mut self, mut upto: BTreeMap<IslandId, Stamp>) {
         let me = self.ctx.config.id;
-        if self.has_skipped(me) {
+        if self.ctx.has_skipped(me) {
             upto.insert(me, self.ctx.state.skipped(me));
         }
         self.journal.comparing = Some(Box::new(self.afresh(upto)));
@@ -178,7 +179,7 @@ impl Island {
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
     fn compare_doubts(&mut self) {
         let waits = self.is_waiting() || !self.recovery.lost.is_empty();
-        if self.journal.comparing.is_none() && !waits && self.has_skipped(self.ctx.config.id) {
+        if self.journal.comparing.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
             self.begin_comparing(BTreeMap::new());
         }
     }
@@ -247,7 +248,7 @@ impl Island {
         while comparing.open.len() < OPEN_MAX
             && let Some((dir, after)) = comparing.walk.last().copied()
         {
-            let next = self.walk_names(comparing, dir, after)?;
+            let next = self.ctx.walk_names(comparing, dir, after)?;
             comparing.walk.retain(|at| *at != (dir, after));
             comparing.walk.extend(next);
         }
@@ -268,7 +269,7 @@ impl Island {
         if *rows != Rows::All || !walk.is_empty() || !also.is_empty() || !open.is_empty() {
             return Ok(false);
         }
-        if !self.is_tree(comparing)? {
+        if !self.ctx.is_tree(comparing)? {
             // What was told of two directories was so at different moments.
             *comparing = self.afresh(std::mem::take(&mut comparing.upto));
             return Ok(false);
@@ -308,10 +309,10 @@ impl Island {
             _ => None,
         };
         let stub = stub.filter(|entry| entry.ino == ino).and_then(|entry| entry.stub.as_deref());
-        let dir = self.ancestor(ino, row)?;
+        let dir = self.ctx.ancestor(ino, row)?;
         let there = Question::there(self.ctx.config.owner(above.map_or(Key(0), |above| above.key)));
         let question = if ino == Ino::ROOT { Question::Fixed } else { there };
-        let leads = self.name_leads(ino, row)?;
+        let leads = self.ctx.name_leads(ino, row)?;
         // One of the two goes, and leaves the other without a name perhaps.
         comparing.has_found |= leads == Leads::Elsewhere;
         let differs = leads == Leads::Nowhere
@@ -325,56 +326,6 @@ impl Island {
             comparing.open.insert(ino, Item { differs, ..Item::new(dir, question, wants_fixed) });
         }
         Ok(())
-    }
-
-    /// Where the name of a directory of the skeleton leads.
-    fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
-        let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
-        if self.ctx.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
-            return Ok(Leads::There);
-        }
-        let Some(there) = self.ctx.state.entry(*parent, name)? else { return Ok(Leads::Nowhere) };
-        if there.ino == ino || there.kind != Kind::Directory {
-            return Ok(Leads::There);
-        }
-        let other = self.ctx.state.dir(there.ino)?.map(|other| &other.place);
-        let is_its = other.is_some_and(|its| is_one_name(its, &row.place));
-        Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
-    }
-
-    /// Looks through names of a directory behind a cookie, for stubs; what is to be looked through next.
-    fn walk_names(
-        &self,
-        comparing: &mut Comparing,
-        dir: Ino,
-        after: u64,
-    ) -> Result<Option<(Ino, u64)>, Stop> {
-        if self.ctx.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
-            return Ok(None);
-        }
-        let mut items = Vec::new();
-        let (rows, whole) = self.ctx.state.entries_after(dir, after)?;
-        let mut last = after;
-        for (cookie, name, entry) in rows {
-            last = cookie;
-            let Some(stub) = &entry.stub else { continue };
-            let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
-            let stub = as_parent(entry.ino, stub, place);
-            // Who comes to the skeleton now brings what its stub has to be like.
-            if self.ctx.state.dir(entry.ino)?.is_none()
-                && !comparing.met.contains(&entry.ino)
-                && comparing.missed(&self.ctx.config, stub.key)
-            {
-                items.push(stub);
-            }
-        }
-        for stub in items {
-            comparing.found.remove(&stub.ino);
-            let item = Item { is_stub: true, ..Item::new(stub, Question::Fixed, true) };
-            comparing.open.insert(item.dir.ino, item);
-        }
-        let next = last.max(self.ctx.state.known_to(dir).saturating_sub(1));
-        Ok((!whole).then_some((dir, next)))
     }
 
     /// Directories that are on their way to names that are lent for them: their stubs come with them.
@@ -591,48 +542,21 @@ impl Island {
 
     // ------------------------------------------------------------------- taking
 
-    /// The directories above one, as they will be, and whether there is an end to them.
-    fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
-        let mut at = ino;
-        for depth in 0..DEPTH_MAX {
-            if at == Ino::ROOT {
-                return Ok(Some(depth));
-            }
-            at = match comparing.found.get(&at).filter(|found| !found.is_stub) {
-                Some(found) => found.dir.place.parent,
-                None => match self.ctx.state.dir(at)? {
-                    Some(dir) => dir.place.parent,
-                    None => return Ok(None),
-                },
-            };
-        }
-        Ok(None)
-    }
-
-    fn is_tree(&self, comparing: &Comparing) -> Result<bool, Stop> {
-        for (ino, found) in &comparing.found {
-            if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Takes what was found, from the root down; true when all is taken.
     fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
         let mut order = Vec::new();
         for (ino, found) in &comparing.found {
-            let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
+            let depth = if found.is_stub { None } else { self.ctx.depth(comparing, *ino)? };
             order.push((depth.unwrap_or(usize::MAX), *ino));
         }
         order.sort_unstable();
         for order in order.chunks(CHANGES_PER_RECORD) {
             for (_, ino) in order {
-                self.need_found(&comparing.found[ino])?;
+                self.ctx.need_found(&comparing.found[ino])?;
             }
             let mut decision = Decision::new();
             // What is left by one may be what another goes to: nothing is pruned before all are there.
-            self.journal.prunes_nothing = true;
+            decision.prunes_nothing = true;
             for (_, ino) in order {
                 let found = comparing.found.remove(ino).expect("just listed");
                 comparing.met.extend(self.ctx.in_memory(*ino).map(|dir| dir.place.parent));
@@ -642,7 +566,7 @@ impl Island {
                     self.take_one(&mut decision, &found);
                 }
             }
-            self.journal.prunes_nothing = false;
+            decision.prunes_nothing = false;
             comparing.has_found |= !decision.record.changes.is_empty();
             self.decide(decision);
         }
@@ -650,25 +574,14 @@ impl Island {
         let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
         while let Some(ino) = met.pop() {
             if self.ctx.state.dir(ino)?.is_some() {
-                self.need_skeleton(ino)?;
+                self.ctx.need_skeleton(ino)?;
                 let mut decision = Decision::new();
-                self.prune(&mut decision, ino);
+                self.ctx.prune(&mut decision, ino);
                 self.decide(decision);
             }
             comparing.met.remove(&ino);
         }
         Ok(true)
-    }
-
-    fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
-        self.need_acls(dir.ino)?;
-        self.ctx.state.dir(dir.place.parent)?;
-        self.need_name(&dir.place)?;
-        if let Some(row) = self.ctx.state.dir(dir.ino)? {
-            self.need_name(&row.place)?;
-            self.need_skeleton(dir.ino)?;
-        }
-        Ok(())
     }
 
     fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
@@ -680,12 +593,12 @@ impl Island {
             return;
         }
         let old = self.ctx.dir_now(decision, dir.ino).map(|row| row.place);
-        self.add_skeleton(decision, dir, None);
+        self.ctx.add_skeleton(decision, dir, None);
         if let Some(row) = self.ctx.dir_now(decision, dir.ino)
-            && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
+            && matches!(self.ctx.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
             && old.as_ref() == Some(&row.place)
         {
-            self.skeleton_name(decision, &row.place, dir.ino, true);
+            self.ctx.skeleton_name(decision, &row.place, dir.ino, true);
         }
         self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
         self.apply_to_lent(decision, dir.ino, &dir.fixed);
@@ -717,6 +630,96 @@ impl Island {
         self.caught_up();
         self.serve();
         self.compare_doubts();
+    }
+}
+
+impl Ctx {
+    /// Where the name of a directory of the skeleton leads.
+    fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
+        let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
+        if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
+            return Ok(Leads::There);
+        }
+        let Some(there) = self.state.entry(*parent, name)? else { return Ok(Leads::Nowhere) };
+        if there.ino == ino || there.kind != Kind::Directory {
+            return Ok(Leads::There);
+        }
+        let other = self.state.dir(there.ino)?.map(|other| &other.place);
+        let is_its = other.is_some_and(|its| is_one_name(its, &row.place));
+        Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
+    }
+
+    /// Looks through names of a directory behind a cookie, for stubs; what is to be looked through next.
+    fn walk_names(
+        &self,
+        comparing: &mut Comparing,
+        dir: Ino,
+        after: u64,
+    ) -> Result<Option<(Ino, u64)>, Stop> {
+        if self.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
+            return Ok(None);
+        }
+        let mut items = Vec::new();
+        let (rows, whole) = self.state.entries_after(dir, after)?;
+        let mut last = after;
+        for (cookie, name, entry) in rows {
+            last = cookie;
+            let Some(stub) = &entry.stub else { continue };
+            let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
+            let stub = as_parent(entry.ino, stub, place);
+            // Who comes to the skeleton now brings what its stub has to be like.
+            if self.state.dir(entry.ino)?.is_none()
+                && !comparing.met.contains(&entry.ino)
+                && comparing.missed(&self.config, stub.key)
+            {
+                items.push(stub);
+            }
+        }
+        for stub in items {
+            comparing.found.remove(&stub.ino);
+            let item = Item { is_stub: true, ..Item::new(stub, Question::Fixed, true) };
+            comparing.open.insert(item.dir.ino, item);
+        }
+        let next = last.max(self.state.known_to(dir).saturating_sub(1));
+        Ok((!whole).then_some((dir, next)))
+    }
+
+    /// The directories above one, as they will be, and whether there is an end to them.
+    fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
+        let mut at = ino;
+        for depth in 0..DEPTH_MAX {
+            if at == Ino::ROOT {
+                return Ok(Some(depth));
+            }
+            at = match comparing.found.get(&at).filter(|found| !found.is_stub) {
+                Some(found) => found.dir.place.parent,
+                None => match self.state.dir(at)? {
+                    Some(dir) => dir.place.parent,
+                    None => return Ok(None),
+                },
+            };
+        }
+        Ok(None)
+    }
+
+    fn is_tree(&self, comparing: &Comparing) -> Result<bool, Stop> {
+        for (ino, found) in &comparing.found {
+            if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
+        self.need_acls(dir.ino)?;
+        self.state.dir(dir.place.parent)?;
+        self.need_name(&dir.place)?;
+        if let Some(row) = self.state.dir(dir.ino)? {
+            self.need_name(&row.place)?;
+            self.need_skeleton(dir.ino)?;
+        }
+        Ok(())
     }
 }
 

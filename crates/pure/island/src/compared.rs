@@ -4,6 +4,7 @@
 use atoll_core::{Ino, IslandId, Name, TxnId, portions};
 use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
 
+use crate::ctx::Ctx;
 use crate::ctx::request::Stop;
 use crate::machine::Island;
 use crate::moves::arrived;
@@ -47,14 +48,6 @@ impl Island {
         }
     }
 
-    /// Whether a participant waits for the outcome of this with one who can tell it, or whose journal has it.
-    fn is_open(&self, txn: Option<TxnId>, missed: &[IslandId]) -> bool {
-        txn.is_some_and(|txn| {
-            let by = txn.coordinator;
-            by != self.ctx.config.id && (missed.contains(&by) || self.ctx.peers.is_reachable(by))
-        })
-    }
-
     fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
         let parent = ask.parent.expect("asked as the parent's owner");
         if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
@@ -78,11 +71,11 @@ impl Island {
                 && renaming.to.dir == parent
             {
                 if self.journal.happened.contains(&txn)
-                    && let Some(known) = self.known_as_arrived(ask, renaming)?
+                    && let Some(known) = self.ctx.known_as_arrived(ask, renaming)?
                 {
                     return Ok(Some(known));
                 }
-                if self.is_open(Some(txn), missed) {
+                if self.ctx.is_open(Some(txn), missed) {
                     return Ok(None);
                 }
             }
@@ -114,16 +107,8 @@ impl Island {
         let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
         let Some((_, renaming)) = last else { return Ok(None) };
         let comes = renaming.file.ino == ask.ino;
-        let known = if comes { self.known_as_arrived(ask, renaming)? } else { None };
+        let known = if comes { self.ctx.known_as_arrived(ask, renaming)? } else { None };
         Ok(Some(known.unwrap_or(Known::Gone)))
-    }
-
-    /// A directory whose new name here was lent, as it is there.
-    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Stop> {
-        let Some(stub) = arrived(&renaming.file, renaming).stub else { return Ok(None) };
-        let to = &renaming.to;
-        let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
-        Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
     }
 
     fn known_by_name(
@@ -140,22 +125,14 @@ impl Island {
             // What takes its place, or its name, has happened.
             return Ok(Some(Known::Gone));
         }
-        if self.is_open(holder, missed) {
+        if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }
         if stub.place == ask.place && ask.name.as_ref() == Some(name) && !ask.wants_chain {
             return Ok(Some(Known::Same));
         }
         let place = Place { version: stub.place, parent, name: Some(name.clone()) };
-        Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.above(ask)? }))
-    }
-
-    /// The directories above the place of what is asked for, if they are wanted.
-    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Stop> {
-        match ask.parent.filter(|_| ask.wants_chain) {
-            Some(parent) => self.end_of_chain(parent),
-            None => Ok(Vec::new()),
-        }
+        Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.ctx.above(ask)? }))
     }
 
     fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
@@ -168,15 +145,41 @@ impl Island {
             return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
         }
         let holder = self.holds.holds_dir(ask.ino).filter(|_| ask.wants_chain);
-        if self.is_open(holder, missed) {
+        if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }
         if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {
             return Ok(Some(Known::Same));
         }
-        let mut chain = if ask.wants_chain { self.end_of_chain(ask.ino)? } else { Vec::new() };
+        let mut chain = if ask.wants_chain { self.ctx.end_of_chain(ask.ino)? } else { Vec::new() };
         chain.pop();
-        Ok(Some(Known::Is { dir: self.ancestor(ask.ino, row)?, chain }))
+        Ok(Some(Known::Is { dir: self.ctx.ancestor(ask.ino, row)?, chain }))
+    }
+}
+
+impl Ctx {
+    /// Whether a participant waits for the outcome of this with one who can tell it, or whose journal has it.
+    fn is_open(&self, txn: Option<TxnId>, missed: &[IslandId]) -> bool {
+        txn.is_some_and(|txn| {
+            let by = txn.coordinator;
+            by != self.config.id && (missed.contains(&by) || self.peers.is_reachable(by))
+        })
+    }
+
+    /// A directory whose new name here was lent, as it is there.
+    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Stop> {
+        let Some(stub) = arrived(&renaming.file, renaming).stub else { return Ok(None) };
+        let to = &renaming.to;
+        let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+        Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
+    }
+
+    /// The directories above the place of what is asked for, if they are wanted.
+    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Stop> {
+        match ask.parent.filter(|_| ask.wants_chain) {
+            Some(parent) => self.end_of_chain(parent),
+            None => Ok(Vec::new()),
+        }
     }
 }
 

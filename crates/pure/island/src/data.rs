@@ -11,6 +11,7 @@ use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Whence, acl, mode, perm
 use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Parked, Step, Stop};
 use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
@@ -147,24 +148,6 @@ impl Island {
         ticket
     }
 
-    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
-        match self.ctx.state.inode(ino)? {
-            Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
-            Some(_) => Err(Errno::EINVAL.into()),
-            None if self.ctx.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
-            None => Err(Errno::ESTALE.into()),
-        }
-    }
-
-    /// As [`Island::regular`], of a file whose bytes change.
-    pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Stop> {
-        let attr = self.regular(ino)?;
-        if let Some(row) = self.ctx.state.inode(ino)? {
-            self.without_capability(row)?;
-        }
-        Ok(attr)
-    }
-
     pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
         if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
     }
@@ -186,7 +169,7 @@ impl Island {
         len: u32,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let size = self.regular(ino)?.size;
+        let size = self.ctx.regular(ino)?.size;
         let len = size.saturating_sub(offset).min(u64::from(len));
         if len == 0 {
             return Ok(Step::Looked(Outcome::Data { data: Bytes::new() }));
@@ -206,7 +189,7 @@ impl Island {
     }
 
     pub(crate) fn seek(&mut self, ino: Ino, offset: u64, whence: Whence, turn: bool) -> Result<Step, Stop> {
-        let size = self.regular(ino)?.size;
+        let size = self.ctx.regular(ino)?.size;
         if offset >= size {
             return Err(Errno::ENXIO.into());
         }
@@ -225,7 +208,7 @@ impl Island {
         kill_set_id: bool,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let attr = self.to_change(ino)?;
+        let attr = self.ctx.to_change(ino)?;
         let size = attr.size;
         let offset = if append { size } else { offset };
         let len = call.data.len() as u64;
@@ -239,7 +222,7 @@ impl Island {
             // Now, while more can be asked for: when the bytes are there it is too late.
             perm::mode_after_bytes(call.caller(), &attr)?;
         }
-        let old = self.old_sums(ino, offset, len, size)?;
+        let old = self.ctx.old_sums(ino, offset, len, size)?;
         self.ctx.room.take(len)?;
         self.enter(ino, Use::Exclusive, turn)?;
         if call.data.len() <= CARRY_BYTES_MAX {
@@ -260,16 +243,6 @@ impl Island {
         let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
         self.body_after(ticket, op, after);
         Ok(Step::Later(Later::Body(ticket)))
-    }
-
-    pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
-        let touched = sum::touched(offset, len, size);
-        let tail = match touched.tail {
-            Some(block) => Some((block, self.ctx.state.sums(ino, block, 1)?[0])),
-            None => None,
-        };
-        let sums = self.ctx.state.sums(ino, touched.first, touched.count)?;
-        Ok(BlockSums { tail, first: touched.first, sums })
     }
 
     /// Decides a write whose bytes the record carries.
@@ -341,26 +314,10 @@ impl Island {
         }
         attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
         let attr = *attr;
-        self.file_changed(decision, row);
+        self.ctx.file_changed(decision, row);
         decision.sums(ino, new.clone());
         self.touch(ino, self.ctx.state.seq() + 1);
         Some(attr)
-    }
-
-    /// Whether it can be told which set-id bits go when this caller changes bytes without writing them itself.
-    pub(crate) fn groups_suffice(&self, call: &Call, ino: Ino) -> Result<(), Stop> {
-        if !call.caller().is_root()
-            && let Some(row) = self.ctx.state.inode(ino)?
-        {
-            perm::mode_after_bytes(call.caller(), &row.attr)?;
-        }
-        Ok(())
-    }
-
-    /// The row of a file whose bytes have changed.
-    pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
-        let xattrs = self.without_capability(&row).expect("in memory before this goes on");
-        decision.file(row, xattrs);
     }
 
     /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
@@ -470,8 +427,8 @@ impl Island {
             let one = self.ctx.config.islands.len() == 1;
             return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
         }
-        let source = self.regular(from)?;
-        let target = self.to_change(to)?;
+        let source = self.ctx.regular(from)?;
+        let target = self.ctx.to_change(to)?;
         let len = len.min(COPY_BYTES_MAX).min(source.size.saturating_sub(from_offset));
         if len == 0 {
             return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset: to_offset }, None)));
@@ -485,7 +442,7 @@ impl Island {
         self.ctx.room.take(len)?;
         let (first, count) = sum::blocks_of(from_offset, len);
         let from_sums = self.ctx.state.sums(from, first, count)?;
-        let old = self.old_sums(to, to_offset, len, target.size)?;
+        let old = self.ctx.old_sums(to, to_offset, len, target.size)?;
         self.enter(to, Use::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
@@ -552,7 +509,7 @@ impl Island {
     pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
         let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
         if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
-            && let Err(Stop::Load(loads)) = self.may_decide(*ino, call, then)
+            && let Err(Stop::Load(loads)) = self.ctx.may_decide(*ino, call, then)
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
             self.in_body.insert(ticket, in_body);
@@ -592,34 +549,6 @@ impl Island {
             }
         }
         self.continue_checkpoint();
-    }
-
-    /// Everything that is read to decide what follows a body operation must be in memory.
-    fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
-        let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
-        let Some(row) = self.ctx.state.inode(target)? else { return Ok(()) };
-        self.without_capability(row)?;
-        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
-            let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
-            self.ctx.state.sums(ino, first, count)?;
-            self.last_sum(ino, size)
-        };
-        match (then, &call.request.op) {
-            (Then::Found, _) => Ok(()),
-            (Then::Carry { offset, size }, _) => {
-                self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
-            }
-            (Then::InPlace { to, offset, len, size, .. }, _) => {
-                self.old_sums(*to, *offset, *len, *size).map(drop)
-            }
-            (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
-                self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
-                self.cut_sums(ino, set.size.unwrap_or(*size), *size)
-            }
-            (Then::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
-            (Then::Allocated { size, .. }, _) => self.last_sum(ino, *size),
-            (Then::Cut { .. }, _) => unreachable!("cutting serves setattr"),
-        }
     }
 
     fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
@@ -662,7 +591,7 @@ impl Island {
             (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
                 let kill =
                     matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
-                let old = self.old_sums(ino, offset, call.data.len() as u64, size);
+                let old = self.ctx.old_sums(ino, offset, call.data.len() as u64, size);
                 let old = old.expect("in memory before this goes on");
                 Ok(self.carry(&call, ino, offset, size, &old, &new, kill))
             }
@@ -711,7 +640,7 @@ impl Island {
             ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
             _ => !call.caller().is_root(),
         };
-        let old = self.old_sums(ino, offset, len, size).expect("in memory before this goes on");
+        let old = self.ctx.old_sums(ino, offset, len, size).expect("in memory before this goes on");
         let mut decision = Decision::new();
         let unprivileged = kill.then(|| call.caller());
         if self.wrote(&mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
@@ -744,6 +673,80 @@ impl Island {
                 // Back at the front of the queue: it is not its turn yet.
                 break;
             }
+        }
+    }
+}
+
+impl Ctx {
+    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
+        match self.state.inode(ino)? {
+            Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
+            Some(_) => Err(Errno::EINVAL.into()),
+            None if self.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
+            None => Err(Errno::ESTALE.into()),
+        }
+    }
+
+    /// As [`Ctx::regular`], of a file whose bytes change.
+    pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Stop> {
+        let attr = self.regular(ino)?;
+        if let Some(row) = self.state.inode(ino)? {
+            self.without_capability(row)?;
+        }
+        Ok(attr)
+    }
+
+    pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
+        let touched = sum::touched(offset, len, size);
+        let tail = match touched.tail {
+            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
+            None => None,
+        };
+        let sums = self.state.sums(ino, touched.first, touched.count)?;
+        Ok(BlockSums { tail, first: touched.first, sums })
+    }
+
+    /// Whether it can be told which set-id bits go when this caller changes bytes without writing them itself.
+    pub(crate) fn groups_suffice(&self, call: &Call, ino: Ino) -> Result<(), Stop> {
+        if !call.caller().is_root()
+            && let Some(row) = self.state.inode(ino)?
+        {
+            perm::mode_after_bytes(call.caller(), &row.attr)?;
+        }
+        Ok(())
+    }
+
+    /// The row of a file whose bytes have changed.
+    pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
+        let xattrs = self.without_capability(&row).expect("in memory before this goes on");
+        decision.file(row, xattrs);
+    }
+
+    /// Everything that is read to decide what follows a body operation must be in memory.
+    fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
+        let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
+        let Some(row) = self.state.inode(target)? else { return Ok(()) };
+        self.without_capability(row)?;
+        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
+            let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
+            self.state.sums(ino, first, count)?;
+            self.last_sum(ino, size)
+        };
+        match (then, &call.request.op) {
+            (Then::Found, _) => Ok(()),
+            (Then::Carry { offset, size }, _) => {
+                self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
+            }
+            (Then::InPlace { to, offset, len, size, .. }, _) => {
+                self.old_sums(*to, *offset, *len, *size).map(drop)
+            }
+            (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
+                self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
+                self.cut_sums(ino, set.size.unwrap_or(*size), *size)
+            }
+            (Then::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
+            (Then::Allocated { size, .. }, _) => self.last_sum(ino, *size),
+            (Then::Cut { .. }, _) => unreachable!("cutting serves setattr"),
         }
     }
 }

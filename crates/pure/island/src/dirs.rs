@@ -11,6 +11,7 @@ use atoll_proto::{
 };
 use bytes::Bytes;
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Step, Stop};
 use crate::machine::Island;
@@ -35,13 +36,13 @@ impl Island {
         }
         self.name_is_free(dir, name)?;
         self.may_change_names(call.caller(), dir, parent)?;
-        let default = self.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
+        let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let of = owned_by(&parent.fixed);
         let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
         self.ctx.room.take(0)?;
-        let (key, birth_bytes) = self.key_of_child(dir, name)?;
+        let (key, birth_bytes) = self.ctx.key_of_child(dir, name)?;
         let owner = self.ctx.config.owner(key);
-        let chain = if owner == self.ctx.config.id { Vec::new() } else { self.chain(dir)? };
+        let chain = if owner == self.ctx.config.id { Vec::new() } else { self.ctx.chain(dir)? };
         let mut xattrs = Xattrs::default();
         for (which, acl) in [(acl::ACCESS_XATTR, &born.acl), (acl::DEFAULT_XATTR, &born.default_acl)] {
             if let Some(acl) = acl {
@@ -64,7 +65,7 @@ impl Island {
         if owner == self.ctx.config.id {
             let mut decision = Decision::new();
             decision.stamp(stamp);
-            self.adopt(&mut decision, &new, &[], time, None);
+            self.ctx.adopt(&mut decision, &new, &[], time, None);
             self.note_adopted(ino);
             return Ok(self.name_new_dir(call, decision, &new, time));
         }
@@ -100,19 +101,6 @@ impl Island {
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
     }
 
-    /// Becomes a directory's owner, with its ancestors as skeleton.
-    pub(crate) fn adopt(
-        &mut self,
-        decision: &mut Decision,
-        new: &Ancestor,
-        chain: &[Ancestor],
-        time: Time,
-        txn: Option<TxnId>,
-    ) {
-        self.lay_chain(decision, chain);
-        self.add_skeleton(decision, new, Some(new_owned(time, txn)));
-    }
-
     // -------------------------------------------------------------------- rmdir
 
     pub(crate) fn rmdir(
@@ -133,7 +121,7 @@ impl Island {
         if owner == self.ctx.config.id {
             self.may_seal(ino)?;
             let mut decision = Decision::new();
-            self.remove_dir(&mut decision, ino);
+            self.ctx.remove_dir(&mut decision, ino);
             let parent = staged_dir(&decision, dir).unwrap_or(parent);
             return Ok(self.unname_dir(call, decision, dir, &parent, name));
         }
@@ -187,7 +175,7 @@ impl Island {
         let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
         match (op, work) {
             (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
-                self.need_name(&dir.place)?;
+                self.ctx.need_name(&dir.place)?;
                 Ok(self.name_new_dir(call, decision, dir, *time))
             }
             (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
@@ -211,7 +199,7 @@ impl Island {
         match work {
             Work::Adopt { dir, time, chain } => {
                 for above in chain {
-                    self.need_acls(above.ino)?;
+                    self.ctx.need_acls(above.ino)?;
                     if let Some(name) = &above.place.name {
                         self.ctx.state.entry(above.place.parent, name)?;
                     }
@@ -219,7 +207,7 @@ impl Island {
                 if self.ctx.config.owner(dir.key) != self.ctx.config.id {
                     return Ok(Err(Vote::Busy));
                 }
-                self.adopt(decision, dir, chain, *time, Some(txn));
+                self.ctx.adopt(decision, dir, chain, *time, Some(txn));
                 self.note_adopted(dir.ino);
             }
             Work::Seal { ino, .. } => {
@@ -232,6 +220,21 @@ impl Island {
         }
         Ok(Ok(Seen::Nothing))
     }
+}
+
+impl Ctx {
+    /// Becomes a directory's owner, with its ancestors as skeleton.
+    pub(crate) fn adopt(
+        &mut self,
+        decision: &mut Decision,
+        new: &Ancestor,
+        chain: &[Ancestor],
+        time: Time,
+        txn: Option<TxnId>,
+    ) {
+        self.lay_chain(decision, chain);
+        self.add_skeleton(decision, new, Some(new_owned(time, txn)));
+    }
 
     /// Carries out, or takes back, what was prepared.
     pub(crate) fn finish_dir(
@@ -241,7 +244,7 @@ impl Island {
         adopted: bool,
         commit: bool,
     ) -> Result<(), Stop> {
-        let Some(mut row) = self.ctx.state.dir(ino)?.cloned() else { return Ok(()) };
+        let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
         if adopted == commit {
             let owned = row.owned.as_mut().expect("prepared at the owner");
             owned.sealed = None;

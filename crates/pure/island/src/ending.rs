@@ -8,6 +8,7 @@ use atoll_core::{Encode, Ino, SessionId};
 use atoll_proto::Change;
 use atoll_state::Load;
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Parked, Step, Stop};
 use crate::machine::Island;
@@ -50,24 +51,14 @@ impl Sessions {
 }
 
 impl Island {
-    /// Whether a client has a session that has not begun to end.
-    pub(crate) fn is_attached(&self, session: SessionId) -> bool {
-        self.ctx.state.session(session).is_some() && !self.is_ending(session)
-    }
-
-    /// Whether a session has begun to end.
-    pub(crate) fn is_ending(&self, session: SessionId) -> bool {
-        self.sessions.ending.contains_key(&session)
-    }
-
     /// A client is gone: its locks and orphans with it. `asked`: by this request, which is answered then.
     pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<Call>) {
         self.enumerate_session_ended(session);
         self.sessions.forget(session);
-        self.ctx.replies.forget(session);
+        self.ctx.replies.begin_end(session);
         self.sessions.ending.entry(session).or_default().asked.extend(asked);
         self.go_on_ending(session);
-        if self.is_ending(session) {
+        if self.ctx.replies.is_ending(session) {
             // It keeps nothing any more that others must not change.
             self.recalled(session);
         }
@@ -85,7 +76,7 @@ impl Island {
     /// Rows that the end of a session waits for are in memory.
     pub(crate) fn ending_loaded(&mut self, session: SessionId) {
         self.sessions.reads_no_more(session);
-        if self.is_ending(session) {
+        if self.ctx.replies.is_ending(session) {
             self.go_on_ending(session);
         }
     }
@@ -105,7 +96,7 @@ impl Island {
         let (mount, held) = (row.mount, row.held.len());
         // From the end, where a list is cut cheaply.
         let files: Vec<Ino> = row.held.iter().rev().take(FILES_MAX).copied().collect();
-        let missing = self.missing_of(&files);
+        let missing = self.ctx.missing_of(&files);
         if !missing.is_empty() {
             if let Some(ending) = self.sessions.ending.get_mut(&session) {
                 ending.reads = true;
@@ -114,13 +105,13 @@ impl Island {
             return Piece::Reads;
         }
         let mut decision = Decision::new();
-        let count = self.let_files_go(&mut decision, session, &files, true);
+        let count = self.ctx.let_files_go(&mut decision, session, &files, true);
         let mut is_over = false;
         if count == held {
             let moves = self.unheard_moves(session, Ino(0), FILES_MAX);
             is_over = moves.len() < FILES_MAX;
             for (ino, _) in moves {
-                self.knows_of_move(&mut decision, session, ino);
+                self.ctx.knows_of_move(&mut decision, session, ino);
             }
             if is_over {
                 decision.session(session, None);
@@ -138,6 +129,7 @@ impl Island {
 
     /// It is over: whoever asked for it is told.
     fn ended(&mut self, session: SessionId) {
+        self.ctx.replies.end_session(session);
         let ending = self.sessions.ending.remove(&session).unwrap_or_default();
         if session == WITNESS {
             self.witness_ended();
@@ -148,16 +140,41 @@ impl Island {
         }
     }
 
-    /// Rows that are to be read before a session lets go of these files.
-    fn missing_of(&self, files: &[Ino]) -> Vec<Load> {
-        let mut missing = Vec::new();
-        for ino in files {
-            missing.extend(self.ctx.state.inode(*ino).err().map(|m| m.0));
-            missing.extend(self.ctx.state.locks(*ino).err().map(|m| m.0));
+    /// A mount has closed files that have no name, or knows where some have moved. What it does not hold needs nothing,
+    /// and is not read.
+    pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
+        let session = call.session();
+        let is_held = |ino: &Ino| {
+            self.ctx.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok())
+        };
+        let mut held: Vec<Ino> = inos.iter().filter(|ino| is_held(ino)).copied().collect();
+        held.sort_unstable();
+        held.dedup();
+        let mut rest = held.as_slice();
+        while !rest.is_empty() {
+            let files = &rest[..rest.len().min(FILES_MAX)];
+            let missing = self.ctx.missing_of(files);
+            if !missing.is_empty() {
+                // What was let go of by then is not held when this is run again.
+                return Err(Stop::Load(missing));
+            }
+            let mut decision = Decision::new();
+            let count = self.ctx.let_files_go(&mut decision, session, files, false);
+            self.decide(decision);
+            rest = &rest[count..];
         }
-        missing
+        for inos in inos.chunks(FILES_MAX) {
+            let mut decision = Decision::new();
+            for ino in inos {
+                self.ctx.knows_of_move(&mut decision, session, *ino);
+            }
+            self.decide(decision);
+        }
+        Ok(Step::Decided(done()))
     }
+}
 
+impl Ctx {
     /// A session lets go of as many of these files as one record takes; how many. `locks`: also of its locks on those that
     /// have a name. The files' rows are in memory.
     fn let_files_go(
@@ -184,42 +201,9 @@ impl Island {
         count
     }
 
-    /// A mount has closed files that have no name, or knows where some have moved. What it does not hold needs nothing,
-    /// and is not read.
-    pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
-        let session = call.session();
-        let is_held = |ino: &Ino| {
-            self.ctx.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok())
-        };
-        let mut held: Vec<Ino> = inos.iter().filter(|ino| is_held(ino)).copied().collect();
-        held.sort_unstable();
-        held.dedup();
-        let mut rest = held.as_slice();
-        while !rest.is_empty() {
-            let files = &rest[..rest.len().min(FILES_MAX)];
-            let missing = self.missing_of(files);
-            if !missing.is_empty() {
-                // What was let go of by then is not held when this is run again.
-                return Err(Stop::Load(missing));
-            }
-            let mut decision = Decision::new();
-            let count = self.let_files_go(&mut decision, session, files, false);
-            self.decide(decision);
-            rest = &rest[count..];
-        }
-        for inos in inos.chunks(FILES_MAX) {
-            let mut decision = Decision::new();
-            for ino in inos {
-                self.knows_of_move(&mut decision, session, *ino);
-            }
-            self.decide(decision);
-        }
-        Ok(Step::Decided(done()))
-    }
-
     /// One mount no longer keeps an orphan alive. Its row must be in memory.
     fn let_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        let Some(row) = self.ctx.state.inode(ino).ok().flatten() else { return };
+        let Some(row) = self.state.inode(ino).ok().flatten() else { return };
         if row.attr.nlink > 0 || !row.orphan_of.contains(&session) {
             return;
         }
@@ -232,5 +216,17 @@ impl Island {
             self.drop_session_locks(decision, session, ino);
             decision.inode(row);
         }
+    }
+}
+
+impl Ctx {
+    /// Rows that are to be read before a session lets go of these files.
+    fn missing_of(&self, files: &[Ino]) -> Vec<Load> {
+        let mut missing = Vec::new();
+        for ino in files {
+            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
+            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
+        }
+        missing
     }
 }

@@ -13,6 +13,7 @@ use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome,
 use atoll_state::{CutId, Load, NamesAt, NotAt};
 
 use crate::ctx::Bounded;
+use crate::ctx::Ctx;
 use crate::ctx::request::{Call, Step, Stop};
 use crate::data::InBody;
 use crate::event::LinkId;
@@ -151,7 +152,7 @@ impl Island {
             room && (self.is_held() || now >= self.enumerating.rest_until_ms)
         };
         if !may {
-            return self.tell_held(&call, false);
+            return self.ctx.tell_held(&call, false);
         }
         let link = call.link;
         let new = || Hold { link, quiet_at: None, firm: false, broken: false };
@@ -173,7 +174,7 @@ impl Island {
         for call in std::mem::take(&mut self.enumerating.waiting) {
             let ClientOp::Hold { cut, again } = call.request.op else { unreachable!("only holds wait") };
             let Some(hold) = self.enumerating.holds.get_mut(&(call.session(), cut)) else {
-                self.tell_held(&call, false);
+                self.ctx.tell_held(&call, false);
                 continue;
             };
             let holds = if again {
@@ -184,14 +185,8 @@ impl Island {
                 hold.quiet_at = Some(mine);
                 true
             };
-            self.tell_held(&call, holds);
+            self.ctx.tell_held(&call, holds);
         }
-    }
-
-    fn tell_held(&mut self, call: &Call, quiet: bool) {
-        let incarnation = self.ctx.state.meta().incarnation;
-        let keeps = if quiet { self.keeps() } else { Vec::new() };
-        self.ctx.answer(call, self.ctx.state.seq(), Outcome::Held { quiet, incarnation, keeps });
     }
 
     /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
@@ -204,27 +199,6 @@ impl Island {
             && !self.in_body.values().any(decides)
             && self.recovery.lost.is_empty()
             && !self.ctx.state.txn_ids().any(prepared)
-    }
-
-    /// For which lives of others something is kept that they may have lost: they are not as they were until
-    /// they have it again.
-    fn keeps(&self) -> Vec<(IslandId, u32)> {
-        let mut keeps: BTreeMap<IslandId, u32> = BTreeMap::new();
-        let mut keep = |island, stamp: Stamp| {
-            let least = keeps.entry(island).or_insert(u32::MAX);
-            *least = stamp.incarnation().min(*least);
-        };
-        for txn in self.ctx.state.txn_ids() {
-            let Some(row) = self.ctx.state.txn(txn) else { continue };
-            let mine = txn.coordinator == self.ctx.config.id;
-            keep(row.partner, if mine { row.moments.prepared } else { row.moments.committed });
-        }
-        for island in self.ctx.config.others() {
-            if let Some((first, _)) = self.ctx.state.inbox(island).next() {
-                keep(island, first);
-            }
-        }
-        keeps.into_iter().collect()
     }
 
     fn make_cut(&mut self, id: CutId, call: &Call) {
@@ -269,7 +243,7 @@ impl Island {
             self.enumerating.rest_until_ms = self.ctx.now.ms + REST_MS;
         }
         for call in std::mem::take(&mut self.enumerating.waiting) {
-            self.tell_held(&call, false);
+            self.ctx.tell_held(&call, false);
         }
         for call in self.enumerating.held.take() {
             self.start(call, false);
@@ -358,7 +332,7 @@ impl Island {
                 break;
             }
             last = Some(cookie);
-            match self.listed(id, name, &entry) {
+            match self.ctx.listed(id, name, &entry) {
                 Ok(listed) => {
                     bytes += listed.encoded_len();
                     names.push(listed);
@@ -382,7 +356,7 @@ impl Island {
         };
         let attr = Some(dir_attr(dir, row));
         let names = match self.ctx.state.entry_at(id, dir, name)?.cloned() {
-            Some(entry) => vec![self.listed(id, name.clone(), &entry)?],
+            Some(entry) => vec![self.ctx.listed(id, name.clone(), &entry)?],
             None => Vec::new(),
         };
         Ok(Outcome::ListedAt { attr, names, next: None })
@@ -397,7 +371,7 @@ impl Island {
                 // The rest is asked for again.
                 break;
             }
-            match self.file_at(id, *ino) {
+            match self.ctx.file_at(id, *ino) {
                 Ok(file) => {
                     bytes += file.encoded_len();
                     files.push(file);
@@ -408,14 +382,43 @@ impl Island {
         }
         if missing.is_empty() { Ok(Outcome::FilesAt { files }) } else { Err(Stop::Load(missing)) }
     }
+}
+
+impl Ctx {
+    fn tell_held(&mut self, call: &Call, quiet: bool) {
+        let incarnation = self.state.meta().incarnation;
+        let keeps = if quiet { self.keeps() } else { Vec::new() };
+        self.answer(call, self.state.seq(), Outcome::Held { quiet, incarnation, keeps });
+    }
+
+    /// For which lives of others something is kept that they may have lost: they are not as they were until
+    /// they have it again.
+    fn keeps(&self) -> Vec<(IslandId, u32)> {
+        let mut keeps: BTreeMap<IslandId, u32> = BTreeMap::new();
+        let mut keep = |island, stamp: Stamp| {
+            let least = keeps.entry(island).or_insert(u32::MAX);
+            *least = stamp.incarnation().min(*least);
+        };
+        for txn in self.state.txn_ids() {
+            let Some(row) = self.state.txn(txn) else { continue };
+            let mine = txn.coordinator == self.config.id;
+            keep(row.partner, if mine { row.moments.prepared } else { row.moments.committed });
+        }
+        for island in self.config.others() {
+            if let Some((first, _)) = self.state.inbox(island).next() {
+                keep(island, first);
+            }
+        }
+        keeps.into_iter().collect()
+    }
 
     fn file_at(&self, id: CutId, ino: Ino) -> Result<Option<FileAt>, NotAt> {
-        let row = self.ctx.state.inode_at(id, ino)?;
+        let row = self.state.inode_at(id, ino)?;
         Ok(row.map(|row| FileAt { attr: row.attr, target: row.target.clone() }))
     }
 
     fn listed(&self, id: CutId, name: Name, entry: &Entry) -> Result<ListedName, NotAt> {
-        let here = entry.kind != Kind::Directory && entry.home == self.ctx.config.id;
+        let here = entry.kind != Kind::Directory && entry.home == self.config.id;
         let file = if here { self.file_at(id, entry.ino)? } else { None };
         let key = entry.stub.as_ref().map(|stub| stub.key);
         Ok(ListedName { name, ino: entry.ino, kind: entry.kind, home: entry.home, key, file })

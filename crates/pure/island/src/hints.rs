@@ -5,8 +5,8 @@ use atoll_core::{Encode, H3, Ino, Name, PathHash, VolumePath};
 use atoll_posix::Errno;
 use atoll_proto::{Born, Dir, Hint, Outcome};
 
+use crate::ctx::Ctx;
 use crate::ctx::request::{Step, Stop};
-use crate::machine::Island;
 
 /// Renamed directories that are told of at once, and bytes of their paths: the last may lie beyond.
 const HINTS_PER_PAGE: usize = 256;
@@ -43,11 +43,11 @@ impl Births {
     }
 }
 
-impl Island {
+impl Ctx {
     /// Directories that are owned here and were renamed, by which paths lead to other keys than theirs.
     pub(crate) fn hints(&self, after: Ino) -> Result<Step, Stop> {
         let mut hints = Vec::new();
-        let mut inos = self.ctx.state.renamed_after(after);
+        let mut inos = self.state.renamed_after(after);
         let (mut last, mut bytes) = (None, 0);
         for ino in inos.by_ref().take(HINTS_PER_PAGE) {
             last = Some(ino);
@@ -75,7 +75,7 @@ impl Island {
         let mut births = Births::default();
         for (depth, (_, dir)) in (0u32..).zip(&chain) {
             if let Some(name) = &dir.place.name {
-                births.step(&self.ctx.h3, depth, name, dir);
+                births.step(&self.h3, depth, name, dir);
             }
         }
         if births.told.last().is_none_or(|born| born.depth as usize != chain.len() - 1) {

@@ -16,6 +16,7 @@ use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, Txn, TxnState, Work};
 use atoll_state::cookie_of;
 
 use crate::ctx::Bounded;
+use crate::ctx::Ctx;
 use crate::ctx::decision::names_changed_at;
 use crate::ctx::request::Stop;
 use crate::homes::Claim;
@@ -258,7 +259,7 @@ impl Island {
             }
             _ => {}
         }
-        for (ino, _) in self.claims(work) {
+        for (ino, _) in self.ctx.claims(work) {
             self.holds.files.entry(ino).or_default().push(held);
         }
     }
@@ -275,7 +276,7 @@ impl Island {
             }
         }
         self.holds.free_dirs(txn);
-        for (ino, _) in self.claims(work) {
+        for (ino, _) in self.ctx.claims(work) {
             if let Some(held) = self.holds.files.get_mut(&ino) {
                 held.retain(|held| held.txn != txn);
                 if held.is_empty() {
@@ -303,15 +304,10 @@ impl Island {
         }
     }
 
-    /// The work of what has happened, and is not safe.
-    fn shown_work(&self, txn: TxnId) -> Option<&Work> {
-        self.ctx.state.txn(txn).map(|row| &row.part.work)
-    }
-
     /// A name as it is shown.
     pub(crate) fn shown(&self, dir: Ino, name: &Name) -> Result<Option<Cow<'_, Entry>>, Stop> {
         if let Some(txn) = self.holds.shown_name(dir, name)
-            && let Some(Work::Lend { renaming, .. }) = self.shown_work(txn)
+            && let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn)
         {
             return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
         }
@@ -322,7 +318,7 @@ impl Island {
     pub(crate) fn shown_names(&self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &Name, Entry)> {
         let mut shown = Vec::new();
         for txn in self.holds.shown_in_dir(dir) {
-            let Some(Work::Lend { renaming, .. }) = self.shown_work(txn) else { continue };
+            let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
             let cookie = cookie_of(self.ctx.config.seed, renaming.to.name.as_bytes());
             if cookies.contains(&cookie) {
                 shown.push((cookie, &renaming.to.name, arrived(&renaming.file, renaming)));
@@ -346,7 +342,7 @@ impl Island {
         if self.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
             let row = self.ctx.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
-                return Err(self.untold(self.ctx.config.others()));
+                return Err(self.ctx.untold(self.ctx.config.others()));
             }
         }
         Ok(())
@@ -365,7 +361,7 @@ impl Island {
     pub(crate) fn shown_dir(&self, ino: Ino, dir: &Dir) -> Attr {
         let mut attr = dir_attr(ino, dir);
         for txn in self.holds.shown_in_dir(ino) {
-            let Some(Work::Lend { renaming, .. }) = self.shown_work(txn) else { continue };
+            let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
             let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
             let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
             attr.nlink = attr.nlink.saturating_add_signed(more);
@@ -382,8 +378,8 @@ impl Island {
             return attr;
         }
         for txn in self.holds.on_file(attr.ino).filter(|txn| self.holds.is_shown(*txn)) {
-            let Some(work) = self.shown_work(txn) else { continue };
-            let claim = self.claims(work).into_iter().find(|(ino, _)| *ino == attr.ino);
+            let Some(work) = self.ctx.shown_work(txn) else { continue };
+            let claim = self.ctx.claims(work).into_iter().find(|(ino, _)| *ino == attr.ino);
             attr.nlink = match claim {
                 Some((_, Claim::More)) => attr.nlink + 1,
                 Some((_, Claim::Less)) => attr.nlink.saturating_sub(1),
@@ -406,7 +402,7 @@ impl Island {
             return Ok(());
         }
         self.is_done_again_at(dir, Some(name))?;
-        self.is_not_going(dir)?;
+        self.ctx.is_not_going(dir)?;
         self.holds.prepared(dir, Some(name), self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
@@ -416,14 +412,8 @@ impl Island {
             return Ok(());
         }
         self.is_done_again_at(dir, None)?;
-        self.is_not_going(dir)?;
+        self.ctx.is_not_going(dir)?;
         self.holds.prepared(dir, None, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
-    }
-
-    /// Nobody may have decided already that the directory is removed.
-    fn is_not_going(&self, dir: Ino) -> Result<(), Stop> {
-        let sealed = self.ctx.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
-        sealed.map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::names_are_settled`], and nothing of it can be lost.
@@ -461,6 +451,19 @@ impl Island {
     /// Nothing that moves this directory is under way: its static attributes may change.
     pub(crate) fn stays(&self, ino: Ino) -> Result<(), Stop> {
         self.holds.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+}
+
+impl Ctx {
+    /// The work of what has happened, and is not safe.
+    fn shown_work(&self, txn: TxnId) -> Option<&Work> {
+        self.state.txn(txn).map(|row| &row.part.work)
+    }
+
+    /// Nobody may have decided already that the directory is removed.
+    fn is_not_going(&self, dir: Ino) -> Result<(), Stop> {
+        let sealed = self.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
+        sealed.map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 }
 

@@ -9,7 +9,8 @@ use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen, Spot, Vote, Work};
 
-use crate::ctx::decision::Decision;
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Parked, Stop};
 use crate::journal::Sight;
 use crate::machine::Island;
@@ -58,7 +59,7 @@ impl Island {
             return Ok(Err(Vote::Busy));
         }
         let row = self.ctx.state.inode(ino)?.cloned();
-        let knows = self.knows(work)?;
+        let knows = self.ctx.knows(work)?;
         if !knows && self.may_miss_something() {
             // Somebody who is away may know how it came by that name.
             return Ok(Err(Vote::Busy));
@@ -111,31 +112,6 @@ impl Island {
         }
     }
 
-    /// The name that a work takes away from a file that is homed here.
-    pub(crate) fn takes_away<'a>(&self, work: &'a Work) -> Option<(Ino, &'a Spot)> {
-        match work {
-            Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. } => Some((*ino, at)),
-            Work::Lend { renaming, .. } => {
-                self.homed_here(Some(&renaming.file)).map(|file| (file.ino, &renaming.from))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether the home has the name that a work takes away.
-    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Stop> {
-        self.takes_away(work).map_or(Ok(true), |(ino, at)| self.knows_name(ino, at))
-    }
-
-    /// Whether the home of a file has it under a name.
-    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Stop> {
-        Ok(match self.ctx.state.dir(at.dir)? {
-            Some(dir) if dir.owned.is_some() => true,
-            Some(_) => self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
-            None => false,
-        })
-    }
-
     /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
     /// what was seen here. If it is newer, the message waits, and `Stop::NotNow` says so.
     pub(crate) fn pin(
@@ -148,7 +124,7 @@ impl Island {
         if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
             return Ok(true);
         }
-        match self.sight(chain)? {
+        match self.ctx.sight(chain)? {
             Sight::Same => {}
             Sight::Older => return Ok(false),
             Sight::Newer { missing } => {
@@ -156,30 +132,45 @@ impl Island {
                 return Err(Stop::NotNow);
             }
         }
-        self.need_chain(chain)?;
+        self.ctx.need_chain(chain)?;
         if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
-        self.lay_chain(decision, &chain.dirs);
-        self.count_homes(decision, at.dir, 1);
+        self.ctx.lay_chain(decision, &chain.dirs);
+        self.ctx.count_homes(decision, at.dir, 1);
         Ok(true)
     }
 
-    /// What [`Island::lay_chain`] reads must be in memory.
-    pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Stop> {
-        for above in &chain.dirs {
-            self.need_acls(above.ino)?;
-            self.need_name(&above.place)?;
-            if let Some(row) = self.ctx.state.dir(above.ino)?
-                && row.place.version < above.place.version
-            {
-                self.need_name(&row.place)?;
-                self.need_skeleton(above.ino)?;
-            }
-        }
-        Ok(())
-    }
+    // ------------------------------------------------------------------ finishing
 
+    // ------------------------------------------------------------------- claims
+
+    /// Another transaction has prepared something of this file that must end first.
+    pub(crate) fn is_claimed(&self, ino: Ino, work: &Work) -> bool {
+        if planted(Bug::CountNotClaimed) {
+            return false;
+        }
+        let spots = |work: &Work| -> Vec<Spot> {
+            match work {
+                Work::Count { at, .. } | Work::Drop { at, .. } => vec![at.clone()],
+                Work::Renamed { from, to, .. } => vec![from.clone(), to.clone()],
+                Work::Lend { renaming, .. } => vec![renaming.from.clone(), renaming.to.clone()],
+                _ => Vec::new(),
+            }
+        };
+        let of =
+            |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
+        let (mine, at) = (of(work), spots(work));
+        self.holds.on_file(ino).any(|txn| {
+            let Some(row) = self.ctx.state.txn(txn) else { return false };
+            let other = &row.part.work;
+            mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
+                || spots(other).iter().any(|spot| at.contains(spot))
+        })
+    }
+}
+
+impl Ctx {
     /// Puts a chain of ancestors into the skeleton, but for those above a directory that is known to be elsewhere by
     /// now.
     pub(crate) fn lay_chain(&mut self, decision: &mut Decision, dirs: &[Ancestor]) {
@@ -189,36 +180,6 @@ impl Island {
         for above in dirs.iter().rev().skip(1) {
             self.prune(decision, above.ino);
         }
-    }
-
-    /// Names of files in a directory of another's: more or fewer. Prunes nothing.
-    pub(crate) fn count_homes(&mut self, decision: &mut Decision, dir: Ino, by: i32) {
-        let mut row = self.ctx.dir_now(decision, dir).expect("in the skeleton");
-        row.homes = row.homes.checked_add_signed(by).expect("a count of names below 0");
-        decision.dir(dir, row);
-    }
-
-    // ------------------------------------------------------------------ finishing
-
-    /// What [`Island::finish_home`] reads must be in memory.
-    pub(crate) fn need_home(&self, work: &Work) -> Result<(), Stop> {
-        let (ino, spots) = match work {
-            Work::Count { ino, at, .. } | Work::Drop { ino, at, .. } => (*ino, [Some(at), None]),
-            Work::Renamed { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
-            _ => unreachable!("not a home's"),
-        };
-        if self.ctx.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
-            self.ctx.state.locks(ino)?;
-        }
-        spots.into_iter().flatten().try_for_each(|at| self.need_spot(at))
-    }
-
-    /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
-    pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Stop> {
-        let Some(dir) = self.ctx.state.dir(at.dir)? else { return Ok(()) };
-        let is_owned = dir.owned.is_some();
-        self.ctx.state.entry(at.dir, &at.name)?;
-        if is_owned { Ok(()) } else { self.need_skeleton(at.dir) }
     }
 
     /// Carries out, or takes back, what a home had prepared. What it reads is in memory.
@@ -233,7 +194,7 @@ impl Island {
 
     /// Takes back what [`Island::pin`] has done.
     pub(crate) fn unpin(&mut self, decision: &mut Decision, at: &Spot) {
-        let row = self.ctx.dir_now(decision, at.dir);
+        let row = self.dir_now(decision, at.dir);
         if row.is_some_and(|row| row.owned.is_none()) {
             self.count_homes(decision, at.dir, -1);
             self.prune(decision, at.dir);
@@ -275,49 +236,29 @@ impl Island {
         }
     }
 
-    /// A file's row, which is in memory. No decision changes one twice.
-    fn file_now(&self, ino: Ino) -> Option<Inode> {
-        self.ctx.state.inode(ino).ok().flatten().cloned()
-    }
-
-    /// One name more; whoever kept it alive without one need not any more.
-    fn gain_name(&mut self, decision: &mut Decision, row: &mut Inode) {
-        row.attr.nlink += 1;
-        for session in std::mem::take(&mut row.orphan_of) {
-            // A lock keeps it in the session's list.
-            let locks = self.ctx.state.locks(row.attr.ino).ok().flatten();
-            if !locks.is_some_and(|locks| locks.held().any(|(who, _)| who.session == session)) {
-                decision.push(Change::Held { session, ino: row.attr.ino, on: false });
-            }
-        }
-    }
-
     /// A file that is homed here has a name; in another island's directory that is a row here too.
     pub(crate) fn name_comes(&mut self, decision: &mut Decision, at: &Spot, file: &Inode) {
-        let dir = self.ctx.dir_now(decision, at.dir);
+        let dir = self.dir_now(decision, at.dir);
         if dir.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
         self.count_homes(decision, at.dir, 1);
-        let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.ctx.config.id, stub: None };
+        let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.config.id, stub: None };
         decision.entry(at.dir, &at.name, Some(entry));
-        self.may_move_to(file.attr.ino, at);
+        decision.entails(Entails::NameElsewhere { ino: file.attr.ino, at: at.clone() });
     }
 
     /// It has lost that name.
     pub(crate) fn name_goes(&mut self, decision: &mut Decision, at: &Spot, ino: Ino) {
-        let dir = self.ctx.dir_now(decision, at.dir);
+        let dir = self.dir_now(decision, at.dir);
         if dir.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
         // Another may have taken the name already: the order of their outcomes is not that of the names.
-        if self.ctx.entry_now(decision, at.dir, &at.name).is_some_and(|entry| entry.ino == ino) {
+        if self.entry_now(decision, at.dir, &at.name).is_some_and(|entry| entry.ino == ino) {
             decision.entry(at.dir, &at.name, None);
         }
-        let spot = (at.dir, at.name.clone());
-        if self.journal.covered.get(&spot).is_some_and(|entry| entry.ino == ino) {
-            self.journal.covered.remove(&spot);
-        }
+        self.skeleton.forget_shadowed(at.dir, &at.name, ino);
         self.count_homes(decision, at.dir, -1);
         self.prune(decision, at.dir);
     }
@@ -352,8 +293,93 @@ impl Island {
         decision.inode(row);
         mine.then_some(ino)
     }
+}
 
-    // ------------------------------------------------------------------- claims
+impl Ctx {
+    /// The name that a work takes away from a file that is homed here.
+    pub(crate) fn takes_away<'a>(&self, work: &'a Work) -> Option<(Ino, &'a Spot)> {
+        match work {
+            Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. } => Some((*ino, at)),
+            Work::Lend { renaming, .. } => {
+                self.homed_here(Some(&renaming.file)).map(|file| (file.ino, &renaming.from))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the home has the name that a work takes away.
+    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Stop> {
+        self.takes_away(work).map_or(Ok(true), |(ino, at)| self.knows_name(ino, at))
+    }
+
+    /// Whether the home of a file has it under a name.
+    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Stop> {
+        Ok(match self.state.dir(at.dir)? {
+            Some(dir) if dir.owned.is_some() => true,
+            Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
+            None => false,
+        })
+    }
+
+    /// What [`Ctx::lay_chain`] reads must be in memory.
+    pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Stop> {
+        for above in &chain.dirs {
+            self.need_acls(above.ino)?;
+            self.need_name(&above.place)?;
+            if let Some(row) = self.state.dir(above.ino)?
+                && row.place.version < above.place.version
+            {
+                self.need_name(&row.place)?;
+                self.need_skeleton(above.ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of files in a directory of another's: more or fewer. Prunes nothing.
+    pub(crate) fn count_homes(&mut self, decision: &mut Decision, dir: Ino, by: i32) {
+        let mut row = self.dir_now(decision, dir).expect("in the skeleton");
+        row.homes = row.homes.checked_add_signed(by).expect("a count of names below 0");
+        decision.dir(dir, row);
+    }
+
+    /// What [`Ctx::finish_home`] reads must be in memory.
+    pub(crate) fn need_home(&self, work: &Work) -> Result<(), Stop> {
+        let (ino, spots) = match work {
+            Work::Count { ino, at, .. } | Work::Drop { ino, at, .. } => (*ino, [Some(at), None]),
+            Work::Renamed { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
+            _ => unreachable!("not a home's"),
+        };
+        if self.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
+            self.state.locks(ino)?;
+        }
+        spots.into_iter().flatten().try_for_each(|at| self.need_spot(at))
+    }
+
+    /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
+    pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Stop> {
+        let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
+        let is_owned = dir.owned.is_some();
+        self.state.entry(at.dir, &at.name)?;
+        if is_owned { Ok(()) } else { self.need_skeleton(at.dir) }
+    }
+
+    /// A file's row, which is in memory. No decision changes one twice.
+    fn file_now(&self, ino: Ino) -> Option<Inode> {
+        self.state.inode(ino).ok().flatten().cloned()
+    }
+
+    /// One name more; whoever kept it alive without one need not any more.
+    fn gain_name(&mut self, decision: &mut Decision, row: &mut Inode) {
+        row.attr.nlink += 1;
+        for session in std::mem::take(&mut row.orphan_of) {
+            // A lock keeps it in the session's list.
+            let locks = self.state.locks(row.attr.ino).ok().flatten();
+            if !locks.is_some_and(|locks| locks.held().any(|(who, _)| who.session == session)) {
+                decision.push(Change::Held { session, ino: row.attr.ino, on: false });
+            }
+        }
+    }
 
     /// What a work asks of a file that is homed here.
     pub(crate) fn claims(&self, work: &Work) -> Vec<(Ino, Claim)> {
@@ -367,36 +393,13 @@ impl Island {
             Work::Drop { ino, .. } => vec![(*ino, Claim::Less)],
             Work::Renamed { ino, .. } => vec![(*ino, Claim::Other)],
             Work::Lend { renaming, .. } => {
-                let here = |entry: &&Entry| entry.home == self.ctx.config.id && entry.kind != Kind::Directory;
+                let here = |entry: &&Entry| entry.home == self.config.id && entry.kind != Kind::Directory;
                 let less = if renaming.swaps() { Claim::Other } else { Claim::Less };
                 let file = Some(&renaming.file).filter(here).map(|entry| (entry.ino, Claim::Other));
                 let there = renaming.there.as_ref().filter(here).map(|entry| (entry.ino, less));
                 file.into_iter().chain(there).collect()
             }
         }
-    }
-
-    /// Another transaction has prepared something of this file that must end first.
-    pub(crate) fn is_claimed(&self, ino: Ino, work: &Work) -> bool {
-        if planted(Bug::CountNotClaimed) {
-            return false;
-        }
-        let spots = |work: &Work| -> Vec<Spot> {
-            match work {
-                Work::Count { at, .. } | Work::Drop { at, .. } => vec![at.clone()],
-                Work::Renamed { from, to, .. } => vec![from.clone(), to.clone()],
-                Work::Lend { renaming, .. } => vec![renaming.from.clone(), renaming.to.clone()],
-                _ => Vec::new(),
-            }
-        };
-        let of = |work: &Work| self.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
-        let (mine, at) = (of(work), spots(work));
-        self.holds.on_file(ino).any(|txn| {
-            let Some(row) = self.ctx.state.txn(txn) else { return false };
-            let other = &row.part.work;
-            mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
-                || spots(other).iter().any(|spot| at.contains(spot))
-        })
     }
 
     /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power
@@ -415,11 +418,11 @@ impl Island {
         // name may lose all that are known here, and goes then: whatever is away, that one must be known.
         let needs_sync = matches!(work, Work::Ticket { .. } | Work::Count { .. });
         if marks || needs_sync {
-            self.ctx.send_synced(self.ctx.state.seq(), to, peer);
+            self.send_synced(self.state.seq(), to, peer);
         } else {
             // The death of this process must not take what the coordinator builds on.
-            let seq = if planted(Bug::VoteBeforeLog) { 0 } else { self.ctx.state.seq() };
-            self.ctx.send(seq, to, peer);
+            let seq = if planted(Bug::VoteBeforeLog) { 0 } else { self.state.seq() };
+            self.send(seq, to, peer);
         }
     }
 }

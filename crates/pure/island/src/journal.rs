@@ -3,7 +3,7 @@
 //!
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
-use atoll_core::map::{IdMap, IdSet};
+use atoll_core::map::IdSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::planted::{Bug, planted};
@@ -17,6 +17,7 @@ use atoll_proto::{
 use crate::chains::seen_in;
 use crate::compare::Comparing;
 use crate::ctx::Bounded;
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Parked, Stop};
 use crate::machine::{Island, PATIENCE_MS};
@@ -37,18 +38,11 @@ pub(crate) struct Journal {
     pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
     /// How far the others have said that theirs are.
     kept_by: BTreeMap<IslandId, Stamp>,
-    /// Ancestors of directories, as their owners have told them now, for entries that wait for them.
-    pub(crate) chains: IdMap<Ino, Option<Chain>>,
     /// Coordinators whose next entries wait for something.
     stalled: BTreeSet<IslandId>,
     stalled_ms: u64,
     /// What was missed of journals is made up for.
     pub(crate) comparing: Option<Box<Comparing>>,
-    /// Places are taken of which some belong together.
-    pub(crate) prunes_nothing: bool,
-    /// Names of files that are homed here, in the skeleton, that a directory has got: by what is older than the file's,
-    /// perhaps, and then it leaves it again.
-    pub(crate) covered: IdMap<(Ino, Name), Entry>,
     /// Counts comparisons.
     pub(crate) round: u64,
     /// Moves that are known to have happened, and wait for the journal.
@@ -105,7 +99,6 @@ impl Journal {
             let reachable = waiting.missing.iter().all(|island| is_reachable(*island));
             assert!(reachable, "{:?} waits for islands that are away: {:?}", waiting.stamp, waiting.missing);
         }
-        assert!(!self.prunes_nothing, "something is left of a decision");
     }
 
     /// Nobody waits for a journal, and nothing of one waits.
@@ -133,7 +126,8 @@ impl Island {
         let seq = self.ctx.state.seq();
         let behind = |island: &IslandId| self.journal.applied.get(island).is_none_or(|s| *s < stamp);
         // Who compares is away still: it serves nothing that depends on this before it has.
-        let is_here = |island: &IslandId| self.ctx.peers.is_reachable(*island) && !self.has_skipped(*island);
+        let is_here =
+            |island: &IslandId| self.ctx.peers.is_reachable(*island) && !self.ctx.has_skipped(*island);
         let missing: IdSet<_> = self.ctx.config.others().filter(is_here).filter(behind).collect();
         if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
             return self.ctx.answer(&call, seq, outcome);
@@ -219,7 +213,7 @@ impl Island {
         // change places come together: whoever has one half only has two directories by one name.
         let mut rest = &fresh[..];
         while !rest.is_empty() {
-            let alone = rest.iter().position(|(_, entry)| self.lays_chain(entry)).unwrap_or(rest.len());
+            let alone = rest.iter().position(|(_, entry)| self.ctx.lays_chain(entry)).unwrap_or(rest.len());
             let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
             let (now, _) = match rest {
                 [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
@@ -229,7 +223,7 @@ impl Island {
             let (now, _) = now.split_at(whole_part(now));
             let later = &rest[now.len()..];
             for (_, entry) in now {
-                self.need_entry(entry)?;
+                self.ctx.need_entry(entry)?;
             }
             let first = if alone <= 1 { now } else { &now[..1] };
             let mut chains = Vec::new();
@@ -242,7 +236,7 @@ impl Island {
                     return Ok(());
                 };
                 if let Some(chain) = &chain {
-                    self.need_chain(chain)?;
+                    self.ctx.need_chain(chain)?;
                 }
                 chains.extend(chain);
             }
@@ -268,7 +262,7 @@ impl Island {
         let Some((last, _)) = entries.last() else { return };
         let mut decision = Decision::new();
         for chain in chains {
-            if !matches!(self.is_new_enough(chain), Ok(true)) {
+            if !matches!(self.ctx.is_new_enough(chain), Ok(true)) {
                 // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
                 self.ctx.doubt(&mut decision);
             }
@@ -281,29 +275,22 @@ impl Island {
         };
         let left: Vec<Ino> = if pair { entries.iter().filter_map(left).collect() } else { Vec::new() };
         // What one of them leaves is what the other goes to.
-        self.journal.prunes_nothing = pair;
+        decision.prunes_nothing = pair;
         for (stamp, entry) in entries {
             self.apply_entry(&mut decision, entry);
             if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
                 decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
             }
         }
-        self.journal.prunes_nothing = false;
+        decision.prunes_nothing = false;
         // A chain may know a newer place of what was to come below it.
         let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
-        left.into_iter().chain(laid).for_each(|dir| self.prune(&mut decision, dir));
+        left.into_iter().chain(laid).for_each(|dir| self.ctx.prune(&mut decision, dir));
         decision.push(Change::Clock { island: from, stamp: *last });
         let seq = self.decide(decision);
         self.journal.to_confirm.insert(from, (seq, *last));
         // Before it is written: if this island dies now, it gets the entries again before it serves.
         self.ctx.send(0, from, Peer::Applied { upto: *last, synced: false });
-    }
-
-    /// Whether an entry puts a directory that is known here where nothing is known.
-    fn lays_chain(&self, entry: &JournalEntry) -> bool {
-        let JournalEntry::Place { ino, place, .. } = entry else { return false };
-        let other_parent = |dir: &Dir| dir.place.parent != place.parent && dir.place.version < place.version;
-        self.ctx.state.dir(*ino).ok().flatten().is_some_and(other_parent)
     }
 
     /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
@@ -316,7 +303,7 @@ impl Island {
         if !self.ctx.state.dir(*ino)?.is_some_and(newer) {
             return Ok(Ready::Yes { chain: None });
         }
-        if let Sight::Newer { missing } = self.sight_of(&chain.vector) {
+        if let Sight::Newer { missing } = self.ctx.sight_of(&chain.vector) {
             let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
             if !missing.is_empty() {
                 for island in missing {
@@ -335,7 +322,7 @@ impl Island {
         }
         let owner = chain.dirs.last().map_or(from, |last| self.ctx.config.owner(last.key));
         let carried = Some(chain).filter(|chain| !chain.dirs.is_empty()).cloned();
-        let told = self.journal.chains.remove(&place.parent);
+        let told = self.ctx.skeleton.take_chain(place.parent);
         let chain = match told {
             // Its owner has it no more: what came with the entry must do.
             Some(None) => return Ok(Ready::Yes { chain: carried }),
@@ -343,9 +330,9 @@ impl Island {
             None => carried.clone(),
         };
         if let Some(chain) = chain
-            && self.is_new_enough(&chain)?
+            && self.ctx.is_new_enough(&chain)?
         {
-            self.need_own_over(&chain)?;
+            self.ctx.need_own_over(&chain)?;
             return Ok(Ready::Yes { chain: Some(chain) });
         }
         if owner == self.ctx.config.id || !self.ctx.peers.is_reachable(owner) {
@@ -356,61 +343,12 @@ impl Island {
         Ok(Ready::No)
     }
 
-    /// The ancestors of a directory that its owner has told, once.
-    pub(crate) fn told_chain(&mut self, dir: Ino) -> Option<Option<Chain>> {
-        self.journal.chains.remove(&dir)
-    }
-
     /// Asks for journals again whose next entries waited for something.
     pub(crate) fn ask_stalled(&mut self) {
         for island in std::mem::take(&mut self.journal.stalled) {
             let after = self.ctx.state.clocks().get(island);
             self.ctx.send(0, island, Peer::Resend { after });
         }
-    }
-
-    /// A stub whose name is another one by now is looked for among all.
-    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
-        let Some(name) = &place.name else { return Ok(()) };
-        if self.ctx.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
-            || self.ctx.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
-        {
-            return Ok(());
-        }
-        self.ctx.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
-    }
-
-    /// What applying an entry reads must be in memory.
-    fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
-        match entry {
-            JournalEntry::Place { ino, place, .. } => {
-                if let Some(dir) = self.ctx.state.dir(*ino)? {
-                    for p in [&dir.place, place] {
-                        self.need_name(p)?;
-                    }
-                    if dir.place.parent != place.parent {
-                        self.need_skeleton(*ino)?;
-                    }
-                }
-            }
-            JournalEntry::Fixed { ino, place, .. } => {
-                self.need_acls(*ino)?;
-                self.need_name(place)?;
-                self.need_child(place, *ino)?;
-            }
-            JournalEntry::Onward => {}
-        }
-        Ok(())
-    }
-
-    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
-        if let (Some(name), Some(_)) = (&place.name, self.ctx.state.dir(place.parent)?) {
-            let entry = self.ctx.state.entry(place.parent, name)?;
-            if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
-                self.ctx.state.dir(skeleton.ino)?;
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
@@ -420,7 +358,7 @@ impl Island {
                     self.ctx.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
                 // What is not known here went since: the directory has moved on, which comes next.
                 if newer && self.ctx.dir_now(decision, place.parent).is_some() {
-                    self.take_skeleton_place(decision, *ino, place, *time);
+                    self.ctx.take_skeleton_place(decision, *ino, place, *time);
                 }
             }
             JournalEntry::Fixed { ino, place, fixed, xattrs } => {
@@ -428,32 +366,13 @@ impl Island {
                     && row.fixed.version < fixed.version
                 {
                     row.fixed = *fixed;
-                    self.follow_acls(decision, *ino, &mut row, xattrs);
+                    self.ctx.follow_acls(decision, *ino, &mut row, xattrs);
                     decision.dir(*ino, row);
                 }
                 self.apply_to_stub(decision, *ino, place, fixed);
             }
             JournalEntry::Onward => {}
         }
-    }
-
-    /// A directory gets the ACLs that are told of it. Its other extended attributes are its owner's alone.
-    pub(crate) fn follow_acls(&self, decision: &mut Decision, ino: Ino, row: &mut Dir, told: &Xattrs) {
-        let acls = if row.owned.is_some() && row.has_xattrs {
-            let own = self.ctx.state.xattrs(ino).expect("see `need_acls`");
-            own.map_or_else(|| told.acls(), |own| own.with_acls_of(told))
-        } else {
-            told.acls()
-        };
-        set_xattrs(decision, ino, row, acls);
-    }
-
-    /// What [`Island::follow_acls`] reads must be in memory.
-    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Stop> {
-        if self.ctx.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
-            self.ctx.state.xattrs(ino)?;
-        }
-        Ok(())
     }
 
     /// The stub of a child directory follows its static attributes, where its parent is owned.
@@ -464,7 +383,7 @@ impl Island {
         let found = match self.ctx.state.entry(place.parent, name) {
             Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
             // Its owner did not know its latest name: look through all of them.
-            _ => self.child_by_ino(place.parent, ino),
+            _ => self.ctx.child_by_ino(place.parent, ino),
         };
         let Some((name, mut entry)) = found else { return self.apply_to_lent(decision, ino, fixed) };
         if let Some(stub) = entry.stub.as_mut()
@@ -489,37 +408,7 @@ impl Island {
         }
     }
 
-    pub(crate) fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
-        let (mut rows, _) = self.ctx.state.entries_after(parent, 0).ok()?;
-        rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
-    }
-
     // ------------------------------------------------------------------ vectors
-
-    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
-    /// says nothing new.
-    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
-        for above in &chain.dirs {
-            if self.ctx.state.dir(above.ino)?.is_none() {
-                return Ok(self.sight_of(&chain.vector));
-            }
-        }
-        Ok(Sight::Same)
-    }
-
-    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
-    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
-    /// the old state back. So would one that this island's own journal has not reached.
-    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
-        let clocks = self.ctx.state.clocks();
-        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.ctx.config.id && clocks.get(*i) < *s;
-        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
-        if !missing.is_empty() {
-            return Sight::Newer { missing };
-        }
-        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
-        if older { Sight::Older } else { Sight::Same }
-    }
 
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
     pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
@@ -632,6 +521,108 @@ impl Island {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }
         }
+    }
+}
+
+impl Ctx {
+    /// Whether an entry puts a directory that is known here where nothing is known.
+    fn lays_chain(&self, entry: &JournalEntry) -> bool {
+        let JournalEntry::Place { ino, place, .. } = entry else { return false };
+        let other_parent = |dir: &Dir| dir.place.parent != place.parent && dir.place.version < place.version;
+        self.state.dir(*ino).ok().flatten().is_some_and(other_parent)
+    }
+
+    /// A stub whose name is another one by now is looked for among all.
+    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
+        let Some(name) = &place.name else { return Ok(()) };
+        if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
+            || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
+        {
+            return Ok(());
+        }
+        self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
+    }
+
+    /// What applying an entry reads must be in memory.
+    fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
+        match entry {
+            JournalEntry::Place { ino, place, .. } => {
+                if let Some(dir) = self.state.dir(*ino)? {
+                    for p in [&dir.place, place] {
+                        self.need_name(p)?;
+                    }
+                    if dir.place.parent != place.parent {
+                        self.need_skeleton(*ino)?;
+                    }
+                }
+            }
+            JournalEntry::Fixed { ino, place, .. } => {
+                self.need_acls(*ino)?;
+                self.need_name(place)?;
+                self.need_child(place, *ino)?;
+            }
+            JournalEntry::Onward => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
+        if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
+            let entry = self.state.entry(place.parent, name)?;
+            if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
+                self.state.dir(skeleton.ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory gets the ACLs that are told of it. Its other extended attributes are its owner's alone.
+    pub(crate) fn follow_acls(&self, decision: &mut Decision, ino: Ino, row: &mut Dir, told: &Xattrs) {
+        let acls = if row.owned.is_some() && row.has_xattrs {
+            let own = self.state.xattrs(ino).expect("see `need_acls`");
+            own.map_or_else(|| told.acls(), |own| own.with_acls_of(told))
+        } else {
+            told.acls()
+        };
+        set_xattrs(decision, ino, row, acls);
+    }
+
+    /// What [`Ctx::follow_acls`] reads must be in memory.
+    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Stop> {
+        if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
+            self.state.xattrs(ino)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
+        let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
+        rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
+    }
+
+    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
+    /// says nothing new.
+    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
+        for above in &chain.dirs {
+            if self.state.dir(above.ino)?.is_none() {
+                return Ok(self.sight_of(&chain.vector));
+            }
+        }
+        Ok(Sight::Same)
+    }
+
+    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
+    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
+    /// the old state back. So would one that this island's own journal has not reached.
+    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
+        let clocks = self.state.clocks();
+        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
+        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
+        if !missing.is_empty() {
+            return Sight::Newer { missing };
+        }
+        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
+        if older { Sight::Older } else { Sight::Same }
     }
 }
 

@@ -9,6 +9,7 @@ use atoll_posix::locks::{Locks, NotLocked};
 use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
 use atoll_proto::{Change, Remembered};
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Step, Stop};
 use crate::event::LinkId;
@@ -16,26 +17,6 @@ use crate::machine::Island;
 use crate::path::{done, ok};
 
 impl Island {
-    fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
-        // Directories can be locked with flock(2); what the lock is on plays no part here.
-        let kind = match self.ctx.state.inode(ino)? {
-            Some(row) => row.attr.kind,
-            None => match self.ctx.state.dir(ino)? {
-                Some(_) => Kind::Directory,
-                None => return Err(Errno::ESTALE.into()),
-            },
-        };
-        if matches!(kind, Kind::Symlink) {
-            return Err(Errno::EBADF.into());
-        }
-        Ok(self.ctx.state.locks(ino)?.cloned().unwrap_or_default())
-    }
-
-    pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Stop> {
-        let lock = self.lockable(ino)?.test(session, lock);
-        Ok(Step::Looked(ok(Answer::Lock { lock }, None)))
-    }
-
     pub(crate) fn set_lock(
         &mut self,
         call: &Call,
@@ -43,14 +24,14 @@ impl Island {
         lock: &LockRange,
         wait: bool,
     ) -> Result<Step, Stop> {
-        let mut locks = self.lockable(ino)?;
+        let mut locks = self.ctx.lockable(ino)?;
         let before = locks.clone();
         let given_up = match locks.set(call.session(), lock) {
             Ok(given_up) => given_up,
             Err(NotLocked::Blocked { released, .. }) => {
                 if released {
                     // The old kind of lock went before the new one was had: others may go on.
-                    let on = self.holds_on(call.session(), ino, &locks)?;
+                    let on = self.ctx.holds_on(call.session(), ino, &locks)?;
                     let mut decision = Decision::new();
                     decision.locks(ino, locks);
                     decision.push(Change::Held { session: call.session(), ino, on });
@@ -66,7 +47,7 @@ impl Island {
             return Ok(Step::Looked(done()));
         }
         let session = call.session();
-        let on = self.holds_on(session, ino, &locks)?;
+        let on = self.ctx.holds_on(session, ino, &locks)?;
         let mut decision = Decision::new();
         if !planted(Bug::LockForgotten) {
             decision.locks(ino, locks);
@@ -78,12 +59,6 @@ impl Island {
             self.lock_given_up(ino);
         }
         Ok(Step::Decided(done()))
-    }
-
-    /// Whether a session has locks on a file, or keeps it alive.
-    fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Stop> {
-        let orphan = self.ctx.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
-        Ok(orphan || locks.held().any(|(who, _)| who.session == session))
     }
 
     /// Whoever waits for a lock on this file asks again, in the order in which they came.
@@ -109,13 +84,40 @@ impl Island {
         }
         self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
     }
+}
+
+impl Ctx {
+    fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
+        // Directories can be locked with flock(2); what the lock is on plays no part here.
+        let kind = match self.state.inode(ino)? {
+            Some(row) => row.attr.kind,
+            None => match self.state.dir(ino)? {
+                Some(_) => Kind::Directory,
+                None => return Err(Errno::ESTALE.into()),
+            },
+        };
+        if matches!(kind, Kind::Symlink) {
+            return Err(Errno::EBADF.into());
+        }
+        Ok(self.state.locks(ino)?.cloned().unwrap_or_default())
+    }
+
+    pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Stop> {
+        let lock = self.lockable(ino)?.test(session, lock);
+        Ok(Step::Looked(ok(Answer::Lock { lock }, None)))
+    }
+
+    /// Whether a session has locks on a file, or keeps it alive.
+    fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Stop> {
+        let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
+        Ok(orphan || locks.held().any(|(who, _)| who.session == session))
+    }
 
     /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.
     pub(crate) fn drop_locks(&self, decision: &mut Decision, ino: Ino) {
-        let holds = |s: &SessionId| {
-            self.ctx.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok())
-        };
-        let holders: Vec<SessionId> = self.ctx.state.session_ids().filter(holds).collect();
+        let holds =
+            |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());
+        let holders: Vec<SessionId> = self.state.session_ids().filter(holds).collect();
         if holders.is_empty() {
             return;
         }
@@ -126,7 +128,7 @@ impl Island {
     }
 
     pub(crate) fn drop_session_locks(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        if let Ok(Some(locks)) = self.ctx.state.locks(ino) {
+        if let Ok(Some(locks)) = self.state.locks(ino) {
             let mut locks = locks.clone();
             if locks.drop_session(session) {
                 decision.locks(ino, locks);

@@ -13,7 +13,7 @@ use atoll_state::State;
 use crate::checkpoint::Checkpointing;
 use crate::counters::Counters;
 use crate::ctx::Bounded;
-use crate::ctx::decision::Decision;
+use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Call, Later, Parked, Step, Stop};
 use crate::ctx::{Config, Ctx};
 use crate::data::InBody;
@@ -25,7 +25,6 @@ use crate::journal::Journal;
 use crate::mover::Mover;
 use crate::recovery::{Ended, Recovery};
 use crate::sessions::Sessions;
-use crate::skeleton::Unpruned;
 use crate::symlinks::Symlinks;
 use crate::txn::Txns;
 
@@ -94,7 +93,6 @@ pub struct Island {
     pub(crate) enumerating: Enumerating,
     pub(crate) mover: Mover,
     pub(crate) symlinks: Symlinks,
-    pub(crate) unpruned: Unpruned,
     pub(crate) checkpoint: Option<Checkpointing>,
     pub(crate) checkpoint_ms: u64,
     swept_ms: u64,
@@ -134,7 +132,6 @@ impl Island {
             enumerating: Enumerating::default(),
             mover: Mover::default(),
             symlinks: Symlinks::default(),
-            unpruned: Unpruned::default(),
             checkpoint: None,
             checkpoint_ms: now.ms,
             swept_ms: now.ms,
@@ -339,7 +336,7 @@ impl Island {
         if call.again {
             return self.arrive(Call { again: false, ..call });
         }
-        if call.request.seq != 0 && !self.is_attached(call.session()) {
+        if call.request.seq != 0 && !self.ctx.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
             return self.ctx.answer(&call, 0, Outcome::NoSession);
         }
@@ -389,10 +386,10 @@ impl Island {
             ClientOp::Fs { op } | ClientOp::Link { op, .. } => self.run_fs(call, op, None, turn),
             ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
             ClientOp::Resolve { path } => self.resolve(call.caller(), path),
-            ClientOp::Skeleton { parent, name } => self.skeleton(*parent, name),
-            ClientOp::SkeletonAttr { ino } => self.skeleton_attr(*ino),
-            ClientOp::SkeletonTarget { ino } => self.skeleton_target(*ino),
-            ClientOp::Hints { after } => self.hints(*after),
+            ClientOp::Skeleton { parent, name } => self.ctx.skeleton(*parent, name),
+            ClientOp::SkeletonAttr { ino } => self.ctx.skeleton_attr(*ino),
+            ClientOp::SkeletonTarget { ino } => self.ctx.skeleton_target(*ino),
+            ClientOp::Hints { after } => self.ctx.hints(*after),
             ClientOp::Release { inos } => self.release(call, inos),
             ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
                 self.run_at(call)
@@ -427,18 +424,18 @@ impl Island {
                 self.rename(call, from, to, *mode, (*meant, *new_meant), key)
             }
             Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
-            Op::Readlink { ino } => self.readlink(*ino),
+            Op::Readlink { ino } => self.ctx.readlink(*ino),
             Op::Read { ino, offset, len } => self.read(call, *ino, *offset, *len, turn),
             Op::Write { ino, offset, append, kill_set_id } => {
                 self.write(call, *ino, *offset, *append, *kill_set_id, turn)
             }
             Op::Fallocate { ino, offset, len, what } => {
-                self.groups_suffice(call, *ino)?;
+                self.ctx.groups_suffice(call, *ino)?;
                 self.fallocate(*ino, *offset, *len, *what, turn)
             }
             Op::Seek { ino, offset, whence } => self.seek(*ino, *offset, *whence, turn),
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
-                self.groups_suffice(call, *to)?;
+                self.ctx.groups_suffice(call, *to)?;
                 self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
             }
             Op::Fsync { ino } => self.fsync(*ino),
@@ -456,7 +453,7 @@ impl Island {
             Op::RemoveXattr { ino, name } => self.set_xattr(call, *ino, name, None, false),
             // Space is the node's to tell, without the machine.
             Op::Statfs => Err(Errno::ENOSYS.into()),
-            Op::GetLock { ino, lock } => self.get_lock(call.session(), *ino, lock),
+            Op::GetLock { ino, lock } => self.ctx.get_lock(call.session(), *ino, lock),
             Op::SetLock { ino, lock, wait } => self.set_lock(call, *ino, lock, *wait),
             Op::Accessed { ino, access } => self.accessed(*ino, access),
         }
@@ -468,6 +465,13 @@ impl Island {
     pub(crate) fn decide(&mut self, decision: Decision) -> u64 {
         let seq = self.ctx.decide(decision);
         self.observe();
+        for (seq, what) in self.ctx.entailed() {
+            match what {
+                Entails::DirPlaced(ino) => self.compare_also(ino),
+                Entails::BodyGoes(ino) => self.drop_body(ino, seq),
+                Entails::NameElsewhere { ino, at } => self.may_move_to(ino, &at),
+            }
+        }
         seq
     }
 

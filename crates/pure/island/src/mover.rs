@@ -19,6 +19,7 @@ use atoll_proto::{
 use atoll_state::Load;
 use bytes::Bytes;
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Parked, Stop};
 use crate::data::{CARRY_BYTES_MAX, InBody, body_attr};
@@ -328,7 +329,7 @@ impl Island {
             return later;
         }
         let xattrs = if row.has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
-        let (at, file, mounts) = (at.clone(), Box::new(row.clone()), self.mounts());
+        let (at, file, mounts) = (at.clone(), Box::new(row.clone()), self.ctx.mounts());
         Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: self.ctx.now.ms, tries }))
     }
 
@@ -378,14 +379,6 @@ impl Island {
         shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.holds.brings_nothing()
     }
 
-    /// The file is as it was when its move began.
-    fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
-        let ino = shipping.file.attr.ino;
-        let xattrs = if shipping.file.has_xattrs { self.ctx.state.xattrs(ino)? } else { None };
-        let same = self.ctx.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);
-        Ok(same && xattrs == shipping.xattrs.as_ref())
-    }
-
     /// The new home wants bytes.
     pub(crate) fn on_pull(&mut self, message: &PeerMessage, txn: TxnId, offset: u64) -> Result<(), Stop> {
         let from = message.from;
@@ -393,7 +386,7 @@ impl Island {
             return Ok(());
         };
         let (ino, size) = (shipping.file.attr.ino, shipping.file.attr.size);
-        if !self.is_as_shipped(shipping)? || offset >= size || !offset.is_multiple_of(BLOCK_BYTES) {
+        if !self.ctx.is_as_shipped(shipping)? || offset >= size || !offset.is_multiple_of(BLOCK_BYTES) {
             self.abort(txn, None);
             return Ok(());
         }
@@ -466,11 +459,11 @@ impl Island {
         let shipping = self.mover.shipping.get(&txn).ok_or(Stop::NotNow)?.clone();
         let Shipping { to, at, file, .. } = &shipping;
         let ino = file.attr.ino;
-        self.need_spot(at)?;
-        let strange = self.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
+        self.ctx.need_spot(at)?;
+        let strange = self.ctx.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
         let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
         let is_elsewhere = self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
-        if !self.is_as_shipped(&shipping)?
+        if !self.ctx.is_as_shipped(&shipping)?
             || strange
             || !named
             || !is_elsewhere
@@ -479,8 +472,8 @@ impl Island {
         {
             return Err(Stop::NotNow);
         }
-        self.name_goes(&mut decision, at, ino);
-        self.drop_file(&mut decision, file);
+        self.ctx.name_goes(&mut decision, at, ino);
+        self.ctx.drop_file(&mut decision, file);
         let sessions = self.ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
         decision
             .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
@@ -507,17 +500,6 @@ impl Island {
             }
             self.let_waiters_in(txn);
         }
-    }
-
-    /// A client knows where a file has gone, or is gone itself.
-    pub(crate) fn knows_of_move(&self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        let Some(forward) = self.ctx.state.forward(ino).filter(|row| row.sessions.contains(&session)) else {
-            return;
-        };
-        let mut row = forward.clone();
-        row.sessions.retain(|of| *of != session);
-        let row = (!row.sessions.is_empty()).then_some(row);
-        decision.push(Change::Forward { ino, row });
     }
 
     /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
@@ -600,7 +582,7 @@ impl Island {
         let Work::Arrive { at, file, mounts, .. } = work else { unreachable!("called for what arrives") };
         let ino = file.attr.ino;
         let (size, kind) = (file.attr.size, file.attr.kind);
-        let known = self.mounts();
+        let known = self.ctx.mounts();
         let going = |body: &InBody| matches!(body, InBody::Dropping { ino: of } if *of == ino);
         if self.is_moving(ino)
             || self.ctx.state.inode(ino)?.is_some()
@@ -720,7 +702,7 @@ impl Island {
         }
         let Some(mut row) = self.ctx.state.inode(ino)?.cloned() else { return Ok(()) };
         let before = row.attr.size;
-        let old = self.old_sums(ino, offset, len, before)?;
+        let old = self.ctx.old_sums(ino, offset, len, before)?;
         let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
         self.pulled(txn, end);
         let attr = body_attr(&row.attr);
@@ -752,15 +734,9 @@ impl Island {
         self.ctx.state.view_again(&[ino], &[]);
         self.pull(txn);
     }
+}
 
-    /// What [`Island::finish_arrival`] reads must be in memory.
-    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
-        self.ctx.state.entry(at.dir, &at.name)?;
-        self.ctx.state.inode(file.attr.ino)?;
-        self.ctx.state.locks(file.attr.ino)?;
-        Ok(())
-    }
-
+impl Ctx {
     /// The file is homed here from now on, or stays where it was.
     pub(crate) fn finish_arrival(
         &mut self,
@@ -772,22 +748,51 @@ impl Island {
     ) {
         let ino = file.attr.ino;
         if !commit {
-            if let Some(row) = self.ctx.state.inode(ino).ok().flatten().cloned() {
+            if let Some(row) = self.state.inode(ino).ok().flatten().cloned() {
                 self.drop_file(decision, &row);
             }
             return;
         }
-        self.ctx.issuer.not_before(file.attr.ctime);
+        self.issuer.not_before(file.attr.ctime);
         let mut row = file.clone();
         row.moves += 1;
         decision.file(row, xattrs.cloned());
-        let entry = self.ctx.state.entry(at.dir, &at.name).ok().flatten().cloned();
+        let entry = self.state.entry(at.dir, &at.name).ok().flatten().cloned();
         let mut entry = entry.expect("its old home agrees to every change of its name");
-        entry.home = self.ctx.config.id;
+        entry.home = self.config.id;
         decision.entry(at.dir, &at.name, Some(entry));
-        if self.ctx.state.forward(ino).is_some() {
+        if self.state.forward(ino).is_some() {
             decision.push(Change::Forward { ino, row: None });
         }
+    }
+}
+
+impl Ctx {
+    /// The file is as it was when its move began.
+    fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
+        let ino = shipping.file.attr.ino;
+        let xattrs = if shipping.file.has_xattrs { self.state.xattrs(ino)? } else { None };
+        let same = self.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);
+        Ok(same && xattrs == shipping.xattrs.as_ref())
+    }
+
+    /// A client knows where a file has gone, or is gone itself.
+    pub(crate) fn knows_of_move(&self, decision: &mut Decision, session: SessionId, ino: Ino) {
+        let Some(forward) = self.state.forward(ino).filter(|row| row.sessions.contains(&session)) else {
+            return;
+        };
+        let mut row = forward.clone();
+        row.sessions.retain(|of| *of != session);
+        let row = (!row.sessions.is_empty()).then_some(row);
+        decision.push(Change::Forward { ino, row });
+    }
+
+    /// What [`Ctx::finish_arrival`] reads must be in memory.
+    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
+        self.state.entry(at.dir, &at.name)?;
+        self.state.inode(file.attr.ino)?;
+        self.state.locks(file.attr.ino)?;
+        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@ use atoll_proto::{
 };
 
 use crate::chains::seen_in;
-use crate::ctx::decision::Decision;
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::Stop;
 use crate::machine::Island;
 use crate::path::owned_by;
@@ -82,71 +83,25 @@ pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
 }
 
 impl Island {
-    pub(crate) fn owns_root(&self) -> bool {
-        self.ctx.config.owner(Key(0)) == self.ctx.config.id
-    }
-
-    fn owner_of_stub(&self, stub: &Stub) -> IslandId {
-        self.ctx.config.owner(stub.key)
-    }
-
-    /// What others have to do for the directories of a rename: their owners, the owner of the empty one
-    /// that is replaced, and the root's. `chain`: of the directory of the new name.
-    pub(crate) fn dir_works(
-        &self,
-        caller: &Caller,
-        renaming: &Renaming,
-        chain: &Chain,
-    ) -> Result<Vec<(IslandId, Work)>, Stop> {
-        let me = self.ctx.config.id;
-        let mut works = Vec::new();
-        if let Some((there, stub)) = replaced_dir(renaming)
-            && self.owner_of_stub(stub) != me
-        {
-            let Spot { dir: parent, name } = renaming.to.clone();
-            works.push((self.owner_of_stub(stub), Work::Seal { ino: there.ino, parent, name }));
-        }
-        if renaming.from.dir == renaming.to.dir {
-            return Ok(works);
-        }
-        for moving in moving(renaming) {
-            let (ino, caller) = (moving.entry.ino, caller.clone());
-            let owner = self.owner_of_stub(moving.stub);
-            if owner != me {
-                let key = match chain.dirs.last().filter(|last| last.ino == moving.to.dir) {
-                    Some(last) => last.key,
-                    None => self.ctx.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
-                };
-                works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
-            }
-        }
-        let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
-        let root = self.ctx.config.owner(Key(0));
-        if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
-            works.push((root, Work::Ticket { moved, above, seen }));
-        }
-        Ok(works)
-    }
-
     /// The same, as far as it is this island's: whether it may.
     pub(crate) fn check_dirs(&self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
         let me = self.ctx.config.id;
         let moves = renaming.from.dir != renaming.to.dir;
-        for moving in moving(renaming).iter().filter(|m| moves && self.owner_of_stub(m.stub) == me) {
+        for moving in moving(renaming).iter().filter(|m| moves && self.ctx.owner_of_stub(m.stub) == me) {
             self.may_move(caller, moving.entry.ino)?;
         }
         // As Linux has it: who may comes before what is in the way.
         if let Some((there, stub)) = replaced_dir(renaming)
-            && self.owner_of_stub(stub) == me
+            && self.ctx.owner_of_stub(stub) == me
         {
             self.may_seal(there.ino)?;
-            self.need_skeleton(there.ino)?;
+            self.ctx.need_skeleton(there.ino)?;
         }
         if !moves {
             return Ok(());
         }
-        let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
-        if moved.is_empty() || !self.owns_root() {
+        let Ticket { moved, above, seen } = self.ctx.ticket_for(renaming, chain)?;
+        if moved.is_empty() || !self.ctx.owns_root() {
             return Ok(());
         }
         match self.may_grant(&moved, &above, &seen) {
@@ -160,24 +115,6 @@ impl Island {
         }
     }
 
-    /// Directories that move to another parent, what is above the places to which they go, and what was seen
-    /// when that was looked up.
-    fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Stop> {
-        let Ticket { mut moved, mut above, mut seen } = Ticket::default();
-        for moving in moving(renaming) {
-            moved.push(moving.entry.ino);
-            if moving.to == &renaming.to && !chain.dirs.is_empty() {
-                above.extend(chain.dirs.iter().map(|dir| dir.ino));
-                seen.push(Chain { vector: chain.vector.clone(), dirs: Vec::new() });
-            } else {
-                // They go to all islands with the new place: too many are refused here.
-                above.extend(self.chain(moving.to.dir)?.iter().map(|dir| dir.ino));
-                seen.push(Chain { vector: self.ctx.state.clocks().iter().collect(), dirs: Vec::new() });
-            }
-        }
-        Ok(Ticket { moved, above, seen })
-    }
-
     /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
     fn may_move(&self, caller: &Caller, ino: Ino) -> Result<(), Stop> {
         let dir = self.owned(ino)?;
@@ -185,7 +122,7 @@ impl Island {
             return Err(Stop::Txn(txn));
         }
         self.stays(ino)?;
-        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
     }
 
@@ -216,7 +153,7 @@ impl Island {
                 Ok(Ok(Seen::Dir { fixed: self.owned(*ino)?.fixed }))
             }
             Work::Ticket { moved, above, seen } => {
-                if !self.owns_root() {
+                if !self.ctx.owns_root() {
                     return Ok(Err(Vote::Busy));
                 }
                 Ok(self.may_grant(moved, above, seen).map(|()| Seen::Nothing))
@@ -227,18 +164,18 @@ impl Island {
 
     // -------------------------------------------------------------- coordinator
 
-    /// What [`Island::move_dirs`] reads must be in memory.
+    /// What [`Ctx::move_dirs`] reads must be in memory.
     pub(crate) fn need_moves(&self, renaming: &Renaming) -> Result<(), Stop> {
         if let Some((there, stub)) = replaced_dir(renaming)
-            && self.owner_of_stub(stub) == self.ctx.config.id
+            && self.ctx.owner_of_stub(stub) == self.ctx.config.id
         {
             self.may_seal(there.ino)?;
-            self.need_skeleton(there.ino)?;
+            self.ctx.need_skeleton(there.ino)?;
         }
         for moving in moving(renaming) {
             if let Some(row) = self.ctx.state.dir(moving.entry.ino)? {
-                self.need_name(&row.place)?;
-                self.need_skeleton(moving.entry.ino)?;
+                self.ctx.need_name(&row.place)?;
+                self.ctx.need_skeleton(moving.entry.ino)?;
                 if self.ctx.state.dir(moving.to.dir)?.is_some() {
                     self.ctx.state.entry(moving.to.dir, &moving.to.name)?;
                 }
@@ -247,11 +184,23 @@ impl Island {
         Ok(())
     }
 
-    /// Whether a directory that moves is in this island's skeleton, which needs the new parent then.
-    pub(crate) fn moves_here(&self, renaming: &Renaming) -> bool {
-        moving(renaming).iter().any(|m| m.to == &renaming.to && self.ctx.in_memory(m.entry.ino).is_some())
+    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
+    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
+        if renaming.from.dir == renaming.to.dir {
+            return;
+        }
+        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
+        if moved.is_empty() {
+            return;
+        }
+        for ino in &moved {
+            self.holds.hold_dir(*ino, first);
+        }
+        self.holds.hold_ticket(first, moved);
     }
+}
 
+impl Ctx {
     /// The coordinator's part: the empty directory that is replaced goes, if it is owned here; places change, here
     /// and through the journal, if `gated` when the record is synced. `early`: the stamps of all of them but the
     /// last. The last stamp of it.
@@ -268,7 +217,7 @@ impl Island {
         let mut last = None;
         let both = moving(renaming).len() > 1;
         for moving in moving(renaming) {
-            let stamp = early.next().unwrap_or_else(|| self.ctx.stamp());
+            let stamp = early.next().unwrap_or_else(|| self.stamp());
             decision.stamp(stamp);
             let mut entry = arrived(moving.entry, renaming);
             let stub = entry.stub.as_mut().expect("a directory");
@@ -291,24 +240,19 @@ impl Island {
             let replaced = replaced.filter(|_| moving.to == &renaming.to);
             let entry = JournalEntry::Place { ino, place, from, replaced, chain, time };
             if renaming.swaps() && moving.to == &renaming.to && both && !gated {
-                self.ctx.post_first_of_pair(decision, stamp, &entry);
+                self.post_first_of_pair(decision, stamp, &entry);
             } else {
-                self.ctx.post(decision, stamp, &entry, gated);
+                self.post(decision, stamp, &entry, gated);
             }
             last = Some(stamp);
         }
         // Last: what comes in its place needs the skeleton above it.
         if let Some((there, stub)) = replaced_dir(renaming)
-            && self.owner_of_stub(stub) == self.ctx.config.id
+            && self.owner_of_stub(stub) == self.config.id
         {
             self.remove_dir(decision, there.ino);
         }
         last
-    }
-
-    /// No ancestors, but what was seen.
-    pub(crate) fn chain_seen(&self) -> Chain {
-        Chain { vector: self.ctx.state.clocks().iter().collect(), dirs: Vec::new() }
     }
 
     /// A directory of the skeleton is at another place. What is above that must be there.
@@ -319,8 +263,8 @@ impl Island {
         place: &Place,
         time: Time,
     ) {
-        let Some(mut row) = self.ctx.dir_now(decision, ino) else { return };
-        self.compare_also(ino);
+        let Some(mut row) = self.dir_now(decision, ino) else { return };
+        decision.entails(Entails::DirPlaced(ino));
         let old = std::mem::replace(&mut row.place, place.clone());
         if let Some(owned) = &mut row.owned {
             owned.ctime = owned.ctime.max(time);
@@ -331,33 +275,94 @@ impl Island {
         self.skeleton_name(decision, place, ino, true);
         if old.parent != place.parent {
             for (parent, by) in [(place.parent, 1), (old.parent, -1)] {
-                let mut above = self.ctx.dir_now(decision, parent).expect("a chain has no gaps");
+                let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
                 above.below = above.below.checked_add_signed(by).expect("a count of directories below 0");
                 decision.dir(parent, above);
             }
             self.prune(decision, old.parent);
         }
     }
+}
 
-    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
-    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
+impl Ctx {
+    pub(crate) fn owns_root(&self) -> bool {
+        self.config.owner(Key(0)) == self.config.id
+    }
+
+    fn owner_of_stub(&self, stub: &Stub) -> IslandId {
+        self.config.owner(stub.key)
+    }
+
+    /// What others have to do for the directories of a rename: their owners, the owner of the empty one
+    /// that is replaced, and the root's. `chain`: of the directory of the new name.
+    pub(crate) fn dir_works(
+        &self,
+        caller: &Caller,
+        renaming: &Renaming,
+        chain: &Chain,
+    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+        let me = self.config.id;
+        let mut works = Vec::new();
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.owner_of_stub(stub) != me
+        {
+            let Spot { dir: parent, name } = renaming.to.clone();
+            works.push((self.owner_of_stub(stub), Work::Seal { ino: there.ino, parent, name }));
+        }
         if renaming.from.dir == renaming.to.dir {
-            return;
+            return Ok(works);
         }
-        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
-        if moved.is_empty() {
-            return;
+        for moving in moving(renaming) {
+            let (ino, caller) = (moving.entry.ino, caller.clone());
+            let owner = self.owner_of_stub(moving.stub);
+            if owner != me {
+                let key = match chain.dirs.last().filter(|last| last.ino == moving.to.dir) {
+                    Some(last) => last.key,
+                    None => self.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
+                };
+                works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
+            }
         }
-        for ino in &moved {
-            self.holds.hold_dir(*ino, first);
+        let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
+        let root = self.config.owner(Key(0));
+        if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
+            works.push((root, Work::Ticket { moved, above, seen }));
         }
-        self.holds.hold_ticket(first, moved);
+        Ok(works)
+    }
+
+    /// Directories that move to another parent, what is above the places to which they go, and what was seen
+    /// when that was looked up.
+    fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Stop> {
+        let Ticket { mut moved, mut above, mut seen } = Ticket::default();
+        for moving in moving(renaming) {
+            moved.push(moving.entry.ino);
+            if moving.to == &renaming.to && !chain.dirs.is_empty() {
+                above.extend(chain.dirs.iter().map(|dir| dir.ino));
+                seen.push(Chain { vector: chain.vector.clone(), dirs: Vec::new() });
+            } else {
+                // They go to all islands with the new place: too many are refused here.
+                above.extend(self.chain(moving.to.dir)?.iter().map(|dir| dir.ino));
+                seen.push(Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() });
+            }
+        }
+        Ok(Ticket { moved, above, seen })
+    }
+
+    /// Whether a directory that moves is in this island's skeleton, which needs the new parent then.
+    pub(crate) fn moves_here(&self, renaming: &Renaming) -> bool {
+        moving(renaming).iter().any(|m| m.to == &renaming.to && self.in_memory(m.entry.ino).is_some())
+    }
+
+    /// No ancestors, but what was seen.
+    pub(crate) fn chain_seen(&self) -> Chain {
+        Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() }
     }
 
     /// The stub of a directory that is owned here is as the directory is now.
     pub(crate) fn freshen_stub(&self, entry: &mut Entry) -> Result<(), Stop> {
         if let Some(stub) = &mut entry.stub
-            && let Some(row) = self.ctx.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
+            && let Some(row) = self.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
             && stub.fixed.version < row.fixed.version
         {
             stub.fixed = row.fixed;
@@ -375,9 +380,8 @@ impl Island {
         let Renaming { from, to, file, there, .. } = &mut now;
         for (entry, at) in [(Some(file), from), (there.as_mut(), to)] {
             let Some(entry) = entry.filter(|entry| entry.stub.is_some()) else { continue };
-            if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
-                && let Some(held) =
-                    self.ctx.state.entry(at.dir, &at.name)?.filter(|held| held.ino == entry.ino)
+            if self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
+                && let Some(held) = self.state.entry(at.dir, &at.name)?.filter(|held| held.ino == entry.ino)
             {
                 entry.clone_from(held);
             }

@@ -6,7 +6,8 @@ use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, ac
 use atoll_proto::{BodyChange, Change, ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
 use bytes::Bytes;
 
-use crate::ctx::decision::Decision;
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Call, Step, Stop};
 use crate::data::blocks;
 use crate::holds::as_shown;
@@ -54,7 +55,7 @@ impl Island {
         self.name_is_free(dir, name)?;
         self.may_change_names(call.caller(), dir, parent)?;
         perm::may_make(call.caller(), *kind, *rdev)?;
-        let default = self.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
+        let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let born =
             perm::born(call.caller(), owned_by(&parent.fixed), default.as_ref(), *kind, *mode, *umask)?;
         let parent = parent.clone();
@@ -101,22 +102,6 @@ impl Island {
         self.fresh.insert(ino);
         self.decide(decision);
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
-    }
-
-    /// A file goes for good.
-    pub(crate) fn drop_file(&mut self, decision: &mut Decision, row: &Inode) {
-        let ino = row.attr.ino;
-        decision.no_inode(ino);
-        if row.has_xattrs {
-            decision.xattrs(ino, None);
-        }
-        if row.attr.kind == Kind::Regular && row.attr.size > 0 {
-            decision.push(Change::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
-        }
-        self.drop_locks(decision, ino);
-        decision.body(BodyChange::Drop { ino });
-        let seq = self.ctx.state.seq() + 1;
-        self.drop_body(ino, seq);
     }
 
     pub(crate) fn rename(
@@ -170,12 +155,6 @@ impl Island {
         }
         let time = self.ctx.time();
         self.rename_here(call, Renaming { from, to, file, there, mode, by, time }, there_by)
-    }
-
-    pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Stop> {
-        let row = self.file(ino)?;
-        let target = row.target.clone().ok_or(Stop::Fail(Errno::EINVAL))?;
-        Ok(Step::Looked(Outcome::Data { data: target }))
     }
 
     // ------------------------------------------------------------------ listing
@@ -239,7 +218,7 @@ impl Island {
             Remembered::Removed { orphan } => ok(Answer::Removed { orphan: *orphan }, None),
             Remembered::Attr { ino } => {
                 if self.homed(*ino)?.is_none() && self.ctx.state.dir(*ino)?.is_none() {
-                    return Ok(self.gone_to(*ino, Kind::Regular, self.ctx.config.id));
+                    return Ok(self.ctx.gone_to(*ino, Kind::Regular, self.ctx.config.id));
                 }
                 match self.get_attr(*ino)? {
                     Step::Looked(outcome) => outcome,
@@ -280,17 +259,42 @@ impl Island {
         Ok(match (op, there) {
             (Op::Mkdir { .. }, Some(entry)) => self.looked_up(entry)?,
             (_, Some(entry)) => Outcome::DoneTo { ino, kind: entry.kind, home: entry.home },
-            (Op::Link { .. }, None) => self.gone_to(ino, Kind::Regular, home),
+            (Op::Link { .. }, None) => self.ctx.gone_to(ino, Kind::Regular, home),
             (Op::Create { kind, .. }, None) if self.ctx.state.forward(ino).is_some() => {
-                self.gone_to(ino, *kind, self.ctx.config.id)
+                self.ctx.gone_to(ino, *kind, self.ctx.config.id)
             }
             _ => made(ino, op, call).unwrap_or(Outcome::Failed { errno: Errno::ESTALE }),
         })
     }
+}
+
+impl Ctx {
+    /// A file goes for good.
+    pub(crate) fn drop_file(&mut self, decision: &mut Decision, row: &Inode) {
+        let ino = row.attr.ino;
+        decision.no_inode(ino);
+        if row.has_xattrs {
+            decision.xattrs(ino, None);
+        }
+        if row.attr.kind == Kind::Regular && row.attr.size > 0 {
+            decision.push(Change::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
+        }
+        self.drop_locks(decision, ino);
+        decision.body(BodyChange::Drop { ino });
+        decision.entails(Entails::BodyGoes(ino));
+    }
+}
+
+impl Ctx {
+    pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Stop> {
+        let row = self.file(ino)?;
+        let target = row.target.clone().ok_or(Stop::Fail(Errno::EINVAL))?;
+        Ok(Step::Looked(Outcome::Data { data: target }))
+    }
 
     /// It was done to a file that was homed there then: its attributes are its home's to tell, wherever that is.
     fn gone_to(&self, ino: Ino, kind: Kind, home: IslandId) -> Outcome {
-        let home = self.ctx.state.forward(ino).map_or(home, |forward| forward.to);
+        let home = self.state.forward(ino).map_or(home, |forward| forward.to);
         Outcome::DoneTo { ino, kind, home }
     }
 }

@@ -9,6 +9,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
 use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::machine::Island;
 
@@ -22,30 +23,6 @@ const ENTRIES_PER_MESSAGE: usize = 64;
 const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
 
 impl Island {
-    /// Sends what waited for the log to be synced.
-    pub(crate) fn send_posted(&mut self) {
-        let durability = &self.ctx.durability;
-        let Some(after) = self.ctx.posts.open(|seq| durability.is_synced(seq)) else { return };
-        for island in self.ctx.config.others() {
-            let entries = self.ctx.posted(island, after);
-            if let Some((last, _)) = entries.last() {
-                self.ctx.posts.sent(*last);
-                self.send_entries(island, after, &entries);
-            }
-        }
-    }
-
-    /// Sends entries that follow `after`, as many messages as it takes.
-    fn send_entries(&mut self, to: IslandId, mut after: Stamp, entries: &[(Stamp, JournalEntry)]) {
-        let mut rest = entries;
-        while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
-        {
-            self.ctx.send(self.ctx.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
-            after = part.last().map_or(after, |(stamp, _)| *stamp);
-            rest = more;
-        }
-    }
-
     pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
         let known = self.journal.applied.entry(from).or_default();
         *known = upto.max(*known);
@@ -59,7 +36,7 @@ impl Island {
             let mut decision = Decision::new();
             decision.push(Change::Delivered { island: from, upto });
             let slowest =
-                self.ctx.config.others().map(|i| if i == from { upto } else { self.needs_from(i) }).min();
+                self.ctx.config.others().map(|i| if i == from { upto } else { self.ctx.needs_from(i) }).min();
             if let Some(all) =
                 slowest.filter(|all| self.ctx.state.first_posted().is_some_and(|first| first <= *all))
             {
@@ -69,43 +46,13 @@ impl Island {
         }
     }
 
-    /// Sends an island everything that it may not have. Before the first entry of the outbox lies only what it
-    /// has applied and synced, or has to compare for.
-    pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
-        let skipped = self.ctx.state.skipped(to);
-        if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
-            self.ctx.send(self.ctx.state.seq(), to, Peer::Skipped { upto: skipped });
-        }
-        let before = if self.has_skipped(to) { skipped } else { Stamp::default() };
-        let entries = self.ctx.posted(to, after);
-        self.send_entries(to, before, &entries);
-    }
-
-    /// Sends an island what was applied of its journal and it may have lost.
-    pub(crate) fn return_journal(&mut self, to: IslandId) {
-        let entries: Vec<_> = self.ctx.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
-        for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {
-            self.ctx.send(self.ctx.state.seq(), to, Peer::Returned { entries: part.to_vec() });
-        }
-    }
-
-    /// An island has missed a part of this island's journal, and has not made up for it yet.
-    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
-        self.ctx.state.delivered(island) < self.ctx.state.skipped(island)
-    }
-
-    /// Up to here nothing is kept for an island.
-    pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
-        self.ctx.state.delivered(island).max(self.ctx.state.skipped(island))
-    }
-
     /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
     pub(crate) fn bound_outbox(&mut self) {
         let (kept, max, bytes_max) =
             (self.ctx.posts.durable_to(), self.ctx.config.outbox_max, self.ctx.config.outbox_bytes_max);
         let is_full = |island: &IslandId| {
             !self.ctx.peers.is_reachable(*island)
-                && self.needs_from(*island) < kept
+                && self.ctx.needs_from(*island) < kept
                 && (self.ctx.state.outbox(*island).len() > max
                     || self.ctx.state.outbox_bytes(*island) > bytes_max)
         };
@@ -117,11 +64,67 @@ impl Island {
         for island in &full {
             decision.push(Change::Skipped { island: *island, upto: kept });
         }
-        let needed = |island| if full.contains(&island) { kept } else { self.needs_from(island) };
+        let needed = |island| if full.contains(&island) { kept } else { self.ctx.needs_from(island) };
         if let Some(upto) = self.ctx.config.others().map(needed).min() {
             decision.push(Change::Unposted { upto });
         }
         self.decide(decision);
+    }
+}
+
+impl Ctx {
+    /// Sends what waited for the log to be synced.
+    pub(crate) fn send_posted(&mut self) {
+        let durability = &self.durability;
+        let Some(after) = self.posts.open(|seq| durability.is_synced(seq)) else { return };
+        for island in self.config.others() {
+            let entries = self.posted(island, after);
+            if let Some((last, _)) = entries.last() {
+                self.posts.sent(*last);
+                self.send_entries(island, after, &entries);
+            }
+        }
+    }
+
+    /// Sends entries that follow `after`, as many messages as it takes.
+    fn send_entries(&mut self, to: IslandId, mut after: Stamp, entries: &[(Stamp, JournalEntry)]) {
+        let mut rest = entries;
+        while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
+        {
+            self.send(self.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
+            after = part.last().map_or(after, |(stamp, _)| *stamp);
+            rest = more;
+        }
+    }
+
+    /// Sends an island everything that it may not have. Before the first entry of the outbox lies only what it
+    /// has applied and synced, or has to compare for.
+    pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
+        let skipped = self.state.skipped(to);
+        if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
+            self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
+        }
+        let before = if self.has_skipped(to) { skipped } else { Stamp::default() };
+        let entries = self.posted(to, after);
+        self.send_entries(to, before, &entries);
+    }
+
+    /// Sends an island what was applied of its journal and it may have lost.
+    pub(crate) fn return_journal(&mut self, to: IslandId) {
+        let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
+        for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {
+            self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
+        }
+    }
+
+    /// An island has missed a part of this island's journal, and has not made up for it yet.
+    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
+        self.state.delivered(island) < self.state.skipped(island)
+    }
+
+    /// Up to here nothing is kept for an island.
+    pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
+        self.state.delivered(island).max(self.state.skipped(island))
     }
 }
 

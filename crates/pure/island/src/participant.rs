@@ -6,6 +6,7 @@ use atoll_core::{Encode, IslandId, TxnId};
 use atoll_posix::Errno;
 use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, TxnState, Vote, Work};
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Parked, Stop};
 use crate::journal::Sight;
@@ -52,7 +53,7 @@ impl Island {
             return Ok(());
         }
         if matches!(work, Work::Adopt { .. }) {
-            match self.sight_of(&message.vector) {
+            match self.ctx.sight_of(&message.vector) {
                 Sight::Same => {}
                 Sight::Newer { missing } => {
                     self.fall_behind(&missing, Parked::Peer(message.clone()));
@@ -67,7 +68,7 @@ impl Island {
         let mut decision = Decision::new();
         let mut work = work.clone();
         let marks = match &work {
-            Work::Lend { renaming, .. } => !self.is_lent(renaming.to.dir)?,
+            Work::Lend { renaming, .. } => !self.ctx.is_lent(renaming.to.dir)?,
             _ => false,
         };
         let vote = match self.prepare_work(&mut decision, message, txn, &mut work) {
@@ -83,7 +84,7 @@ impl Island {
                     self.begin_pulling(from, txn, file, prepared);
                     return Ok(());
                 }
-                self.vote_yes(from, txn, &work, prepared, seen, marks);
+                self.ctx.vote_yes(from, txn, &work, prepared, seen, marks);
                 return Ok(());
             }
             Ok(Err(vote)) => vote,
@@ -117,43 +118,6 @@ impl Island {
             Work::Arrive { .. } => self.prepare_arrival(decision, message.from, work),
             Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
                 self.prepare_home(decision, message, work)
-            }
-        }
-    }
-
-    /// Carries out, or takes back, what was prepared.
-    fn finish_work(
-        &mut self,
-        decision: &mut Decision,
-        from: IslandId,
-        work: &Work,
-        moments: Option<Moments>,
-    ) -> Result<(), Stop> {
-        let commit = moments.is_some();
-        match work {
-            Work::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
-            Work::Seal { ino, .. } => self.finish_dir(decision, *ino, false, commit),
-            Work::Lend { renaming, .. } => {
-                self.need_renaming(renaming)?;
-                self.finish_lend(decision, renaming, commit);
-                Ok(())
-            }
-            Work::Hold { .. } => Ok(()),
-            Work::Arrive { at, file, xattrs, .. } => {
-                self.need_arrival(at, file)?;
-                self.finish_arrival(decision, at, file, xattrs.as_ref(), commit);
-                Ok(())
-            }
-            Work::Ticket { .. } => {
-                if let Some(moments) = moments {
-                    decision.push(Change::Moved { island: from, stamp: moments.committed });
-                }
-                Ok(())
-            }
-            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
-                self.need_home(work)?;
-                self.finish_home(decision, work, commit);
-                Ok(())
             }
         }
     }
@@ -193,7 +157,7 @@ impl Island {
                     self.fall_behind(&[from], Parked::Peer(message.clone()));
                     return Ok(());
                 }
-                self.finish_work(&mut decision, from, &work, moments)?;
+                self.ctx.finish_work(&mut decision, from, &work, moments)?;
                 self.journal.happened.remove(&txn);
                 let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
                 decision.txn(txn, next);
@@ -222,6 +186,45 @@ impl Island {
             (None, None) => {}
         }
         Ok(())
+    }
+}
+
+impl Ctx {
+    /// Carries out, or takes back, what was prepared.
+    fn finish_work(
+        &mut self,
+        decision: &mut Decision,
+        from: IslandId,
+        work: &Work,
+        moments: Option<Moments>,
+    ) -> Result<(), Stop> {
+        let commit = moments.is_some();
+        match work {
+            Work::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
+            Work::Seal { ino, .. } => self.finish_dir(decision, *ino, false, commit),
+            Work::Lend { renaming, .. } => {
+                self.need_renaming(renaming)?;
+                self.finish_lend(decision, renaming, commit);
+                Ok(())
+            }
+            Work::Hold { .. } => Ok(()),
+            Work::Arrive { at, file, xattrs, .. } => {
+                self.need_arrival(at, file)?;
+                self.finish_arrival(decision, at, file, xattrs.as_ref(), commit);
+                Ok(())
+            }
+            Work::Ticket { .. } => {
+                if let Some(moments) = moments {
+                    decision.push(Change::Moved { island: from, stamp: moments.committed });
+                }
+                Ok(())
+            }
+            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
+                self.need_home(work)?;
+                self.finish_home(decision, work, commit);
+                Ok(())
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use atoll_posix::perm::{self, Access, Owned};
 use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
 use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
 
+use crate::ctx::Ctx;
 use crate::ctx::request::{Step, Stop};
 use crate::hints::Births;
 use crate::machine::Island;
@@ -44,7 +45,7 @@ impl Island {
             Some(dir) if dir.owned.is_some() => Ok(dir),
             Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
             // Who had it made knows of it, and may not have told.
-            _ if self.may_have_lost(ino.minted_by()) => Err(self.untold([ino.minted_by()])),
+            _ if self.may_have_lost(ino.minted_by()) => Err(self.ctx.untold([ino.minted_by()])),
             _ => Err(Errno::ESTALE.into()),
         }
     }
@@ -59,41 +60,11 @@ impl Island {
         }
     }
 
-    pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Stop> {
-        if !has_acl {
-            return Ok(None);
-        }
-        let Some(xattrs) = self.ctx.state.xattrs(ino)? else { return Ok(None) };
-        match xattrs.get(which) {
-            Some(value) => Ok(acl::Acl::parse(value)?),
-            None => Ok(None),
-        }
-    }
-
     /// Whether `caller` may add or remove names.
     pub(crate) fn may_change_names(&self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
         self.is_not_removed(ino, dir)?;
-        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
-    }
-
-    /// Whether `caller` may take away the name of something with these owners.
-    pub(crate) fn may_delete(&self, caller: &Caller, ino: Ino, dir: &Dir, victim: Owned) -> Result<(), Stop> {
-        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
-        Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
-    }
-
-    /// Who owns what an entry names.
-    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Stop> {
-        match &entry.stub {
-            Some(stub) => Ok(owned_by(&stub.fixed)),
-            None => Ok(Owned::from(&self.file(entry.ino)?.attr)),
-        }
-    }
-
-    /// A file that is homed here.
-    pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Stop> {
-        self.ctx.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
     }
 
     /// What a name leads to, as it is answered.
@@ -103,7 +74,7 @@ impl Island {
                 return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
             }
             self.file_is_settled(entry.ino)?;
-            let attr = self.shown_file(self.file(entry.ino)?);
+            let attr = self.shown_file(self.ctx.file(entry.ino)?);
             return Ok((Found { attr, attr_current: true }, None));
         };
         let found = match self.local_dir(entry.ino, stub)? {
@@ -130,12 +101,92 @@ impl Island {
         Ok(self.ctx.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 
+    // ----------------------------------------------------------- walking a path
+
+    /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
+    pub(crate) fn resolve(&self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
+        let mut at = Ino::ROOT;
+        let mut dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let names = path.names();
+        let mut births = Births::default();
+        for (depth, name) in (0u32..).zip(names) {
+            let acl = self.ctx.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
+            perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
+            let entry = if dir.owned.is_some() {
+                // As in a lookup: a rename that has happened, and is not recorded here, brings the name or takes it away.
+                self.name_is_settled(at, name)?;
+                self.shown(at, name)?
+            } else {
+                self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
+            };
+            let Some(entry) = entry else {
+                return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
+            };
+            let next = if entry.kind == Kind::Directory { self.ctx.state.dir(entry.ino)? } else { None };
+            match next {
+                Some(next) => {
+                    at = entry.ino;
+                    dir = next;
+                    births.step(&self.ctx.h3, depth + 1, name, dir);
+                }
+                // The end of what is known here: a file, or a directory of which only the stub is.
+                None if dir.owned.is_some() => {
+                    let whole = depth as usize + 1 == names.len();
+                    if whole && entry.stub.is_none() && entry.home != self.ctx.config.id {
+                        return Ok(Step::Looked(self.looked_up(&entry)?));
+                    }
+                    let (found, key) = self.found(&entry)?;
+                    let is_final = key.is_none();
+                    let depth = depth + 1;
+                    let births = births.told;
+                    return Ok(Step::Looked(Outcome::Resolved {
+                        resolved: Resolved { found, key, depth, is_final, births },
+                    }));
+                }
+                None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
+            }
+        }
+        Ok(Step::Looked(resolved(at, dir, names.len() as u32, births.told)))
+    }
+}
+
+impl Ctx {
+    pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Stop> {
+        if !has_acl {
+            return Ok(None);
+        }
+        let Some(xattrs) = self.state.xattrs(ino)? else { return Ok(None) };
+        match xattrs.get(which) {
+            Some(value) => Ok(acl::Acl::parse(value)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether `caller` may take away the name of something with these owners.
+    pub(crate) fn may_delete(&self, caller: &Caller, ino: Ino, dir: &Dir, victim: Owned) -> Result<(), Stop> {
+        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
+    }
+
+    /// Who owns what an entry names.
+    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Stop> {
+        match &entry.stub {
+            Some(stub) => Ok(owned_by(&stub.fixed)),
+            None => Ok(Owned::from(&self.file(entry.ino)?.attr)),
+        }
+    }
+
+    /// A file that is homed here.
+    pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Stop> {
+        self.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
+    }
+
     /// The directory and everything above it, from the root down. `ELOOP` if that has no end.
     pub(crate) fn ancestors(&self, ino: Ino) -> Result<Vec<(Ino, &Dir)>, Stop> {
         let mut chain = Vec::new();
         let mut at = ino;
         loop {
-            let dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
             chain.push((at, dir));
             if at == Ino::ROOT {
                 break;
@@ -177,7 +228,7 @@ impl Island {
     }
 
     pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
-        let xattrs = if dir.has_acl { self.ctx.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
+        let xattrs = if dir.has_acl { self.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
         Ok(Ancestor {
             ino,
             key: dir.key,
@@ -185,7 +236,7 @@ impl Island {
             place: dir.place.clone(),
             fixed: dir.fixed,
             xattrs: xattrs.unwrap_or_default(),
-            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.ctx.config.id),
+            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.config.id),
         })
     }
 
@@ -194,81 +245,33 @@ impl Island {
     pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<(Key, u16), Stop> {
         let chain = self.ancestors(dir)?;
         let names = chain.iter().filter_map(|(_, d)| d.place.name.as_ref());
-        let hash = self.ctx.h3.path(names).and_then(|at: PathHash| self.ctx.h3.child(at, name));
+        let hash = self.h3.path(names).and_then(|at: PathHash| self.h3.child(at, name));
         Ok(hash.map_or_else(
             || {
                 // Deeper than a path can name: no client computes this key, any one will do.
                 let above = chain.last().map_or(0, |(_, d)| d.key.0);
-                (Key(above.rotate_left(7) ^ (self.ctx.state.cookie(name.as_bytes()) as u32)), 0)
+                (Key(above.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32)), 0)
             },
             |hash| (hash.key(), hash.bytes()),
         ))
     }
 
-    // ----------------------------------------------------------- walking a path
-
-    /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
-    pub(crate) fn resolve(&self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
-        let mut at = Ino::ROOT;
-        let mut dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
-        let names = path.names();
-        let mut births = Births::default();
-        for (depth, name) in (0u32..).zip(names) {
-            let acl = self.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
-            perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
-            let entry = if dir.owned.is_some() {
-                // As in a lookup: a rename that has happened, and is not recorded here, brings the name or takes it away.
-                self.name_is_settled(at, name)?;
-                self.shown(at, name)?
-            } else {
-                self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
-            };
-            let Some(entry) = entry else {
-                return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
-            };
-            let next = if entry.kind == Kind::Directory { self.ctx.state.dir(entry.ino)? } else { None };
-            match next {
-                Some(next) => {
-                    at = entry.ino;
-                    dir = next;
-                    births.step(&self.ctx.h3, depth + 1, name, dir);
-                }
-                // The end of what is known here: a file, or a directory of which only the stub is.
-                None if dir.owned.is_some() => {
-                    let whole = depth as usize + 1 == names.len();
-                    if whole && entry.stub.is_none() && entry.home != self.ctx.config.id {
-                        return Ok(Step::Looked(self.looked_up(&entry)?));
-                    }
-                    let (found, key) = self.found(&entry)?;
-                    let is_final = key.is_none();
-                    let depth = depth + 1;
-                    let births = births.told;
-                    return Ok(Step::Looked(Outcome::Resolved {
-                        resolved: Resolved { found, key, depth, is_final, births },
-                    }));
-                }
-                None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
-            }
-        }
-        Ok(Step::Looked(resolved(at, dir, names.len() as u32, births.told)))
-    }
-
     /// Proves a directory by the skeleton, or tells of a link to one, when its parent owner is away.
     pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
-        let there = self.ctx.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
+        let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
         let Some(entry) = there else { return self.skeleton_link(parent, name) };
         if self.comes_or_goes(entry.ino) {
             // It may never have been there, or be gone: only who coordinates that knows.
             return Err(Errno::ESTALE.into());
         }
-        let dir = self.ctx.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
     }
 
     /// A mkdir or rmdir of this directory is prepared here, and may be done or not.
     fn comes_or_goes(&self, ino: Ino) -> bool {
-        self.ctx.state.txn_ids().filter_map(|txn| self.ctx.state.txn(txn)).any(|row| {
+        self.state.txn_ids().filter_map(|txn| self.state.txn(txn)).any(|row| {
             row.state == TxnState::Prepared
                 && match &row.part.work {
                     Work::Adopt { dir, .. } => dir.ino == ino,
@@ -280,7 +283,7 @@ impl Island {
 
     /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.
     pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        let Some(dir) = self.ctx.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
+        let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
         Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
     }
 }

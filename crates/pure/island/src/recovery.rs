@@ -14,6 +14,7 @@ use atoll_proto::{
 
 use crate::compare::COMPARE_MS;
 use crate::ctx::Bounded;
+use crate::ctx::Ctx;
 use crate::ctx::Life;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Parked, Stop};
@@ -128,7 +129,7 @@ impl Island {
             }
         }
         if first {
-            self.make_root(&mut decision);
+            self.ctx.make_root(&mut decision);
         }
         if !decision.record.changes.is_empty() {
             self.decide(decision);
@@ -157,43 +158,8 @@ impl Island {
         }
         self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
         self.begin_symlinks();
-        self.begin_skeleton();
+        self.ctx.begin_skeleton();
         self.redo_lost();
-    }
-
-    /// Every island has the root in its skeleton; the table says who owns it.
-    fn make_root(&mut self, decision: &mut Decision) {
-        let now = self.ctx.time();
-        let owner = self.ctx.config.owner(Key(0)) == self.ctx.config.id;
-        let version = PlaceVersion::default();
-        let owned = Owned {
-            entries: 0,
-            subdirs: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            sealed: None,
-            adopted: None,
-            lent: false,
-        };
-        let root = Dir {
-            key: Key(0),
-            birth_bytes: 0,
-            place: Place { version, parent: Ino::ROOT, name: None },
-            fixed: Static {
-                version: Stamp::default(),
-                mode: self.ctx.config.root_mode,
-                uid: self.ctx.config.root_uid,
-                gid: self.ctx.config.root_gid,
-            },
-            has_xattrs: false,
-            has_acl: false,
-            below: 0,
-            homes: 0,
-            owned: owner.then_some(owned),
-        };
-        decision.dir(Ino::ROOT, root);
     }
 
     pub(crate) fn peer_reachable(&mut self, island: IslandId, up: bool) {
@@ -223,8 +189,8 @@ impl Island {
             return;
         }
         self.retell(island, |_| true);
-        self.resend(island, Stamp::default());
-        self.return_journal(island);
+        self.ctx.resend(island, Stamp::default());
+        self.ctx.return_journal(island);
         self.compare_links(island);
         if self.may_tell_kept(island) {
             self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
@@ -297,7 +263,7 @@ impl Island {
                 Ok(())
             }
             Peer::Resend { after } => {
-                self.resend(from, *after);
+                self.ctx.resend(from, *after);
                 Ok(())
             }
             Peer::Carried { txn, moments, part } => {
@@ -321,7 +287,7 @@ impl Island {
                 self.on_compared(from, *round, told);
                 Ok(())
             }
-            Peer::WantChain { dir } => self.on_want_chain(message, *dir),
+            Peer::WantChain { dir } => self.ctx.on_want_chain(message, *dir),
             Peer::ChainOf { dir, chain } => {
                 self.on_chain_of(*dir, chain.as_ref());
                 Ok(())
@@ -337,7 +303,7 @@ impl Island {
                 Ok(())
             }
             Peer::WantLinks { after } => {
-                self.on_want_links(from, *after);
+                self.ctx.on_want_links(from, *after);
                 Ok(())
             }
             Peer::AllLinks { after, upto, links } => {
@@ -348,7 +314,7 @@ impl Island {
                 self.link_used(at.dir, &at.name, *link, self.ctx.config.id);
                 Ok(())
             }
-            Peer::Leads { link, path } => self.on_leads(from, *link, path),
+            Peer::Leads { link, path } => self.ctx.on_leads(from, *link, path),
             Peer::LeadsTo { link, led } => self.on_leads_to(from, *link, led),
             Peer::Kept { upto } => {
                 self.on_kept(from, *upto);
@@ -368,7 +334,7 @@ impl Island {
         if self.recovery.witnesses.is_empty()
             && self.phase == Phase::Normal
             && !self.is_lost_waiting()
-            && self.is_attached(WITNESS)
+            && self.ctx.is_attached(WITNESS)
         {
             self.end_session(WITNESS, None);
         }
@@ -445,7 +411,7 @@ impl Island {
         // It may wait for one that is away, and so for ever.
         Err(match self.holds.holder(to.dir, &to.name) {
             Some(txn) => Stop::Txn(txn),
-            None => self.untold(self.recovery.witnesses.iter().copied()),
+            None => self.ctx.untold(self.recovery.witnesses.iter().copied()),
         })
     }
 
@@ -459,7 +425,7 @@ impl Island {
     pub(crate) fn is_not_removed(&self, ino: Ino, dir: &Dir) -> Result<(), Stop> {
         let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
         if is_empty && self.may_miss_something() && !self.recovery.adopted.contains(&ino) {
-            return Err(self.untold(self.recovery.witnesses.iter().copied()));
+            return Err(self.ctx.untold(self.recovery.witnesses.iter().copied()));
         }
         Ok(())
     }
@@ -469,13 +435,6 @@ impl Island {
         if self.may_miss_something() {
             self.recovery.adopted.insert(ino);
         }
-    }
-
-    /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
-    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Stop {
-        let hears =
-            by.into_iter().all(|island| island == self.ctx.config.id || self.ctx.peers.is_reachable(island));
-        if hears { Stop::Unheard } else { Errno::EIO.into() }
     }
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.
@@ -501,5 +460,48 @@ impl Island {
         if !self.recovery.unkept.is_empty() {
             self.tell_kept();
         }
+    }
+}
+
+impl Ctx {
+    /// Every island has the root in its skeleton; the table says who owns it.
+    fn make_root(&mut self, decision: &mut Decision) {
+        let now = self.time();
+        let owner = self.config.owner(Key(0)) == self.config.id;
+        let version = PlaceVersion::default();
+        let owned = Owned {
+            entries: 0,
+            subdirs: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            sealed: None,
+            adopted: None,
+            lent: false,
+        };
+        let root = Dir {
+            key: Key(0),
+            birth_bytes: 0,
+            place: Place { version, parent: Ino::ROOT, name: None },
+            fixed: Static {
+                version: Stamp::default(),
+                mode: self.config.root_mode,
+                uid: self.config.root_uid,
+                gid: self.config.root_gid,
+            },
+            has_xattrs: false,
+            has_acl: false,
+            below: 0,
+            homes: 0,
+            owned: owner.then_some(owned),
+        };
+        decision.dir(Ino::ROOT, root);
+    }
+
+    /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
+    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Stop {
+        let hears = by.into_iter().all(|island| island == self.config.id || self.peers.is_reachable(island));
+        if hears { Stop::Unheard } else { Errno::EIO.into() }
     }
 }

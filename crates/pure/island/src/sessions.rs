@@ -13,6 +13,7 @@ use atoll_core::{ClockVector, Ino, SessionId};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Call;
 use crate::ending::Ending;
@@ -137,7 +138,7 @@ impl Island {
             self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
             return None;
         }
-        if self.is_ending(session) {
+        if self.ctx.replies.is_ending(session) {
             match call.request.op {
                 // The end is on its way already.
                 ClientOp::Detach => self.end_session(session, Some(call)),
@@ -163,7 +164,7 @@ impl Island {
         } else if self.ctx.state.session(session).is_some()
             || matches!(call.request.op, ClientOp::Attach { .. })
         {
-            let sole = self.may_be_sole(session);
+            let sole = self.ctx.may_be_sole(session);
             let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, sole);
             self.sessions.alive.insert(session, alive);
             self.ctx.replies.reached(session, call.link);
@@ -197,41 +198,14 @@ impl Island {
         None
     }
 
-    /// All mounts that are attached.
-    pub(crate) fn mounts(&self) -> Vec<SessionId> {
-        self.ctx
-            .state
-            .session_ids()
-            .filter(|s| self.ctx.state.session(*s).is_some_and(|row| row.mount))
-            .collect()
-    }
-
-    /// Who may keep a file alive that loses its last name: all mounts that do not end.
-    pub(crate) fn holders(&self) -> Vec<SessionId> {
-        self.mounts().into_iter().filter(|mount| !self.is_ending(*mount)).collect()
-    }
-
-    /// A session of an earlier life: it has some time to show up, unless its process was this one's.
-    fn recovered(&self, session: SessionId) -> Alive {
-        let now = self.ctx.now.ms;
-        let local = self.ctx.state.session(session).is_some_and(|row| row.local);
-        let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
-        Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
-    }
-
-    /// Whether a session that this life has not heard of may have been told that it is the only mount.
-    fn may_be_sole(&self, session: SessionId) -> bool {
-        self.mounts() == [session]
-    }
-
     fn attach(&mut self, call: Call, mount: bool) {
         let session = call.session();
         self.recalled(session);
         if mount && !planted(Bug::NotRecalled) {
-            for other in self.mounts() {
+            for other in self.ctx.mounts() {
                 let alive = &self.sessions.alive;
-                let holds = |a: Option<&Alive>| a.map_or_else(|| self.may_be_sole(other), |a| a.sole);
-                if other != session && !self.is_ending(other) && holds(alive.get(&other)) {
+                let holds = |a: Option<&Alive>| a.map_or_else(|| self.ctx.may_be_sole(other), |a| a.sole);
+                if other != session && !self.ctx.replies.is_ending(other) && holds(alive.get(&other)) {
                     self.recall(other);
                 }
             }
@@ -247,7 +221,7 @@ impl Island {
         }
         let calls = std::mem::take(&mut self.sessions.attaching);
         let (ending, calls): (Vec<_>, Vec<_>) =
-            calls.into_iter().partition(|(call, _)| self.is_ending(call.session()));
+            calls.into_iter().partition(|(call, _)| self.ctx.replies.is_ending(call.session()));
         for (call, _) in ending {
             self.ctx.answer(&call, 0, Outcome::NotNow);
         }
@@ -267,7 +241,7 @@ impl Island {
     }
 
     fn attached(&mut self, session: SessionId) -> Outcome {
-        let sole = self.mounts() == [session]
+        let sole = self.ctx.mounts() == [session]
             && self.sessions.recalling.is_empty()
             && self.sessions.attaching.is_empty()
             && self.ctx.durability.is_synced(self.sessions.ended_at);
@@ -280,7 +254,7 @@ impl Island {
 
     fn recall(&mut self, session: SessionId) {
         if !self.sessions.alive.contains_key(&session) {
-            let recovered = self.recovered(session);
+            let recovered = self.ctx.recovered(session);
             self.sessions.alive.insert(session, recovered);
         }
         if self.sessions.recalling.insert(session)
@@ -300,19 +274,14 @@ impl Island {
         }
     }
 
-    /// Tells the other mounts that a file has lost its last name.
-    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
-        let need = self.ctx.state.seq() + 1;
-        for holder in holders.iter().filter(|h| Some(**h) != by) {
-            self.ctx.notify(*holder, need, Notice::Orphan { ino });
-        }
-    }
-
     pub(crate) fn tick_sessions(&mut self) {
         let now = self.ctx.now.ms;
         for session in self.ctx.state.session_ids().collect::<Vec<_>>() {
-            if session != WITNESS && !self.is_ending(session) && !self.sessions.alive.contains_key(&session) {
-                let recovered = self.recovered(session);
+            if session != WITNESS
+                && !self.ctx.replies.is_ending(session)
+                && !self.sessions.alive.contains_key(&session)
+            {
+                let recovered = self.ctx.recovered(session);
                 self.sessions.alive.insert(session, recovered);
             }
         }
@@ -344,6 +313,44 @@ impl Island {
         self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
         if let Some(call) = found {
             self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+        }
+    }
+}
+
+impl Ctx {
+    /// All mounts that are attached.
+    pub(crate) fn mounts(&self) -> Vec<SessionId> {
+        self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
+    }
+
+    /// Who may keep a file alive that loses its last name: all mounts that do not end.
+    pub(crate) fn holders(&self) -> Vec<SessionId> {
+        self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
+    }
+
+    /// Whether a client has a session that has not begun to end.
+    pub(crate) fn is_attached(&self, session: SessionId) -> bool {
+        self.state.session(session).is_some() && !self.replies.is_ending(session)
+    }
+
+    /// A session of an earlier life: it has some time to show up, unless its process was this one's.
+    fn recovered(&self, session: SessionId) -> Alive {
+        let now = self.now.ms;
+        let local = self.state.session(session).is_some_and(|row| row.local);
+        let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
+        Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
+    }
+
+    /// Whether a session that this life has not heard of may have been told that it is the only mount.
+    fn may_be_sole(&self, session: SessionId) -> bool {
+        self.mounts() == [session]
+    }
+
+    /// Tells the other mounts that a file has lost its last name.
+    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
+        let need = self.state.seq() + 1;
+        for holder in holders.iter().filter(|h| Some(**h) != by) {
+            self.notify(*holder, need, Notice::Orphan { ino });
         }
     }
 }

@@ -6,6 +6,7 @@ use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Remembered};
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::data::{After, InBody, Then, blocks, body_attr, mode_without_set_id};
@@ -27,7 +28,7 @@ impl Island {
         after: &Attr,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let attr = self.regular(ino)?;
+        let attr = self.ctx.regular(ino)?;
         let (size, len) = (attr.size, after.size);
         if len > size {
             self.ctx.room.take(0)?;
@@ -36,7 +37,7 @@ impl Island {
             Some(block) => Some((block, self.ctx.state.sums(ino, block, 1)?[0])),
             None => None,
         };
-        self.cut_sums(ino, len, size)?;
+        self.ctx.cut_sums(ino, len, size)?;
         self.enter(ino, Use::Exclusive, turn)?;
         match old {
             Some((_, sum)) if len < size && sum != 0 => {
@@ -60,7 +61,7 @@ impl Island {
         edge: Option<(u64, u32)>,
     ) -> Result<Step, Stop> {
         let mut decision = Decision::new();
-        let changed = self.changed_attr(call, ino, set);
+        let changed = self.ctx.changed_attr(call, ino, set);
         let (mut row, xattrs) = match changed {
             Ok(changed) => changed,
             Err(stop) => {
@@ -104,7 +105,7 @@ impl Island {
         what: Allocation,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let attr = self.to_change(ino)?;
+        let attr = self.ctx.to_change(ino)?;
         let size = attr.size;
         if len == 0 {
             return Err(Errno::EINVAL.into());
@@ -115,7 +116,7 @@ impl Island {
         if !matches!(what, Allocation::PunchHole) {
             self.ctx.room.take(0)?;
         }
-        self.last_sum(ino, size)?;
+        self.ctx.last_sum(ino, size)?;
         if let Allocation::Allocate { keep_size } = what {
             self.enter(ino, Use::Exclusive, turn)?;
             let end = if keep_size { size } else { offset + len };
@@ -143,16 +144,6 @@ impl Island {
         self.enter(ino, Use::Exclusive, turn)?;
         let op = BodyOp::SumsAfterZero { ino, offset, len, size, old };
         Ok(self.ask(ino, Use::Exclusive, op, Then::Zero { offset, len, size }))
-    }
-
-    /// The rows of a file that grows to `len` with a hole, as far as its last block is concerned.
-    /// `zeroed`: checksums that the same decision gives to blocks from the first one on.
-    pub(crate) fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64, zeroed: (u64, &[u32])) {
-        let Some(block) = sum::growing_block(size, len) else { return };
-        let new = block.checked_sub(zeroed.0).and_then(|i| zeroed.1.get(i as usize)).copied();
-        let old = || self.ctx.state.sums(ino, block, 1).expect("in memory before this goes on")[0];
-        let (block, sum) = sum::sum_after_growing(size, len, (block, new.unwrap_or_else(old)));
-        decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
     }
 
     pub(crate) fn decide_zero(
@@ -187,11 +178,11 @@ impl Island {
         }
         let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
         if grows {
-            self.grow(&mut decision, ino, size, offset + len, (first, &new));
+            self.ctx.grow(&mut decision, ino, size, offset + len, (first, &new));
             row.attr.size = offset + len;
         }
         let attr = row.attr;
-        self.file_changed(&mut decision, row);
+        self.ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Zero { ino, offset, len });
         self.carried.insert(ino);
         if grows {
@@ -234,11 +225,11 @@ impl Island {
         }
         let end = offset + len;
         if !keep_size && end > size {
-            self.grow(&mut decision, ino, size, end, (0, &[]));
+            self.ctx.grow(&mut decision, ino, size, end, (0, &[]));
             row.attr.size = end;
         }
         row.attr.blocks = space::after_allocate(row.attr.blocks, row.attr.size, offset, len);
-        self.file_changed(&mut decision, row);
+        self.ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
         decision.remember_for(call, Remembered::Done);
         let seq = self.decide(decision);
@@ -246,11 +237,23 @@ impl Island {
         self.gates.leave(ino, Use::Exclusive);
         Step::Decided(done())
     }
+}
+
+impl Ctx {
+    /// The rows of a file that grows to `len` with a hole, as far as its last block is concerned.
+    /// `zeroed`: checksums that the same decision gives to blocks from the first one on.
+    pub(crate) fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64, zeroed: (u64, &[u32])) {
+        let Some(block) = sum::growing_block(size, len) else { return };
+        let new = block.checked_sub(zeroed.0).and_then(|i| zeroed.1.get(i as usize)).copied();
+        let old = || self.state.sums(ino, block, 1).expect("in memory before this goes on")[0];
+        let (block, sum) = sum::sum_after_growing(size, len, (block, new.unwrap_or_else(old)));
+        decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
+    }
 
     /// The checksum of the last block, which changes when the file grows with a hole.
     pub(crate) fn last_sum(&self, ino: Ino, size: u64) -> Result<(), Stop> {
         if !size.is_multiple_of(BLOCK_BYTES) {
-            self.ctx.state.sums(ino, size / BLOCK_BYTES, 1)?;
+            self.state.sums(ino, size / BLOCK_BYTES, 1)?;
         }
         Ok(())
     }
@@ -260,8 +263,8 @@ impl Island {
         if len >= size {
             return self.last_sum(ino, size);
         }
-        self.ctx.state.sums(ino, len / BLOCK_BYTES, 1)?;
+        self.state.sums(ino, len / BLOCK_BYTES, 1)?;
         let cut = Change::SumsCut { ino, first: blocks(len), end: blocks(size) };
-        self.ctx.state.needs(&cut).map_or(Ok(()), |load| Err(Stop::Load(vec![load])))
+        self.state.needs(&cut).map_or(Ok(()), |load| Err(Stop::Load(vec![load])))
     }
 }

@@ -6,7 +6,8 @@ use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 
-use crate::ctx::decision::Decision;
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Parked, Stop};
 use crate::journal::set_xattrs;
 use crate::machine::Island;
@@ -15,21 +16,34 @@ use crate::machine::Island;
 /// very many. Each takes its row, its name and the new count of the one above: some 650 bytes at most.
 const PRUNED_PER_RECORD: usize = 1024;
 
-/// Directories that nothing needs, of which the last record has taken out as many as it may.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Unpruned(Vec<Ino>);
-
-impl Unpruned {
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+impl Island {
+    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
+    /// no checkpoint comes between the first record and the last.
+    pub(crate) fn prune_rest(&mut self) {
+        while let Some(ino) = self.ctx.skeleton.next_to_prune() {
+            self.ctx.state.look_away();
+            match self.ctx.need_skeleton(ino) {
+                Ok(()) => {
+                    let mut decision = Decision::new();
+                    self.ctx.prune(&mut decision, ino);
+                    self.decide(decision);
+                }
+                Err(Stop::Load(loads)) => {
+                    self.ctx.skeleton.prune_later(ino);
+                    return self.ctx.load(loads, Parked::Nobody);
+                }
+                // It is gone.
+                Err(_) => {}
+            }
+        }
     }
 }
 
-impl Island {
+impl Ctx {
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
     /// above it must be there.
     pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
-        if let Some(mut row) = self.ctx.dir_now(decision, new.ino) {
+        if let Some(mut row) = self.dir_now(decision, new.ino) {
             let mut changed = owned.is_some();
             if row.fixed.version < new.fixed.version {
                 row.fixed = new.fixed;
@@ -50,33 +64,21 @@ impl Island {
         set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
         decision.dir(new.ino, row);
         if new.doubted {
-            self.ctx.doubt(decision);
+            self.doubt(decision);
         }
-        self.compare_also(new.ino);
+        decision.entails(Entails::DirPlaced(new.ino));
         self.skeleton_name(decision, &new.place, new.ino, true);
         let parent = new.place.parent;
-        let mut above = self.ctx.dir_now(decision, parent).expect("a chain has no gaps");
+        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
         above.below += 1;
         decision.dir(parent, above);
-    }
-
-    /// Everything that [`Island::remove_dir`] reads must be in memory. Ancestors that were told at different moments
-    /// may go in a circle until they are compared, and pruning ends there: each has something below it.
-    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
-        let (mut at, mut seen) = (ino, IdSet::default());
-        while seen.insert(at) {
-            let dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
-            self.need_name(&dir.place)?;
-            at = dir.place.parent;
-        }
-        Ok(())
     }
 
     /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
     pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
         let mut at = ino;
         loop {
-            let row = self.ctx.dir_now(decision, at).expect("known by the caller");
+            let row = self.dir_now(decision, at).expect("known by the caller");
             if row.owned.is_some() {
                 self.drop_locks(decision, at);
             }
@@ -91,7 +93,7 @@ impl Island {
             }
             self.skeleton_name(decision, &row.place, at, false);
             let parent = row.place.parent;
-            let mut above = self.ctx.dir_now(decision, parent).expect("a chain has no gaps");
+            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
             above.below = above.below.checked_sub(1).expect("a count of directories below 0");
             let prune = is_needless(parent, &above);
             decision.dir(parent, above);
@@ -99,7 +101,7 @@ impl Island {
                 break;
             }
             if decision.pruned >= PRUNED_PER_RECORD {
-                self.unpruned.0.push(parent);
+                self.skeleton.prune_later(parent);
                 break;
             }
             decision.pruned += 1;
@@ -107,37 +109,17 @@ impl Island {
         }
     }
 
-    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
-    /// no checkpoint comes between the first record and the last.
-    pub(crate) fn prune_rest(&mut self) {
-        while let Some(ino) = self.unpruned.0.pop() {
-            self.ctx.state.look_away();
-            match self.need_skeleton(ino) {
-                Ok(()) => {
-                    let mut decision = Decision::new();
-                    self.prune(&mut decision, ino);
-                    self.decide(decision);
-                }
-                Err(Stop::Load(loads)) => {
-                    self.unpruned.0.push(ino);
-                    return self.ctx.load(loads, Parked::Nobody);
-                }
-                // It is gone.
-                Err(_) => {}
-            }
-        }
-    }
-
     /// An island begins: its last life may have ended before what its last record left behind was gone.
     pub(crate) fn begin_skeleton(&mut self) {
-        let needless = self.ctx.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
-        self.unpruned.0 = needless.map(|(ino, _)| ino).collect();
+        let needless = self.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
+        let needless: Vec<Ino> = needless.map(|(ino, _)| ino).collect();
+        needless.into_iter().for_each(|ino| self.skeleton.prune_later(ino));
     }
 
     /// Takes a directory out of the skeleton if nothing needs it any more.
     pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
-        let row = self.ctx.dir_now(decision, dir);
-        if !self.journal.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
+        let row = self.dir_now(decision, dir);
+        if !decision.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
             self.remove_dir(decision, dir);
         }
     }
@@ -146,14 +128,14 @@ impl Island {
     /// paths can be walked. (At the owner the entry is there anyway.)
     pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
         let Some(name) = &place.name else { return };
-        let parent = self.ctx.dir_now(decision, place.parent);
+        let parent = self.dir_now(decision, place.parent);
         if parent.is_none_or(|dir| dir.owned.is_some()) {
             return;
         }
-        let now = self.ctx.entry_now(decision, place.parent, name);
+        let now = self.entry_now(decision, place.parent, name);
         if there {
             let other = now.as_ref().filter(|entry| entry.ino != ino);
-            let other = other.and_then(|e| Some((e.ino, self.ctx.dir_now(decision, e.ino)?.place)));
+            let other = other.and_then(|e| Some((e.ino, self.dir_now(decision, e.ino)?.place)));
             if let Some((other, its)) = other.filter(|(_, its)| is_one_name(its, place)) {
                 // A name that was lost and given again is here before the journal of who had it first. All of this
                 // directory's names are of one clock; a move's own stamp says nothing.
@@ -165,9 +147,9 @@ impl Island {
                 }
             }
             if let Some(file) = now.filter(|entry| entry.kind != Kind::Directory) {
-                self.journal.covered.insert((place.parent, name.clone()), file);
+                self.skeleton.shadow(place.parent, name, file);
             }
-            let home = self.ctx.config.id;
+            let home = self.config.id;
             let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
             decision.entry(place.parent, name, Some(entry));
             return;
@@ -177,10 +159,24 @@ impl Island {
             // The plain tree could not have it there while the directory was.
             Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),
             _ => {
-                let file = self.journal.covered.remove(&(place.parent, name.clone()));
+                let file = self.skeleton.unshadow(place.parent, name);
                 decision.entry(place.parent, name, file);
             }
         }
+    }
+}
+
+impl Ctx {
+    /// Everything that [`Ctx::remove_dir`] reads must be in memory. Ancestors that were told at different moments
+    /// may go in a circle until they are compared, and pruning ends there: each has something below it.
+    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
+        let (mut at, mut seen) = (ino, IdSet::default());
+        while seen.insert(at) {
+            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            self.need_name(&dir.place)?;
+            at = dir.place.parent;
+        }
+        Ok(())
     }
 }
 

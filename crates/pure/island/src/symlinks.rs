@@ -13,6 +13,7 @@ use atoll_proto::{Change, Entry, Link, Outcome, Peer, Record, Spot};
 use atoll_state::State;
 
 use crate::ctx::Config;
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Parked, Step, Stop};
 use crate::machine::Island;
@@ -188,7 +189,7 @@ impl Island {
     /// Compares what is told of a link of this island's with what is so.
     fn look(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
         let is_carried = is_carried(&self.ctx.config, &self.ctx.state, ino);
-        match self.link_now(ino, names)? {
+        match self.ctx.link_now(ino, names)? {
             None if is_carried => self.tell_of(ino, None),
             None => {}
             Some(_) if !is_carried => self.look_where(ino, names)?,
@@ -206,7 +207,7 @@ impl Island {
 
     /// A link leads to a directory: all are told.
     pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
-        if let Some(link) = self.link_now(ino, names)?
+        if let Some(link) = self.ctx.link_now(ino, names)?
             && self.ctx.state.links_count(self.ctx.config.id) < LINKS_MAX
         {
             self.tell_of(ino, Some(link));
@@ -236,22 +237,6 @@ impl Island {
             self.symlinks.asking.insert(ino, asking);
         }
         room
-    }
-
-    /// A link as it is, with those of its names that it has; none if it is none of this island's, or has none.
-    fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Stop> {
-        let Some(row) = self.ctx.state.inode(ino)? else { return Ok(None) };
-        let Some(target) = row.target.clone().filter(|_| row.attr.nlink > 0) else { return Ok(None) };
-        let (home, attr) = (self.ctx.config.id, row.attr);
-        let told = self.ctx.state.carried(ino).map_or(&[][..], |link| &link.names);
-        let mut there = BTreeSet::new();
-        for spot in told.iter().chain(names) {
-            if self.ctx.state.entry(spot.dir, &spot.name)?.is_some_and(|entry| entry.ino == ino) {
-                there.insert(spot.clone());
-            }
-        }
-        let names: Vec<Spot> = there.into_iter().take(NAMES_MAX).collect();
-        Ok((!names.is_empty()).then_some(Link { home, attr, target, names }))
     }
 
     // ------------------------------------------------------------------- telling
@@ -310,19 +295,6 @@ impl Island {
         self.ctx.send(0, from, Peer::LinksHeld { digest });
     }
 
-    pub(crate) fn on_want_links(&mut self, from: IslandId, after: Ino) {
-        let (mut links, mut bytes, mut upto) = (Vec::new(), 0, Ino(u64::MAX));
-        for (ino, link) in self.ctx.state.links_of(self.ctx.config.id, after) {
-            if bytes >= PAGE_BYTES {
-                upto = links.last().map_or(upto, |(ino, _): &(Ino, Link)| *ino);
-                break;
-            }
-            bytes += link.encoded_len();
-            links.push((ino, link.clone()));
-        }
-        self.ctx.send(self.ctx.state.links_seq(), from, Peer::AllLinks { after, upto, links });
-    }
-
     pub(crate) fn on_all_links(&mut self, from: IslandId, after: Ino, upto: Ino, links: &[(Ino, Link)]) {
         let there: BTreeSet<Ino> = links.iter().map(|(ino, _)| *ino).collect();
         let here = self.ctx.state.links_of(from, after).map(|(ino, _)| ino).take_while(|ino| *ino <= upto);
@@ -350,21 +322,52 @@ impl Island {
     }
 
     // ----------------------------------------------------------------- answering
+}
+
+impl Ctx {
+    /// A link as it is, with those of its names that it has; none if it is none of this island's, or has none.
+    fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Stop> {
+        let Some(row) = self.state.inode(ino)? else { return Ok(None) };
+        let Some(target) = row.target.clone().filter(|_| row.attr.nlink > 0) else { return Ok(None) };
+        let (home, attr) = (self.config.id, row.attr);
+        let told = self.state.carried(ino).map_or(&[][..], |link| &link.names);
+        let mut there = BTreeSet::new();
+        for spot in told.iter().chain(names) {
+            if self.state.entry(spot.dir, &spot.name)?.is_some_and(|entry| entry.ino == ino) {
+                there.insert(spot.clone());
+            }
+        }
+        let names: Vec<Spot> = there.into_iter().take(NAMES_MAX).collect();
+        Ok((!names.is_empty()).then_some(Link { home, attr, target, names }))
+    }
+
+    pub(crate) fn on_want_links(&mut self, from: IslandId, after: Ino) {
+        let (mut links, mut bytes, mut upto) = (Vec::new(), 0, Ino(u64::MAX));
+        for (ino, link) in self.state.links_of(self.config.id, after) {
+            if bytes >= PAGE_BYTES {
+                upto = links.last().map_or(upto, |(ino, _): &(Ino, Link)| *ino);
+                break;
+            }
+            bytes += link.encoded_len();
+            links.push((ino, link.clone()));
+        }
+        self.send(self.state.links_seq(), from, Peer::AllLinks { after, upto, links });
+    }
 
     /// A name whose owner is away: that of a symbolic link to a directory, as far as is known here.
     pub(crate) fn skeleton_link(&self, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        let link = self.ctx.state.link_at(dir, name).ok_or(Stop::Fail(Errno::ESTALE))?;
+        let link = self.state.link_at(dir, name).ok_or(Stop::Fail(Errno::ESTALE))?;
         let found = Found { attr: link.attr, attr_current: false };
         Ok(Step::Looked(ok(Answer::Found { found }, None)))
     }
 
     pub(crate) fn skeleton_link_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        let link = self.ctx.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+        let link = self.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
         Ok(Step::Looked(ok(Answer::Attr { attr: link.attr }, None)))
     }
 
     pub(crate) fn skeleton_target(&self, ino: Ino) -> Result<Step, Stop> {
-        let link = self.ctx.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+        let link = self.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
         Ok(Step::Looked(Outcome::Data { data: link.target.clone() }))
     }
 }

@@ -4,6 +4,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_posix::Answer;
 use atoll_proto::Outcome;
 
+use crate::ctx::Ctx;
 use crate::ctx::request::Call;
 use crate::event::{BodyOp, Effect};
 use crate::machine::Island;
@@ -11,14 +12,10 @@ use crate::machine::Island;
 impl Island {
     pub(crate) fn await_synced(&mut self, seq: u64, call: Call) {
         if self.ctx.durability.is_synced(seq) || planted(Bug::FsyncBeforeSync) {
-            return self.finish_sync(&call);
+            return self.ctx.finish_sync(&call);
         }
         self.sync_waiting.push((seq, call));
         self.ctx.durability.want_sync(seq);
-    }
-
-    fn finish_sync(&mut self, call: &Call) {
-        self.ctx.answer(call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
     }
 
     pub(crate) fn synced(&mut self, upto: u64) {
@@ -27,7 +24,7 @@ impl Island {
         let ready: Vec<(u64, Call)> =
             self.sync_waiting.extract_if(.., |(seq, _)| durability.is_synced(*seq)).collect();
         for (_, call) in ready {
-            self.finish_sync(&call);
+            self.ctx.finish_sync(&call);
         }
         while self.after_sync.front().is_some_and(|(seq, ..)| self.ctx.durability.is_synced(*seq)) {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
@@ -39,9 +36,15 @@ impl Island {
             }
         }
         self.continue_checkpoint();
-        self.send_posted();
+        self.ctx.send_posted();
         self.ctx.durability.leave_synced();
         self.tell_moved();
         self.stable();
+    }
+}
+
+impl Ctx {
+    fn finish_sync(&mut self, call: &Call) {
+        self.answer(call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
     }
 }

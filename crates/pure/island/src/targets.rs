@@ -7,6 +7,7 @@ use atoll_core::{Ino, IslandId, Key, Name, VolumePath};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{Led, Peer, Spot};
 
+use crate::ctx::Ctx;
 use crate::ctx::request::Stop;
 use crate::machine::Island;
 
@@ -18,10 +19,10 @@ const HOPS_MAX: u32 = 32;
 impl Island {
     /// Finds out whether a link of this island's leads to a directory.
     pub(crate) fn look_where(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
-        let target = self.file(ino)?.target.clone().unwrap_or_default();
+        let target = self.ctx.file(ino)?.target.clone().unwrap_or_default();
         // Any of its names will do: a relative target of two names in different directories leads to two.
         let Some(spot) = names.first() else { return Ok(()) };
-        match self.names_down_to(spot.dir)?.and_then(|at| beside(at, &target)) {
+        match self.ctx.names_down_to(spot.dir)?.and_then(|at| beside(at, &target)) {
             Some(path) => self.follow_target(ino, names, path, 0),
             None => {
                 self.checked(ino);
@@ -37,7 +38,7 @@ impl Island {
         path: VolumePath,
         hops: u32,
     ) -> Result<(), Stop> {
-        match self.leads(&path)? {
+        match self.ctx.leads(&path)? {
             Led::Directory => self.leads_to_directory(ino, names)?,
             Led::Elsewhere { key, path } => self.ask_further(ino, names, key, path, hops),
             Led::Nothing => self.checked(ino),
@@ -53,13 +54,6 @@ impl Island {
         } else if self.ask_where(ino, island, names, hops) {
             self.ctx.send(0, island, Peer::Leads { link: ino, path });
         }
-    }
-
-    /// Another island asks where a path leads.
-    pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Stop> {
-        let led = self.leads(path)?;
-        self.ctx.send(self.ctx.state.seen(), from, Peer::LeadsTo { link, led });
-        Ok(())
     }
 
     pub(crate) fn on_leads_to(&mut self, from: IslandId, link: Ino, led: &Led) -> Result<(), Stop> {
@@ -84,6 +78,15 @@ impl Island {
         }
         Ok(())
     }
+}
+
+impl Ctx {
+    /// Another island asks where a path leads.
+    pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Stop> {
+        let led = self.leads(path)?;
+        self.send(self.state.seen(), from, Peer::LeadsTo { link, led });
+        Ok(())
+    }
 
     /// The names of a directory from the root down; none if it is not known here.
     fn names_down_to(&self, dir: Ino) -> Result<Option<Vec<Name>>, Stop> {
@@ -98,12 +101,11 @@ impl Island {
     fn leads(&self, path: &VolumePath) -> Result<Led, Stop> {
         let (mut path, mut followed) = (path.clone(), 0);
         'again: loop {
-            let (mut at, mut dir) =
-                (Ino::ROOT, self.ctx.state.dir(Ino::ROOT)?.ok_or(Stop::Fail(Errno::EIO))?);
+            let (mut at, mut dir) = (Ino::ROOT, self.state.dir(Ino::ROOT)?.ok_or(Stop::Fail(Errno::EIO))?);
             for (depth, name) in path.names().iter().enumerate() {
-                let entry = self.ctx.state.entry(at, name)?;
+                let entry = self.state.entry(at, name)?;
                 if let Some(entry) = entry.filter(|entry| entry.kind == Kind::Directory) {
-                    match (self.ctx.state.dir(entry.ino)?, &entry.stub) {
+                    match (self.state.dir(entry.ino)?, &entry.stub) {
                         (Some(below), _) => (at, dir) = (entry.ino, below),
                         (None, Some(_)) if depth + 1 == path.names().len() => return Ok(Led::Directory),
                         (None, Some(stub)) => return Ok(Led::Elsewhere { key: stub.key, path }),
@@ -111,7 +113,7 @@ impl Island {
                     }
                     continue;
                 }
-                if let Some(link) = self.ctx.state.link_at(at, name) {
+                if let Some(link) = self.state.link_at(at, name) {
                     followed += 1;
                     let (above, rest) = (path.names()[..depth].to_vec(), &path.names()[depth + 1..]);
                     match beside(above, &link.target).and_then(|to| joined(to, rest)) {

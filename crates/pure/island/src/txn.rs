@@ -18,6 +18,7 @@ use atoll_proto::{
     Chain, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState, Vote, Work,
 };
 
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Parked, Step, Stop};
 use crate::journal::Sight;
@@ -287,7 +288,7 @@ impl Island {
                     Work::Hold { ino, .. } => Some(*ino),
                     _ => None,
                 });
-                if !Self::stub_is_current(renaming, ino, fixed.version) {
+                if !Ctx::stub_is_current(renaming, ino, fixed.version) {
                     // A change of its attributes is on its way here.
                     self.abort(first, None);
                     return Ok(());
@@ -301,9 +302,9 @@ impl Island {
                 let caller = caller.expect("kept when it was begun");
                 if let Some(there) = &mut renaming.there {
                     // Its lender may not have heard yet what this island has told of its own directory.
-                    self.freshen_stub(there)?;
+                    self.ctx.freshen_stub(there)?;
                 }
-                match self.sight(&chain)? {
+                match self.ctx.sight(&chain)? {
                     Sight::Same => {}
                     Sight::Newer { missing } => {
                         self.fall_behind(&missing, Parked::Peer(message.clone()));
@@ -358,14 +359,14 @@ impl Island {
         let Some(begun) = self.txns.take_begun(first) else { return };
         let mut decision = Decision::new();
         let mut told = Vec::new();
-        let early = self.stamps_before_commit(&begun.plan);
+        let early = self.ctx.stamps_before_commit(&begun.plan);
         for party in &begun.parties {
             let prepared = party.prepared.unwrap_or_else(|| {
                 assert!(planted(Bug::VoteOfNobody), "all have voted");
                 Stamp::default()
             });
             let part = Part { origin: begun.origin, work: party.work.clone() };
-            let moments = self.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
+            let moments = self.ctx.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
             told.push((party.txn, party.island, moments));
         }
         self.ctx.state.look_away();
@@ -417,50 +418,6 @@ impl Island {
                     stop => self.abort(first, ended_by(&stop)),
                 }
             }
-        }
-    }
-
-    /// Stamps of all places that a rename posts but the last. They come before the commit's own: so whoever has
-    /// seen more of this island's journal than a commit has applied the whole of it, also of an exchange.
-    pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
-        let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
-        (1..moving(renaming).len()).map(|_| self.ctx.stamp()).collect()
-    }
-
-    /// The coordinator's row of what is committed now.
-    pub(crate) fn committed_txn(
-        &mut self,
-        decision: &mut Decision,
-        txn: TxnId,
-        partner: IslandId,
-        prepared: Stamp,
-        part: &Part,
-    ) -> Moments {
-        let moments = Moments { prepared, committed: self.ctx.stamp() };
-        decision.stamp(moments.committed);
-        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
-        self.forget_adoption(decision, &part.work);
-        moments
-    }
-
-    /// A directory that goes was adopted, so its mkdir need not be told again.
-    fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
-        if let Work::Seal { ino, .. } = work {
-            self.forget_adoption_of(decision, *ino);
-        }
-    }
-
-    /// As [`Island::forget_adoption`], by its id.
-    pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
-        let old =
-            self.ctx.state.txn_ids().find(|id| {
-                id.coordinator == self.ctx.config.id
-                    && self.ctx.state.txn(*id).is_some_and(
-                        |row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino),
-                    )
-            });
-        if let Some(old) = old {
-            decision.txn(old, None);
         }
     }
 
@@ -540,15 +497,7 @@ impl Island {
         // No row and not under way: it was never committed (presumed abort), or is long done.
         let row = self.ctx.state.txn(txn);
         let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
-        self.send_decided(from, txn, moments, part);
-    }
-
-    /// Tells an outcome that was recorded before, when it is as safe as it must be.
-    fn send_decided(&mut self, to: IslandId, txn: TxnId, moments: Option<Moments>, part: Option<Box<Part>>) {
-        let is_adopt = |part: &Part| matches!(part.work, Work::Adopt { .. });
-        let safe = part.as_deref().is_none_or(is_adopt);
-        let (seq, decided) = (self.ctx.state.seq(), Peer::Decided { txn, moments, part });
-        if safe { self.ctx.send(seq, to, decided) } else { self.ctx.send_synced(seq, to, decided) }
+        self.ctx.send_decided(from, txn, moments, part);
     }
 
     pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[(TxnId, Stamp)]) {
@@ -562,7 +511,7 @@ impl Island {
                 Some(_) if self.recovery.replaced.contains_key(txn) => {}
                 // It knows of a commit that was lost here, and has been made again since.
                 Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
-                    self.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
+                    self.ctx.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
                 }
                 // The other side keeps its row longer: what it has done again, it must not do once more.
                 Some(row) => {
@@ -594,7 +543,7 @@ impl Island {
         match self.ctx.state.txn(txn) {
             Some(row) if row.moments.committed != moments.committed => {
                 let (moments, part) = (row.moments, Box::new(row.part.clone()));
-                self.send_decided(from, txn, Some(moments), Some(part));
+                self.ctx.send_decided(from, txn, Some(moments), Some(part));
             }
             None if self.ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
                 let (prepared, part) = (moments.prepared, part.clone());
@@ -637,11 +586,11 @@ impl Island {
             .collect();
         let seq = self.ctx.state.seq();
         for (txn, Txn { state, moments, part, .. }) in rows {
-            let part = Box::new(self.as_it_is(part));
+            let part = Box::new(self.ctx.as_it_is(part));
             let peer = match state {
                 TxnState::Prepared => Peer::Ask { txn },
                 TxnState::Committed if txn.coordinator == self.ctx.config.id => {
-                    self.send_decided(to, txn, Some(moments), Some(part));
+                    self.ctx.send_decided(to, txn, Some(moments), Some(part));
                     continue;
                 }
                 TxnState::Committed => {
@@ -651,22 +600,6 @@ impl Island {
             };
             self.ctx.send(seq, to, peer);
         }
-    }
-
-    /// A directory that was adopted may have other attributes by now: whoever names it again gets those.
-    fn as_it_is(&self, mut part: Part) -> Part {
-        if let Work::Adopt { dir, .. } = &mut part.work
-            && let Some(row) = self.ctx.in_memory(dir.ino).filter(|row| row.owned.is_some())
-        {
-            dir.fixed = row.fixed;
-        }
-        // So are the ancestors of a name: as they are known now.
-        if let Some(now) = part.work.brings().and_then(|at| self.chain_to(at.dir).ok())
-            && let Work::Count { chain, .. } | Work::Renamed { chain, .. } = &mut part.work
-        {
-            *chain = now;
-        }
-        part
     }
 
     pub(crate) fn tick_txns(&mut self) {
@@ -706,5 +639,75 @@ impl Island {
             }
             self.stable();
         }
+    }
+}
+
+impl Ctx {
+    /// Stamps of all places that a rename posts but the last. They come before the commit's own: so whoever has
+    /// seen more of this island's journal than a commit has applied the whole of it, also of an exchange.
+    pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
+        let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
+        (1..moving(renaming).len()).map(|_| self.stamp()).collect()
+    }
+
+    /// The coordinator's row of what is committed now.
+    pub(crate) fn committed_txn(
+        &mut self,
+        decision: &mut Decision,
+        txn: TxnId,
+        partner: IslandId,
+        prepared: Stamp,
+        part: &Part,
+    ) -> Moments {
+        let moments = Moments { prepared, committed: self.stamp() };
+        decision.stamp(moments.committed);
+        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
+        self.forget_adoption(decision, &part.work);
+        moments
+    }
+
+    /// A directory that goes was adopted, so its mkdir need not be told again.
+    fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
+        if let Work::Seal { ino, .. } = work {
+            self.forget_adoption_of(decision, *ino);
+        }
+    }
+
+    /// As [`Ctx::forget_adoption`], by its id.
+    pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
+        let old = self.state.txn_ids().find(|id| {
+            id.coordinator == self.config.id
+                && self
+                    .state
+                    .txn(*id)
+                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
+        });
+        if let Some(old) = old {
+            decision.txn(old, None);
+        }
+    }
+
+    /// Tells an outcome that was recorded before, when it is as safe as it must be.
+    fn send_decided(&mut self, to: IslandId, txn: TxnId, moments: Option<Moments>, part: Option<Box<Part>>) {
+        let is_adopt = |part: &Part| matches!(part.work, Work::Adopt { .. });
+        let safe = part.as_deref().is_none_or(is_adopt);
+        let (seq, decided) = (self.state.seq(), Peer::Decided { txn, moments, part });
+        if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
+    }
+
+    /// A directory that was adopted may have other attributes by now: whoever names it again gets those.
+    fn as_it_is(&self, mut part: Part) -> Part {
+        if let Work::Adopt { dir, .. } = &mut part.work
+            && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())
+        {
+            dir.fixed = row.fixed;
+        }
+        // So are the ancestors of a name: as they are known now.
+        if let Some(now) = part.work.brings().and_then(|at| self.chain_to(at.dir).ok())
+            && let Work::Count { chain, .. } | Work::Renamed { chain, .. } = &mut part.work
+        {
+            *chain = now;
+        }
+        part
     }
 }

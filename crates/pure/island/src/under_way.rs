@@ -25,6 +25,7 @@ impl fmt::Debug for UnderWay<'_> {
             .field("waiting", txn_waiting)
             .field("loading", &ctx.loads)
             .field("posts", &ctx.posts)
+            .field("skeleton", &ctx.skeleton)
             .field("peers", &ctx.peers)
             .field("awaiting sync", &ctx.durability.awaiting_sync().collect::<Vec<_>>())
             .finish()
@@ -59,6 +60,6 @@ impl Island {
             && self.retry_at.is_empty()
             && self.txn_waiting.is_empty()
             && self.ctx.loads.is_empty()
-            && self.unpruned.is_empty()
+            && self.ctx.skeleton.is_pruned()
     }
 }

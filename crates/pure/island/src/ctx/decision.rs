@@ -4,9 +4,20 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BlockSums;
 use atoll_core::{Ino, Name, SessionId, Stamp, Time, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Txn, Xattrs};
+use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Spot, Txn, Xattrs};
 
 use super::request::Call;
+
+/// What a record entails in memory once it is decided. It is dropped with a decision that is not.
+#[derive(Debug, Clone)]
+pub(crate) enum Entails {
+    /// The skeleton has got a directory, or it is at another place.
+    DirPlaced(Ino),
+    /// A file is gone for good, and its body goes when the record is synced.
+    BodyGoes(Ino),
+    /// A file that is homed here has got a name in a directory that another island owns.
+    NameElsewhere { ino: Ino, at: Spot },
+}
 
 /// What one record will hold.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +27,10 @@ pub(crate) struct Decision {
     pub(crate) pruned: usize,
     /// Directories of the skeleton whose names others get.
     pub(crate) displaced: Vec<Ino>,
+    /// Places are taken of which some belong together: what is left by one may be what another goes to.
+    pub(crate) prunes_nothing: bool,
+    /// What follows when it is decided.
+    pub(crate) entails: Vec<Entails>,
 }
 
 impl Decision {
@@ -25,6 +40,10 @@ impl Decision {
 
     pub(crate) fn push(&mut self, change: Change) {
         self.record.changes.push(change);
+    }
+
+    pub(crate) fn entails(&mut self, what: Entails) {
+        self.entails.push(what);
     }
 
     pub(crate) fn body(&mut self, change: BodyChange) {

@@ -12,6 +12,7 @@ mod posts;
 mod replies;
 pub(crate) mod request;
 mod room;
+mod skeleton;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{H3, Ino, IslandId, Stamp, Time};
@@ -22,7 +23,7 @@ use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
 pub use config::Config;
-use decision::Decision;
+use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;
 use loads::Loads;
@@ -32,6 +33,7 @@ use posts::Posts;
 use replies::Replies;
 use request::{Call, Parked, Stop};
 use room::Room;
+use skeleton::Skeleton;
 
 use crate::counters::Counters;
 use crate::event::{Effect, Now};
@@ -50,7 +52,10 @@ pub(crate) struct Ctx {
     pub(crate) posts: Posts,
     pub(crate) replies: Replies,
     pub(crate) room: Room,
+    pub(crate) skeleton: Skeleton,
     pub(crate) counters: Counters,
+    /// What the records since the last [`Ctx::entailed`] entail, with their positions.
+    entailed: Vec<(u64, Entails)>,
 }
 
 impl Ctx {
@@ -66,7 +71,9 @@ impl Ctx {
             posts: Posts::default(),
             replies: Replies::default(),
             room: Room::default(),
+            skeleton: Skeleton::default(),
             counters: Counters::default(),
+            entailed: Vec::new(),
             config,
             state,
         }
@@ -81,6 +88,7 @@ impl Ctx {
             // What was asked for was so already, such as an orphan that is let go of twice. The state
             // counts records by their changes: one without any would share its number with the next.
             assert!(decision.record.bodies.is_empty(), "a body changes and no row does");
+            assert!(decision.entails.is_empty(), "something follows from a decision that changes nothing");
             return self.state.seq();
         }
         let seq = self.state.seq() + 1;
@@ -88,8 +96,14 @@ impl Ctx {
             self.state.apply(seq, change);
         }
         self.counters.records += 1;
+        self.entailed.extend(decision.entails.into_iter().map(|what| (seq, what)));
         self.durability.decided(self.now.ms, Effect::Append(seq, decision.record));
         seq
+    }
+
+    /// What follows from the records since the last call, with their positions.
+    pub(crate) fn entailed(&mut self) -> Vec<(u64, Entails)> {
+        std::mem::take(&mut self.entailed)
     }
 
     /// Asks for a sync of everything decided so far.
@@ -222,6 +236,7 @@ impl Ctx {
         self.durability.check(self.state.seq());
         self.issuer.check(self.state.meta());
         let clock = self.state.clocks().get(self.config.id);
+        assert!(self.entailed.is_empty(), "something that follows from a record is left");
         self.posts.check(clock, |seq| self.durability.is_synced(seq));
     }
 }

@@ -1,7 +1,7 @@
 //! Where the answers to requests go, over which link each client is reached, and what it was told there of the islands'
 //! journals. Never knows what an answer says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdMap;
 use atoll_core::{ClockVector, IslandId, SessionId, Stamp};
@@ -39,6 +39,8 @@ pub(crate) struct Replies {
     /// Changes under way, by session and number.
     under_way: IdMap<(SessionId, u64), ReplyAddress>,
     clients: BTreeMap<SessionId, Client>,
+    /// Sessions that have begun to end.
+    ending: BTreeSet<SessionId>,
     clocks_version: u64,
     clocks: ClockVector,
 }
@@ -111,9 +113,20 @@ impl Replies {
         gone
     }
 
-    /// Nothing is known of a client any more.
-    pub(crate) fn forget(&mut self, session: SessionId) {
+    /// A session begins to end: its client is told nothing any more.
+    pub(crate) fn begin_end(&mut self, session: SessionId) {
         self.clients.remove(&session);
+        self.ending.insert(session);
+    }
+
+    /// Whether a session has begun to end.
+    pub(crate) fn is_ending(&self, session: SessionId) -> bool {
+        self.ending.contains(&session)
+    }
+
+    /// A session has ended.
+    pub(crate) fn end_session(&mut self, session: SessionId) {
+        self.ending.remove(&session);
     }
 
     /// The link over which a client is reached.
