@@ -9,7 +9,7 @@ use atoll_proto::{Change, Outcome};
 use atoll_state::{Load, Loaded};
 
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Parked;
+use crate::ctx::request::Next;
 use crate::data::InBody;
 use crate::event::{BodyFault, Effect, Ticket};
 use crate::machine::Island;
@@ -37,23 +37,18 @@ impl Island {
             self.compare_rows(*from, dirs, *more);
         }
         let damaged = self.ctx.state.load(load, loaded).is_err();
-        for parked in waiting {
-            match parked {
-                Parked::Call(call) if damaged => {
+        for next in waiting {
+            match next {
+                Next::Start(call) if damaged => {
                     self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
                 }
-                Parked::Call(call) => self.start(call, false),
-                Parked::Peer(_) if damaged => {}
-                Parked::Nobody => {}
-                Parked::Lost => self.redo_lost(),
-                Parked::Compare => self.compare(),
+                Next::Peer(_) if damaged => {}
                 // What cannot be read is asked for again at the next tick, and not at once.
-                Parked::Ending(session) if damaged => self.sessions.reads_no_more(session),
-                Parked::Ending(session) => self.ending_loaded(session),
-                Parked::Commit(txn) => self.commit(txn),
-                Parked::Peer(message) => self.peer(message),
-                Parked::Body(ticket, _) if damaged => self.body_done(ticket, Err(BodyFault(Errno::EIO))),
-                Parked::Body(ticket, result) => self.body_done(ticket, result),
+                Next::EndSession(session) if damaged => self.sessions.reads_no_more(session),
+                Next::BodyDone(ticket, _) if damaged => {
+                    self.ctx.next(Next::BodyDone(ticket, Err(BodyFault(Errno::EIO))));
+                }
+                next => self.ctx.next(next),
             }
         }
     }

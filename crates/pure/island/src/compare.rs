@@ -20,7 +20,7 @@ use crate::compared::as_parent;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::machine::{Island, Phase};
 use crate::path::DEPTH_MAX;
 use crate::promised::Promised;
@@ -147,9 +147,9 @@ impl Island {
             self.on_skipped(island, upto);
         }
         if !self.has_missed() && self.recovery.skipped.is_empty() {
-            self.serve();
+            self.ctx.next(Next::Serve);
         }
-        self.compare_doubts();
+        self.ctx.next(Next::CompareDoubts);
     }
 
     fn begin_comparing(&mut self, mut upto: BTreeMap<IslandId, Stamp>) {
@@ -158,7 +158,7 @@ impl Island {
             upto.insert(me, self.ctx.state.skipped(me));
         }
         self.journal.comparing = Some(Box::new(self.afresh(upto)));
-        self.compare();
+        self.ctx.next(Next::Compare);
     }
 
     /// A round that begins with the first row. Those that no checkpoint has are in memory.
@@ -177,7 +177,7 @@ impl Island {
     }
 
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
-    fn compare_doubts(&mut self) {
+    pub(crate) fn compare_doubts(&mut self) {
         let waits = self.is_waiting() || !self.recovery.lost.is_empty();
         if self.journal.comparing.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
             self.begin_comparing(BTreeMap::new());
@@ -208,8 +208,8 @@ impl Island {
             self.journal.comparing = None;
         }
         if !self.has_missed() {
-            self.caught_up();
-            self.serve();
+            self.ctx.next(Next::CaughtUp);
+            self.ctx.next(Next::Serve);
         }
     }
 
@@ -234,7 +234,7 @@ impl Island {
         let done = self.compare_on(&mut comparing);
         self.journal.comparing = Some(comparing);
         match done {
-            Err(Stop::Load(loads)) => self.ctx.load(loads, Parked::Compare),
+            Err(Stop::Load(loads)) => self.ctx.load(loads, Next::Compare),
             Ok(true) => self.compared(),
             Ok(false) | Err(_) => {}
         }
@@ -262,7 +262,7 @@ impl Island {
             && let Rows::Before(from) = comparing.rows
         {
             comparing.rows = Rows::Reading(from);
-            self.ctx.load(vec![Load::Dirs { from }], Parked::Compare);
+            self.ctx.load(vec![Load::Dirs { from }], Next::Compare);
         }
         self.ask_open(comparing)?;
         let Comparing { rows, walk, also, open, .. } = &*comparing;
@@ -433,7 +433,7 @@ impl Island {
             }
         }
         self.journal.comparing = Some(comparing);
-        if loads.is_empty() { self.compare() } else { self.ctx.load(loads, Parked::Compare) }
+        if loads.is_empty() { self.ctx.next(Next::Compare) } else { self.ctx.load(loads, Next::Compare) }
     }
 
     fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Stop> {
@@ -535,9 +535,9 @@ impl Island {
     /// What was not answered is asked again.
     pub(crate) fn ask_again(&mut self) {
         if self.journal.comparing.is_some() {
-            self.compare();
+            self.ctx.next(Next::Compare);
         }
-        self.compare_doubts();
+        self.ctx.next(Next::CompareDoubts);
     }
 
     // ------------------------------------------------------------------- taking
@@ -627,9 +627,9 @@ impl Island {
             self.ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
             self.ctx.send(0, island, Peer::Resend { after: stamp });
         }
-        self.caught_up();
-        self.serve();
-        self.compare_doubts();
+        self.ctx.next(Next::CaughtUp);
+        self.ctx.next(Next::Serve);
+        self.ctx.next(Next::CompareDoubts);
     }
 }
 

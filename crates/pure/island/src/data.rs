@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Parked, Step, Stop};
+use crate::ctx::request::{Call, Later, Next, Step, Stop};
 use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
 use crate::gate::Use;
 use crate::machine::Island;
@@ -513,7 +513,7 @@ impl Island {
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
             self.in_body.insert(ticket, in_body);
-            return self.ctx.load(loads, Parked::Body(ticket, result));
+            return self.ctx.load(loads, Next::BodyDone(ticket, result));
         }
         match in_body {
             InBody::Dropping { .. } => {}
@@ -548,7 +548,7 @@ impl Island {
                 self.go_on(ino, how, call, then, result);
             }
         }
-        self.continue_checkpoint();
+        self.ctx.next(Next::Checkpoint);
     }
 
     fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
@@ -564,20 +564,14 @@ impl Island {
                     // The sync that was to come first may not have been made: the next write asks for it again.
                     self.carried.insert(target);
                 }
-                if target != ino {
-                    self.leave(target, Use::Exclusive);
-                }
-                self.leave(ino, how);
+                self.leave_asked(ino, target, how);
                 return self.ctx.answer(&call, 0, Outcome::Failed { errno });
             }
         };
         let target = if let Then::InPlace { to, .. } = then { to } else { ino };
         if matches!(self.ctx.state.inode(target), Ok(None)) {
             // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
-            if target != ino {
-                self.leave(target, Use::Exclusive);
-            }
-            self.leave(ino, how);
+            self.leave_asked(ino, target, how);
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
         }
         let step = match (then, found) {
@@ -597,10 +591,7 @@ impl Island {
             }
             (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
                 let step = self.decide_in_place(&call, to, offset, len, size, &new);
-                if to != ino {
-                    self.leave(to, Use::Exclusive);
-                }
-                self.leave(ino, how);
+                self.leave_asked(ino, to, how);
                 step
             }
             (Then::Cut { size }, BodyDone::Edges(edges)) => {
@@ -624,7 +615,7 @@ impl Island {
             Ok(Step::Later(_) | Step::Answered) => unreachable!("nothing is asked twice"),
             Err(stop) => self.park(call, stop, false),
         }
-        self.wake(ino);
+        self.ctx.next(Next::Turn(ino));
     }
 
     fn decide_in_place(
@@ -660,19 +651,25 @@ impl Island {
 
     pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
         self.gates.leave(ino, how);
-        self.wake(ino);
+        self.ctx.next(Next::Turn(ino));
+    }
+
+    /// What was asked of a body is done: it is free, and so is the one that was changed with it, if that is another.
+    fn leave_asked(&mut self, ino: Ino, target: Ino, how: Use) {
+        if target != ino {
+            self.leave(target, Use::Exclusive);
+        }
+        self.leave(ino, how);
     }
 
     /// Lets in who waits for a body, as many as can be inside together.
-    fn wake(&mut self, ino: Ino) {
-        loop {
-            let waiting = self.gates.waiting(ino);
-            let Some(call) = self.gates.next(ino) else { break };
-            self.start(call, true);
-            if self.gates.waiting(ino) >= waiting {
-                // Back at the front of the queue: it is not its turn yet.
-                break;
-            }
+    pub(crate) fn wake(&mut self, ino: Ino) {
+        let waiting = self.gates.waiting(ino);
+        let Some(call) = self.gates.next(ino) else { return };
+        self.start(call, true);
+        // Otherwise it is back at the front of the queue: it is not its turn yet.
+        if self.gates.waiting(ino) < waiting {
+            self.ctx.next(Next::Turn(ino));
         }
     }
 }

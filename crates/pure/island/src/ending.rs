@@ -10,7 +10,7 @@ use atoll_state::Load;
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Parked, Step, Stop};
+use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::machine::Island;
 use crate::path::done;
 use crate::sessions::{Sessions, WITNESS};
@@ -101,7 +101,7 @@ impl Island {
             if let Some(ending) = self.sessions.ending.get_mut(&session) {
                 ending.reads = true;
             }
-            self.ctx.load(missing, Parked::Ending(session));
+            self.ctx.load(missing, Next::EndSession(session));
             return Piece::Reads;
         }
         let mut decision = Decision::new();
@@ -122,7 +122,7 @@ impl Island {
             self.sessions.ended_at = self.ctx.state.seq();
         }
         for ino in &files[..count] {
-            self.lock_given_up(*ino);
+            self.ctx.next(Next::LockFreed(*ino));
         }
         if is_over { Piece::Over } else { Piece::More }
     }

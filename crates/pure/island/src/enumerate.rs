@@ -14,7 +14,7 @@ use atoll_state::{CutId, Load, NamesAt, NotAt};
 
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Call, Step, Stop};
+use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::data::InBody;
 use crate::event::LinkId;
 use crate::machine::{Island, Phase};
@@ -246,7 +246,7 @@ impl Island {
             self.ctx.tell_held(&call, false);
         }
         for call in self.enumerating.held.take() {
-            self.start(call, false);
+            self.ctx.next(Next::Start(call));
         }
     }
 

@@ -18,7 +18,7 @@ use atoll_state::cookie_of;
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::decision::names_changed_at;
-use crate::ctx::request::Stop;
+use crate::ctx::request::{Next, Stop};
 use crate::homes::Claim;
 use crate::machine::Island;
 use crate::moves::arrived;
@@ -287,12 +287,11 @@ impl Island {
         self.holds.happened.remove(&txn);
         if self.may_miss_something() {
             // Before anybody else: it was there first.
-            self.lost_again();
-            self.redo_lost();
+            self.ctx.next(Next::RedoAgain);
         }
-        self.let_waiters_in(txn);
+        self.ctx.next(Next::TxnEnded(txn));
         for (_, message) in self.holds.waiting.take_if(|(of, _)| *of == txn) {
-            self.peer(message);
+            self.ctx.next(Next::Peer(message));
         }
     }
 
@@ -300,7 +299,7 @@ impl Island {
     pub(crate) fn on_happened(&mut self, from: IslandId, txn: TxnId) {
         if self.ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
             self.holds.happened.insert(txn);
-            self.let_waiters_in(txn);
+            self.ctx.next(Next::TxnEnded(txn));
         }
     }
 

@@ -11,7 +11,7 @@ use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::journal::Sight;
 use crate::machine::Island;
 
@@ -128,7 +128,7 @@ impl Island {
             Sight::Same => {}
             Sight::Older => return Ok(false),
             Sight::Newer { missing } => {
-                self.fall_behind(&missing, Parked::Peer(message.clone()));
+                self.fall_behind(&missing, Next::Peer(message.clone()));
                 return Err(Stop::NotNow);
             }
         }

@@ -19,7 +19,7 @@ use crate::compare::Comparing;
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Parked, Stop};
+use crate::ctx::request::{Call, Next, Stop};
 use crate::machine::{Island, PATIENCE_MS};
 use crate::outbox::{is_pair, whole_part};
 
@@ -33,7 +33,7 @@ pub(crate) struct Journal {
     pub(crate) applied: BTreeMap<IslandId, Stamp>,
     pub(crate) waiting: Vec<Waiting>,
     /// What waits for this island to catch up.
-    behind: Bounded<Parked>,
+    behind: Bounded<Next>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
     pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
     /// How far the others have said that theirs are.
@@ -86,7 +86,7 @@ impl Journal {
     /// The requests that wait for others to apply an entry, and those that wait for this island to catch up.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
         let behind = self.behind.iter().filter_map(|parked| match parked {
-            Parked::Call(call) => Some(call),
+            Next::Start(call) => Some(call),
             _ => None,
         });
         self.waiting.iter().map(|waiting| &waiting.call).chain(behind)
@@ -231,7 +231,7 @@ impl Island {
                 let Ready::Yes { chain } = self.readiness(from, entry)? else {
                     self.journal.stalled.insert(from);
                     if rest.len() < fresh.len() {
-                        self.caught_up();
+                        self.ctx.next(Next::CaughtUp);
                     }
                     return Ok(());
                 };
@@ -245,7 +245,7 @@ impl Island {
                     self.journal.stalled.insert(from);
                     self.apply_entries(from, &now[..at], &chains);
                     // Others wait for no more than these.
-                    self.caught_up();
+                    self.ctx.next(Next::CaughtUp);
                     return Ok(());
                 }
             }
@@ -253,7 +253,7 @@ impl Island {
             rest = later;
         }
         self.journal.stalled.remove(&from);
-        self.caught_up();
+        self.ctx.next(Next::CaughtUp);
         Ok(())
     }
 
@@ -424,7 +424,7 @@ impl Island {
         );
         if by_path && self.has_missed() {
             // What it knows of paths may be as old as its absence.
-            self.fall_behind(&[], Parked::Call(call));
+            self.fall_behind(&[], Next::Start(call));
             return None;
         }
         let missing: Vec<IslandId> =
@@ -432,18 +432,18 @@ impl Island {
         if missing.is_empty() {
             return Some(call);
         }
-        self.fall_behind(&missing, Parked::Call(call));
+        self.fall_behind(&missing, Next::Start(call));
         None
     }
 
-    pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Parked) {
+    pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Next) {
         for island in missing {
             let after = self.ctx.state.clocks().get(*island);
             self.ctx.send(0, *island, Peer::Resend { after });
         }
         match self.journal.behind.push(parked) {
-            Err(Parked::Call(call)) => self.ctx.answer(&call, 0, Outcome::NotNow),
-            Err(Parked::Peer(message)) => self.turn_away(&message),
+            Err(Next::Start(call)) => self.ctx.answer(&call, 0, Outcome::NotNow),
+            Err(Next::Peer(message)) => self.turn_away(&message),
             Ok(()) | Err(_) => {}
         }
     }
@@ -465,21 +465,11 @@ impl Island {
     }
 
     pub(crate) fn caught_up(&mut self) {
-        for parked in self.journal.behind.take() {
-            match parked {
-                Parked::Call(call) => {
-                    if let Some(call) = self.catch_up(call) {
-                        self.start(call, false);
-                    }
-                }
-                Parked::Peer(message) => self.peer(message),
-                Parked::Nobody
-                | Parked::Body(..)
-                | Parked::Lost
-                | Parked::Commit(_)
-                | Parked::Compare
-                | Parked::Ending(_) => {}
-            }
+        for next in self.journal.behind.take() {
+            self.ctx.next(match next {
+                Next::Start(call) => Next::CatchUp(call),
+                next => next,
+            });
         }
     }
 
@@ -515,9 +505,9 @@ impl Island {
             }
         }
         self.answer_applied();
-        let is_late = |parked: &Parked| matches!(parked, Parked::Call(call) if call.since_ms < late);
+        let is_late = |parked: &Next| matches!(parked, Next::Start(call) if call.since_ms < late);
         for parked in self.journal.behind.take_if(is_late) {
-            if let Parked::Call(call) = parked {
+            if let Next::Start(call) = parked {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }
         }

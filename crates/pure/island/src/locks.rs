@@ -11,7 +11,7 @@ use atoll_proto::{Change, Remembered};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Step, Stop};
+use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::event::LinkId;
 use crate::machine::Island;
 use crate::path::{done, ok};
@@ -36,7 +36,7 @@ impl Island {
                     decision.locks(ino, locks);
                     decision.push(Change::Held { session: call.session(), ino, on });
                     self.decide(decision);
-                    self.lock_given_up(ino);
+                    self.ctx.next(Next::LockFreed(ino));
                 }
                 return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
             }
@@ -56,7 +56,7 @@ impl Island {
         decision.remember_for(call, Remembered::Done);
         self.decide(decision);
         if given_up {
-            self.lock_given_up(ino);
+            self.ctx.next(Next::LockFreed(ino));
         }
         Ok(Step::Decided(done()))
     }
@@ -67,7 +67,7 @@ impl Island {
             return;
         }
         for call in self.lock_waiting.remove(&ino).unwrap_or_default() {
-            self.start(call, false);
+            self.ctx.next(Next::Start(call));
         }
     }
 

@@ -13,7 +13,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::dirs::new_owned;
 use crate::machine::{Island, Phase};
 use crate::outbox::is_pair;
@@ -45,7 +45,7 @@ impl Island {
     /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
     pub(crate) fn bring_back(&mut self, stamp: Stamp, lost: Lost) {
         self.recovery.lost.insert(stamp, lost);
-        self.redo_lost();
+        self.ctx.next(Next::Redo);
     }
 
     /// Entries of this island's journal that another has applied.
@@ -55,8 +55,7 @@ impl Island {
                 self.recovery.lost.insert(*stamp, Lost::Entry(entry.clone()));
             }
         }
-        self.lost_again();
-        self.redo_lost();
+        self.ctx.next(Next::RedoAgain);
     }
 
     /// Does again what was lost; a starting island serves afterwards.
@@ -70,7 +69,7 @@ impl Island {
                 (Ok(()), _) => {}
                 (Err(Stop::Load(loads)), lost) => {
                     self.recovery.lost.insert(stamp, lost);
-                    return self.ctx.load(loads, Parked::Lost);
+                    return self.ctx.load(loads, Next::Redo);
                 }
                 // Something that it needs is in doubt: it is tried again, and nobody may forget it.
                 (Err(_), Lost::Entry(entry)) => drop(self.recovery.places.insert(stamp, entry)),
@@ -81,16 +80,16 @@ impl Island {
         }
         if self.phase == Phase::Hidden {
             for journal in self.recovery.journals.take() {
-                self.peer(journal);
+                self.ctx.next(Next::Peer(journal));
             }
-            self.go_onward();
+            self.ctx.next(Next::MoveOn);
         }
-        self.compare_skipped();
+        self.ctx.next(Next::CompareSkipped);
     }
 
     /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
     /// this.
-    fn go_onward(&mut self) {
+    pub(crate) fn go_onward(&mut self) {
         if std::mem::take(&mut self.recovery.goes_onward) {
             let mut decision = Decision::new();
             self.ctx.post_again(&mut decision, &JournalEntry::Onward);

@@ -14,7 +14,7 @@ use crate::checkpoint::Checkpointing;
 use crate::counters::Counters;
 use crate::ctx::Bounded;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Call, Later, Parked, Step, Stop};
+use crate::ctx::request::{Call, Later, Next, Step, Stop};
 use crate::ctx::{Config, Ctx};
 use crate::data::InBody;
 use crate::enumerate::Enumerating;
@@ -138,6 +138,7 @@ impl Island {
             hidden: Bounded::default(),
         };
         island.begin(ended);
+        island.run_next();
         island
     }
 
@@ -191,6 +192,7 @@ impl Island {
             Event::LogStuck(stuck) => self.log_stuck = stuck,
             Event::Stopping => self.stop_moving(),
         }
+        self.run_next();
         self.prune_rest();
         self.bodies_go();
         self.tell_when_quiet();
@@ -284,7 +286,7 @@ impl Island {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
         }
         if let Some(call) = self.catch_up(call) {
-            self.start(call, false);
+            self.ctx.next(Next::Start(call));
         }
     }
 
@@ -292,7 +294,7 @@ impl Island {
     pub(crate) fn come_out(&mut self) {
         self.phase = Phase::Normal;
         for call in self.hidden.take() {
-            self.arrive(call);
+            self.ctx.next(Next::Arrive(call));
         }
     }
 
@@ -368,7 +370,7 @@ impl Island {
             Stop::NotNow | Stop::Unheard => self.ctx.answer(&call, 0, Outcome::NotNow),
             Stop::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
             Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
-            Stop::Load(loads) => self.ctx.load(loads, Parked::Call(call)),
+            Stop::Load(loads) => self.ctx.load(loads, Next::Start(call)),
             Stop::Gate(ino) => self.wait_at_gate(ino, call, turn),
             Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
             Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
@@ -459,6 +461,51 @@ impl Island {
         }
     }
 
+    // ---------------------------------------------------------------- what is next
+
+    /// Does what is to be done next: in order, each with all that follows from it.
+    pub(crate) fn run_next(&mut self) {
+        let mut todo = self.ctx.take_next();
+        todo.reverse();
+        while let Some(next) = todo.pop() {
+            self.do_next(next);
+            todo.extend(self.ctx.take_next().into_iter().rev());
+        }
+    }
+
+    fn do_next(&mut self, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Arrive(call) => self.arrive(call),
+            Next::CatchUp(call) => {
+                if let Some(call) = self.catch_up(call) {
+                    self.start(call, false);
+                }
+            }
+            Next::Start(call) => self.start(call, false),
+            Next::Peer(message) => self.peer(message),
+            Next::BodyDone(ticket, result) => self.body_done(ticket, result),
+            Next::Turn(ino) => self.wake(ino),
+            Next::LockFreed(ino) => self.lock_given_up(ino),
+            Next::TxnEnded(txn) => self.let_waiters_in(txn),
+            Next::Commit(txn) => self.commit(txn),
+            Next::CaughtUp => self.caught_up(),
+            Next::Redo => self.redo_lost(),
+            Next::RedoAgain => {
+                self.lost_again();
+                self.redo_lost();
+            }
+            Next::MoveOn => self.go_onward(),
+            Next::ToldAll(island) => self.told_all(island),
+            Next::CompareSkipped => self.compare_skipped(),
+            Next::Compare => self.compare(),
+            Next::CompareDoubts => self.compare_doubts(),
+            Next::Serve => self.serve(),
+            Next::EndSession(session) => self.ending_loaded(session),
+            Next::Checkpoint => self.continue_checkpoint(),
+        }
+    }
+
     // ---------------------------------------------------------------- decisions
 
     /// Decides, and shows the record to those who look at every one. Its position.
@@ -507,15 +554,21 @@ impl Island {
         self.retry_at = waiting;
         let ready: Vec<(u64, Call)> = ready;
         for (_, call) in ready {
-            self.start(call, false);
+            self.ctx.next(Next::Start(call));
         }
-        self.tick_txns();
-        self.tick_journal();
-        self.tick_sessions();
-        self.tick_recovery();
-        self.tick_enumerate();
-        self.tick_mover();
-        self.tick_symlinks();
+        let parts: [fn(&mut Self); 7] = [
+            Self::tick_txns,
+            Self::tick_journal,
+            Self::tick_sessions,
+            Self::tick_recovery,
+            Self::tick_enumerate,
+            Self::tick_mover,
+            Self::tick_symlinks,
+        ];
+        for part in parts {
+            self.run_next();
+            part(self);
+        }
     }
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::data::{CARRY_BYTES_MAX, InBody, body_attr};
 use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
 use crate::gate::Use;
@@ -210,7 +210,7 @@ impl Island {
             }
             Search::Wanted(from) => {
                 self.mover.search = Search::Asked(from);
-                self.ctx.load(vec![Load::Dirs { from }], Parked::Nobody);
+                self.ctx.load(vec![Load::Dirs { from }], Next::Nothing);
             }
             Search::Asked(_) => {}
             Search::Done => {
@@ -289,7 +289,7 @@ impl Island {
                 self.search_to_move();
             }
             if let Err(Stop::Load(loads)) = self.read_names_to_move() {
-                self.ctx.load(loads, Parked::Nobody);
+                self.ctx.load(loads, Next::Nothing);
             }
         }
         while self.mover.shipping.len() < SHIPPING_MAX
@@ -305,7 +305,7 @@ impl Island {
                 Ok(None) => {}
                 Err(Stop::Load(loads)) => {
                     self.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
-                    self.ctx.load(loads, Parked::Nobody);
+                    self.ctx.load(loads, Next::Nothing);
                 }
                 Err(_) => self.try_again(ino, waiting.at, waiting.tries),
             }
@@ -498,7 +498,7 @@ impl Island {
                     self.ctx.notify(session, 0, Notice::Moved { ino, to, moves });
                 }
             }
-            self.let_waiters_in(txn);
+            self.ctx.next(Next::TxnEnded(txn));
         }
     }
 

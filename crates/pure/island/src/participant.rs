@@ -8,7 +8,7 @@ use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, T
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::journal::Sight;
 use crate::lost::{Lost, LostPart};
 use crate::machine::Island;
@@ -56,7 +56,7 @@ impl Island {
             match self.ctx.sight_of(&message.vector) {
                 Sight::Same => {}
                 Sight::Newer { missing } => {
-                    self.fall_behind(&missing, Parked::Peer(message.clone()));
+                    self.fall_behind(&missing, Next::Peer(message.clone()));
                     return Ok(());
                 }
                 Sight::Older => {
@@ -154,7 +154,7 @@ impl Island {
                 {
                     // The new place comes by the journal: what follows here is about that one.
                     self.journal.happened.insert(txn);
-                    self.fall_behind(&[from], Parked::Peer(message.clone()));
+                    self.fall_behind(&[from], Next::Peer(message.clone()));
                     return Ok(());
                 }
                 self.ctx.finish_work(&mut decision, from, &work, moments)?;

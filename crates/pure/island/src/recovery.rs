@@ -17,7 +17,7 @@ use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::Life;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::lost::{Lost, LostPart};
 use crate::machine::{HELLO_MS, Island, Phase};
 use crate::sessions::WITNESS;
@@ -159,7 +159,7 @@ impl Island {
         self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
         self.begin_symlinks();
         self.ctx.begin_skeleton();
-        self.redo_lost();
+        self.ctx.next(Next::Redo);
     }
 
     pub(crate) fn peer_reachable(&mut self, island: IslandId, up: bool) {
@@ -174,7 +174,7 @@ impl Island {
             self.compare_without(island);
             self.mover.lost_link(island);
             self.heard(island);
-            self.compare_skipped();
+            self.ctx.next(Next::CompareSkipped);
             return;
         }
         // Whichever side was away: both ask and both tell.
@@ -204,7 +204,7 @@ impl Island {
         self.ctx.state.look_away();
         match self.run_peer(&message) {
             Ok(()) => {}
-            Err(Stop::Load(loads)) => self.ctx.load(loads, Parked::Peer(message)),
+            Err(Stop::Load(loads)) => self.ctx.load(loads, Next::Peer(message)),
             Err(Stop::Txn(txn)) => {
                 // Held by a transaction that ends by itself; the sender repeats what matters.
                 debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
@@ -232,11 +232,7 @@ impl Island {
             }
             Peer::HelloDone => {
                 self.heard(from);
-                self.recovery.witnesses.remove(&from);
-                self.compare_skipped();
-                if let Some(told) = self.recovery.unkept.get_mut(&from).filter(|told| **told == Told::No) {
-                    *told = Told::Yes;
-                }
+                self.ctx.next(Next::ToldAll(from));
                 Ok(())
             }
             // It would build on what may be missing yet.
@@ -325,8 +321,17 @@ impl Island {
 
     fn heard(&mut self, island: IslandId) {
         if self.recovery.waiting.remove(&island) {
-            self.redo_lost();
+            self.ctx.next(Next::Redo);
         }
+    }
+
+    /// An island has told all that it knows of what this one has lost.
+    pub(crate) fn told_all(&mut self, island: IslandId) {
+        self.recovery.witnesses.remove(&island);
+        if let Some(told) = self.recovery.unkept.get_mut(&island).filter(|told| **told == Told::No) {
+            *told = Told::Yes;
+        }
+        self.ctx.next(Next::CompareSkipped);
     }
 
     /// All have told what they know: nothing that was lost comes back any more.
@@ -446,15 +451,14 @@ impl Island {
         if self.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS {
             // Who has not answered by now is away; what is in doubt with it stays locked.
             self.recovery.waiting.clear();
-            self.redo_lost();
+            self.ctx.next(Next::Redo);
         }
         if self.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS {
             // It serves what does not depend on what it has missed.
-            self.serve();
+            self.ctx.next(Next::Serve);
         }
         if self.is_lost_waiting() {
-            self.lost_again();
-            self.redo_lost();
+            self.ctx.next(Next::RedoAgain);
         }
         self.ask_no_witness();
         if !self.recovery.unkept.is_empty() {

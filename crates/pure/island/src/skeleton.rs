@@ -8,7 +8,7 @@ use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Parked, Stop};
+use crate::ctx::request::{Next, Stop};
 use crate::journal::set_xattrs;
 use crate::machine::Island;
 
@@ -30,7 +30,7 @@ impl Island {
                 }
                 Err(Stop::Load(loads)) => {
                     self.ctx.skeleton.prune_later(ino);
-                    return self.ctx.load(loads, Parked::Nobody);
+                    return self.ctx.load(loads, Next::Nothing);
                 }
                 // It is gone.
                 Err(_) => {}

@@ -15,7 +15,7 @@ use atoll_state::State;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Parked, Step, Stop};
+use crate::ctx::request::{Next, Step, Stop};
 use crate::machine::Island;
 use crate::path::ok;
 
@@ -177,7 +177,7 @@ impl Island {
             self.ctx.state.look_away();
             if let Err(Stop::Load(loads)) = self.look(ino, &names) {
                 self.symlinks.pending.insert(ino, names);
-                self.ctx.load(loads, Parked::Nobody);
+                self.ctx.load(loads, Next::Nothing);
             }
         }
         if now >= self.symlinks.tell_ms + TELL_MS {

@@ -20,7 +20,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Parked, Step, Stop};
+use crate::ctx::request::{Call, Later, Next, Step, Stop};
 use crate::journal::Sight;
 use crate::lost::Lost;
 use crate::machine::{Island, PATIENCE_MS};
@@ -307,7 +307,7 @@ impl Island {
                 match self.ctx.sight(&chain)? {
                     Sight::Same => {}
                     Sight::Newer { missing } => {
-                        self.fall_behind(&missing, Parked::Peer(message.clone()));
+                        self.fall_behind(&missing, Next::Peer(message.clone()));
                         return Ok(());
                     }
                     Sight::Older => {
@@ -409,12 +409,12 @@ impl Island {
                         self.ctx.send_synced(seq, island, decided);
                     }
                 }
-                self.let_waiters_in(first);
+                self.ctx.next(Next::TxnEnded(first));
             }
             Err(stop) => {
                 self.txns.put_begun(first, begun);
                 match stop {
-                    Stop::Load(loads) => self.ctx.load(loads, Parked::Commit(first)),
+                    Stop::Load(loads) => self.ctx.load(loads, Next::Commit(first)),
                     stop => self.abort(first, ended_by(&stop)),
                 }
             }
@@ -446,12 +446,12 @@ impl Island {
                 }
             }
         }
-        self.let_waiters_in(txn);
+        self.ctx.next(Next::TxnEnded(txn));
     }
 
     pub(crate) fn let_waiters_in(&mut self, txn: TxnId) {
         for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
-            self.start(call, false);
+            self.ctx.next(Next::Start(call));
         }
     }
 

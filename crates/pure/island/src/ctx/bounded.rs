@@ -4,7 +4,7 @@
 use atoll_core::Encode;
 use atoll_proto::PeerMessage;
 
-use super::request::{Call, Parked};
+use super::request::{Call, Next};
 
 /// Requests and messages that wait for one thing.
 const WAITING_MAX: usize = 4096;
@@ -29,17 +29,12 @@ impl Weighs for Call {
     }
 }
 
-impl Weighs for Parked {
+impl Weighs for Next {
     fn bytes(&self) -> usize {
         match self {
-            Self::Call(call) => call.bytes(),
+            Self::Start(call) => call.bytes(),
             Self::Peer(message) => message.bytes(),
-            Self::Nobody
-            | Self::Body(..)
-            | Self::Lost
-            | Self::Commit(_)
-            | Self::Compare
-            | Self::Ending(_) => 0,
+            _ => 0,
         }
     }
 }

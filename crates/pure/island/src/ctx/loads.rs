@@ -3,19 +3,19 @@
 use atoll_core::map::IdMap;
 use atoll_state::Load;
 
-use super::request::{Call, Parked};
+use super::request::{Call, Next};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loads {
-    loading: IdMap<Load, Vec<Parked>>,
+    loading: IdMap<Load, Vec<Next>>,
     /// Counts checkpoints: what was read before one may be older than what memory has let go of since.
     generation: u64,
 }
 
 impl Loads {
     /// Has something go on when these are in memory; those that nobody has asked for yet, in the order in which to ask.
-    pub(crate) fn wait(&mut self, loads: Vec<Load>, parked: Parked) -> Vec<Load> {
+    pub(crate) fn wait(&mut self, loads: Vec<Load>, parked: Next) -> Vec<Load> {
         let mut parked = Some(parked);
         let mut first = Vec::new();
         for load in loads.into_iter().rev() {
@@ -31,7 +31,7 @@ impl Loads {
     }
 
     /// What waits for this; nobody waits for it any more.
-    pub(crate) fn take(&mut self, load: &Load) -> Vec<Parked> {
+    pub(crate) fn take(&mut self, load: &Load) -> Vec<Next> {
         self.loading.remove(load).unwrap_or_default()
     }
 
@@ -53,7 +53,7 @@ impl Loads {
     /// The requests that wait for rows.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
         self.loading.values().flatten().filter_map(|parked| match parked {
-            Parked::Call(call) => Some(call),
+            Next::Start(call) => Some(call),
             _ => None,
         })
     }

@@ -31,7 +31,7 @@ pub(crate) use peers::Life;
 use peers::Peers;
 use posts::Posts;
 use replies::Replies;
-use request::{Call, Parked, Stop};
+use request::{Call, Next, Stop};
 use room::Room;
 use skeleton::Skeleton;
 
@@ -56,6 +56,7 @@ pub(crate) struct Ctx {
     pub(crate) counters: Counters,
     /// What the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
+    next: Vec<Next>,
 }
 
 impl Ctx {
@@ -74,6 +75,7 @@ impl Ctx {
             skeleton: Skeleton::default(),
             counters: Counters::default(),
             entailed: Vec::new(),
+            next: Vec::new(),
             config,
             state,
         }
@@ -104,6 +106,16 @@ impl Ctx {
     /// What follows from the records since the last call, with their positions.
     pub(crate) fn entailed(&mut self) -> Vec<(u64, Entails)> {
         std::mem::take(&mut self.entailed)
+    }
+
+    /// Has something happen when what happens now is done.
+    pub(crate) fn next(&mut self, next: Next) {
+        self.next.push(next);
+    }
+
+    /// What is to happen next, in order.
+    pub(crate) fn take_next(&mut self) -> Vec<Next> {
+        std::mem::take(&mut self.next)
     }
 
     /// Asks for a sync of everything decided so far.
@@ -219,7 +231,7 @@ impl Ctx {
     // ---------------------------------------------------------------------- rows
 
     /// Has something go on when these rows are in memory.
-    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Parked) {
+    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Next) {
         for load in self.loads.wait(loads, parked) {
             self.counters.loads += 1;
             self.read(load);
@@ -237,6 +249,7 @@ impl Ctx {
         self.issuer.check(self.state.meta());
         let clock = self.state.clocks().get(self.config.id);
         assert!(self.entailed.is_empty(), "something that follows from a record is left");
+        assert!(self.next.is_empty(), "something is still to happen");
         self.posts.check(clock, |seq| self.durability.is_synced(seq));
     }
 }

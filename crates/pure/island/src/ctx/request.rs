@@ -3,7 +3,7 @@
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Caller, Errno};
-use atoll_proto::{CutLost, Outcome, Request};
+use atoll_proto::{CutLost, Outcome, PeerMessage, Request};
 use atoll_state::{Load, Miss};
 use bytes::Bytes;
 
@@ -109,21 +109,49 @@ impl From<Denied> for Stop {
     }
 }
 
-/// Something that waits for rows.
+/// What the island does next: in order, each with all that follows from it. Or what goes on when rows are in memory.
 #[derive(Debug, Clone)]
-pub(crate) enum Parked {
-    /// Something that looks again by itself.
-    Nobody,
-    Call(Call),
-    Peer(atoll_proto::PeerMessage),
-    /// A request whose body operation is done.
-    Body(Ticket, Result<BodyDone, BodyFault>),
-    /// What was lost, and is done again.
-    Lost,
+pub(crate) enum Next {
+    /// Somebody looks again by himself.
+    Nothing,
+    /// A request comes in.
+    Arrive(Call),
+    /// A request waited for this island to have seen what its client has.
+    CatchUp(Call),
+    /// A request begins, or begins again.
+    Start(Call),
+    /// A message of another island.
+    Peer(PeerMessage),
+    /// A body operation is done.
+    BodyDone(Ticket, Result<BodyDone, BodyFault>),
+    /// Whoever waits for a body is let in.
+    Turn(Ino),
+    /// Whoever waits for a lock on a file asks again.
+    LockFreed(Ino),
+    /// Whoever waits for the end of a transaction begins again.
+    TxnEnded(TxnId),
     /// All have prepared.
     Commit(TxnId),
-    /// A comparison of this island's.
+    /// This island has caught up with other journals.
+    CaughtUp,
+    /// What was lost is done again.
+    Redo,
+    /// As [`Next::Redo`], with what could not be done before.
+    RedoAgain,
+    /// This island's clock moves on, behind what was lost.
+    MoveOn,
+    /// An island has told all that it knows of what this one has lost.
+    ToldAll(IslandId),
+    /// Others are compared with, if there is nobody to be waited for.
+    CompareSkipped,
+    /// A comparison goes on.
     Compare,
-    /// The end of a session.
-    Ending(SessionId),
+    /// What is doubted is compared.
+    CompareDoubts,
+    /// A starting island lets requests in.
+    Serve,
+    /// The end of a session goes on.
+    EndSession(SessionId),
+    /// A checkpoint goes on, if it can.
+    Checkpoint,
 }
