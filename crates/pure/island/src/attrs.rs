@@ -72,7 +72,7 @@ impl Island {
                 decision.dir(ino, dir);
             }
         }
-        self.decide(decision);
+        self.ctx.decide(decision);
         Ok(Step::Looked(done()))
     }
 
@@ -96,7 +96,7 @@ impl Island {
                 debug_assert_eq!(row.attr.ino, ino);
                 decision.file(after, xattrs);
                 decision.remember_for(call, Remembered::Attr { ino });
-                self.decide(decision);
+                self.ctx.decide(decision);
                 Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
             }
         }
@@ -126,14 +126,14 @@ impl Island {
             let mut decision = Decision::new();
             decision.dir(ino, dir);
             decision.remember_for(call, Remembered::Attr { ino });
-            self.decide(decision);
+            self.ctx.decide(decision);
             return Ok(Step::Decided(ok(Answer::Attr { attr: after }, None)));
         }
         let bits = (after.mode, after.uid, after.gid);
         let mut decision = Decision::new();
         let stamp = self.fix(&mut decision, ino, dir, bits, xattrs)?;
         decision.remember_for(call, Remembered::Attr { ino });
-        self.decide(decision);
+        self.ctx.decide(decision);
         Ok(Step::Later(Later::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
     }
 
@@ -270,7 +270,7 @@ impl Island {
                 let mut decision = Decision::new();
                 decision.file(row, Some(xattrs));
                 decision.remember_for(call, Remembered::Done);
-                self.decide(decision);
+                self.ctx.decide(decision);
                 Ok(Step::Decided(done()))
             }
             Node::Dir(mut dir) => {
@@ -284,7 +284,7 @@ impl Island {
                 let bits = (bits & mode::ALL, uid, gid);
                 let stamp = self.fix(&mut decision, ino, dir, bits, Some(xattrs))?;
                 decision.remember_for(call, Remembered::Done);
-                self.decide(decision);
+                self.ctx.decide(decision);
                 Ok(Step::Later(Later::Applied(stamp, done())))
             }
         }

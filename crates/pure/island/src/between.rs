@@ -90,7 +90,7 @@ impl Island {
         decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
         self.ctx.change_names(&mut decision, at.dir, 1, 0, now);
         decision.remember_for(call, Remembered::Ino { ino });
-        self.decide(decision);
+        self.ctx.decide(decision);
         Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
     }
 
@@ -120,7 +120,7 @@ impl Island {
         self.ctx.change_names(&mut decision, dir, -1, 0, now);
         let orphan = self.ctx.drop_name(&mut decision, row, Some(call.session()), now);
         decision.remember_for(call, Remembered::Removed { orphan });
-        self.decide(decision);
+        self.ctx.decide(decision);
         Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
     }
 
@@ -344,7 +344,7 @@ impl Island {
                 decision.entry(at.dir, &at.name, None);
                 self.ctx.change_names(&mut decision, at.dir, -1, 0, *time);
                 decision.remember_for(call, Remembered::Removed { orphan: None });
-                self.decide(decision);
+                self.ctx.decide(decision);
                 Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
             }
             Plan::Rename { renaming, lent } => {
@@ -396,7 +396,7 @@ impl Island {
                     self.ctx.unpin(&mut decision, &renaming.to);
                 }
                 decision.remember_for(call, Remembered::Removed { orphan });
-                self.decide(decision);
+                self.ctx.decide(decision);
                 let outcome = ok(Answer::Removed { orphan }, None);
                 let Some(stamp) = posted else { return Ok(Step::Decided(outcome)) };
                 if gated {

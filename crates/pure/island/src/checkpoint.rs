@@ -70,7 +70,7 @@ impl Island {
         for ino in self.in_body.values().filter_map(InBody::is_ahead) {
             decision.push(Change::Dirty { ino });
         }
-        self.announced = self.decide(decision);
+        self.announced = self.ctx.decide(decision);
         // Everything put in place before is synced with this checkpoint.
         self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
         self.syncing_carried = std::mem::take(&mut self.carried);

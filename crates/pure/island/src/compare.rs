@@ -568,7 +568,7 @@ impl Island {
             }
             decision.prunes_nothing = false;
             comparing.has_found |= !decision.record.changes.is_empty();
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
         // What was above others, and is above nothing here.
         let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
@@ -577,7 +577,7 @@ impl Island {
                 self.ctx.need_skeleton(ino)?;
                 let mut decision = Decision::new();
                 self.ctx.prune(&mut decision, ino);
-                self.decide(decision);
+                self.ctx.decide(decision);
             }
             comparing.met.remove(&ino);
         }
@@ -621,7 +621,7 @@ impl Island {
         if comparing.has_found {
             self.ctx.doubt(&mut decision);
         }
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
             self.journal.to_confirm.insert(island, (seq, stamp));
             self.ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });

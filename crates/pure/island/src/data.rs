@@ -273,7 +273,7 @@ impl Island {
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let len = bytes.len() as u64;
         decision.remember_for(call, Remembered::Wrote { len, offset });
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.carried.insert(ino);
         let (attr, sync_first) = (body_attr(&attr), false);
         let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
@@ -342,7 +342,7 @@ impl Island {
         } else {
             return After::Committed(0);
         }
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
         // Bytes that were never synced may be lost in a power cut anyway.
         After::safe(seq, self.fresh.contains(&ino))
@@ -639,7 +639,7 @@ impl Island {
         }
         decision.body(BodyChange::Extent { ino, offset, len });
         decision.remember_for(call, Remembered::Wrote { len, offset });
-        self.decide(decision);
+        self.ctx.decide(decision);
         self.unsynced_bodies.insert(ino);
         Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
     }

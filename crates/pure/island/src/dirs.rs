@@ -95,7 +95,7 @@ impl Island {
         let parent = self.ctx.dir_now(&decision, dir).expect("locked by the name");
         decision.names_changed(dir, &parent, 1, 1, (time, time));
         decision.remember_for(call, Remembered::Ino { ino: new.ino });
-        self.decide(decision);
+        self.ctx.decide(decision);
         let row = new_row(new, Some(new_owned(time, None)));
         let found = Found { attr: crate::path::dir_attr(new.ino, &row), attr_current: true };
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
@@ -143,7 +143,7 @@ impl Island {
         decision.entry(dir, name, None);
         decision.names_changed(dir, parent, -1, -1, (now, now));
         decision.remember_for(call, Remembered::Done);
-        self.decide(decision);
+        self.ctx.decide(decision);
         Step::Decided(done())
     }
 

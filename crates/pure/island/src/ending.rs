@@ -117,7 +117,7 @@ impl Island {
                 decision.session(session, None);
             }
         }
-        self.decide(decision);
+        self.ctx.decide(decision);
         if is_over && mount {
             self.sessions.ended_at = self.ctx.state.seq();
         }
@@ -160,7 +160,7 @@ impl Island {
             }
             let mut decision = Decision::new();
             let count = self.ctx.let_files_go(&mut decision, session, files, false);
-            self.decide(decision);
+            self.ctx.decide(decision);
             rest = &rest[count..];
         }
         for inos in inos.chunks(FILES_MAX) {
@@ -168,7 +168,7 @@ impl Island {
             for ino in inos {
                 self.ctx.knows_of_move(&mut decision, session, *ino);
             }
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
         Ok(Step::Decided(done()))
     }

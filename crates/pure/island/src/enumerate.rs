@@ -162,7 +162,6 @@ impl Island {
         }
         self.enumerating.waiting.push(call);
         self.ship_nothing();
-        self.tell_when_quiet();
     }
 
     /// Answers those who wait for this island to be quiet, if it is.

@@ -180,7 +180,7 @@ impl Island {
         if self.ctx.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
             let mut decision = Decision::new();
             decision.push(Change::Unreceived { island: from, upto });
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
     }
 
@@ -287,7 +287,7 @@ impl Island {
         let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
         left.into_iter().chain(laid).for_each(|dir| self.ctx.prune(&mut decision, dir));
         decision.push(Change::Clock { island: from, stamp: *last });
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.journal.to_confirm.insert(from, (seq, *last));
         // Before it is written: if this island dies now, it gets the entries again before it serves.
         self.ctx.send(0, from, Peer::Applied { upto: *last, synced: false });

@@ -35,7 +35,7 @@ impl Island {
                     let mut decision = Decision::new();
                     decision.locks(ino, locks);
                     decision.push(Change::Held { session: call.session(), ino, on });
-                    self.decide(decision);
+                    self.ctx.decide(decision);
                     self.ctx.next(Next::LockFreed(ino));
                 }
                 return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
@@ -54,7 +54,7 @@ impl Island {
         }
         decision.push(Change::Held { session, ino, on });
         decision.remember_for(call, Remembered::Done);
-        self.decide(decision);
+        self.ctx.decide(decision);
         if given_up {
             self.ctx.next(Next::LockFreed(ino));
         }

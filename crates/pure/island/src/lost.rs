@@ -93,7 +93,7 @@ impl Island {
         if std::mem::take(&mut self.recovery.goes_onward) {
             let mut decision = Decision::new();
             self.ctx.post_again(&mut decision, &JournalEntry::Onward);
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
     }
 
@@ -170,7 +170,7 @@ impl Island {
             _ => return Ok(()),
         }
         let moments = self.ctx.committed_txn(&mut decision, txn, from, prepared, part);
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.confirm(from, txn, moments.committed);
         self.ctx.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
         Ok(())
@@ -246,7 +246,7 @@ impl Island {
         let row = Txn { state: TxnState::Committed, partner: from, moments, part };
         decision.txn(txn, Some(row));
         self.remember_replaced(stamp, txn, &lost.part.work);
-        self.decide(decision);
+        self.ctx.decide(decision);
         self.recovery.redone.insert(txn);
         self.confirm(from, txn, moments.committed);
         Ok(true)
@@ -424,7 +424,7 @@ impl Island {
                 decision.entry(dir, &from.name, None);
                 decision.names_changed(dir, &parent, 0, 0, (time, time));
                 self.ctx.place_beside(&mut decision, &entry, from.clone(), beside, time);
-                self.decide(decision);
+                self.ctx.decide(decision);
                 return self.pass(stamp);
             }
         };
@@ -437,7 +437,7 @@ impl Island {
         let (place, from, replaced) = (place.clone(), from.clone(), *replaced);
         let chain = self.ctx.chain_seen();
         self.ctx.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
-        self.decide(decision);
+        self.ctx.decide(decision);
         Ok(())
     }
 
@@ -474,7 +474,7 @@ impl Island {
         let place = self.place_to_be(ino, std::cmp::max_by_key(&row.place, place, |place| place.version));
         decision.dir(ino, row);
         self.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
-        self.decide(decision);
+        self.ctx.decide(decision);
         Ok(())
     }
 
@@ -501,7 +501,7 @@ impl Island {
         if self.ctx.state.clocks().get(me) < stamp {
             let mut decision = Decision::new();
             decision.push(Change::Clock { island: me, stamp });
-            self.decide(decision);
+            self.ctx.decide(decision);
             self.ctx.posts.durable_after(self.ctx.state.seq(), stamp);
         }
         Ok(())

@@ -147,8 +147,9 @@ impl Island {
         if !changes.is_empty() {
             let mut decision = Decision::new();
             changes.into_iter().for_each(|change| decision.push(change));
-            self.decide(decision);
+            self.ctx.decide(decision);
             self.ctx.want_sync();
+            self.settle();
         }
     }
 
@@ -194,6 +195,7 @@ impl Island {
         }
         self.run_next();
         self.prune_rest();
+        self.settle();
         self.bodies_go();
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
@@ -465,10 +467,12 @@ impl Island {
 
     /// Does what is to be done next: in order, each with all that follows from it.
     pub(crate) fn run_next(&mut self) {
+        self.settle();
         let mut todo = self.ctx.take_next();
         todo.reverse();
         while let Some(next) = todo.pop() {
             self.do_next(next);
+            self.settle();
             todo.extend(self.ctx.take_next().into_iter().rev());
         }
     }
@@ -508,26 +512,20 @@ impl Island {
 
     // ---------------------------------------------------------------- decisions
 
-    /// Decides, and shows the record to those who look at every one. Its position.
-    pub(crate) fn decide(&mut self, decision: Decision) -> u64 {
-        let seq = self.ctx.decide(decision);
-        self.observe();
+    /// Carries out what follows from the records that were decided since the last call: those who look at every record
+    /// see them, and each machine hears of what it has to remember.
+    fn settle(&mut self) {
+        for effect in self.ctx.durability.observe() {
+            if let Effect::Append(_, record) = effect {
+                self.enumerating.record_decided(record);
+                self.symlinks.record_decided(&self.ctx.config, &self.ctx.state, record);
+            }
+        }
         for (seq, what) in self.ctx.entailed() {
             match what {
                 Entails::DirPlaced(ino) => self.compare_also(ino),
                 Entails::BodyGoes(ino) => self.drop_body(ino, seq),
                 Entails::NameElsewhere { ino, at } => self.may_move_to(ino, &at),
-            }
-        }
-        seq
-    }
-
-    /// Shows the records that were decided since the last call to those who look at every one.
-    pub(crate) fn observe(&mut self) {
-        for effect in self.ctx.durability.observe() {
-            if let Effect::Append(_, record) = effect {
-                self.enumerating.record_decided(record);
-                self.symlinks.record_decided(&self.ctx.config, &self.ctx.state, record);
             }
         }
     }

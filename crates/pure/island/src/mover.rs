@@ -477,7 +477,7 @@ impl Island {
         let sessions = self.ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
         decision
             .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.mover.shipping.remove(&txn);
         self.mover.leaving.insert(ino);
         self.mover.unsynced.push_back((seq, txn, ino));
@@ -492,7 +492,7 @@ impl Island {
                 if sessions.is_empty() {
                     let mut decision = Decision::new();
                     decision.push(Change::Forward { ino, row: None });
-                    self.decide(decision);
+                    self.ctx.decide(decision);
                 }
                 for session in sessions {
                     self.ctx.notify(session, 0, Notice::Moved { ino, to, moves });
@@ -651,7 +651,7 @@ impl Island {
             let mut decision = Decision::new();
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
-            let seq = self.decide(decision);
+            let seq = self.ctx.decide(decision);
             self.touch(ino, seq);
             self.carried.insert(ino);
             self.gates.enter(ino, Use::Beside, false);
@@ -711,7 +711,7 @@ impl Island {
         decision.inode(row);
         decision.sums(ino, new);
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
         self.carried.insert(ino);
         self.gates.enter(ino, Use::Beside, false);

@@ -100,7 +100,7 @@ impl Island {
         decision.remember_for(call, Remembered::Ino { ino });
         self.ctx.state.new_file(ino);
         self.fresh.insert(ino);
-        self.decide(decision);
+        self.ctx.decide(decision);
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
     }
 

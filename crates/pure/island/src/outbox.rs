@@ -42,7 +42,7 @@ impl Island {
             {
                 decision.push(Change::Unposted { upto: all });
             }
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
     }
 
@@ -68,7 +68,7 @@ impl Island {
         if let Some(upto) = self.ctx.config.others().map(needed).min() {
             decision.push(Change::Unposted { upto });
         }
-        self.decide(decision);
+        self.ctx.decide(decision);
     }
 }
 

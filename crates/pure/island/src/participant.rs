@@ -78,7 +78,7 @@ impl Island {
                 let moments = Moments { prepared, ..Moments::default() };
                 let part = Part { origin, work: work.clone() };
                 decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
-                let seq = self.decide(decision);
+                let seq = self.ctx.decide(decision);
                 self.hold(txn, &work, seq);
                 if let Work::Arrive { file, .. } = &work {
                     self.begin_pulling(from, txn, file, prepared);
@@ -139,7 +139,7 @@ impl Island {
                     // The coordinator had lost its commit, and has made it again.
                     let mut decision = Decision::new();
                     decision.txn(txn, Some(Txn { moments, ..row }));
-                    self.decide(decision);
+                    self.ctx.decide(decision);
                 }
                 self.confirm(from, txn, moments.committed);
             }
@@ -161,7 +161,7 @@ impl Island {
                 self.journal.happened.remove(&txn);
                 let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
                 decision.txn(txn, next);
-                self.decide(decision);
+                self.ctx.decide(decision);
                 if let Some(moments) = moments {
                     self.confirm(from, txn, moments.committed);
                 }

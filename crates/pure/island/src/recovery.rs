@@ -132,7 +132,7 @@ impl Island {
             self.ctx.make_root(&mut decision);
         }
         if !decision.record.changes.is_empty() {
-            self.decide(decision);
+            self.ctx.decide(decision);
             self.ctx.want_sync();
         }
         // What is posted first in this life follows what the last one has posted: some may not have that yet.

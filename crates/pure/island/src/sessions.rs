@@ -231,7 +231,7 @@ impl Island {
                 let (mount, local) = (*mount, call.link.is_local());
                 let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
                 decision.session(call.session(), Some(row));
-                self.decide(decision);
+                self.ctx.decide(decision);
             }
         }
         for (call, _) in calls {

@@ -82,13 +82,13 @@ impl Island {
         decision.file(row, xattrs);
         decision.remember_for(call, Remembered::Attr { ino });
         if len == size {
-            self.decide(decision);
+            self.ctx.decide(decision);
             self.gates.leave(ino, Use::Exclusive);
         } else {
             self.touch(ino, self.ctx.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
             self.carried.insert(ino);
-            let seq = self.decide(decision);
+            let seq = self.ctx.decide(decision);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
             let after = self.after_carrying(ino, seq, len < size, len > size);
@@ -189,7 +189,7 @@ impl Island {
             decision.body(BodyChange::Cut { ino, len: offset + len });
         }
         decision.remember_for(call, Remembered::Done);
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
         let after = After::safe(seq, self.fresh.contains(&ino));
         if grows {
@@ -232,7 +232,7 @@ impl Island {
         self.ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
         decision.remember_for(call, Remembered::Done);
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
         self.gates.leave(ino, Use::Exclusive);
         Step::Decided(done())

@@ -26,7 +26,7 @@ impl Island {
                 Ok(()) => {
                     let mut decision = Decision::new();
                     self.ctx.prune(&mut decision, ino);
-                    self.decide(decision);
+                    self.ctx.decide(decision);
                 }
                 Err(Stop::Load(loads)) => {
                     self.ctx.skeleton.prune_later(ino);

@@ -245,7 +245,7 @@ impl Island {
         let before = self.ctx.state.links_digest(self.ctx.config.id);
         let mut decision = Decision::new();
         decision.push(Change::Link { ino, row: link.clone().map(Box::new) });
-        let seq = self.decide(decision);
+        let seq = self.ctx.decide(decision);
         let after = self.ctx.state.links_digest(self.ctx.config.id);
         for island in
             self.ctx.config.others().filter(|island| self.ctx.peers.is_reachable(*island)).collect::<Vec<_>>()
@@ -272,7 +272,7 @@ impl Island {
         if self.ctx.state.links_told(from) != digest {
             let mut decision = Decision::new();
             decision.push(Change::LinksTold { island: from, digest });
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
     }
 
@@ -318,7 +318,7 @@ impl Island {
                 decision.push(Change::Link { ino, row: link.cloned().map(Box::new) });
             }
         }
-        self.decide(decision);
+        self.ctx.decide(decision);
     }
 
     // ----------------------------------------------------------------- answering

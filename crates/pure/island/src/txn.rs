@@ -527,7 +527,7 @@ impl Island {
             }
         }
         if !decision.record.changes.is_empty() {
-            self.decide(decision);
+            self.ctx.decide(decision);
         }
         // Long forgotten here; the partner may forget too once that is synced.
         for (txn, committed) in done {

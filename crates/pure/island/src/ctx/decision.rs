@@ -165,11 +165,11 @@ mod tests {
         let mut out = Vec::new();
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let seq = island.state().seq();
-        assert_eq!(island.decide(Decision::new()), seq);
+        assert_eq!(island.ctx.decide(Decision::new()), seq);
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let mut decision = Decision::new();
         decision.push(Change::Dirty { ino: atoll_core::Ino(77) });
-        assert_eq!(island.decide(decision), seq + 1);
+        assert_eq!(island.ctx.decide(decision), seq + 1);
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let appended = out.iter().filter_map(|e| if let Effect::Append(n, _) = e { Some(*n) } else { None });
         assert!(appended.eq(1..=seq + 1), "every record has its own number");
