@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use atoll_core::Ino;
 use atoll_proto::TxnState;
 
-use crate::gate::Use;
-use crate::machine::{Island, Phase};
-use crate::sessions::WITNESS;
+use crate::bodies::gate::Use;
+use crate::client::sessions::WITNESS;
+use crate::island::{Island, Phase};
 
 impl Island {
     /// Panics if something does not hold that must hold whatever was asked, told or lost.

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use crate::ctx::request::Call;
-use crate::holds::Holds;
-use crate::journal::Journal;
-use crate::machine::Island;
-use crate::txn::Txns;
+use crate::island::Island;
+use crate::journal::others::Journal;
+use crate::txn::coordinator::Txns;
+use crate::txn::locks::Holds;
 
 /// What an island has begun, holds and waits for, beside its rows. To be shown.
 pub struct UnderWay<'a>(&'a Island);

@@ -2,7 +2,7 @@
 
 use atoll_core::{IslandId, Key, Table};
 
-use crate::mover::Moving;
+use crate::migration::Moving;
 
 /// What an island needs to know of itself and of its volume.
 #[derive(Debug, Clone)]

@@ -152,8 +152,8 @@ mod tests {
     use super::*;
     use crate::ctx::Config;
     use crate::event::{Effect, Event, Now};
-    use crate::machine::Island;
-    use crate::recovery::Ended;
+    use crate::island::Island;
+    use crate::recovery::start::Ended;
     use atoll_core::{IslandId, Table, Time};
     use atoll_state::State;
 

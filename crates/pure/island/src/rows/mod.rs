@@ -1,6 +1,12 @@
 //! What happens to rows, whoever decides it: functions on a decision under construction. None of them decides, sends or
 //! waits.
 
+pub(crate) mod chains;
+pub(crate) mod homes;
+pub(crate) mod moves;
+pub(crate) mod path;
+pub(crate) mod promised;
+pub(crate) mod skeleton;
 mod staged;
 
 pub(crate) use staged::staged_dir;

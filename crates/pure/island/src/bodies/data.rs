@@ -1,0 +1,763 @@
+//! Bytes of files: read, write, truncate, allocate, punch, copy, seek, fsync (`DESIGN` 4, Bodies).
+//!
+//! A small write is decided first and carried by its record; a large one is put in place first.
+//! Invariants: a body loses synced bytes only when the record that says so is synced; the first
+//! overwrite of synced bytes since a checkpoint follows a synced `Dirty` record.
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
+use atoll_core::{Ino, TxnId};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Whence, acl, mode, perm};
+use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
+use bytes::Bytes;
+
+use crate::bodies::gate::Use;
+use crate::bodies::space;
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Next, Step, Stop};
+use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
+use crate::island::Island;
+use crate::rows::path::ok;
+
+/// Largest write that its record carries.
+pub(crate) const CARRY_BYTES_MAX: usize = 32 * 1024;
+/// Most bytes that one copy moves; the caller asks again for the rest.
+const COPY_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Blocks of a file of so many bytes.
+pub(crate) const fn blocks(size: u64) -> u64 {
+    size.div_ceil(BLOCK_BYTES)
+}
+
+/// A body operation under way, and what follows.
+#[derive(Debug, Clone)]
+pub(crate) enum InBody {
+    /// Bytes are read and sent; then the body is free.
+    Reading { ino: Ino },
+    /// Decided work is done in the body; then the body is free.
+    Changing { ino: Ino },
+    /// Nobody waits: a body that goes, or more follows.
+    Dropping { ino: Ino },
+    /// Bytes are read for another island, to which the file moves.
+    Shipping { ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64 },
+    /// Bytes are put in place of a file that comes from another island.
+    Arriving { ino: Ino, txn: TxnId },
+    /// A request goes on with what the body tells.
+    Asked { ino: Ino, how: Use, call: Option<Call>, then: Then },
+    /// A request goes on when the body is synced.
+    Syncing { ino: Ino, call: Option<Call> },
+}
+
+/// How a request goes on when its body operation is done.
+#[derive(Debug, Clone)]
+pub(crate) enum Then {
+    /// Checksums are known: decide the write, bytes carried.
+    Carry { offset: u64, size: u64 },
+    /// Bytes are in place: decide the write. `over_new`: it began when no sync had covered the file yet, so that
+    /// what it overwrites may be lost.
+    InPlace { to: Ino, offset: u64, len: u64, size: u64, over_new: bool },
+    /// Checksum is known: decide the cut.
+    Cut { size: u64 },
+    /// Checksums are known: decide the zeroing.
+    Zero { offset: u64, len: u64, size: u64 },
+    /// Space is reserved: decide the length.
+    Allocated { offset: u64, len: u64, keep_size: bool, size: u64 },
+    /// Tell where.
+    Found,
+}
+
+impl InBody {
+    /// The file of which bytes are being put in place, or whose body grows, ahead of the record.
+    pub(crate) const fn is_ahead(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { then: Then::InPlace { to, .. }, .. } => Some(*to),
+            Self::Asked { ino, then: Then::Allocated { keep_size: false, .. }, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
+    /// The file of which bytes are overwritten as if no sync had ever covered them.
+    pub(crate) const fn is_over_new(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { then: Then::InPlace { to, over_new: true, .. }, .. } => Some(*to),
+            _ => None,
+        }
+    }
+
+    /// The file whose length changes when this is done.
+    pub(crate) const fn cuts(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { ino, then: Then::Cut { .. }, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
+    /// Whether a request goes on after it that may change a row.
+    pub(crate) const fn decides(&self) -> bool {
+        matches!(self, Self::Asked { then, .. } if !matches!(then, Then::Found))
+    }
+
+    /// Whose bodies it is inside of, and how.
+    pub(crate) fn inside(&self) -> impl Iterator<Item = (Ino, Use)> {
+        let (first, second) = match self {
+            Self::Reading { ino } | Self::Shipping { ino, .. } => (Some((*ino, Use::Shared)), None),
+            Self::Changing { ino } => (Some((*ino, Use::Exclusive)), None),
+            Self::Arriving { ino, .. } | Self::Syncing { ino, .. } => (Some((*ino, Use::Beside)), None),
+            Self::Dropping { .. } => (None, None),
+            Self::Asked { ino, how, then: Then::InPlace { to, .. }, .. } if to != ino => {
+                (Some((*ino, *how)), Some((*to, Use::Exclusive)))
+            }
+            Self::Asked { ino, how, .. } => (Some((*ino, *how)), None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// The request that goes on after it.
+    pub(crate) const fn call(&self) -> Option<&Call> {
+        match self {
+            Self::Asked { call, .. } | Self::Syncing { call, .. } => call.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn keep(&mut self, kept: Call) {
+        match self {
+            Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),
+            _ => unreachable!("nobody waits for this"),
+        }
+    }
+}
+
+pub(crate) const fn body_attr(attr: &Attr) -> BodyAttr {
+    BodyAttr { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+}
+
+/// The mode after unprivileged bytes. Whoever could be in the group was asked before; if the group has changed since, nobody
+/// is taken for a member.
+pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
+    perm::mode_after_bytes(caller, attr).unwrap_or(perm::kill_set_id(attr.mode) & !mode::SETGID)
+}
+
+impl Island {
+    /// A ticket for a body operation, with what is to be done when it ends.
+    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.in_body.insert(ticket, in_body);
+        ticket
+    }
+
+    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
+        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
+    }
+
+    /// Asks the body for something that the request needs to go on.
+    pub(crate) fn ask(&mut self, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
+        let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
+        self.ctx.durability.emit(Effect::Body(ticket, op));
+        Step::Later(Later::Body(ticket))
+    }
+
+    // ------------------------------------------------------------------ reading
+
+    pub(crate) fn read(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        len: u32,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let size = self.ctx.regular(ino)?.size;
+        let len = size.saturating_sub(offset).min(u64::from(len));
+        if len == 0 {
+            return Ok(Step::Looked(Outcome::Data { data: Bytes::new() }));
+        }
+        let (first, count) = sum::blocks_of(offset, len);
+        let sums = self.ctx.state.sums(ino, first, count)?;
+        self.enter(ino, Use::Shared, turn)?;
+        let seen = self.ctx.state.seen();
+        let ticket = self.ticket(InBody::Reading { ino });
+        let (link, id) = self.ctx.replies.end(call);
+        let vector = self.ctx.replies.news(call.session(), self.ctx.state.clocks());
+        let reply = Reply { vector, outcome: ok(Answer::Data, None) };
+        let len = u32::try_from(len).expect("as asked for at most");
+        let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
+        self.ctx.durability.after_commit(seen, Effect::Body(ticket, op));
+        Ok(Step::Answered)
+    }
+
+    pub(crate) fn seek(&mut self, ino: Ino, offset: u64, whence: Whence, turn: bool) -> Result<Step, Stop> {
+        let size = self.ctx.regular(ino)?.size;
+        if offset >= size {
+            return Err(Errno::ENXIO.into());
+        }
+        self.enter(ino, Use::Shared, turn)?;
+        Ok(self.ask(ino, Use::Shared, BodyOp::Seek { ino, offset, whence, size }, Then::Found))
+    }
+
+    // ------------------------------------------------------------------ writing
+
+    pub(crate) fn write(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        append: bool,
+        kill_set_id: bool,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let attr = self.ctx.to_change(ino)?;
+        let size = attr.size;
+        let offset = if append { size } else { offset };
+        let len = call.data.len() as u64;
+        if len == 0 {
+            return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset }, None)));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
+            return Err(Errno::EFBIG.into());
+        }
+        if kill_set_id {
+            // Now, while more can be asked for: when the bytes are there it is too late.
+            perm::mode_after_bytes(call.caller(), &attr)?;
+        }
+        let old = self.ctx.old_sums(ino, offset, len, size)?;
+        self.ctx.room.take(len)?;
+        self.enter(ino, Use::Exclusive, turn)?;
+        if call.data.len() <= CARRY_BYTES_MAX {
+            return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
+                Some(new) => self.carry(call, ino, offset, size, &old, &new, kill_set_id),
+                None => {
+                    let op = BodyOp::SumsAfter { ino, offset, data: call.data.clone(), size, old };
+                    self.ask(ino, Use::Exclusive, op, Then::Carry { offset, size })
+                }
+            });
+        }
+        let after = self.before_in_place(ino, offset, offset + len);
+        let data = call.data.clone();
+        let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
+        let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
+        let over_new = self.fresh.contains(&ino);
+        let then = Then::InPlace { to: ino, offset, len, size, over_new };
+        let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
+        self.body_after(ticket, op, after);
+        Ok(Step::Later(Later::Body(ticket)))
+    }
+
+    /// Decides a write whose bytes the record carries.
+    fn carry(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        size: u64,
+        old: &BlockSums,
+        new: &BlockSums,
+        kill_set_id: bool,
+    ) -> Step {
+        let bytes = call.data.clone();
+        let mut decision = Decision::new();
+        let overwrites = offset < size && !self.fresh.contains(&ino);
+        let dirty =
+            overwrites && !self.ctx.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
+        if dirty {
+            decision.push(Change::Dirty { ino });
+        }
+        let unprivileged = kill_set_id.then(|| call.caller());
+        let Some(attr) = self.wrote(&mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
+        else {
+            self.gates.leave(ino, Use::Exclusive);
+            return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
+        };
+        decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
+        let len = bytes.len() as u64;
+        decision.remember_for(call, Remembered::Wrote { len, offset });
+        let seq = self.ctx.decide(decision);
+        self.carried.insert(ino);
+        let (attr, sync_first) = (body_attr(&attr), false);
+        let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
+        let ticket = self.ticket(InBody::Changing { ino });
+        let after = self.after_carrying(ino, seq, dirty, offset + len > size);
+        self.body_after(ticket, op, after);
+        Step::Decided(ok(Answer::Wrote { len, offset }, None))
+    }
+
+    /// When a body may be changed as its record says. Synced bytes that go (`replaces`) and a body that `grows` must
+    /// not be all that a power cut leaves of the change: no recovery would look at that body.
+    pub(crate) fn after_carrying(&self, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
+        let is_looked_at =
+            || self.touched.get(&ino).is_some_and(|first| self.ctx.durability.is_synced(*first));
+        let may_be_lost = !replaces && (!grows || is_looked_at());
+        After::safe(seq, may_be_lost || self.fresh.contains(&ino))
+    }
+
+    /// Rows of a file after a write. `None` if the file is gone.
+    fn wrote(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        old: &BlockSums,
+        new: &BlockSums,
+        unprivileged: Option<&Caller>,
+    ) -> Option<Attr> {
+        let mut row = self.ctx.state.inode(ino).ok().flatten()?.clone();
+        let now = self.ctx.time();
+        let attr = &mut row.attr;
+        attr.size = attr.size.max(offset + len);
+        attr.mtime = now;
+        attr.ctime = now;
+        if let Some(caller) = unprivileged {
+            attr.mode = mode_without_set_id(caller, attr);
+        }
+        attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
+        let attr = *attr;
+        self.ctx.file_changed(decision, row);
+        decision.sums(ino, new.clone());
+        self.touch(ino, self.ctx.state.seq() + 1);
+        Some(attr)
+    }
+
+    /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
+    /// overwritten, or that the body is longer than the file for a while, so that a recovery looks at it.
+    pub(crate) fn before_in_place(&mut self, ino: Ino, from: u64, to: u64) -> After {
+        let row = self.ctx.state.inode(ino).ok().flatten().expect("looked at before").clone();
+        let size = row.attr.size;
+        let mut decision = Decision::new();
+        if from < size {
+            if self.ctx.state.dirty_bodies().contains(&ino) {
+                return After::Synced(self.announced);
+            }
+            if planted(Bug::NoDirty) {
+                return After::Committed(0);
+            }
+            decision.push(Change::Dirty { ino });
+        } else if let Some(seq) = self.touched.get(&ino) {
+            return After::safe(*seq, self.fresh.contains(&ino));
+        } else if to > size {
+            decision.inode(row);
+            decision.body(BodyChange::Cut { ino, len: size });
+        } else {
+            return After::Committed(0);
+        }
+        let seq = self.ctx.decide(decision);
+        self.touch(ino, seq);
+        // Bytes that were never synced may be lost in a power cut anyway.
+        After::safe(seq, self.fresh.contains(&ino))
+    }
+
+    /// A record is about the body of a file: a recovery looks at that, from the first one since a checkpoint on.
+    pub(crate) fn touch(&mut self, ino: Ino, seq: u64) {
+        self.touched.entry(ino).or_insert(seq);
+    }
+
+    /// Whether the body must be synced before bytes are put in place. A recovery does not do again
+    /// what lies under such bytes; where they are lost too, what is below them must be there.
+    fn sync_first(&mut self, ino: Ino) -> bool {
+        // Bytes that were never synced may be lost in a power cut anyway.
+        !self.fresh.contains(&ino) && (self.carried.remove(&ino) || self.syncing_carried.contains(&ino))
+    }
+
+    /// Has a body operation begin when its record is as safe as it must be.
+    pub(crate) fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
+        match after {
+            After::Synced(seq) if !self.ctx.durability.is_synced(seq) => {
+                self.after_sync.push_back((seq, ticket, op));
+                match self.in_body.get(&ticket) {
+                    // It is answered already: one sync serves what comes within a tick.
+                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
+                        self.ctx.durability.want_sync_soon(self.ctx.now.ms)
+                    }
+                    _ => self.ctx.want_sync(),
+                }
+            }
+            After::Synced(_) => self.ctx.durability.emit(Effect::Body(ticket, op)),
+            After::Committed(seq) => self.ctx.durability.after_commit(seq, Effect::Body(ticket, op)),
+        }
+    }
+
+    /// Waits for others who use the body.
+    pub(crate) fn wait_at_gate(&mut self, ino: Ino, call: Call, turn: bool) {
+        if !self.after_sync.is_empty() {
+            self.ctx.want_sync();
+        }
+        self.gates.wait(ino, call, turn);
+    }
+
+    /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it
+    /// damaged, and who writes would make another, which nobody removes.
+    pub(crate) fn drop_body(&mut self, ino: Ino, seq: u64) {
+        self.fresh.remove(&ino);
+        self.touched.remove(&ino);
+        self.unsynced_bodies.remove(&ino);
+        self.syncing_bodies.remove(&ino);
+        self.carried.remove(&ino);
+        self.syncing_carried.remove(&ino);
+        let ticket = self.ticket(InBody::Dropping { ino });
+        if planted(Bug::BodyGoesUnsynced) {
+            return self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
+        }
+        self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
+    }
+
+    /// Bodies go that somebody was still inside of.
+    pub(crate) fn bodies_go(&mut self) {
+        if self.going.is_empty() {
+            return;
+        }
+        let gates = &self.gates;
+        for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
+            self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
+        }
+    }
+
+    // --------------------------------------------------------------------- copy
+
+    pub(crate) fn copy_range(
+        &mut self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        if self.homed(from)?.is_none() {
+            // Its home cannot be read off its id.
+            let one = self.ctx.config.islands.len() == 1;
+            return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
+        }
+        let source = self.ctx.regular(from)?;
+        let target = self.ctx.to_change(to)?;
+        let len = len.min(COPY_BYTES_MAX).min(source.size.saturating_sub(from_offset));
+        if len == 0 {
+            return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset: to_offset }, None)));
+        }
+        if to_offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
+            return Err(Errno::EFBIG.into());
+        }
+        if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
+            return Err(Errno::EINVAL.into());
+        }
+        self.ctx.room.take(len)?;
+        let (first, count) = sum::blocks_of(from_offset, len);
+        let from_sums = self.ctx.state.sums(from, first, count)?;
+        let old = self.ctx.old_sums(to, to_offset, len, target.size)?;
+        self.enter(to, Use::Exclusive, turn)?;
+        // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
+        // nobody would ever wake it.
+        if from != to && !self.gates.enter(from, Use::Shared, turn) {
+            // Nobody waits at one gate inside another.
+            self.gates.leave(to, Use::Exclusive);
+            return Err(Stop::Gate(from));
+        }
+        let after = self.before_in_place(to, to_offset, to_offset + len);
+        let op = BodyOp::Copy {
+            from: (from, from_offset, source.size, from_sums),
+            to: (to, to_offset, target.size, old),
+            len,
+            attr: body_attr(&target),
+            sync_first: self.sync_first(to),
+        };
+        let over_new = self.fresh.contains(&to);
+        let then = Then::InPlace { to, offset: to_offset, len, size: target.size, over_new };
+        // Within one file there is one gate.
+        let how = if from == to { Use::Exclusive } else { Use::Shared };
+        let ticket = self.ticket(InBody::Asked { ino: from, how, call: None, then });
+        self.body_after(ticket, op, after);
+        Ok(Step::Later(Later::Body(ticket)))
+    }
+
+    // -------------------------------------------------------------------- fsync
+
+    pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
+        // A name that it has got may be shown already.
+        self.file_is_safe(ino)?;
+        if self.ctx.state.inode(ino)?.is_none() && self.ctx.state.dir(ino)?.is_none() {
+            return Err(Errno::ESTALE.into());
+        }
+        // A write that is being put in place over a file that was new then has not made safe what lies below it:
+        // when it is done, it is synced together with that.
+        if self.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
+            return Err(Stop::Gate(ino));
+        }
+        // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
+        // power cut leaves of the change, also while the sync is under way.
+        self.fresh.remove(&ino);
+        // Another's sync that is under way has begun for what was there then.
+        let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
+        if planted(Bug::FsyncWithoutBody) {
+            return Ok(Step::Later(Later::Synced(self.ctx.state.seq())));
+        }
+        if self.unsynced_bodies.contains(&ino)
+            || self.syncing_bodies.contains(&ino)
+            || self.in_body.values().any(another)
+        {
+            self.gates.enter(ino, Use::Beside, false);
+            let ticket = self.ticket(InBody::Syncing { ino, call: None });
+            // Only what was acknowledged before counts, and that is in place.
+            self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
+            // A write that comes while the sync runs needs another one.
+            self.unsynced_bodies.remove(&ino);
+            return Ok(Step::Later(Later::Body(ticket)));
+        }
+        Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
+    }
+
+    // ---------------------------------------------------------- when it is done
+
+    pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
+        let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
+        if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
+            && let Err(Stop::Load(loads)) = self.ctx.may_decide(*ino, call, then)
+        {
+            // A sweep has let go of rows meanwhile: what the body has said or done stays true.
+            self.in_body.insert(ticket, in_body);
+            return self.ctx.load(loads, Next::BodyDone(ticket, result));
+        }
+        match in_body {
+            InBody::Dropping { .. } => {}
+            InBody::Shipping { ino, txn, offset, len, size } => {
+                self.fetched((ino, txn), (offset, len, size), result);
+            }
+            InBody::Arriving { ino, txn } => self.arrived_in_body(ino, txn),
+            InBody::Reading { ino } => self.leave(ino, Use::Shared),
+            InBody::Changing { ino } => {
+                // The record is committed: bytes that do not get in place are a broken disk, and
+                // whoever performs effects stops the island for it. If the view has laid the file
+                // meanwhile, it has yet to see them.
+                self.ctx.state.view_again(&[ino], &[]);
+                self.leave(ino, Use::Exclusive);
+            }
+            InBody::Syncing { ino, call } => {
+                let call = call.expect("kept when it was begun");
+                self.gates.leave(ino, Use::Beside);
+                match result {
+                    Ok(_) => {
+                        let seq = self.ctx.state.seq();
+                        self.await_synced(seq, call);
+                    }
+                    Err(BodyFault(errno)) => {
+                        self.unsynced_bodies.insert(ino);
+                        self.ctx.answer(&call, 0, Outcome::Failed { errno });
+                    }
+                }
+            }
+            InBody::Asked { ino, how, call, then } => {
+                let call = call.expect("kept when it was begun");
+                self.go_on(ino, how, call, then, result);
+            }
+        }
+        self.ctx.next(Next::Checkpoint);
+    }
+
+    fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
+        self.ctx.state.look_away();
+        let found = match result {
+            Ok(found) => found,
+            Err(BodyFault(errno)) => {
+                let target = if let Then::InPlace { to, .. } = then { to } else { ino };
+                if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
+                    self.ctx.state.view_disturbed(target);
+                }
+                if matches!(then, Then::InPlace { .. }) {
+                    // The sync that was to come first may not have been made: the next write asks for it again.
+                    self.carried.insert(target);
+                }
+                self.leave_asked(ino, target, how);
+                return self.ctx.answer(&call, 0, Outcome::Failed { errno });
+            }
+        };
+        let target = if let Then::InPlace { to, .. } = then { to } else { ino };
+        if matches!(self.ctx.state.inode(target), Ok(None)) {
+            // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
+            self.leave_asked(ino, target, how);
+            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+        }
+        let step = match (then, found) {
+            (Then::Found, BodyDone::Offset(at)) => {
+                self.leave(ino, how);
+                match at {
+                    Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
+                    None => Err(Stop::Fail(Errno::ENXIO)),
+                }
+            }
+            (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
+                let kill =
+                    matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
+                let old = self.ctx.old_sums(ino, offset, call.data.len() as u64, size);
+                let old = old.expect("in memory before this goes on");
+                Ok(self.carry(&call, ino, offset, size, &old, &new, kill))
+            }
+            (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
+                let step = self.decide_in_place(&call, to, offset, len, size, &new);
+                self.leave_asked(ino, to, how);
+                step
+            }
+            (Then::Cut { size }, BodyDone::Edges(edges)) => {
+                let ClientOp::Fs { op: Op::SetAttr { set, .. } } = &call.request.op else {
+                    unreachable!("cutting serves setattr")
+                };
+                let set = *set;
+                self.decide_cut(&call, ino, &set, size, edges.first().copied())
+            }
+            (Then::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
+                Ok(self.decide_zero(&call, ino, (offset, len, size), &edges))
+            }
+            (Then::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
+                Ok(self.decide_allocated(&call, ino, (offset, len, size), keep_size))
+            }
+            (then, found) => unreachable!("{then:?} was answered with {found:?}"),
+        };
+        match step {
+            Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+            Ok(Step::Later(_) | Step::Answered) => unreachable!("nothing is asked twice"),
+            Err(stop) => self.park(call, stop, false),
+        }
+        self.ctx.next(Next::Turn(ino));
+    }
+
+    fn decide_in_place(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        size: u64,
+        new: &BlockSums,
+    ) -> Result<Step, Stop> {
+        let kill = match call.request.op {
+            ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
+            _ => !call.caller().is_root(),
+        };
+        let old = self.ctx.old_sums(ino, offset, len, size).expect("in memory before this goes on");
+        let mut decision = Decision::new();
+        let unprivileged = kill.then(|| call.caller());
+        if self.wrote(&mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
+            return Err(Errno::ESTALE.into());
+        }
+        decision.body(BodyChange::Extent { ino, offset, len });
+        decision.remember_for(call, Remembered::Wrote { len, offset });
+        self.ctx.decide(decision);
+        self.unsynced_bodies.insert(ino);
+        Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
+    }
+
+    pub(crate) fn lost(&mut self, ino: Ino) -> Step {
+        self.gates.leave(ino, Use::Exclusive);
+        Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
+    }
+
+    pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
+        self.gates.leave(ino, how);
+        self.ctx.next(Next::Turn(ino));
+    }
+
+    /// What was asked of a body is done: it is free, and so is the one that was changed with it, if that is another.
+    fn leave_asked(&mut self, ino: Ino, target: Ino, how: Use) {
+        if target != ino {
+            self.leave(target, Use::Exclusive);
+        }
+        self.leave(ino, how);
+    }
+
+    /// Lets in who waits for a body, as many as can be inside together.
+    pub(crate) fn wake(&mut self, ino: Ino) {
+        let waiting = self.gates.waiting(ino);
+        let Some(call) = self.gates.next(ino) else { return };
+        self.start(call, true);
+        // Otherwise it is back at the front of the queue: it is not its turn yet.
+        if self.gates.waiting(ino) < waiting {
+            self.ctx.next(Next::Turn(ino));
+        }
+    }
+}
+
+impl Ctx {
+    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
+        match self.state.inode(ino)? {
+            Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
+            Some(_) => Err(Errno::EINVAL.into()),
+            None if self.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
+            None => Err(Errno::ESTALE.into()),
+        }
+    }
+
+    /// As [`Ctx::regular`], of a file whose bytes change.
+    pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Stop> {
+        let attr = self.regular(ino)?;
+        if let Some(row) = self.state.inode(ino)? {
+            self.without_capability(row)?;
+        }
+        Ok(attr)
+    }
+
+    pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
+        let touched = sum::touched(offset, len, size);
+        let tail = match touched.tail {
+            Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
+            None => None,
+        };
+        let sums = self.state.sums(ino, touched.first, touched.count)?;
+        Ok(BlockSums { tail, first: touched.first, sums })
+    }
+
+    /// Whether it can be told which set-id bits go when this caller changes bytes without writing them itself.
+    pub(crate) fn groups_suffice(&self, call: &Call, ino: Ino) -> Result<(), Stop> {
+        if !call.caller().is_root()
+            && let Some(row) = self.state.inode(ino)?
+        {
+            perm::mode_after_bytes(call.caller(), &row.attr)?;
+        }
+        Ok(())
+    }
+
+    /// The row of a file whose bytes have changed.
+    pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
+        let xattrs = self.without_capability(&row).expect("in memory before this goes on");
+        decision.file(row, xattrs);
+    }
+
+    /// Everything that is read to decide what follows a body operation must be in memory.
+    fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
+        let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
+        let Some(row) = self.state.inode(target)? else { return Ok(()) };
+        self.without_capability(row)?;
+        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
+            let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
+            self.state.sums(ino, first, count)?;
+            self.last_sum(ino, size)
+        };
+        match (then, &call.request.op) {
+            (Then::Found, _) => Ok(()),
+            (Then::Carry { offset, size }, _) => {
+                self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
+            }
+            (Then::InPlace { to, offset, len, size, .. }, _) => {
+                self.old_sums(*to, *offset, *len, *size).map(drop)
+            }
+            (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
+                self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
+                self.cut_sums(ino, set.size.unwrap_or(*size), *size)
+            }
+            (Then::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
+            (Then::Allocated { size, .. }, _) => self.last_sum(ino, *size),
+            (Then::Cut { .. }, _) => unreachable!("cutting serves setattr"),
+        }
+    }
+}
+
+/// How safe a record must be before its work is done in the body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum After {
+    Committed(u64),
+    Synced(u64),
+}
+
+impl After {
+    /// The record must not be lost alone: synced, unless what is done in the body may be lost anyway.
+    pub(crate) const fn safe(seq: u64, may_be_lost: bool) -> Self {
+        if may_be_lost { Self::Committed(seq) } else { Self::Synced(seq) }
+    }
+}

@@ -1,0 +1,232 @@
+//! The end of a client: its locks go, and the files without a name that it kept, piece by piece. A client may hold a
+//! hundred thousand of them; what one record decides and what is read for it stay small.
+//!
+//! Invariant: a piece takes what it lets go of out of the session's row, in the same record. So an island that starts
+//! again in between ends the rest, and nothing is ended twice.
+
+use atoll_core::{Encode, Ino, SessionId};
+use atoll_proto::Change;
+use atoll_state::Load;
+
+use crate::client::sessions::{Sessions, WITNESS};
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::island::Island;
+use crate::rows::path::done;
+
+/// Files that one record lets go of at most. Their rows are read before: a file may have 8,192 locks, which are 400 KiB.
+pub(crate) const FILES_MAX: usize = 128;
+/// Bytes of changes behind which such a record takes in no other file.
+pub(crate) const PIECE_BYTES: usize = 128 << 10;
+/// Pieces of one session between two ticks, while all rows are in memory: others want to be served, too.
+const PIECES_MAX: usize = 16;
+
+/// A session that ends. Its row is there until the end is over, but nobody may use it any more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ending {
+    /// Requests to end it, which are answered when it is over.
+    asked: Vec<Call>,
+    /// Rows of the next piece are being read.
+    reads: bool,
+}
+
+/// How far a piece has come.
+enum Piece {
+    /// There is more.
+    More,
+    /// Rows have to be read first.
+    Reads,
+    /// Nothing is left.
+    Over,
+}
+
+impl Sessions {
+    /// Rows for the end of a session have been read.
+    pub(crate) fn reads_no_more(&mut self, session: SessionId) {
+        if let Some(ending) = self.ending.get_mut(&session) {
+            ending.reads = false;
+        }
+    }
+}
+
+impl Island {
+    /// A client is gone: its locks and orphans with it. `asked`: by this request, which is answered then.
+    pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<Call>) {
+        self.enumerate_session_ended(session);
+        self.sessions.forget(session);
+        self.ctx.replies.begin_end(session);
+        self.sessions.ending.entry(session).or_default().asked.extend(asked);
+        self.go_on_ending(session);
+        if self.ctx.replies.is_ending(session) {
+            // It keeps nothing any more that others must not change.
+            self.recalled(session);
+        }
+    }
+
+    /// All sessions that end go on.
+    pub(crate) fn tick_ending(&mut self) {
+        let reads = |ending: &Ending| ending.reads;
+        let ready = self.sessions.ending.iter().filter(|(_, ending)| !reads(ending)).map(|(s, _)| *s);
+        for session in ready.collect::<Vec<_>>() {
+            self.go_on_ending(session);
+        }
+    }
+
+    /// Rows that the end of a session waits for are in memory.
+    pub(crate) fn ending_loaded(&mut self, session: SessionId) {
+        self.sessions.reads_no_more(session);
+        if self.ctx.replies.is_ending(session) {
+            self.go_on_ending(session);
+        }
+    }
+
+    fn go_on_ending(&mut self, session: SessionId) {
+        for _ in 0..PIECES_MAX {
+            match self.end_piece(session) {
+                Piece::More => {}
+                Piece::Reads => return,
+                Piece::Over => return self.ended(session),
+            }
+        }
+    }
+
+    fn end_piece(&mut self, session: SessionId) -> Piece {
+        let Some(row) = self.ctx.state.session(session) else { return Piece::Over };
+        let (mount, held) = (row.mount, row.held.len());
+        // From the end, where a list is cut cheaply.
+        let files: Vec<Ino> = row.held.iter().rev().take(FILES_MAX).copied().collect();
+        let missing = self.ctx.missing_of(&files);
+        if !missing.is_empty() {
+            if let Some(ending) = self.sessions.ending.get_mut(&session) {
+                ending.reads = true;
+            }
+            self.ctx.load(missing, Next::EndSession(session));
+            return Piece::Reads;
+        }
+        let mut decision = Decision::new();
+        let count = self.ctx.let_files_go(&mut decision, session, &files, true);
+        let mut is_over = false;
+        if count == held {
+            let moves = self.unheard_moves(session, Ino(0), FILES_MAX);
+            is_over = moves.len() < FILES_MAX;
+            for (ino, _) in moves {
+                self.ctx.knows_of_move(&mut decision, session, ino);
+            }
+            if is_over {
+                decision.session(session, None);
+            }
+        }
+        self.ctx.decide(decision);
+        if is_over && mount {
+            self.sessions.ended_at = self.ctx.state.seq();
+        }
+        for ino in &files[..count] {
+            self.ctx.next(Next::LockFreed(*ino));
+        }
+        if is_over { Piece::Over } else { Piece::More }
+    }
+
+    /// It is over: whoever asked for it is told.
+    fn ended(&mut self, session: SessionId) {
+        self.ctx.replies.end_session(session);
+        let ending = self.sessions.ending.remove(&session).unwrap_or_default();
+        if session == WITNESS {
+            self.witness_ended();
+        }
+        self.recalled(session);
+        for call in ending.asked {
+            self.ctx.answer(&call, self.ctx.state.seq(), done());
+        }
+    }
+
+    /// A mount has closed files that have no name, or knows where some have moved. What it does not hold needs nothing,
+    /// and is not read.
+    pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
+        let session = call.session();
+        let is_held = |ino: &Ino| {
+            self.ctx.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok())
+        };
+        let mut held: Vec<Ino> = inos.iter().filter(|ino| is_held(ino)).copied().collect();
+        held.sort_unstable();
+        held.dedup();
+        let mut rest = held.as_slice();
+        while !rest.is_empty() {
+            let files = &rest[..rest.len().min(FILES_MAX)];
+            let missing = self.ctx.missing_of(files);
+            if !missing.is_empty() {
+                // What was let go of by then is not held when this is run again.
+                return Err(Stop::Load(missing));
+            }
+            let mut decision = Decision::new();
+            let count = self.ctx.let_files_go(&mut decision, session, files, false);
+            self.ctx.decide(decision);
+            rest = &rest[count..];
+        }
+        for inos in inos.chunks(FILES_MAX) {
+            let mut decision = Decision::new();
+            for ino in inos {
+                self.ctx.knows_of_move(&mut decision, session, *ino);
+            }
+            self.ctx.decide(decision);
+        }
+        Ok(Step::Decided(done()))
+    }
+}
+
+impl Ctx {
+    /// A session lets go of as many of these files as one record takes; how many. `locks`: also of its locks on those that
+    /// have a name. The files' rows are in memory.
+    fn let_files_go(
+        &mut self,
+        decision: &mut Decision,
+        session: SessionId,
+        files: &[Ino],
+        locks: bool,
+    ) -> usize {
+        let (mut bytes, mut count) = (0, 0);
+        for ino in files {
+            if bytes > PIECE_BYTES {
+                break;
+            }
+            let before = decision.record.changes.len();
+            self.let_go(decision, session, *ino);
+            if locks {
+                self.drop_session_locks(decision, session, *ino);
+                decision.push(Change::Held { session, ino: *ino, on: false });
+            }
+            bytes += decision.record.changes[before..].iter().map(Encode::encoded_len).sum::<usize>();
+            count += 1;
+        }
+        count
+    }
+
+    /// One mount no longer keeps an orphan alive. Its row must be in memory.
+    fn let_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
+        let Some(row) = self.state.inode(ino).ok().flatten() else { return };
+        if row.attr.nlink > 0 || !row.orphan_of.contains(&session) {
+            return;
+        }
+        let mut row = row.clone();
+        row.orphan_of.retain(|s| *s != session);
+        decision.push(Change::Held { session, ino, on: false });
+        if row.orphan_of.is_empty() {
+            self.drop_file(decision, &row);
+        } else {
+            self.drop_session_locks(decision, session, ino);
+            decision.inode(row);
+        }
+    }
+}
+
+impl Ctx {
+    /// Rows that are to be read before a session lets go of these files.
+    fn missing_of(&self, files: &[Ino]) -> Vec<Load> {
+        let mut missing = Vec::new();
+        for ino in files {
+            missing.extend(self.state.inode(*ino).err().map(|m| m.0));
+            missing.extend(self.state.locks(*ino).err().map(|m| m.0));
+        }
+        missing
+    }
+}

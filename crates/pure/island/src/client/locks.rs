@@ -1,0 +1,138 @@
+//! POSIX and flock locks at a file's home. Grants are rows, so that they survive a restart; those
+//! who wait are kept in memory and ask again when something was given up.
+
+use std::collections::VecDeque;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, SessionId};
+use atoll_posix::locks::{Locks, NotLocked};
+use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
+use atoll_proto::{Change, Remembered};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::event::LinkId;
+use crate::island::Island;
+use crate::rows::path::{done, ok};
+
+impl Island {
+    pub(crate) fn set_lock(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        lock: &LockRange,
+        wait: bool,
+    ) -> Result<Step, Stop> {
+        let mut locks = self.ctx.lockable(ino)?;
+        let before = locks.clone();
+        let given_up = match locks.set(call.session(), lock) {
+            Ok(given_up) => given_up,
+            Err(NotLocked::Blocked { released, .. }) => {
+                if released {
+                    // The old kind of lock went before the new one was had: others may go on.
+                    let on = self.ctx.holds_on(call.session(), ino, &locks)?;
+                    let mut decision = Decision::new();
+                    decision.locks(ino, locks);
+                    decision.push(Change::Held { session: call.session(), ino, on });
+                    self.ctx.decide(decision);
+                    self.ctx.next(Next::LockFreed(ino));
+                }
+                return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
+            }
+            Err(NotLocked::BadRange) => return Err(Errno::EINVAL.into()),
+            Err(NotLocked::TooMany) => return Err(Errno::ENOLCK.into()),
+        };
+        if locks == before && lock.kind == LockKind::Unlock {
+            return Ok(Step::Looked(done()));
+        }
+        let session = call.session();
+        let on = self.ctx.holds_on(session, ino, &locks)?;
+        let mut decision = Decision::new();
+        if !planted(Bug::LockForgotten) {
+            decision.locks(ino, locks);
+        }
+        decision.push(Change::Held { session, ino, on });
+        decision.remember_for(call, Remembered::Done);
+        self.ctx.decide(decision);
+        if given_up {
+            self.ctx.next(Next::LockFreed(ino));
+        }
+        Ok(Step::Decided(done()))
+    }
+
+    /// Whoever waits for a lock on this file asks again, in the order in which they came.
+    pub(crate) fn lock_given_up(&mut self, ino: Ino) {
+        if planted(Bug::LockNotWoken) {
+            return;
+        }
+        for call in self.lock_waiting.remove(&ino).unwrap_or_default() {
+            self.ctx.next(Next::Start(call));
+        }
+    }
+
+    /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
+    pub(crate) fn lock_link_closed(&mut self, link: LinkId) {
+        for waiting in self.lock_waiting.values_mut() {
+            let here = |call: &Call| self.ctx.replies.link_of_answer(call) == link;
+            let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
+            *waiting = stay;
+            let gone: VecDeque<Call> = gone;
+            for call in gone {
+                self.ctx.replies.forget_request(&call);
+            }
+        }
+        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+    }
+}
+
+impl Ctx {
+    fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
+        // Directories can be locked with flock(2); what the lock is on plays no part here.
+        let kind = match self.state.inode(ino)? {
+            Some(row) => row.attr.kind,
+            None => match self.state.dir(ino)? {
+                Some(_) => Kind::Directory,
+                None => return Err(Errno::ESTALE.into()),
+            },
+        };
+        if matches!(kind, Kind::Symlink) {
+            return Err(Errno::EBADF.into());
+        }
+        Ok(self.state.locks(ino)?.cloned().unwrap_or_default())
+    }
+
+    pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Stop> {
+        let lock = self.lockable(ino)?.test(session, lock);
+        Ok(Step::Looked(ok(Answer::Lock { lock }, None)))
+    }
+
+    /// Whether a session has locks on a file, or keeps it alive.
+    fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Stop> {
+        let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
+        Ok(orphan || locks.held().any(|(who, _)| who.session == session))
+    }
+
+    /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.
+    pub(crate) fn drop_locks(&self, decision: &mut Decision, ino: Ino) {
+        let holds =
+            |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());
+        let holders: Vec<SessionId> = self.state.session_ids().filter(holds).collect();
+        if holders.is_empty() {
+            return;
+        }
+        decision.push(Change::Locks { ino, row: None });
+        for session in holders {
+            decision.push(Change::Held { session, ino, on: false });
+        }
+    }
+
+    pub(crate) fn drop_session_locks(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
+        if let Ok(Some(locks)) = self.state.locks(ino) {
+            let mut locks = locks.clone();
+            if locks.drop_session(session) {
+                decision.locks(ino, locks);
+            }
+        }
+    }
+}

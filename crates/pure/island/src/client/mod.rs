@@ -1,0 +1,7 @@
+//! Clients: their sessions and leases, the locks on files, and what waits for a sync.
+
+pub(crate) mod ending;
+pub(crate) mod locks;
+pub(crate) mod retell;
+pub(crate) mod sessions;
+pub(crate) mod sync;

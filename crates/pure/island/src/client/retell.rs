@@ -1,0 +1,58 @@
+//! What a mount was told on a link that broke may be lost. On the next link it is told once more which files without a
+//! name are kept for it, and which of its files have moved; it says again which of them it has closed, and knows.
+//!
+//! So many a tick: what waits to be sent stays small, however much a mount holds.
+
+use atoll_core::{Ino, SessionId};
+use atoll_proto::{Forward, Notice};
+
+use crate::event::Effect;
+use crate::island::Island;
+
+/// Notices of one mount between two ticks.
+pub(crate) const NOTICES_MAX: usize = 1024;
+
+/// How far a mount is with being told once more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Again {
+    /// It was told of orphans up to this id,
+    orphans: Ino,
+    /// and of moved files up to this one.
+    moves: Ino,
+}
+
+impl Again {
+    /// Nothing was told yet.
+    pub(crate) const START: Self = Self { orphans: Ino(0), moves: Ino(0) };
+}
+
+impl Island {
+    /// A mount is told more of what it may not have heard.
+    pub(crate) fn tell_more_again(&mut self, session: SessionId) {
+        let Some(mut again) = self.sessions.again_of(session) else { return };
+        let Some(link) = self.ctx.replies.link_of(session) else { return };
+        let held = self.ctx.state.session(session).map_or(&[][..], |row| &row.held);
+        let from = held.partition_point(|ino| *ino <= again.orphans);
+        let orphans: Vec<Ino> = held[from..].iter().take(NOTICES_MAX).copied().collect();
+        again.orphans = orphans.last().copied().unwrap_or(again.orphans);
+        let moves = self.unheard_moves(session, again.moves, NOTICES_MAX - orphans.len());
+        again.moves = moves.last().map_or(again.moves, |(ino, _)| *ino);
+        let is_over = orphans.len() + moves.len() < NOTICES_MAX;
+        for ino in orphans {
+            self.ctx
+                .durability
+                .after_commit(self.ctx.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
+        }
+        for (ino, Forward { to, moves, .. }) in moves {
+            self.ctx.durability.emit(Effect::Notice(link, Notice::Moved { ino, to, moves }));
+        }
+        self.sessions.set_again(session, (!is_over).then_some(again));
+    }
+
+    /// All mounts are told more.
+    pub(crate) fn tick_again(&mut self) {
+        for session in self.sessions.told_again() {
+            self.tell_more_again(session);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Clients: sessions, the lease of the only mount, recalls, orphans that mounts keep alive.
+//!
+//! Invariants: a second mount has a row only when the first has dropped what it kept, and a mount is
+//! told that it is the only one only when the end of every other survives a power cut. So of several
+//! mounts that a recovery finds none keeps anything, and nobody has to wait for them. And whoever
+//! attaches keeps nothing: its client has seen to that.
+
+use atoll_core::map::IdSet;
+use std::collections::BTreeMap;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{ClockVector, Ino, SessionId};
+use atoll_posix::Errno;
+use atoll_proto::{ClientOp, Notice, Outcome, Session};
+
+use crate::client::ending::Ending;
+use crate::client::retell::Again;
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::Call;
+use crate::event::{Effect, LinkId};
+use crate::island::Island;
+
+/// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
+/// keeps for less (see the client).
+pub(crate) const LEASE_MS: u64 = 15_000;
+/// Milliseconds after which a session ends of which nothing is heard: its locks and orphans go. Longer
+/// than the lease, because a network that fails for a minute must not cost a mount that lives its locks.
+pub(crate) const SESSION_MS: u64 = 120_000;
+/// Milliseconds after which a session ends whose mount has ended its link, or whose island has been
+/// started again, if the mount does not come back: it lives no more.
+pub(crate) const GONE_MS: u64 = LEASE_MS;
+
+/// The row of this session says, in all lives until then, that since a power cut not all other islands have told what
+/// they have for this one. It keeps no files: what was lost here can be no name of a file, since whoever links one is
+/// told so when it survives a power cut here. (In rows of the first versions it does keep some.)
+pub(crate) const WITNESS: SessionId = SessionId(0);
+
+/// What is known of clients, beyond what must survive.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sessions {
+    alive: BTreeMap<SessionId, Alive>,
+    /// Mounts that must drop what they kept before another is let in.
+    recalling: IdSet<SessionId>,
+    /// Those who wait for that, and whether each is a mount.
+    attaching: Vec<(Call, bool)>,
+    /// Up to where the log must be synced before a mount may be the only one: the end of another.
+    pub(crate) ended_at: u64,
+    /// Sessions that end.
+    pub(crate) ending: BTreeMap<SessionId, Ending>,
+}
+
+#[derive(Debug, Clone)]
+struct Alive {
+    /// The last link that it had. What still comes of an earlier one comes late.
+    last_link: LinkId,
+    /// Until then it may use what it kept.
+    lease_until_ms: u64,
+    /// Then it ends.
+    until_ms: u64,
+    /// It was told that it is the only mount.
+    sole: bool,
+    /// What it has told that it has seen of the journals.
+    seen: ClockVector,
+    /// It is being told once more what a link that broke may have lost.
+    again: Option<Again>,
+}
+
+impl Alive {
+    /// A session that has been told nothing, but perhaps that it is the only mount.
+    fn new(last_link: LinkId, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
+        Self { last_link, lease_until_ms, until_ms, sole, seen: ClockVector::default(), again: None }
+    }
+}
+
+impl Sessions {
+    /// Panics unless whoever waits to be let in waits for somebody.
+    pub(crate) fn check(&self) {
+        assert!(
+            self.attaching.is_empty() || !self.recalling.is_empty(),
+            "{} clients wait to be let in, and nobody is recalled",
+            self.attaching.len()
+        );
+        for session in &self.recalling {
+            assert!(self.alive.contains_key(session), "{session:?} is recalled and not known to live");
+        }
+    }
+
+    /// What a client has told that it has seen of the journals: a request tells only what is news.
+    pub(crate) fn seen_by(&self, session: SessionId) -> Option<&ClockVector> {
+        self.alive.get(&session).map(|alive| &alive.seen)
+    }
+
+    /// Nothing is known of a client any more.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.alive.remove(&session);
+    }
+
+    /// How far a mount is with being told once more.
+    pub(crate) fn again_of(&self, session: SessionId) -> Option<Again> {
+        self.alive.get(&session)?.again
+    }
+
+    pub(crate) fn set_again(&mut self, session: SessionId, again: Option<Again>) {
+        if let Some(alive) = self.alive.get_mut(&session) {
+            alive.again = again;
+        }
+    }
+
+    /// Mounts that are being told once more.
+    pub(crate) fn told_again(&self) -> Vec<SessionId> {
+        self.alive.iter().filter(|(_, alive)| alive.again.is_some()).map(|(s, _)| *s).collect()
+    }
+
+    /// A link is gone, over which these were reached. `ended`: by its other side or by something between, and not because
+    /// nothing came any more.
+    pub(crate) fn link_closed(&mut self, link: LinkId, reached: &[SessionId], ended: bool, now_ms: u64) {
+        for session in reached.iter().filter(|_| ended) {
+            let Some(alive) = self.alive.get_mut(session) else { continue };
+            // Its lease goes on. Something between the two may have ended the link, and the mount, which does not
+            // know that yet, goes on using what it keeps.
+            if planted(Bug::LeaseCutShort) {
+                alive.lease_until_ms = alive.lease_until_ms.min(now_ms + 1_000);
+            }
+            alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
+        }
+        // Whoever waits will ask again on a new link.
+        self.attaching.retain(|(call, _)| call.link != link);
+    }
+}
+
+impl Island {
+    /// Deals with what concerns the session itself; hands back what is to be run.
+    pub(crate) fn session_request(&mut self, call: Call) -> Option<Call> {
+        let session = call.session();
+        let now = self.ctx.now.ms;
+        if session == WITNESS {
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
+            return None;
+        }
+        if self.ctx.replies.is_ending(session) {
+            match call.request.op {
+                // The end is on its way already.
+                ClientOp::Detach => self.end_session(session, Some(call)),
+                ClientOp::Attach { .. } => self.ctx.answer(&call, 0, Outcome::NotNow),
+                _ => self.ctx.answer(&call, 0, Outcome::NoSession),
+            }
+            return None;
+        }
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            if call.link < alive.last_link {
+                // Its client has taken the session up on another link since, and waits for nothing here: what it
+                // still wants it has asked there once more, and what it said here of what it keeps is not so now.
+                return None;
+            }
+            alive.lease_until_ms = now + LEASE_MS;
+            alive.until_ms = now + SESSION_MS;
+            alive.last_link = call.link;
+            if self.ctx.replies.reached(session, call.link) {
+                // What was on its way on the old link may be lost: it is told all once more.
+                alive.again = Some(Again::START);
+                self.tell_more_again(session);
+            }
+        } else if self.ctx.state.session(session).is_some()
+            || matches!(call.request.op, ClientOp::Attach { .. })
+        {
+            let sole = self.ctx.may_be_sole(session);
+            let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, sole);
+            self.sessions.alive.insert(session, alive);
+            self.ctx.replies.reached(session, call.link);
+        } else {
+            self.ctx.answer(&call, 0, Outcome::NoSession);
+            return None;
+        }
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            for (island, stamp) in &call.request.vector {
+                alive.seen.raise(*island, *stamp);
+            }
+        }
+        match call.request.op {
+            ClientOp::Attach { mount } => self.attach(call, mount),
+            ClientOp::Renew | ClientOp::Dropped if self.ctx.state.session(session).is_none() => {
+                self.ctx.answer(&call, 0, Outcome::NoSession);
+            }
+            ClientOp::Renew | ClientOp::Dropped => {
+                // A mere sign of life may have been sent before a recall came: it answers none.
+                if call.request.op == ClientOp::Dropped {
+                    self.recalled(session);
+                }
+                let outcome = self.attached(session);
+                self.ctx.answer(&call, 0, outcome);
+            }
+            ClientOp::Detach => self.end_session(session, Some(call)),
+            ClientOp::Cancel { request } => self.cancel(call.link, request),
+            _ if self.ctx.state.session(session).is_none() => self.ctx.answer(&call, 0, Outcome::NoSession),
+            _ => return Some(call),
+        }
+        None
+    }
+
+    fn attach(&mut self, call: Call, mount: bool) {
+        let session = call.session();
+        self.recalled(session);
+        if mount && !planted(Bug::NotRecalled) {
+            for other in self.ctx.mounts() {
+                let alive = &self.sessions.alive;
+                let holds = |a: Option<&Alive>| a.map_or_else(|| self.ctx.may_be_sole(other), |a| a.sole);
+                if other != session && !self.ctx.replies.is_ending(other) && holds(alive.get(&other)) {
+                    self.recall(other);
+                }
+            }
+        }
+        self.sessions.attaching.push((call, mount));
+        self.let_in();
+    }
+
+    /// Lets in who waits, when nobody keeps anything any more.
+    fn let_in(&mut self) {
+        if !self.sessions.recalling.is_empty() {
+            return;
+        }
+        let calls = std::mem::take(&mut self.sessions.attaching);
+        let (ending, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|(call, _)| self.ctx.replies.is_ending(call.session()));
+        for (call, _) in ending {
+            self.ctx.answer(&call, 0, Outcome::NotNow);
+        }
+        for (call, mount) in &calls {
+            if self.ctx.state.session(call.session()).is_none() {
+                let mut decision = Decision::new();
+                let (mount, local) = (*mount, call.link.is_local());
+                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
+                decision.session(call.session(), Some(row));
+                self.ctx.decide(decision);
+            }
+        }
+        for (call, _) in calls {
+            let outcome = self.attached(call.session());
+            self.ctx.answer(&call, self.ctx.state.seq(), outcome);
+        }
+    }
+
+    fn attached(&mut self, session: SessionId) -> Outcome {
+        let sole = self.ctx.mounts() == [session]
+            && self.sessions.recalling.is_empty()
+            && self.sessions.attaching.is_empty()
+            && self.ctx.durability.is_synced(self.sessions.ended_at);
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            // Until it says that it keeps nothing any more.
+            alive.sole |= sole;
+        }
+        Outcome::Attached { sole, power: self.ctx.state.meta().power }
+    }
+
+    fn recall(&mut self, session: SessionId) {
+        if !self.sessions.alive.contains_key(&session) {
+            let recovered = self.ctx.recovered(session);
+            self.sessions.alive.insert(session, recovered);
+        }
+        if self.sessions.recalling.insert(session)
+            && let Some(link) = self.ctx.replies.link_of(session)
+        {
+            self.ctx.durability.emit(Effect::Notice(link, Notice::Recall));
+        }
+    }
+
+    /// A mount has dropped what it kept, or can no longer use it.
+    pub(crate) fn recalled(&mut self, session: SessionId) {
+        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+            alive.sole = false;
+        }
+        if self.sessions.recalling.remove(&session) {
+            self.let_in();
+        }
+    }
+
+    pub(crate) fn tick_sessions(&mut self) {
+        let now = self.ctx.now.ms;
+        for session in self.ctx.state.session_ids().collect::<Vec<_>>() {
+            if session != WITNESS
+                && !self.ctx.replies.is_ending(session)
+                && !self.sessions.alive.contains_key(&session)
+            {
+                let recovered = self.ctx.recovered(session);
+                self.sessions.alive.insert(session, recovered);
+            }
+        }
+        let alive = &self.sessions.alive;
+        let lapsed: Vec<SessionId> =
+            alive.iter().filter(|(_, a)| a.lease_until_ms <= now).map(|(s, _)| *s).collect();
+        let ended: Vec<SessionId> =
+            alive.iter().filter(|(_, a)| a.until_ms <= now).map(|(s, _)| *s).collect();
+        for session in lapsed {
+            self.recalled(session);
+        }
+        for session in ended {
+            self.end_session(session, None);
+        }
+        self.tick_ending();
+        self.tick_again();
+    }
+
+    /// Ends a request that waits for a lock, also if it only comes to that later.
+    fn cancel(&mut self, link: LinkId, id: u64) {
+        let Some((session, seq)) = self.ctx.replies.interrupt(link, id) else { return };
+        let mut found = None;
+        for waiting in self.lock_waiting.values_mut() {
+            let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
+            if let Some(i) = waiting.iter().position(it) {
+                found = waiting.remove(i);
+            }
+        }
+        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+        if let Some(call) = found {
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+        }
+    }
+}
+
+impl Ctx {
+    /// All mounts that are attached.
+    pub(crate) fn mounts(&self) -> Vec<SessionId> {
+        self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
+    }
+
+    /// Who may keep a file alive that loses its last name: all mounts that do not end.
+    pub(crate) fn holders(&self) -> Vec<SessionId> {
+        self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
+    }
+
+    /// Whether a client has a session that has not begun to end.
+    pub(crate) fn is_attached(&self, session: SessionId) -> bool {
+        self.state.session(session).is_some() && !self.replies.is_ending(session)
+    }
+
+    /// A session of an earlier life: it has some time to show up, unless its process was this one's.
+    fn recovered(&self, session: SessionId) -> Alive {
+        let now = self.now.ms;
+        let local = self.state.session(session).is_some_and(|row| row.local);
+        let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
+        Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
+    }
+
+    /// Whether a session that this life has not heard of may have been told that it is the only mount.
+    fn may_be_sole(&self, session: SessionId) -> bool {
+        self.mounts() == [session]
+    }
+
+    /// Tells the other mounts that a file has lost its last name.
+    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
+        let need = self.state.seq() + 1;
+        for holder in holders.iter().filter(|h| Some(**h) != by) {
+            self.notify(*holder, need, Notice::Orphan { ino });
+        }
+    }
+}

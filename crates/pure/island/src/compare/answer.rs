@@ -1,0 +1,191 @@
+//! Answers to an island that compares: what this one knows of a directory whose parent it owns, or which it
+//! owns itself. Leaves out what is about to be decided, and tells nothing that a power cut can take.
+
+use atoll_core::{Ino, IslandId, Name, TxnId, portions};
+use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
+
+use crate::ctx::Ctx;
+use crate::ctx::request::Stop;
+use crate::island::Island;
+use crate::rows::moves::arrived;
+
+/// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
+const TOLD_BYTES: usize = 256 << 10;
+
+impl Island {
+    pub(crate) fn on_compare(
+        &mut self,
+        from: IslandId,
+        round: u64,
+        missed: &[IslandId],
+        asks: &[Ask],
+    ) -> Result<(), Stop> {
+        if !missed.iter().all(|island| self.told_of_lost(*island)) || !self.recovery.lost.is_empty() {
+            // Names that were lent are not what they were, or will be. It is asked again.
+            return Ok(());
+        }
+        let mut told = Vec::new();
+        for ask in asks {
+            let known = match self.known(ask, missed) {
+                Ok(Some(known)) => known,
+                Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
+                // It is asked again.
+                Ok(None) | Err(_) => continue,
+            };
+            told.push(Told { ino: ask.ino, parent: ask.parent, known });
+        }
+        for told in portions(&told, TOLD_BYTES) {
+            self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
+        }
+        Ok(())
+    }
+
+    /// What this island knows of a directory; none while that is about to change.
+    pub(crate) fn known(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+        match ask.parent {
+            Some(_) => self.known_as_parent(ask, missed),
+            None => self.known_as_owner(ask, missed),
+        }
+    }
+
+    fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+        let parent = ask.parent.expect("asked as the parent's owner");
+        if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
+            return Ok(Some(Known::Gone));
+        }
+        if let Some(known) = self.known_of_lost(ask)? {
+            return Ok(Some(known));
+        }
+        if let Some(name) = &ask.name
+            && let Some(entry) = self.ctx.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
+        {
+            return self.known_by_name(ask, name, entry, missed);
+        }
+        // It may be on its way here.
+        for txn in self.holds.lent() {
+            let Some(row) = self.ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
+                continue;
+            };
+            if let Work::Lend { renaming, .. } = &row.part.work
+                && renaming.file.ino == ask.ino
+                && renaming.to.dir == parent
+            {
+                if self.journal.happened.contains(&txn)
+                    && let Some(known) = self.ctx.known_as_arrived(ask, renaming)?
+                {
+                    return Ok(Some(known));
+                }
+                if self.ctx.is_open(Some(txn), missed) {
+                    return Ok(None);
+                }
+            }
+        }
+        if let Some(Place { parent: at, name: Some(name), .. }) =
+            self.ctx.state.dir(ask.ino)?.map(|dir| dir.place.clone())
+            && at == parent
+            && let Some(entry) = self.ctx.state.entry(parent, &name)?.filter(|entry| entry.ino == ask.ino)
+        {
+            return self.known_by_name(ask, &name, entry, missed);
+        }
+        let (mut rows, whole) = self.ctx.state.entries_after(parent, ask.after)?;
+        if let Some((_, name, entry)) = rows.find(|(_, _, entry)| entry.ino == ask.ino) {
+            return self.known_by_name(ask, name, entry, missed);
+        }
+        let after = self.ctx.state.known_to(parent).saturating_sub(1);
+        Ok(Some(if whole { Known::Gone } else { Known::Further { after } }))
+    }
+
+    /// What lends that were lost, and are not done again yet, say of a directory: the last of them.
+    fn known_of_lost(&self, ask: &Ask) -> Result<Option<Known>, Stop> {
+        let lost = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
+            Work::Lend { renaming, .. } if ask.parent == Some(renaming.to.dir) => Some((stamp, renaming)),
+            _ => None,
+        });
+        let is_about = |renaming: &Renaming| {
+            renaming.file.ino == ask.ino || renaming.there.as_ref().is_some_and(|there| there.ino == ask.ino)
+        };
+        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
+        let Some((_, renaming)) = last else { return Ok(None) };
+        let comes = renaming.file.ino == ask.ino;
+        let known = if comes { self.ctx.known_as_arrived(ask, renaming)? } else { None };
+        Ok(Some(known.unwrap_or(Known::Gone)))
+    }
+
+    fn known_by_name(
+        &self,
+        ask: &Ask,
+        name: &Name,
+        entry: &Entry,
+        missed: &[IslandId],
+    ) -> Result<Option<Known>, Stop> {
+        let parent = ask.parent.expect("asked as the parent's owner");
+        let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
+        let holder = self.holds.holder(parent, name);
+        if holder.is_some_and(|txn| self.journal.happened.contains(&txn)) {
+            // What takes its place, or its name, has happened.
+            return Ok(Some(Known::Gone));
+        }
+        if self.ctx.is_open(holder, missed) {
+            return Ok(None);
+        }
+        if stub.place == ask.place && ask.name.as_ref() == Some(name) && !ask.wants_chain {
+            return Ok(Some(Known::Same));
+        }
+        let place = Place { version: stub.place, parent, name: Some(name.clone()) };
+        Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.ctx.above(ask)? }))
+    }
+
+    fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+        let Some(row) = self.ctx.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
+            return Ok(Some(Known::Gone));
+        };
+        let promised = self.promised(ask.ino).filter(|_| ask.wants_chain);
+        if let Some(promised) = promised.filter(|promised| promised.place.version > row.place.version) {
+            // Two islands that compare for the same journal, which this waits for, must not wait for each other.
+            return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
+        }
+        let holder = self.holds.holds_dir(ask.ino).filter(|_| ask.wants_chain);
+        if self.ctx.is_open(holder, missed) {
+            return Ok(None);
+        }
+        if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {
+            return Ok(Some(Known::Same));
+        }
+        let mut chain = if ask.wants_chain { self.ctx.end_of_chain(ask.ino)? } else { Vec::new() };
+        chain.pop();
+        Ok(Some(Known::Is { dir: self.ctx.ancestor(ask.ino, row)?, chain }))
+    }
+}
+
+impl Ctx {
+    /// Whether a participant waits for the outcome of this with one who can tell it, or whose journal has it.
+    fn is_open(&self, txn: Option<TxnId>, missed: &[IslandId]) -> bool {
+        txn.is_some_and(|txn| {
+            let by = txn.coordinator;
+            by != self.config.id && (missed.contains(&by) || self.peers.is_reachable(by))
+        })
+    }
+
+    /// A directory whose new name here was lent, as it is there.
+    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Stop> {
+        let Some(stub) = arrived(&renaming.file, renaming).stub else { return Ok(None) };
+        let to = &renaming.to;
+        let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+        Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
+    }
+
+    /// The directories above the place of what is asked for, if they are wanted.
+    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Stop> {
+        match ask.parent.filter(|_| ask.wants_chain) {
+            Some(parent) => self.end_of_chain(parent),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// A child directory as its parent's owner knows it.
+pub(crate) fn as_parent(ino: Ino, stub: &Stub, place: Place) -> Ancestor {
+    let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
+    // What its path was is not looked at in a stub.
+    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }
+}

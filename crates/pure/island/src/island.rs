@@ -1,0 +1,579 @@
+//! The machine itself: takes events, runs requests, holds answers back until what they show is
+//! committed, and knows where every request waits.
+
+use atoll_core::map::{IdMap, IdSet};
+use std::collections::{BTreeMap, VecDeque};
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
+use atoll_posix::{Errno, Op};
+use atoll_proto::{ClientOp, Outcome, Spot};
+use atoll_state::State;
+
+use crate::bodies::checkpoint::Checkpointing;
+use crate::bodies::data::InBody;
+use crate::bodies::gate::Gates;
+use crate::client::sessions::Sessions;
+use crate::counters::Counters;
+use crate::ctx::Bounded;
+use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::request::{Call, Later, Next, Step, Stop};
+use crate::ctx::{Config, Ctx};
+use crate::event::{Effect, Event, LinkId, Now, Ticket};
+use crate::journal::others::Journal;
+use crate::links::Symlinks;
+use crate::migration::Mover;
+use crate::quiesce::Enumerating;
+use crate::recovery::start::{Ended, Recovery};
+use crate::txn::coordinator::Txns;
+use crate::txn::locks::Holds;
+
+/// Milliseconds after which what waits for another island fails with `EIO`.
+pub(crate) const PATIENCE_MS: u64 = 10_000;
+/// Milliseconds that a starting island waits for the others' answers.
+pub(crate) const HELLO_MS: u64 = 2_000;
+/// Records between two checkpoints, in changed rows.
+const CHECKPOINT_ROWS: usize = 40_000;
+/// Time between two looks at which rows in memory are unused.
+const SWEEP_MS: u64 = 1_000;
+/// Changed rows are memory too: a checkpoint does not wait for more than may stay. But not for fewer.
+const CHECKPOINT_ROWS_MIN: usize = 5_000;
+/// Milliseconds between two checkpoints, if anything has changed.
+const CHECKPOINT_MS: u64 = 10_000;
+
+/// What an island lets in (Archipelago 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Reading its log and exchanging journals with the others; requests wait.
+    Hidden,
+    /// Everything.
+    Normal,
+}
+
+/// An island. See the crate.
+#[derive(Debug, Clone)]
+pub struct Island {
+    pub(crate) ctx: Ctx,
+    pub(crate) phase: Phase,
+    /// Position of the last record before the request that is run came.
+    pub(crate) upto: u64,
+    /// Records find no space: what would change something is refused before it is decided.
+    log_stuck: bool,
+    pub(crate) gates: Gates<Call>,
+    pub(crate) in_body: BTreeMap<Ticket, InBody>,
+    pub(crate) next_ticket: u64,
+    /// Body operations that wait until a record is synced.
+    pub(crate) after_sync: VecDeque<(u64, Ticket, crate::event::BodyOp)>,
+    /// Bodies that go when nobody is inside any more.
+    pub(crate) going: Vec<(Ino, Ticket)>,
+    pub(crate) sync_waiting: Vec<(u64, Call)>,
+    pub(crate) lock_waiting: IdMap<Ino, VecDeque<Call>>,
+    pub(crate) txn_waiting: BTreeMap<TxnId, Vec<Call>>,
+    pub(crate) retry_at: Vec<(u64, Call)>,
+    pub(crate) txns: Txns,
+    pub(crate) holds: Holds,
+    pub(crate) journal: Journal,
+    pub(crate) sessions: Sessions,
+    /// Files made since the last checkpoint began, of which no sync has begun: their bytes may be lost.
+    pub(crate) fresh: IdSet<Ino>,
+    /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
+    pub(crate) touched: IdMap<Ino, u64>,
+    /// The record with which the last checkpoint announced what was being put in place then.
+    pub(crate) announced: u64,
+    /// Files with bytes in place that no body sync has covered.
+    pub(crate) unsynced_bodies: IdSet<Ino>,
+    /// Those that the checkpoint under way will sync.
+    pub(crate) syncing_bodies: IdSet<Ino>,
+    /// Files with changes that are done, or done again by a recovery, as their records say, and that
+    /// no body sync has covered.
+    pub(crate) carried: IdSet<Ino>,
+    /// Those of them that the checkpoint under way covers.
+    pub(crate) syncing_carried: IdSet<Ino>,
+    pub(crate) recovery: Recovery,
+    pub(crate) enumerating: Enumerating,
+    pub(crate) mover: Mover,
+    pub(crate) symlinks: Symlinks,
+    pub(crate) checkpoint: Option<Checkpointing>,
+    pub(crate) checkpoint_ms: u64,
+    swept_ms: u64,
+    /// Requests that wait for the island to start.
+    hidden: Bounded<Call>,
+}
+
+impl Island {
+    /// An island with a state recovered from its disk, whose last life ended so.
+    pub fn new(config: Config, state: State, ended: Ended, now: Now) -> Self {
+        let mut island = Self {
+            ctx: Ctx::new(config, state, now),
+            phase: Phase::Hidden,
+            upto: 0,
+            log_stuck: false,
+            gates: Gates::default(),
+            in_body: BTreeMap::new(),
+            next_ticket: 1,
+            after_sync: VecDeque::new(),
+            going: Vec::new(),
+            sync_waiting: Vec::new(),
+            lock_waiting: IdMap::default(),
+            txn_waiting: BTreeMap::new(),
+            retry_at: Vec::new(),
+            txns: Txns::default(),
+            holds: Holds::default(),
+            journal: Journal::default(),
+            sessions: Sessions::default(),
+            fresh: IdSet::default(),
+            touched: IdMap::default(),
+            announced: 0,
+            unsynced_bodies: IdSet::default(),
+            syncing_bodies: IdSet::default(),
+            carried: IdSet::default(),
+            syncing_carried: IdSet::default(),
+            recovery: Recovery::default(),
+            enumerating: Enumerating::default(),
+            mover: Mover::default(),
+            symlinks: Symlinks::default(),
+            checkpoint: None,
+            checkpoint_ms: now.ms,
+            swept_ms: now.ms,
+            hidden: Bounded::default(),
+        };
+        island.begin(ended);
+        island.run_next();
+        island
+    }
+
+    /// Changes rows whose bodies could not be brought in line with them, when the island opens.
+    pub fn correct(&mut self, changes: Vec<atoll_proto::Change>) {
+        if !changes.is_empty() {
+            let mut decision = Decision::new();
+            changes.into_iter().for_each(|change| decision.push(change));
+            self.ctx.decide(decision);
+            self.ctx.want_sync();
+            self.settle();
+        }
+    }
+
+    /// Bodies that a recovery has looked at: what was put in place in the last life, and what was done again, no
+    /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
+    pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
+        bodies.iter().for_each(|ino| self.ctx.state.view_disturbed(*ino));
+        self.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
+        self.carried.extend(bodies);
+        if !planted(Bug::RecoveredUnsynced) {
+            self.unsynced_bodies.extend(bodies);
+        }
+    }
+
+    /// Takes an event; what is to be done for it is added to `out`, in order.
+    pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        self.ctx.now = now;
+        match event {
+            Event::Request { link, id, request, data } => {
+                self.ctx.counters.requests += 1;
+                let since_ms = now.ms;
+                let upto = self.ctx.state.seq();
+                self.arrive(Call { link, id, request, data, since_ms, attempts: 0, upto, again: false });
+            }
+            Event::Peer(message) => {
+                self.ctx.counters.peer_messages += 1;
+                self.peer(message);
+            }
+            Event::PeerReachable { island, up } => self.peer_reachable(island, up),
+            Event::LinkClosed { link, ended } => self.link_closed(link, ended),
+            Event::Written(upto) => self.ctx.durability.written(upto),
+            Event::Synced(upto) => self.synced(upto),
+            Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
+            Event::BodyDone(ticket, result) => self.body_done(ticket, result),
+            Event::CheckpointDone => self.checkpoint_done(),
+            Event::Tick { bytes_available } => {
+                self.ctx.room.set(bytes_available.saturating_sub(self.ctx.config.reserve_bytes));
+                self.tick();
+            }
+            Event::CheckpointWanted => self.begin_checkpoint(),
+            Event::LogStuck(stuck) => self.log_stuck = stuck,
+            Event::Stopping => self.stop_moving(),
+        }
+        self.run_next();
+        self.prune_rest();
+        self.settle();
+        self.bodies_go();
+        self.tell_when_quiet();
+        // With what was decided before the first event, when the island began.
+        self.ctx.durability.take(out);
+    }
+
+    // --------------------------------------------------------------- inspection
+
+    /// This island's id.
+    pub const fn id(&self) -> IslandId {
+        self.ctx.config.id
+    }
+
+    /// Whatever stamp it gives from here on is later than this one.
+    pub fn stamps_after(&self) -> Stamp {
+        self.ctx.issuer.stamps_after(self.ctx.state.meta().incarnation)
+    }
+
+    /// Its state, to be read.
+    pub const fn state(&self) -> &State {
+        &self.ctx.state
+    }
+
+    /// Its state, for the view's lists.
+    pub const fn state_mut(&mut self) -> &mut State {
+        &mut self.ctx.state
+    }
+
+    /// A checkpoint is being made, or waits for work on bodies.
+    pub const fn is_making_checkpoint(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// The bytes of a file are being changed, ahead of the record that says so or behind it.
+    pub fn is_body_changing(&self, ino: Ino) -> bool {
+        self.gates.is_exclusive(ino)
+    }
+
+    /// Somebody is inside a body: it must not go, though its file may be gone.
+    pub fn is_body_used(&self, ino: Ino) -> bool {
+        self.gates.is_inside(ino)
+    }
+
+    /// What it lets in.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What it has done.
+    pub const fn counters(&self) -> &Counters {
+        &self.ctx.counters
+    }
+
+    /// What it knows of its volume.
+    pub const fn config(&self) -> &Config {
+        &self.ctx.config
+    }
+
+    /// True if somebody waits for a record to be committed. What nobody waits for is written along
+    /// with it, or a moment later: until it is, another island has it and tells it again.
+    pub fn wants_write(&self) -> bool {
+        self.ctx.durability.awaits_commit()
+    }
+
+    /// True if nothing is under way: no record unwritten, no request waiting for a body.
+    pub fn is_idle(&self) -> bool {
+        let seq = self.ctx.state.seq();
+        self.ctx.durability.is_committed(seq)
+            && self.in_body.is_empty()
+            && self.checkpoint.is_none()
+            && !self.looks_at_links()
+    }
+
+    // ----------------------------------------------------------------- requests
+
+    pub(crate) fn arrive(&mut self, call: Call) {
+        if self.phase == Phase::Hidden {
+            if let Err(call) = self.hidden.push(call) {
+                self.ctx.answer(&call, 0, Outcome::NotNow);
+            }
+            return;
+        }
+        if call.request.table < self.ctx.config.table.version() {
+            let table = self.ctx.config.table.clone();
+            return self.ctx.answer(&call, 0, Outcome::StaleTable { table });
+        }
+        let Some(call) = self.session_request(call) else { return };
+        let Some(call) = self.repeated(call) else { return };
+        if self.log_stuck && call.request.seq != 0 {
+            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
+        }
+        if let Some(call) = self.catch_up(call) {
+            self.ctx.next(Next::Start(call));
+        }
+    }
+
+    /// Lets in those who waited for the island to start.
+    pub(crate) fn come_out(&mut self) {
+        self.phase = Phase::Normal;
+        for call in self.hidden.take() {
+            self.ctx.next(Next::Arrive(call));
+        }
+    }
+
+    /// Answers a request that was seen before with its first result; notes where a new one's
+    /// answer goes.
+    fn repeated(&mut self, call: Call) -> Option<Call> {
+        let seq = call.request.seq;
+        if seq == 0 {
+            return Some(call);
+        }
+        if !planted(Bug::RepeatedWhileUnderWay) && self.ctx.replies.repeat(&call) {
+            // The first one is still under way, perhaps decided already: its answer goes to where
+            // this one came from.
+            return None;
+        }
+        let session = self.ctx.state.session(call.session()).expect("checked by the caller");
+        let waits_for_lock = matches!(&call.request.op, ClientOp::Fs { op: Op::SetLock { wait: true, .. } });
+        if seq < session.acked && !waits_for_lock {
+            // The client has this result already, or has done very much since: nobody waits for another. Of a lock
+            // somebody may wait for so long; to set it twice is to set it once.
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+            return None;
+        }
+        if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
+            let result = session.results[i].1.clone();
+            self.ctx.state.look_away();
+            self.upto = call.upto;
+            match self.again(&call, &result) {
+                // What was committed before is shown only when committed: wait for all there is.
+                Ok(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+                Err(stop) => self.park(Call { again: true, ..call }, stop, false),
+            }
+            return None;
+        }
+        self.ctx.replies.begin(&call);
+        Some(call)
+    }
+
+    /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
+    pub(crate) fn start(&mut self, call: Call, turn: bool) {
+        if call.again {
+            return self.arrive(Call { again: false, ..call });
+        }
+        if call.request.seq != 0 && !self.ctx.is_attached(call.session()) {
+            // It ended while this waited: nobody would hold what this brings, or is told of it.
+            return self.ctx.answer(&call, 0, Outcome::NoSession);
+        }
+        let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
+        self.ctx.state.look_away();
+        self.upto = call.upto;
+        match self.run(&call, turn) {
+            Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+            Ok(Step::Later(later)) => self.keep(call, later),
+            Ok(Step::Answered) => {}
+            Err(stop) => self.park(call, stop, turn),
+        }
+    }
+
+    fn keep(&mut self, call: Call, later: Later) {
+        match later {
+            Later::Txn(txn) => self.txns.keep(txn, call),
+            Later::Body(ticket) => self.in_body.get_mut(&ticket).expect("just begun").keep(call),
+            Later::Applied(stamp, outcome) => self.await_applied(call, stamp, outcome),
+            Later::Synced(seq) => self.await_synced(seq, call),
+        }
+    }
+
+    pub(crate) fn park(&mut self, mut call: Call, stop: Stop, turn: bool) {
+        match stop {
+            Stop::Fail(errno) => self.ctx.answer(&call, self.ctx.state.seen(), Outcome::Failed { errno }),
+            Stop::NeedGroups => self.ctx.answer(&call, 0, Outcome::NeedGroups),
+            Stop::NotNow | Stop::Unheard => self.ctx.answer(&call, 0, Outcome::NotNow),
+            Stop::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
+            Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
+            Stop::Load(loads) => self.ctx.load(loads, Next::Start(call)),
+            Stop::Gate(ino) => self.wait_at_gate(ino, call, turn),
+            Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
+            Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
+                self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+            }
+            Stop::Locked(ino) => {
+                call.attempts += 1;
+                self.lock_waiting.entry(ino).or_default().push_back(call);
+            }
+        }
+    }
+
+    fn run(&mut self, call: &Call, turn: bool) -> Result<Step, Stop> {
+        match &call.request.op {
+            ClientOp::Fs { op } | ClientOp::Link { op, .. } => self.run_fs(call, op, None, turn),
+            ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
+            ClientOp::Resolve { path } => self.resolve(call.caller(), path),
+            ClientOp::Skeleton { parent, name } => self.ctx.skeleton(*parent, name),
+            ClientOp::SkeletonAttr { ino } => self.ctx.skeleton_attr(*ino),
+            ClientOp::SkeletonTarget { ino } => self.ctx.skeleton_target(*ino),
+            ClientOp::Hints { after } => self.ctx.hints(*after),
+            ClientOp::Release { inos } => self.release(call, inos),
+            ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
+                self.run_at(call)
+            }
+            ClientOp::Attach { .. }
+            | ClientOp::Detach
+            | ClientOp::Renew
+            | ClientOp::Dropped
+            | ClientOp::Hold { .. }
+            | ClientOp::Cut { .. }
+            | ClientOp::EndCut { .. }
+            | ClientOp::Cancel { .. } => {
+                unreachable!("answered when it arrived")
+            }
+        }
+    }
+
+    /// `key`: of the directory that a name goes to, if that is another one.
+    fn run_fs(&mut self, call: &Call, op: &Op, key: Option<Key>, turn: bool) -> Result<Step, Stop> {
+        self.is_here(op)?;
+        match op {
+            Op::Lookup { dir, name } => self.lookup(*dir, name),
+            Op::GetAttr { ino } => self.get_attr(*ino),
+            Op::SetAttr { ino, set } => self.set_attr(call, *ino, set, turn),
+            Op::Create { dir, name, .. } => self.create(call, *dir, name, op),
+            Op::Mkdir { dir, name, mode, umask } => self.mkdir(call, *dir, name, *mode, *umask),
+            Op::Unlink { dir, name } => self.unlink(call, *dir, name),
+            Op::Rmdir { dir, name, meant } => self.rmdir(call, *dir, name, *meant),
+            Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
+                let from = Spot { dir: *dir, name: name.clone() };
+                let to = Spot { dir: *new_dir, name: new_name.clone() };
+                self.rename(call, from, to, *mode, (*meant, *new_meant), key)
+            }
+            Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
+            Op::Readlink { ino } => self.ctx.readlink(*ino),
+            Op::Read { ino, offset, len } => self.read(call, *ino, *offset, *len, turn),
+            Op::Write { ino, offset, append, kill_set_id } => {
+                self.write(call, *ino, *offset, *append, *kill_set_id, turn)
+            }
+            Op::Fallocate { ino, offset, len, what } => {
+                self.ctx.groups_suffice(call, *ino)?;
+                self.fallocate(*ino, *offset, *len, *what, turn)
+            }
+            Op::Seek { ino, offset, whence } => self.seek(*ino, *offset, *whence, turn),
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                self.ctx.groups_suffice(call, *to)?;
+                self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
+            }
+            Op::Fsync { ino } => self.fsync(*ino),
+            Op::FsyncDir { dir } => {
+                // What was moved into it may be shown already.
+                self.names_are_safe(*dir)?;
+                Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
+            }
+            Op::ReadDir { dir, after, bytes, plus } => self.read_dir(*dir, *after, *bytes, *plus),
+            Op::GetXattr { ino, name } => self.get_xattr(call.caller(), *ino, name),
+            Op::SetXattr { ino, name, value, mode, kill_sgid } => {
+                self.set_xattr(call, *ino, name, Some((value, *mode)), *kill_sgid)
+            }
+            Op::ListXattr { ino } => self.list_xattr(call.caller(), *ino),
+            Op::RemoveXattr { ino, name } => self.set_xattr(call, *ino, name, None, false),
+            // Space is the node's to tell, without the machine.
+            Op::Statfs => Err(Errno::ENOSYS.into()),
+            Op::GetLock { ino, lock } => self.ctx.get_lock(call.session(), *ino, lock),
+            Op::SetLock { ino, lock, wait } => self.set_lock(call, *ino, lock, *wait),
+            Op::Accessed { ino, access } => self.accessed(*ino, access),
+        }
+    }
+
+    // ---------------------------------------------------------------- what is next
+
+    /// Does what is to be done next: in order, each with all that follows from it.
+    pub(crate) fn run_next(&mut self) {
+        self.settle();
+        let mut todo = self.ctx.take_next();
+        todo.reverse();
+        while let Some(next) = todo.pop() {
+            self.do_next(next);
+            self.settle();
+            todo.extend(self.ctx.take_next().into_iter().rev());
+        }
+    }
+
+    fn do_next(&mut self, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Arrive(call) => self.arrive(call),
+            Next::CatchUp(call) => {
+                if let Some(call) = self.catch_up(call) {
+                    self.start(call, false);
+                }
+            }
+            Next::Start(call) => self.start(call, false),
+            Next::Peer(message) => self.peer(message),
+            Next::BodyDone(ticket, result) => self.body_done(ticket, result),
+            Next::Turn(ino) => self.wake(ino),
+            Next::LockFreed(ino) => self.lock_given_up(ino),
+            Next::TxnEnded(txn) => self.let_waiters_in(txn),
+            Next::Commit(txn) => self.commit(txn),
+            Next::CaughtUp => self.caught_up(),
+            Next::Redo => self.redo_lost(),
+            Next::RedoAgain => {
+                self.lost_again();
+                self.redo_lost();
+            }
+            Next::MoveOn => self.go_onward(),
+            Next::ToldAll(island) => self.told_all(island),
+            Next::CompareSkipped => self.compare_skipped(),
+            Next::Compare => self.compare(),
+            Next::CompareDoubts => self.compare_doubts(),
+            Next::Serve => self.serve(),
+            Next::EndSession(session) => self.ending_loaded(session),
+            Next::Checkpoint => self.continue_checkpoint(),
+        }
+    }
+
+    // ---------------------------------------------------------------- decisions
+
+    /// Carries out what follows from the records that were decided since the last call: those who look at every record
+    /// see them, and each machine hears of what it has to remember.
+    fn settle(&mut self) {
+        for effect in self.ctx.durability.observe() {
+            if let Effect::Append(_, record) = effect {
+                self.enumerating.record_decided(record);
+                self.symlinks.record_decided(&self.ctx.config, &self.ctx.state, record);
+            }
+        }
+        for (seq, what) in self.ctx.entailed() {
+            match what {
+                Entails::DirPlaced(ino) => self.compare_also(ino),
+                Entails::BodyGoes(ino) => self.drop_body(ino, seq),
+                Entails::NameElsewhere { ino, at } => self.may_move_to(ino, &at),
+            }
+        }
+    }
+
+    // --------------------------------------------------------------------- time
+
+    fn tick(&mut self) {
+        if self.ctx.durability.is_sync_due(self.ctx.now.ms) {
+            self.ctx.want_sync();
+        }
+        let dirty = self.ctx.state.dirty_len();
+        let due = self.ctx.now.ms >= self.checkpoint_ms + CHECKPOINT_MS
+            && self.ctx.state.seq() > self.ctx.state.meta().seq;
+        if dirty >= CHECKPOINT_ROWS.min(self.ctx.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
+            self.begin_checkpoint();
+        }
+        self.continue_checkpoint();
+        if self.ctx.now.ms >= self.swept_ms + SWEEP_MS {
+            self.swept_ms = self.ctx.now.ms;
+            self.ctx.state.sweep(self.ctx.config.rows_max);
+        }
+        let now = self.ctx.now.ms;
+        let (ready, waiting) = std::mem::take(&mut self.retry_at).into_iter().partition(|(at, _)| *at <= now);
+        self.retry_at = waiting;
+        let ready: Vec<(u64, Call)> = ready;
+        for (_, call) in ready {
+            self.ctx.next(Next::Start(call));
+        }
+        let parts: [fn(&mut Self); 7] = [
+            Self::tick_txns,
+            Self::tick_journal,
+            Self::tick_sessions,
+            Self::tick_recovery,
+            Self::tick_enumerate,
+            Self::tick_mover,
+            Self::tick_symlinks,
+        ];
+        for part in parts {
+            self.run_next();
+            part(self);
+        }
+    }
+
+    fn link_closed(&mut self, link: LinkId, ended: bool) {
+        self.enumerate_link_closed(link);
+        let reached = self.ctx.replies.link_closed(link);
+        self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
+        self.lock_link_closed(link);
+        self.gates.retain(|call| call.request.seq != 0 || call.link != link);
+    }
+}

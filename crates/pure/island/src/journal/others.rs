@@ -1,0 +1,626 @@
+//! The journal (`DESIGN` 5; Archipelago 8): changes to places and static attributes of directories,
+//! in their coordinator's order to every island; skeletons and stubs that follow them; vectors.
+//!
+//! Invariant: a journal is applied without gaps, and the clock moves in the same record.
+
+use atoll_core::map::IdSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
+use atoll_posix::{Kind, acl};
+use atoll_proto::{
+    Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Peer, PeerMessage, Place, Static, Vote, Work,
+    Xattrs,
+};
+
+use crate::compare::round::Comparing;
+use crate::ctx::Bounded;
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Next, Stop};
+use crate::island::{Island, PATIENCE_MS};
+use crate::journal::outbox::{is_pair, whole_part};
+use crate::rows::chains::seen_in;
+
+/// Milliseconds after which a journal is asked for again whose next entry waits for something.
+const STALLED_MS: u64 = 200;
+
+/// What is known of the others, and who waits for them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Journal {
+    /// How far each island has said that it has applied this island's journal.
+    pub(crate) applied: BTreeMap<IslandId, Stamp>,
+    pub(crate) waiting: Vec<Waiting>,
+    /// What waits for this island to catch up.
+    behind: Bounded<Next>,
+    /// Journals applied here whose coordinators do not know yet that this is synced.
+    pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
+    /// How far the others have said that theirs are.
+    kept_by: BTreeMap<IslandId, Stamp>,
+    /// Coordinators whose next entries wait for something.
+    stalled: BTreeSet<IslandId>,
+    stalled_ms: u64,
+    /// What was missed of journals is made up for.
+    pub(crate) comparing: Option<Box<Comparing>>,
+    /// Counts comparisons.
+    pub(crate) round: u64,
+    /// Moves that are known to have happened, and wait for the journal.
+    pub(crate) happened: IdSet<TxnId>,
+}
+
+/// Whether an entry of a journal can be applied.
+#[derive(Debug, PartialEq, Eq)]
+enum Ready {
+    /// It can; first these ancestors have to be laid.
+    Yes { chain: Option<Chain> },
+    /// Something was asked for that it waits for.
+    No,
+}
+
+/// What a sender of something has seen of the islands' journals, compared with what this one has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// As much.
+    Same,
+    /// Less, at least of one journal.
+    Older,
+    /// More.
+    Newer {
+        /// Of these journals.
+        missing: Vec<IslandId>,
+    },
+}
+
+/// A request whose answer waits until all reachable islands have applied its entry.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) stamp: Stamp,
+    pub(crate) missing: IdSet<IslandId>,
+    seq: u64,
+    call: Call,
+    outcome: Outcome,
+}
+
+impl Journal {
+    /// The requests that wait for others to apply an entry, and those that wait for this island to catch up.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        let behind = self.behind.iter().filter_map(|parked| match parked {
+            Next::Start(call) => Some(call),
+            _ => None,
+        });
+        self.waiting.iter().map(|waiting| &waiting.call).chain(behind)
+    }
+
+    /// Panics unless whoever waits for an entry to be applied waits for islands that can be reached.
+    pub(crate) fn check(&self, is_reachable: impl Fn(IslandId) -> bool) {
+        for waiting in &self.waiting {
+            assert!(!waiting.missing.is_empty(), "{:?} waits for nobody", waiting.stamp);
+            let reachable = waiting.missing.iter().all(|island| is_reachable(*island));
+            assert!(reachable, "{:?} waits for islands that are away: {:?}", waiting.stamp, waiting.missing);
+        }
+    }
+
+    /// Nobody waits for a journal, and nothing of one waits.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.waiting.is_empty()
+            && self.behind.is_empty()
+            && self.to_confirm.is_empty()
+            && self.stalled.is_empty()
+            && self.comparing.is_none()
+    }
+}
+
+impl Island {
+    pub(crate) fn set_reachable(&mut self, island: IslandId, up: bool) {
+        self.ctx.peers.set_reachable(island, up);
+        if !up {
+            self.nobody_waits_for(island);
+        }
+    }
+
+    // ------------------------------------------------------------- coordinating
+
+    /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
+    pub(crate) fn await_applied(&mut self, call: Call, stamp: Stamp, outcome: Outcome) {
+        let seq = self.ctx.state.seq();
+        let behind = |island: &IslandId| self.journal.applied.get(island).is_none_or(|s| *s < stamp);
+        // Who compares is away still: it serves nothing that depends on this before it has.
+        let is_here =
+            |island: &IslandId| self.ctx.peers.is_reachable(*island) && !self.ctx.has_skipped(*island);
+        let missing: IdSet<_> = self.ctx.config.others().filter(is_here).filter(behind).collect();
+        if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
+            return self.ctx.answer(&call, seq, outcome);
+        }
+        self.journal.waiting.push(Waiting { stamp, missing, seq, call, outcome });
+    }
+
+    fn nobody_waits_for(&mut self, island: IslandId) {
+        for waiting in &mut self.journal.waiting {
+            waiting.missing.remove(&island);
+        }
+        self.answer_applied();
+    }
+
+    pub(crate) fn answer_applied(&mut self) {
+        let mut at = 0;
+        while let Some(waiting) = self.journal.waiting.get(at) {
+            if waiting.missing.is_empty() {
+                // In the order in which they came.
+                let ready = self.journal.waiting.remove(at);
+                self.ctx.answer(&ready.call, ready.seq, ready.outcome);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    // ------------------------------------------------------- losing and keeping
+
+    /// Tells all islands how much of this island's journal they need not bring back any more.
+    pub(crate) fn tell_kept(&mut self) {
+        let before = self.ctx.posts.durable_to();
+        let durability = &self.ctx.durability;
+        self.ctx.posts.synced(|seq| durability.is_synced(seq));
+        let upto = self.ctx.posts.durable_to();
+        let newly = self.newly_kept();
+        for island in self.ctx.config.others().filter(|i| self.ctx.peers.is_reachable(*i)).collect::<Vec<_>>()
+        {
+            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
+                self.ctx.send(0, island, Peer::Kept { upto });
+            }
+        }
+    }
+
+    pub(crate) fn on_kept(&mut self, from: IslandId, upto: Stamp) {
+        let known = self.journal.kept_by.entry(from).or_default();
+        // An older one may arrive late.
+        let upto = upto.max(*known);
+        *known = upto;
+        if self.ctx.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
+            let mut decision = Decision::new();
+            decision.push(Change::Unreceived { island: from, upto });
+            self.ctx.decide(decision);
+        }
+    }
+
+    // ----------------------------------------------------------------- applying
+
+    pub(crate) fn on_journal(
+        &mut self,
+        from: IslandId,
+        after: Stamp,
+        entries: &[(Stamp, JournalEntry)],
+    ) -> Result<(), Stop> {
+        let seen = self.ctx.state.clocks().get(from);
+        if self.compares_for(from) {
+            // What was missed comes first; then it is asked for.
+            return Ok(());
+        }
+        if seen < after && !planted(Bug::JournalGap) {
+            self.ctx.send(0, from, Peer::Resend { after: seen });
+            return Ok(());
+        }
+        let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
+        if fresh.is_empty() {
+            // A repetition, or nothing to do: the sender may have missed the answer, and this island
+            // forgets what it has not confirmed when it dies.
+            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
+            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
+            return Ok(());
+        }
+        // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
+        // change places come together: whoever has one half only has two directories by one name.
+        let mut rest = &fresh[..];
+        while !rest.is_empty() {
+            let alone = rest.iter().position(|(_, entry)| self.ctx.lays_chain(entry)).unwrap_or(rest.len());
+            let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
+            let (now, _) = match rest {
+                [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
+                _ => rest.split_at((alone - usize::from(starts_pair)).max(1)),
+            };
+            // What one record holds of them.
+            let (now, _) = now.split_at(whole_part(now));
+            let later = &rest[now.len()..];
+            for (_, entry) in now {
+                self.ctx.need_entry(entry)?;
+            }
+            let first = if alone <= 1 { now } else { &now[..1] };
+            let mut chains = Vec::new();
+            for (_, entry) in first {
+                let Ready::Yes { chain } = self.readiness(from, entry)? else {
+                    self.journal.stalled.insert(from);
+                    if rest.len() < fresh.len() {
+                        self.ctx.next(Next::CaughtUp);
+                    }
+                    return Ok(());
+                };
+                if let Some(chain) = &chain {
+                    self.ctx.need_chain(chain)?;
+                }
+                chains.extend(chain);
+            }
+            for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
+                if self.readiness(from, entry)? == Ready::No {
+                    self.journal.stalled.insert(from);
+                    self.apply_entries(from, &now[..at], &chains);
+                    // Others wait for no more than these.
+                    self.ctx.next(Next::CaughtUp);
+                    return Ok(());
+                }
+            }
+            self.apply_entries(from, now, &chains);
+            rest = later;
+        }
+        self.journal.stalled.remove(&from);
+        self.ctx.next(Next::CaughtUp);
+        Ok(())
+    }
+
+    /// Applies entries of a journal that are ready; what they read is in memory.
+    fn apply_entries(&mut self, from: IslandId, entries: &[&(Stamp, JournalEntry)], chains: &[Chain]) {
+        let Some((last, _)) = entries.last() else { return };
+        let mut decision = Decision::new();
+        for chain in chains {
+            if !matches!(self.ctx.is_new_enough(chain), Ok(true)) {
+                // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
+                self.ctx.doubt(&mut decision);
+            }
+            self.lay_chain_over(&mut decision, chain);
+        }
+        let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
+        let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
+            JournalEntry::Place { ino, .. } => self.ctx.dir_now(&decision, *ino).map(|dir| dir.place.parent),
+            _ => None,
+        };
+        let left: Vec<Ino> = if pair { entries.iter().filter_map(left).collect() } else { Vec::new() };
+        // What one of them leaves is what the other goes to.
+        decision.prunes_nothing = pair;
+        for (stamp, entry) in entries {
+            self.apply_entry(&mut decision, entry);
+            if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
+                decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
+            }
+        }
+        decision.prunes_nothing = false;
+        // A chain may know a newer place of what was to come below it.
+        let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
+        left.into_iter().chain(laid).for_each(|dir| self.ctx.prune(&mut decision, dir));
+        decision.push(Change::Clock { island: from, stamp: *last });
+        let seq = self.ctx.decide(decision);
+        self.journal.to_confirm.insert(from, (seq, *last));
+        // Before it is written: if this island dies now, it gets the entries again before it serves.
+        self.ctx.send(0, from, Peer::Applied { upto: *last, synced: false });
+    }
+
+    /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
+    /// seen, or two directories might come to be below each other here on the way.
+    fn readiness(&mut self, from: IslandId, entry: &JournalEntry) -> Result<Ready, Stop> {
+        let JournalEntry::Place { ino, place, chain, .. } = entry else {
+            return Ok(Ready::Yes { chain: None });
+        };
+        let newer = |dir: &Dir| dir.place.version < place.version;
+        if !self.ctx.state.dir(*ino)?.is_some_and(newer) {
+            return Ok(Ready::Yes { chain: None });
+        }
+        if let Sight::Newer { missing } = self.ctx.sight_of(&chain.vector) {
+            let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
+            if !missing.is_empty() {
+                for island in missing {
+                    if self.journal.stalled.contains(&island) {
+                        // It waits itself, and is asked again with all that do.
+                        continue;
+                    }
+                    let after = self.ctx.state.clocks().get(island);
+                    self.ctx.send(0, island, Peer::Resend { after });
+                }
+                return Ok(Ready::No);
+            }
+        }
+        if self.ctx.state.dir(place.parent)?.is_some() {
+            return Ok(Ready::Yes { chain: None });
+        }
+        let owner = chain.dirs.last().map_or(from, |last| self.ctx.config.owner(last.key));
+        let carried = Some(chain).filter(|chain| !chain.dirs.is_empty()).cloned();
+        let told = self.ctx.skeleton.take_chain(place.parent);
+        let chain = match told {
+            // Its owner has it no more: what came with the entry must do.
+            Some(None) => return Ok(Ready::Yes { chain: carried }),
+            Some(told) => told,
+            None => carried.clone(),
+        };
+        if let Some(chain) = chain
+            && self.ctx.is_new_enough(&chain)?
+        {
+            self.ctx.need_own_over(&chain)?;
+            return Ok(Ready::Yes { chain: Some(chain) });
+        }
+        if owner == self.ctx.config.id || !self.ctx.peers.is_reachable(owner) {
+            // Nobody can tell a newer one.
+            return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
+        }
+        self.ctx.send(self.ctx.state.seq(), owner, Peer::WantChain { dir: place.parent });
+        Ok(Ready::No)
+    }
+
+    /// Asks for journals again whose next entries waited for something.
+    pub(crate) fn ask_stalled(&mut self) {
+        for island in std::mem::take(&mut self.journal.stalled) {
+            let after = self.ctx.state.clocks().get(island);
+            self.ctx.send(0, island, Peer::Resend { after });
+        }
+    }
+
+    pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
+        match entry {
+            JournalEntry::Place { ino, place, time, .. } => {
+                let newer =
+                    self.ctx.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
+                // What is not known here went since: the directory has moved on, which comes next.
+                if newer && self.ctx.dir_now(decision, place.parent).is_some() {
+                    self.ctx.take_skeleton_place(decision, *ino, place, *time);
+                }
+            }
+            JournalEntry::Fixed { ino, place, fixed, xattrs } => {
+                if let Some(mut row) = self.ctx.dir_now(decision, *ino)
+                    && row.fixed.version < fixed.version
+                {
+                    row.fixed = *fixed;
+                    self.ctx.follow_acls(decision, *ino, &mut row, xattrs);
+                    decision.dir(*ino, row);
+                }
+                self.apply_to_stub(decision, *ino, place, fixed);
+            }
+            JournalEntry::Onward => {}
+        }
+    }
+
+    /// The stub of a child directory follows its static attributes, where its parent is owned.
+    pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
+        let owned = self.ctx.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
+        let follows = owned && !planted(Bug::StubStays);
+        let Some(name) = place.name.as_ref().filter(|_| follows) else { return };
+        let found = match self.ctx.state.entry(place.parent, name) {
+            Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
+            // Its owner did not know its latest name: look through all of them.
+            _ => self.ctx.child_by_ino(place.parent, ino),
+        };
+        let Some((name, mut entry)) = found else { return self.apply_to_lent(decision, ino, fixed) };
+        if let Some(stub) = entry.stub.as_mut()
+            && stub.fixed.version < fixed.version
+        {
+            stub.fixed = *fixed;
+            decision.entry(place.parent, &name, Some(entry));
+        }
+    }
+
+    /// A directory is on its way to a name that is lent for it: its stub comes with it.
+    pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
+        for txn in self.holds.lent() {
+            let Some(mut row) = self.ctx.state.txn(txn).cloned() else { continue };
+            let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
+            if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)
+                && stub.fixed.version < fixed.version
+            {
+                stub.fixed = *fixed;
+                decision.txn(txn, Some(row));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ vectors
+
+    /// Lets a request through if this island has seen all that the client has; otherwise it waits.
+    pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
+        let clocks = self.ctx.state.clocks();
+        let unseen = |(i, s): (IslandId, Stamp)| (i != self.ctx.config.id && clocks.get(i) < s).then_some(i);
+        let seen = self.sessions.seen_by(call.session());
+        let by_path = matches!(
+            call.request.op,
+            ClientOp::Resolve { .. }
+                | ClientOp::Skeleton { .. }
+                | ClientOp::SkeletonAttr { .. }
+                | ClientOp::SkeletonTarget { .. }
+        );
+        if by_path && self.has_missed() {
+            // What it knows of paths may be as old as its absence.
+            self.fall_behind(&[], Next::Start(call));
+            return None;
+        }
+        let missing: Vec<IslandId> =
+            seen.into_iter().flat_map(atoll_core::ClockVector::iter).filter_map(unseen).collect();
+        if missing.is_empty() {
+            return Some(call);
+        }
+        self.fall_behind(&missing, Next::Start(call));
+        None
+    }
+
+    pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Next) {
+        for island in missing {
+            let after = self.ctx.state.clocks().get(*island);
+            self.ctx.send(0, *island, Peer::Resend { after });
+        }
+        match self.journal.behind.push(parked) {
+            Err(Next::Start(call)) => self.ctx.answer(&call, 0, Outcome::NotNow),
+            Err(Next::Peer(message)) => self.turn_away(&message),
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// There is no room for a message to wait: its sender begins again, or says it again by itself.
+    pub(crate) fn turn_away(&mut self, message: &PeerMessage) {
+        let from = message.from;
+        match &message.peer {
+            Peer::Prepare { txn, .. } => self.ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
+            // Its request begins again after a pause; all who have prepared are told.
+            Peer::Voted { txn, .. } => self.abort(self.txns.first_of(*txn), None),
+            // It is asked for again, from the first that is missing.
+            Peer::Journal { .. } => drop(self.journal.stalled.insert(from)),
+            // An outcome is told each second until it is known to be carried out, a comparison five times a second until
+            // it is answered.
+            Peer::Decided { .. } | Peer::Compare { .. } => {}
+            other => unreachable!("{other:?} does not wait"),
+        }
+    }
+
+    pub(crate) fn caught_up(&mut self) {
+        for next in self.journal.behind.take() {
+            self.ctx.next(match next {
+                Next::Start(call) => Next::CatchUp(call),
+                next => next,
+            });
+        }
+    }
+
+    // --------------------------------------------------------------------- time
+
+    pub(crate) fn confirm_applied(&mut self) {
+        let durability = &self.ctx.durability;
+        let ready: Vec<(IslandId, Stamp)> = self
+            .journal
+            .to_confirm
+            .iter()
+            .filter(|(_, (seq, _))| durability.is_synced(*seq))
+            .map(|(island, (_, stamp))| (*island, *stamp))
+            .collect();
+        for (island, upto) in ready {
+            self.journal.to_confirm.remove(&island);
+            self.ctx.send(0, island, Peer::Applied { upto, synced: true });
+        }
+    }
+
+    pub(crate) fn tick_journal(&mut self) {
+        self.bound_outbox();
+        if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
+            self.journal.stalled_ms = self.ctx.now.ms;
+            self.ask_stalled();
+            self.ask_again();
+        }
+        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
+        // An island that does not answer is alerted: it gets the journal before it serves again.
+        for waiting in &mut self.journal.waiting {
+            if waiting.call.since_ms < late {
+                waiting.missing.clear();
+            }
+        }
+        self.answer_applied();
+        let is_late = |parked: &Next| matches!(parked, Next::Start(call) if call.since_ms < late);
+        for parked in self.journal.behind.take_if(is_late) {
+            if let Next::Start(call) = parked {
+                self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
+            }
+        }
+    }
+}
+
+impl Ctx {
+    /// Whether an entry puts a directory that is known here where nothing is known.
+    fn lays_chain(&self, entry: &JournalEntry) -> bool {
+        let JournalEntry::Place { ino, place, .. } = entry else { return false };
+        let other_parent = |dir: &Dir| dir.place.parent != place.parent && dir.place.version < place.version;
+        self.state.dir(*ino).ok().flatten().is_some_and(other_parent)
+    }
+
+    /// A stub whose name is another one by now is looked for among all.
+    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
+        let Some(name) = &place.name else { return Ok(()) };
+        if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
+            || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
+        {
+            return Ok(());
+        }
+        self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
+    }
+
+    /// What applying an entry reads must be in memory.
+    fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
+        match entry {
+            JournalEntry::Place { ino, place, .. } => {
+                if let Some(dir) = self.state.dir(*ino)? {
+                    for p in [&dir.place, place] {
+                        self.need_name(p)?;
+                    }
+                    if dir.place.parent != place.parent {
+                        self.need_skeleton(*ino)?;
+                    }
+                }
+            }
+            JournalEntry::Fixed { ino, place, .. } => {
+                self.need_acls(*ino)?;
+                self.need_name(place)?;
+                self.need_child(place, *ino)?;
+            }
+            JournalEntry::Onward => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
+        if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
+            let entry = self.state.entry(place.parent, name)?;
+            if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
+                self.state.dir(skeleton.ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory gets the ACLs that are told of it. Its other extended attributes are its owner's alone.
+    pub(crate) fn follow_acls(&self, decision: &mut Decision, ino: Ino, row: &mut Dir, told: &Xattrs) {
+        let acls = if row.owned.is_some() && row.has_xattrs {
+            let own = self.state.xattrs(ino).expect("see `need_acls`");
+            own.map_or_else(|| told.acls(), |own| own.with_acls_of(told))
+        } else {
+            told.acls()
+        };
+        set_xattrs(decision, ino, row, acls);
+    }
+
+    /// What [`Ctx::follow_acls`] reads must be in memory.
+    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Stop> {
+        if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
+            self.state.xattrs(ino)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
+        let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
+        rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
+    }
+
+    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
+    /// says nothing new.
+    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
+        for above in &chain.dirs {
+            if self.state.dir(above.ino)?.is_none() {
+                return Ok(self.sight_of(&chain.vector));
+            }
+        }
+        Ok(Sight::Same)
+    }
+
+    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
+    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
+    /// the old state back. So would one that this island's own journal has not reached.
+    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
+        let clocks = self.state.clocks();
+        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
+        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
+        if !missing.is_empty() {
+            return Sight::Newer { missing };
+        }
+        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
+        if older { Sight::Older } else { Sight::Same }
+    }
+}
+
+/// Sets all extended attributes of a directory, with the flags in its row that tell of them.
+pub(crate) fn set_xattrs(decision: &mut Decision, ino: Ino, row: &mut Dir, xattrs: Xattrs) {
+    let had = std::mem::replace(&mut row.has_xattrs, !xattrs.0.is_empty());
+    row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some() || xattrs.get(acl::DEFAULT_XATTR).is_some();
+    if had || row.has_xattrs {
+        decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
+    }
+}

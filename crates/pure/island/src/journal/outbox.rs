@@ -1,0 +1,151 @@
+//! The outbox: entries of this island's journal that others may not have. Kept for an island that is away up to a
+//! bound; past that it is told to compare when it returns (`DESIGN` 5).
+//!
+//! Invariant: behind what an island has confirmed, or was told to compare for, no entry is missing.
+
+use std::borrow::Borrow;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
+use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::island::Island;
+
+/// Entries of its journal that an island keeps for one that is away.
+pub const OUTBOX_MAX: usize = 4096;
+/// Encoded bytes of these at most.
+pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
+/// Entries in one message, and their encoded bytes; one entry, or two that go together, may have more
+/// ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
+const ENTRIES_PER_MESSAGE: usize = 64;
+const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
+
+impl Island {
+    pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
+        let known = self.journal.applied.entry(from).or_default();
+        *known = upto.max(*known);
+        for waiting in &mut self.journal.waiting {
+            if waiting.stamp <= upto {
+                waiting.missing.remove(&from);
+            }
+        }
+        self.answer_applied();
+        if (synced || planted(Bug::DroppedUnsynced)) && upto > self.ctx.state.delivered(from) {
+            let mut decision = Decision::new();
+            decision.push(Change::Delivered { island: from, upto });
+            let slowest =
+                self.ctx.config.others().map(|i| if i == from { upto } else { self.ctx.needs_from(i) }).min();
+            if let Some(all) =
+                slowest.filter(|all| self.ctx.state.first_posted().is_some_and(|first| first <= *all))
+            {
+                decision.push(Change::Unposted { upto: all });
+            }
+            self.ctx.decide(decision);
+        }
+    }
+
+    /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
+    pub(crate) fn bound_outbox(&mut self) {
+        let (kept, max, bytes_max) =
+            (self.ctx.posts.durable_to(), self.ctx.config.outbox_max, self.ctx.config.outbox_bytes_max);
+        let is_full = |island: &IslandId| {
+            !self.ctx.peers.is_reachable(*island)
+                && self.ctx.needs_from(*island) < kept
+                && (self.ctx.state.outbox(*island).len() > max
+                    || self.ctx.state.outbox_bytes(*island) > bytes_max)
+        };
+        let full: Vec<IslandId> = self.ctx.config.others().filter(is_full).collect();
+        if full.is_empty() {
+            return;
+        }
+        let mut decision = Decision::new();
+        for island in &full {
+            decision.push(Change::Skipped { island: *island, upto: kept });
+        }
+        let needed = |island| if full.contains(&island) { kept } else { self.ctx.needs_from(island) };
+        if let Some(upto) = self.ctx.config.others().map(needed).min() {
+            decision.push(Change::Unposted { upto });
+        }
+        self.ctx.decide(decision);
+    }
+}
+
+impl Ctx {
+    /// Sends what waited for the log to be synced.
+    pub(crate) fn send_posted(&mut self) {
+        let durability = &self.durability;
+        let Some(after) = self.posts.open(|seq| durability.is_synced(seq)) else { return };
+        for island in self.config.others() {
+            let entries = self.posted(island, after);
+            if let Some((last, _)) = entries.last() {
+                self.posts.sent(*last);
+                self.send_entries(island, after, &entries);
+            }
+        }
+    }
+
+    /// Sends entries that follow `after`, as many messages as it takes.
+    fn send_entries(&mut self, to: IslandId, mut after: Stamp, entries: &[(Stamp, JournalEntry)]) {
+        let mut rest = entries;
+        while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
+        {
+            self.send(self.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
+            after = part.last().map_or(after, |(stamp, _)| *stamp);
+            rest = more;
+        }
+    }
+
+    /// Sends an island everything that it may not have. Before the first entry of the outbox lies only what it
+    /// has applied and synced, or has to compare for.
+    pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
+        let skipped = self.state.skipped(to);
+        if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
+            self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
+        }
+        let before = if self.has_skipped(to) { skipped } else { Stamp::default() };
+        let entries = self.posted(to, after);
+        self.send_entries(to, before, &entries);
+    }
+
+    /// Sends an island what was applied of its journal and it may have lost.
+    pub(crate) fn return_journal(&mut self, to: IslandId) {
+        let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
+        for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {
+            self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
+        }
+    }
+
+    /// An island has missed a part of this island's journal, and has not made up for it yet.
+    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
+        self.state.delivered(island) < self.state.skipped(island)
+    }
+
+    /// Up to here nothing is kept for an island.
+    pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
+        self.state.delivered(island).max(self.state.skipped(island))
+    }
+}
+
+/// How many of these go in one message, or one record: two directories that change places go together.
+pub(crate) fn whole_part<E: Borrow<(Stamp, JournalEntry)> + Encode>(entries: &[E]) -> usize {
+    let mut end = fitting(entries, ENTRY_BYTES_PER_MESSAGE).min(ENTRIES_PER_MESSAGE);
+    if end > 0 && end < entries.len() && is_pair(&entries[end - 1].borrow().1, &entries[end].borrow().1) {
+        end += 1;
+    }
+    end
+}
+
+/// Whether two directories change places by these: at one moment, since names may also come to be free one by one.
+pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
+    let goes_to =
+        |place: &Place, from: &Spot| place.parent == from.dir && place.name.as_ref() == Some(&from.name);
+    match (one, other) {
+        (
+            JournalEntry::Place { place, from, time, .. },
+            JournalEntry::Place { place: other_place, from: other_from, time: other_time, .. },
+        ) => time == other_time && goes_to(place, other_from) && goes_to(other_place, from),
+        _ => false,
+    }
+}

@@ -1,0 +1,375 @@
+//! Symbolic links to directories, carried to every island, so that paths lead through them while their home
+//! or the owner of their directory is away (`docs/design/006-symlinks.md`). Always behind the answer: no
+//! request waits for it. Never judges a name: who has its owner asks that.
+//!
+//! Invariant: what an island keeps of another's links is what that has told, whole or up to a change.
+
+mod targets;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::map::IdMap;
+use atoll_core::{Encode, Ino, IslandId, Name};
+use atoll_posix::{Answer, Errno, Found, Kind};
+use atoll_proto::{Change, Entry, Link, Outcome, Peer, Record, Spot};
+use atoll_state::State;
+
+use crate::ctx::Config;
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Next, Step, Stop};
+use crate::island::Island;
+use crate::rows::path::ok;
+
+/// Links that an island tells the others of.
+const LINKS_MAX: u64 = 16_384;
+/// Names of a link that are told of.
+const NAMES_MAX: usize = 16;
+/// Links that may wait to be looked at, and how many are at once.
+const PENDING_MAX: usize = 4096;
+const LOOKS_AT_ONCE: usize = 64;
+/// Links whose targets others are being asked for.
+const ASKING_MAX: usize = 256;
+/// Milliseconds after which such a question is given up.
+const ASKING_MS: u64 = 10_000;
+/// Milliseconds after which a link that leads to no directory is looked at again, if it is used.
+const CHECK_AGAIN_MS: u64 = 10_000;
+/// Links of which that time is known.
+const CHECKED_MAX: usize = 4096;
+/// Milliseconds between two tries to tell an island that does not say that it has all.
+const TELL_MS: u64 = 500;
+/// Bytes of links in one message; the last link may lie beyond. One has 10 KiB at most: a target of 4,095 bytes and
+/// 16 names of 255.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// A link whose target another island is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Asking {
+    pub(crate) island: IslandId,
+    pub(crate) names: BTreeSet<Spot>,
+    pub(crate) hops: u32,
+    since_ms: u64,
+}
+
+/// What is under way about links of this island.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Symlinks {
+    /// To be looked at, with names that they may have.
+    pending: BTreeMap<Ino, BTreeSet<Spot>>,
+    pub(crate) asking: BTreeMap<Ino, Asking>,
+    /// When links that lead to no directory were last looked at.
+    checked: IdMap<Ino, u64>,
+    /// The digest of this island's links that each has said it has.
+    told: BTreeMap<IslandId, u64>,
+    tell_ms: u64,
+}
+
+impl Symlinks {
+    /// A record was decided: links that it concerns are looked at in a moment.
+    pub(crate) fn record_decided(&mut self, config: &Config, state: &State, record: &Record) {
+        let me = config.id;
+        if config.islands.len() < 2 {
+            return;
+        }
+        for change in &record.changes {
+            match change {
+                Change::Entry { dir, name, row } => {
+                    let was = state.carried_at(*dir, name).filter(|(_, link)| link.home == me);
+                    let was = was.map(|(ino, _)| ino);
+                    if let Some(ino) = was.filter(|ino| row.as_ref().is_none_or(|row| row.ino != *ino)) {
+                        self.look_at(ino, None);
+                    }
+                    if let Some(Entry { ino, kind: Kind::Symlink, home, .. }) = row
+                        && *home == me
+                    {
+                        self.look_at(*ino, Some(Spot { dir: *dir, name: name.clone() }));
+                    }
+                }
+                Change::Inode { ino, .. } if is_carried(config, state, *ino) => {
+                    self.look_at(*ino, None);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn look_at(&mut self, ino: Ino, name: Option<Spot>) {
+        if self.pending.len() < PENDING_MAX || self.pending.contains_key(&ino) {
+            self.pending.entry(ino).or_default().extend(name);
+        }
+    }
+}
+
+/// This island tells of a link.
+fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
+    state.carried(ino).is_some_and(|link| link.home == config.id)
+}
+
+impl Island {
+    /// All links of this island are looked at when it starts: what it had told may have been lost.
+    pub(crate) fn begin_symlinks(&mut self) {
+        let own = self.ctx.state.links_of(self.ctx.config.id, Ino(0));
+        self.symlinks.pending = own.map(|(ino, _)| (ino, BTreeSet::new())).collect();
+    }
+
+    /// An island is away: what it has when it is back is not known.
+    pub(crate) fn forget_told(&mut self, island: IslandId) {
+        self.symlinks.told.remove(&island);
+    }
+
+    /// An island that may have lost something is told what is kept here of its own links; where nobody has
+    /// any, nobody talks of them.
+    pub(crate) fn compare_links(&mut self, island: IslandId) {
+        self.symlinks.tell_ms = 0;
+        let digest = self.ctx.state.links_digest(island);
+        if digest != 0 {
+            self.ctx.send(self.ctx.state.links_seq(), island, Peer::LinksHeld { digest });
+        }
+    }
+
+    /// Links wait to be looked at.
+    pub(crate) fn looks_at_links(&self) -> bool {
+        !self.symlinks.pending.is_empty()
+    }
+
+    fn has_told(&self, island: IslandId) -> bool {
+        let told = self.symlinks.told.get(&island).copied().unwrap_or(0);
+        told == self.ctx.state.links_digest(self.ctx.config.id)
+    }
+
+    /// Nothing about links is under way, and all who can be reached have them.
+    pub fn links_are_told(&self) -> bool {
+        self.symlinks.pending.is_empty()
+            && self.symlinks.asking.is_empty()
+            && self
+                .ctx
+                .config
+                .others()
+                .filter(|island| self.ctx.peers.is_reachable(*island))
+                .all(|island| self.has_told(island))
+    }
+
+    // ------------------------------------------------------------------ noticing
+
+    /// Somebody uses a link. One that led to nothing may lead to a directory by now.
+    pub(crate) fn link_used(&mut self, dir: Ino, name: &Name, ino: Ino, home: IslandId) {
+        if self.ctx.config.islands.len() < 2
+            || self.ctx.state.carried(ino).is_some()
+            || self.symlinks.asking.contains_key(&ino)
+            || self.symlinks.checked.get(&ino).is_some_and(|at| self.ctx.now.ms < at + CHECK_AGAIN_MS)
+        {
+            return;
+        }
+        let at = Spot { dir, name: name.clone() };
+        if home == self.ctx.config.id {
+            return self.symlinks.look_at(ino, Some(at));
+        }
+        self.checked(ino);
+        self.ctx.send(self.ctx.state.seq(), home, Peer::LinkUsed { link: ino, at });
+    }
+
+    // ------------------------------------------------------------------- looking
+
+    pub(crate) fn tick_symlinks(&mut self) {
+        let now = self.ctx.now.ms;
+        self.symlinks.asking.retain(|_, asking| now < asking.since_ms + ASKING_MS);
+        let inos: Vec<Ino> = self.symlinks.pending.keys().copied().take(LOOKS_AT_ONCE).collect();
+        for ino in inos {
+            let names = self.symlinks.pending.remove(&ino).expect("just listed");
+            self.ctx.state.look_away();
+            if let Err(Stop::Load(loads)) = self.look(ino, &names) {
+                self.symlinks.pending.insert(ino, names);
+                self.ctx.load(loads, Next::Nothing);
+            }
+        }
+        if now >= self.symlinks.tell_ms + TELL_MS {
+            self.symlinks.tell_ms = now;
+            self.tell_links();
+        }
+    }
+
+    /// Compares what is told of a link of this island's with what is so.
+    fn look(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+        let is_carried = is_carried(&self.ctx.config, &self.ctx.state, ino);
+        match self.ctx.link_now(ino, names)? {
+            None if is_carried => self.tell_of(ino, None),
+            None => {}
+            Some(_) if !is_carried => self.look_where(ino, names)?,
+            Some(now) => {
+                let told = self.ctx.state.carried(ino).expect("just looked at");
+                let mut attr = now.attr;
+                attr.atime = told.attr.atime;
+                if (attr, &now.target, &now.names) != (told.attr, &told.target, &told.names) {
+                    self.tell_of(ino, Some(now));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A link leads to a directory: all are told.
+    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+        if let Some(link) = self.ctx.link_now(ino, names)?
+            && self.ctx.state.links_count(self.ctx.config.id) < LINKS_MAX
+        {
+            self.tell_of(ino, Some(link));
+        }
+        Ok(())
+    }
+
+    /// It was looked at, and is not worth telling of now.
+    pub(crate) fn checked(&mut self, ino: Ino) {
+        if self.symlinks.checked.len() >= CHECKED_MAX {
+            self.symlinks.checked.clear();
+        }
+        self.symlinks.checked.insert(ino, self.ctx.now.ms);
+    }
+
+    /// Asks another island; false if too much is asked already.
+    pub(crate) fn ask_where(
+        &mut self,
+        ino: Ino,
+        island: IslandId,
+        names: &BTreeSet<Spot>,
+        hops: u32,
+    ) -> bool {
+        let room = self.symlinks.asking.len() < ASKING_MAX;
+        if room {
+            let asking = Asking { island, names: names.clone(), hops, since_ms: self.ctx.now.ms };
+            self.symlinks.asking.insert(ino, asking);
+        }
+        room
+    }
+
+    // ------------------------------------------------------------------- telling
+
+    fn tell_of(&mut self, ino: Ino, link: Option<Link>) {
+        let before = self.ctx.state.links_digest(self.ctx.config.id);
+        let mut decision = Decision::new();
+        decision.push(Change::Link { ino, row: link.clone().map(Box::new) });
+        let seq = self.ctx.decide(decision);
+        let after = self.ctx.state.links_digest(self.ctx.config.id);
+        for island in
+            self.ctx.config.others().filter(|island| self.ctx.peers.is_reachable(*island)).collect::<Vec<_>>()
+        {
+            let links = vec![(ino, link.clone())];
+            self.ctx.send(seq, island, Peer::Links { before, links, after });
+        }
+    }
+
+    /// Tells those who may not have all what they should have; they ask for what is missing.
+    fn tell_links(&mut self) {
+        let digest = self.ctx.state.links_digest(self.ctx.config.id);
+        let (others, need) = (self.ctx.config.others(), self.ctx.state.links_seq());
+        for island in others.filter(|island| self.ctx.peers.is_reachable(*island)).collect::<Vec<_>>() {
+            if !self.has_told(island) {
+                let links = Vec::new();
+                self.ctx.send(need, island, Peer::Links { before: digest, links, after: digest });
+            }
+        }
+    }
+
+    pub(crate) fn on_links_held(&mut self, from: IslandId, digest: u64) {
+        self.symlinks.told.insert(from, digest);
+        if self.ctx.state.links_told(from) != digest {
+            let mut decision = Decision::new();
+            decision.push(Change::LinksTold { island: from, digest });
+            self.ctx.decide(decision);
+        }
+    }
+
+    /// Another's links have changed.
+    pub(crate) fn on_links(
+        &mut self,
+        from: IslandId,
+        before: u64,
+        links: &[(Ino, Option<Link>)],
+        after: u64,
+    ) {
+        let digest = self.ctx.state.links_digest(from);
+        if digest != after {
+            if digest != before {
+                return self.ctx.send(0, from, Peer::WantLinks { after: Ino(0) });
+            }
+            self.keep_links(from, links.iter().map(|(ino, link)| (*ino, link.as_ref())));
+        }
+        let digest = self.ctx.state.links_digest(from);
+        self.ctx.send(0, from, Peer::LinksHeld { digest });
+    }
+
+    pub(crate) fn on_all_links(&mut self, from: IslandId, after: Ino, upto: Ino, links: &[(Ino, Link)]) {
+        let there: BTreeSet<Ino> = links.iter().map(|(ino, _)| *ino).collect();
+        let here = self.ctx.state.links_of(from, after).map(|(ino, _)| ino).take_while(|ino| *ino <= upto);
+        let gone: Vec<Ino> = here.filter(|ino| !there.contains(ino)).collect();
+        let rows = gone.into_iter().map(|ino| (ino, None));
+        self.keep_links(from, rows.chain(links.iter().map(|(ino, link)| (*ino, Some(link)))));
+        if upto < Ino(u64::MAX) && after < upto {
+            return self.ctx.send(0, from, Peer::WantLinks { after: upto });
+        }
+        let digest = self.ctx.state.links_digest(from);
+        self.ctx.send(0, from, Peer::LinksHeld { digest });
+    }
+
+    /// Keeps what a home tells of its links. What it tells of others' is not its business.
+    fn keep_links<'a>(&mut self, from: IslandId, links: impl Iterator<Item = (Ino, Option<&'a Link>)>) {
+        let mut decision = Decision::new();
+        for (ino, link) in links {
+            let is_its = |row: &Link| row.home == from;
+            let was = self.ctx.state.carried(ino);
+            if was.is_none_or(is_its) && link.is_none_or(is_its) && was != link {
+                decision.push(Change::Link { ino, row: link.cloned().map(Box::new) });
+            }
+        }
+        self.ctx.decide(decision);
+    }
+
+    // ----------------------------------------------------------------- answering
+}
+
+impl Ctx {
+    /// A link as it is, with those of its names that it has; none if it is none of this island's, or has none.
+    fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Stop> {
+        let Some(row) = self.state.inode(ino)? else { return Ok(None) };
+        let Some(target) = row.target.clone().filter(|_| row.attr.nlink > 0) else { return Ok(None) };
+        let (home, attr) = (self.config.id, row.attr);
+        let told = self.state.carried(ino).map_or(&[][..], |link| &link.names);
+        let mut there = BTreeSet::new();
+        for spot in told.iter().chain(names) {
+            if self.state.entry(spot.dir, &spot.name)?.is_some_and(|entry| entry.ino == ino) {
+                there.insert(spot.clone());
+            }
+        }
+        let names: Vec<Spot> = there.into_iter().take(NAMES_MAX).collect();
+        Ok((!names.is_empty()).then_some(Link { home, attr, target, names }))
+    }
+
+    pub(crate) fn on_want_links(&mut self, from: IslandId, after: Ino) {
+        let (mut links, mut bytes, mut upto) = (Vec::new(), 0, Ino(u64::MAX));
+        for (ino, link) in self.state.links_of(self.config.id, after) {
+            if bytes >= PAGE_BYTES {
+                upto = links.last().map_or(upto, |(ino, _): &(Ino, Link)| *ino);
+                break;
+            }
+            bytes += link.encoded_len();
+            links.push((ino, link.clone()));
+        }
+        self.send(self.state.links_seq(), from, Peer::AllLinks { after, upto, links });
+    }
+
+    /// A name whose owner is away: that of a symbolic link to a directory, as far as is known here.
+    pub(crate) fn skeleton_link(&self, dir: Ino, name: &Name) -> Result<Step, Stop> {
+        let link = self.state.link_at(dir, name).ok_or(Stop::Fail(Errno::ESTALE))?;
+        let found = Found { attr: link.attr, attr_current: false };
+        Ok(Step::Looked(ok(Answer::Found { found }, None)))
+    }
+
+    pub(crate) fn skeleton_link_attr(&self, ino: Ino) -> Result<Step, Stop> {
+        let link = self.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+        Ok(Step::Looked(ok(Answer::Attr { attr: link.attr }, None)))
+    }
+
+    pub(crate) fn skeleton_target(&self, ino: Ino) -> Result<Step, Stop> {
+        let link = self.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+        Ok(Step::Looked(Outcome::Data { data: link.target.clone() }))
+    }
+}

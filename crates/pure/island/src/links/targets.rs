@@ -1,0 +1,179 @@
+//! Where a symbolic link leads: its target read as names, walked through what this island knows, then asked of
+//! those who know more. Decides only whether a link is worth carrying, never an answer.
+
+use std::collections::BTreeSet;
+
+use atoll_core::{Ino, IslandId, Key, Name, VolumePath};
+use atoll_posix::{Errno, Kind};
+use atoll_proto::{Led, Peer, Spot};
+
+use crate::ctx::Ctx;
+use crate::ctx::request::Stop;
+use crate::island::Island;
+
+/// Links on the way of a target that are followed.
+const FOLLOWED_MAX: u32 = 8;
+/// Islands that are asked for one target.
+const HOPS_MAX: u32 = 32;
+
+impl Island {
+    /// Finds out whether a link of this island's leads to a directory.
+    pub(crate) fn look_where(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+        let target = self.ctx.file(ino)?.target.clone().unwrap_or_default();
+        // Any of its names will do: a relative target of two names in different directories leads to two.
+        let Some(spot) = names.first() else { return Ok(()) };
+        match self.ctx.names_down_to(spot.dir)?.and_then(|at| beside(at, &target)) {
+            Some(path) => self.follow_target(ino, names, path, 0),
+            None => {
+                self.checked(ino);
+                Ok(())
+            }
+        }
+    }
+
+    fn follow_target(
+        &mut self,
+        ino: Ino,
+        names: &BTreeSet<Spot>,
+        path: VolumePath,
+        hops: u32,
+    ) -> Result<(), Stop> {
+        match self.ctx.leads(&path)? {
+            Led::Directory => self.leads_to_directory(ino, names)?,
+            Led::Elsewhere { key, path } => self.ask_further(ino, names, key, path, hops),
+            Led::Nothing => self.checked(ino),
+        }
+        Ok(())
+    }
+
+    fn ask_further(&mut self, ino: Ino, names: &BTreeSet<Spot>, key: Key, path: VolumePath, hops: u32) {
+        let island = self.ctx.config.owner(key);
+        if island == self.ctx.config.id || !self.ctx.peers.is_reachable(island) || hops >= HOPS_MAX {
+            // It is not known now: looked at again when it is used.
+            self.checked(ino);
+        } else if self.ask_where(ino, island, names, hops) {
+            self.ctx.send(0, island, Peer::Leads { link: ino, path });
+        }
+    }
+
+    pub(crate) fn on_leads_to(&mut self, from: IslandId, link: Ino, led: &Led) -> Result<(), Stop> {
+        let Some(asking) = self.symlinks.asking.get(&link).filter(|asking| asking.island == from) else {
+            return Ok(());
+        };
+        let (names, hops) = (asking.names.clone(), asking.hops);
+        match led {
+            Led::Directory => self.leads_to_directory(link, &names)?,
+            Led::Nothing => self.checked(link),
+            Led::Elsewhere { key, path } if self.ctx.config.owner(*key) == self.ctx.config.id => {
+                self.follow_target(link, &names, path.clone(), hops + 1)?;
+            }
+            Led::Elsewhere { key, path } => {
+                self.symlinks.asking.remove(&link);
+                self.ask_further(link, &names, *key, path.clone(), hops + 1);
+                return Ok(());
+            }
+        }
+        if self.symlinks.asking.get(&link).is_some_and(|asking| asking.hops == hops) {
+            self.symlinks.asking.remove(&link);
+        }
+        Ok(())
+    }
+}
+
+impl Ctx {
+    /// Another island asks where a path leads.
+    pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Stop> {
+        let led = self.leads(path)?;
+        self.send(self.state.seen(), from, Peer::LeadsTo { link, led });
+        Ok(())
+    }
+
+    /// The names of a directory from the root down; none if it is not known here.
+    fn names_down_to(&self, dir: Ino) -> Result<Option<Vec<Name>>, Stop> {
+        match self.ancestors(dir) {
+            Ok(chain) => Ok(Some(chain.iter().filter_map(|(_, dir)| dir.place.name.clone()).collect())),
+            Err(Stop::Fail(_)) => Ok(None),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Walks as far as this island knows, also through links that are carried.
+    fn leads(&self, path: &VolumePath) -> Result<Led, Stop> {
+        let (mut path, mut followed) = (path.clone(), 0);
+        'again: loop {
+            let (mut at, mut dir) = (Ino::ROOT, self.state.dir(Ino::ROOT)?.ok_or(Stop::Fail(Errno::EIO))?);
+            for (depth, name) in path.names().iter().enumerate() {
+                let entry = self.state.entry(at, name)?;
+                if let Some(entry) = entry.filter(|entry| entry.kind == Kind::Directory) {
+                    match (self.state.dir(entry.ino)?, &entry.stub) {
+                        (Some(below), _) => (at, dir) = (entry.ino, below),
+                        (None, Some(_)) if depth + 1 == path.names().len() => return Ok(Led::Directory),
+                        (None, Some(stub)) => return Ok(Led::Elsewhere { key: stub.key, path }),
+                        (None, None) => return Ok(Led::Elsewhere { key: dir.key, path }),
+                    }
+                    continue;
+                }
+                if let Some(link) = self.state.link_at(at, name) {
+                    followed += 1;
+                    let (above, rest) = (path.names()[..depth].to_vec(), &path.names()[depth + 1..]);
+                    match beside(above, &link.target).and_then(|to| joined(to, rest)) {
+                        Some(next) if followed <= FOLLOWED_MAX => path = next,
+                        _ => return Ok(Led::Nothing),
+                    }
+                    continue 'again;
+                }
+                return Ok(match entry {
+                    None if dir.owned.is_none() => Led::Elsewhere { key: dir.key, path },
+                    _ => Led::Nothing,
+                });
+            }
+            return Ok(Led::Directory);
+        }
+    }
+}
+
+/// Where a target leads from the directory that its link is in, by the names alone. None if it leads out of
+/// the volume, as every absolute one does: where volumes are mounted only those who mount them know.
+fn beside(mut at: Vec<Name>, target: &[u8]) -> Option<VolumePath> {
+    if target.first() == Some(&b'/') {
+        return None;
+    }
+    for part in target.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(at.pop()?),
+            name => at.push(Name::new(name).ok()?),
+        }
+    }
+    VolumePath::from_names(at).ok()
+}
+
+fn joined(path: VolumePath, rest: &[Name]) -> Option<VolumePath> {
+    VolumePath::from_names([path.names(), rest].concat()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn led(at: &str, target: &str) -> Option<String> {
+        let at = VolumePath::parse(at.as_bytes()).unwrap().names().to_vec();
+        beside(at, target.as_bytes()).map(|path| path.to_string())
+    }
+
+    #[test]
+    fn a_target_is_read_from_where_its_link_is_and_none_leads_out_of_the_volume() {
+        for (target, to) in [
+            ("c", Some("/a/b/c")),
+            ("../x//y/./", Some("/a/x/y")),
+            ("../..", Some("/")),
+            (".", Some("/a/b")),
+            ("../../../x", None),
+            ("/a/b", None),
+        ] {
+            assert_eq!(led("/a/b", target).as_deref(), to, "{target}");
+        }
+        assert_eq!(led("/a", &"n".repeat(256)), None);
+        assert_eq!(led("/a", &"n/".repeat(2048)), None);
+    }
+}

@@ -1,0 +1,802 @@
+//! Files that move to the island that owns their only name (`DESIGN` 6; `docs/design/002-across-islands.md`):
+//! a pointer costs a request, so the home of a file that rests sends it after its name, in the background.
+//!
+//! Nothing is frozen: whoever changes the file goes first, and the move begins again later. Invariants: the
+//! home lets go only of what it has read, unchanged, and of what survives a power cut where it goes; nobody
+//! hears of the new home before the old one cannot take it back any more.
+
+use atoll_core::map::{IdMap, IdSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::sum::{self, BLOCK_BYTES};
+use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
+use atoll_posix::{Errno, Kind, Op, Whence};
+use atoll_proto::{
+    BodyChange, Change, Dir, Forward, Inode, Notice, Origin, Peer, PeerMessage, Seen, Spot, Vote, Work,
+    Xattrs,
+};
+use atoll_state::Load;
+use bytes::Bytes;
+
+use crate::bodies::data::{CARRY_BYTES_MAX, InBody, body_attr};
+use crate::bodies::gate::Use;
+use crate::client::sessions::WITNESS;
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Next, Stop};
+use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
+use crate::island::{Island, PATIENCE_MS, Phase};
+use crate::txn::coordinator::Plan;
+
+/// Files that wait to move at most; when there were more, the skeleton is looked through again.
+const QUEUE_MAX: usize = 10_000;
+/// Files that move at the same time.
+const SHIPPING_MAX: usize = 16;
+/// Milliseconds after which a file is looked at again that could not move, at first; then twice as long.
+const PAUSE_MS: u64 = 1_000;
+/// How often that pause is doubled at most.
+const DOUBLINGS: u32 = 8;
+/// How often a file with several names is looked at before it is left where it is.
+const TRIES_MAX: u32 = 4;
+/// Milliseconds after which a transfer of which nothing is heard is given up.
+const SILENT_MS: u64 = 2_000;
+
+/// When files move, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moving {
+    /// Milliseconds since the last change of a small file after which it moves; a large one rests longer.
+    pub rests_ms: u64,
+    /// Bytes that one island sends a second.
+    pub bytes_per_s: u64,
+}
+
+impl Moving {
+    /// Milliseconds for which a file of that many bytes rests first: who has not changed it for twice the time
+    /// that it takes will hardly do so on its way.
+    const fn rest_ms(self, bytes: u64) -> u64 {
+        let way_ms = bytes.saturating_mul(1_000) / if self.bytes_per_s == 0 { 1 } else { self.bytes_per_s };
+        self.rests_ms.saturating_add(way_ms.saturating_mul(2))
+    }
+}
+
+/// A file that may move.
+#[derive(Debug, Clone)]
+struct Waiting {
+    at: Spot,
+    due_ms: u64,
+    tries: u32,
+}
+
+/// A file on its way from here.
+#[derive(Debug, Clone)]
+struct Shipping {
+    to: IslandId,
+    at: Spot,
+    file: Box<Inode>,
+    xattrs: Option<Xattrs>,
+    mounts: Vec<SessionId>,
+    heard_ms: u64,
+    tries: u32,
+}
+
+/// A file on its way to here.
+#[derive(Debug, Clone)]
+struct Pulling {
+    from: IslandId,
+    ino: Ino,
+    size: u64,
+    /// Up to here its bytes are here.
+    next: u64,
+    prepared: Stamp,
+    heard_ms: u64,
+}
+
+/// How far the skeleton was looked through for names of files that are homed here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Search {
+    #[default]
+    Begin,
+    Wanted(Ino),
+    Asked(Ino),
+    Done,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mover {
+    waiting: IdMap<Ino, Waiting>,
+    due: BTreeSet<(u64, Ino)>,
+    /// Some were not noted, because too many waited.
+    missed: bool,
+    search: Search,
+    /// Directories of others with names of files homed here, of which the names are still to be read.
+    dirs: Vec<(Ino, u64)>,
+    shipping: BTreeMap<TxnId, Shipping>,
+    pulling: IdMap<TxnId, Pulling>,
+    /// Bytes that may be sent now; what was sent above it is waited for.
+    allowance: i64,
+    allowed_ms: u64,
+    /// Those who wait for bytes until more may be sent.
+    slowed: VecDeque<PeerMessage>,
+    /// Files that have gone, and of which the new home has not said that it has them for good.
+    leaving: IdSet<Ino>,
+    /// Files that have gone, by records that are not synced yet.
+    unsynced: VecDeque<(u64, TxnId, Ino)>,
+}
+
+impl Mover {
+    /// Nothing is on its way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.shipping.is_empty()
+            && self.pulling.is_empty()
+            && self.leaving.is_empty()
+            && self.unsynced.is_empty()
+    }
+
+    /// Panics unless every file that waits is due once, and what is on its way from here is begun.
+    pub(crate) fn check(&self, is_begun: impl Fn(TxnId) -> bool) {
+        assert_eq!(self.waiting.len(), self.due.len(), "files that wait, and when they are due");
+        for (due_ms, ino) in &self.due {
+            assert_eq!(self.waiting.get(ino).map(|of| of.due_ms), Some(*due_ms), "{ino} is due then");
+        }
+        assert!(
+            self.waiting.len() <= QUEUE_MAX && self.shipping.len() <= SHIPPING_MAX,
+            "too many files move"
+        );
+        for (txn, shipping) in &self.shipping {
+            assert!(is_begun(*txn), "{:?} is on its way by {txn:?}, which is not begun", shipping.at);
+        }
+    }
+
+    /// Bytes of it are still to come, so that its vote is not given.
+    pub(crate) fn is_pulling(&self, txn: TxnId) -> bool {
+        self.pulling.contains_key(&txn)
+    }
+
+    /// The move with which a file has gone, as long as that can be lost in a power cut.
+    fn unsynced(&self, ino: Ino) -> Option<TxnId> {
+        self.unsynced.iter().find(|(_, _, of)| *of == ino).map(|(_, txn, _)| *txn)
+    }
+
+    /// A link is gone: what was on its way over it begins again.
+    pub(crate) fn lost_link(&mut self, island: IslandId) {
+        self.pulling.retain(|_, pulling| pulling.from != island);
+        self.slowed.retain(|message| message.from != island);
+    }
+}
+
+impl Island {
+    // ------------------------------------------------------------- which files
+
+    /// A file that is homed here has a name in a directory of another's.
+    pub(crate) fn may_move_to(&mut self, ino: Ino, at: &Spot) {
+        let Some(moving) = self.ctx.config.moving else { return };
+        // Those of a while together: they share syncs.
+        let due_ms = (self.ctx.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
+        self.wait_to_move(ino, Waiting { at: at.clone(), due_ms, tries: 0 });
+    }
+
+    fn wait_to_move(&mut self, ino: Ino, waiting: Waiting) {
+        if let Some(old) = self.mover.waiting.remove(&ino) {
+            self.mover.due.remove(&(old.due_ms, ino));
+        }
+        if self.mover.waiting.len() >= QUEUE_MAX {
+            self.mover.missed = true;
+            return;
+        }
+        self.mover.due.insert((waiting.due_ms, ino));
+        self.mover.waiting.insert(ino, waiting);
+    }
+
+    fn try_again(&mut self, ino: Ino, at: Spot, tries: u32) {
+        if self.mover.waiting.contains_key(&ino) {
+            // It has got another name meanwhile.
+            return;
+        }
+        let due_ms = self.ctx.now.ms + (PAUSE_MS << tries.min(DOUBLINGS));
+        self.wait_to_move(ino, Waiting { at, due_ms, tries: tries + 1 });
+    }
+
+    /// Looks through the skeleton for files that could move: after a start, and when too many waited.
+    fn search_to_move(&mut self) {
+        match self.mover.search {
+            Search::Begin => {
+                // What the snapshot does not have yet is in memory.
+                let in_memory = self.ctx.state.dirs_in_memory().filter(|(_, dir)| has_homes(dir));
+                let dirs: Vec<(Ino, u64)> = in_memory.map(|(ino, _)| (ino, 0)).collect();
+                self.mover.dirs.extend(dirs);
+                self.mover.search = Search::Wanted(Ino(0));
+            }
+            Search::Wanted(from) => {
+                self.mover.search = Search::Asked(from);
+                self.ctx.load(vec![Load::Dirs { from }], Next::Nothing);
+            }
+            Search::Asked(_) => {}
+            Search::Done => {
+                if self.mover.waiting.is_empty() && std::mem::take(&mut self.mover.missed) {
+                    self.mover.search = Search::Begin;
+                }
+            }
+        }
+    }
+
+    /// A page of the skeleton, as the last checkpoint has left it.
+    pub(crate) fn found_dirs(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
+        if self.mover.search != Search::Asked(from) {
+            return;
+        }
+        for (ino, row) in dirs {
+            if Dir::from_slice(row).is_ok_and(|dir| has_homes(&dir)) {
+                self.mover.dirs.push((*ino, 0));
+            }
+        }
+        self.mover.search = match dirs.last() {
+            Some((last, _)) if more => Search::Wanted(Ino(last.0 + 1)),
+            _ => Search::Done,
+        };
+    }
+
+    /// Notes the files that have their names in a directory of another's.
+    fn read_names_to_move(&mut self) -> Result<(), Stop> {
+        let Some((dir, after)) = self.mover.dirs.last().copied() else { return Ok(()) };
+        let (mut found, mut last) = (Vec::new(), None);
+        let (names, whole) = self.ctx.state.entries_after(dir, after)?;
+        for (cookie, name, entry) in names {
+            last = Some(cookie);
+            if entry.kind != Kind::Directory && entry.home == self.ctx.config.id {
+                found.push((entry.ino, Spot { dir, name: name.clone() }));
+            }
+        }
+        self.mover.dirs.pop();
+        if let Some(last) = last.filter(|_| !whole) {
+            self.mover.dirs.push((dir, last));
+        }
+        for (ino, at) in found {
+            if !self.mover.waiting.contains_key(&ino) {
+                self.may_move_to(ino, &at);
+            }
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------- at the home
+
+    pub(crate) fn tick_mover(&mut self) {
+        let Some(moving) = self.ctx.config.moving else { return };
+        let passed = self.ctx.now.ms.saturating_sub(self.mover.allowed_ms).min(1_000);
+        self.mover.allowed_ms = self.ctx.now.ms;
+        let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
+        self.mover.allowance = (self.mover.allowance + rate / 1_000 * passed as i64).min(rate);
+        while self.mover.allowance >= 0
+            && let Some(message) = self.mover.slowed.pop_front()
+        {
+            self.peer(message);
+        }
+        let now = self.ctx.now.ms;
+        self.mover.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
+        let silent = |shipping: &Shipping| shipping.heard_ms + PATIENCE_MS < now;
+        let late: Vec<TxnId> =
+            self.mover.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
+        for txn in late {
+            self.abort(txn, None);
+        }
+        if self.phase != Phase::Normal || self.may_miss_something() || self.is_held() {
+            return;
+        }
+        if self.mover.waiting.len() < QUEUE_MAX / 2 {
+            if self.mover.dirs.is_empty() {
+                self.search_to_move();
+            }
+            if let Err(Stop::Load(loads)) = self.read_names_to_move() {
+                self.ctx.load(loads, Next::Nothing);
+            }
+        }
+        while self.mover.shipping.len() < SHIPPING_MAX
+            && self.mover.allowance >= 0
+            && let Some(&(due_ms, ino)) = self.mover.due.first()
+            && due_ms <= now
+        {
+            let waiting = self.mover.waiting.remove(&ino).expect("whoever is due waits");
+            self.mover.due.remove(&(due_ms, ino));
+            self.ctx.state.look_away();
+            match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
+                Ok(Some(shipping)) => self.ship(shipping),
+                Ok(None) => {}
+                Err(Stop::Load(loads)) => {
+                    self.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
+                    self.ctx.load(loads, Next::Nothing);
+                }
+                Err(_) => self.try_again(ino, waiting.at, waiting.tries),
+            }
+        }
+    }
+
+    /// What is sent of a file, if it can move now. None if it need not move at all.
+    fn to_ship(&self, moving: Moving, ino: Ino, at: &Spot, tries: u32) -> Result<Option<Shipping>, Stop> {
+        let later = Err(Stop::NotNow);
+        let (Some(row), Some(dir)) = (self.homed(ino)?, self.ctx.state.dir(at.dir)?) else { return Ok(None) };
+        let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
+        if dir.owned.is_some() || !named || row.attr.nlink == 0 {
+            return Ok(None);
+        }
+        if row.attr.nlink > 1 {
+            return if tries < TRIES_MAX { later } else { Ok(None) };
+        }
+        let to = self.ctx.config.owner(dir.key);
+        let rests = row.attr.ctime.plus_millis(moving.rest_ms(row.attr.size)) <= self.ctx.now.wall;
+        if !rests || self.is_in_use(ino)? || !self.ctx.peers.is_reachable(to) {
+            return later;
+        }
+        let xattrs = if row.has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
+        let (at, file, mounts) = (at.clone(), Box::new(row.clone()), self.ctx.mounts());
+        Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: self.ctx.now.ms, tries }))
+    }
+
+    /// Somebody has locked the file, reads or changes it, or has prepared to; or after a power cut its names are
+    /// not sure.
+    fn is_in_use(&self, ino: Ino) -> Result<bool, Stop> {
+        let locked = self.ctx.state.locks(ino)?.is_some_and(|locks| !locks.is_empty())
+            && !planted(Bug::LockedFileMoves);
+        Ok(locked
+            || self.gates.is_used(ino)
+            || self.file_is_free(ino).is_err()
+            || self.ctx.state.session(WITNESS).is_some()
+            || self.lock_waiting.contains_key(&ino))
+    }
+
+    fn ship(&mut self, shipping: Shipping) {
+        let Shipping { to, at, file, xattrs, mounts, .. } = shipping.clone();
+        let work = Work::Arrive { at, file, xattrs, mounts };
+        let origin = Origin { session: WITNESS, seq: 0 };
+        let txn = self.begin_of(origin, None, Vec::new(), Plan::Ship, vec![(to, work)]);
+        self.mover.shipping.insert(txn, shipping);
+    }
+
+    /// A move does not happen, for now.
+    pub(crate) fn not_shipped(&mut self, txn: TxnId) {
+        if let Some(Shipping { file, at, tries, .. }) = self.mover.shipping.remove(&txn) {
+            self.try_again(file.attr.ino, at, tries);
+        }
+    }
+
+    /// Nothing is on its way from here any more: a listing of everything waits for that.
+    pub(crate) fn ship_nothing(&mut self) {
+        for txn in self.mover.shipping.keys().copied().collect::<Vec<_>>() {
+            self.abort(txn, None);
+        }
+    }
+
+    /// No file moves from here any more.
+    pub(crate) fn stop_moving(&mut self) {
+        self.ctx.config.moving = None;
+        self.ship_nothing();
+    }
+
+    /// No file is on its way, from here or to here.
+    pub fn moves_nothing(&self) -> bool {
+        let Mover { shipping, pulling, unsynced, .. } = &self.mover;
+        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.holds.brings_nothing()
+    }
+
+    /// The new home wants bytes.
+    pub(crate) fn on_pull(&mut self, message: &PeerMessage, txn: TxnId, offset: u64) -> Result<(), Stop> {
+        let from = message.from;
+        let Some(shipping) = self.mover.shipping.get(&txn).filter(|shipping| shipping.to == from) else {
+            return Ok(());
+        };
+        let (ino, size) = (shipping.file.attr.ino, shipping.file.attr.size);
+        if !self.ctx.is_as_shipped(shipping)? || offset >= size || !offset.is_multiple_of(BLOCK_BYTES) {
+            self.abort(txn, None);
+            return Ok(());
+        }
+        if self.mover.allowance < 0 {
+            self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
+            self.mover.slowed.push_back(message.clone());
+            return Ok(());
+        }
+        let len = (size - offset).min(CARRY_BYTES_MAX as u64) as u32;
+        let (first, count) = sum::blocks_of(offset, u64::from(len));
+        let sums = self.ctx.state.sums(ino, first, count)?;
+        if !self.gates.enter(ino, Use::Shared, false) {
+            // Whoever is inside changes it.
+            self.abort(txn, None);
+            return Ok(());
+        }
+        self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
+        // A hole has no checksums; what has none may still be no hole.
+        if sums.iter().all(|sum| *sum == 0) {
+            let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
+            let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+            self.ctx.durability.emit(Effect::Body(ticket, op));
+        } else {
+            self.fetch(ino, txn, offset, len, size, sums);
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64, sums: Vec<u32>) {
+        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+        self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
+    }
+
+    /// Bytes of a file that moves are read; the gate is still entered.
+    pub(crate) fn fetched(
+        &mut self,
+        (ino, txn): (Ino, TxnId),
+        (offset, len, size): (u64, u32, u64),
+        result: Result<BodyDone, BodyFault>,
+    ) {
+        let chunk = match result {
+            // The first data is behind this piece: a hole, up to there.
+            Ok(BodyDone::Offset(data)) => {
+                let data = data.unwrap_or(size);
+                if data < offset + u64::from(len) {
+                    let sums = vec![0; sum::blocks_of(offset, u64::from(len)).1 as usize];
+                    return self.fetch(ino, txn, offset, len, size, sums);
+                }
+                let end = if data >= size { size } else { data - data % BLOCK_BYTES };
+                Some((end, Bytes::new()))
+            }
+            Ok(BodyDone::Bytes(bytes)) => Some((offset, bytes)),
+            _ => None,
+        };
+        self.leave(ino, Use::Shared);
+        let Some(shipping) = self.mover.shipping.get(&txn) else { return };
+        match chunk {
+            Some((offset, bytes)) => {
+                self.mover.allowance -= bytes.len() as i64;
+                let to = shipping.to;
+                self.ctx.send(0, to, Peer::Chunk { txn, offset, bytes });
+            }
+            // Its bytes cannot be read: they stay where that is known.
+            None => self.abort(txn, None),
+        }
+    }
+
+    /// The new home has all of it, safe from power cuts: it moves, if it is as it was. `Stop::NotNow` if not.
+    pub(crate) fn commit_ship(&mut self, txn: TxnId, mut decision: Decision) -> Result<(), Stop> {
+        let shipping = self.mover.shipping.get(&txn).ok_or(Stop::NotNow)?.clone();
+        let Shipping { to, at, file, .. } = &shipping;
+        let ino = file.attr.ino;
+        self.ctx.need_spot(at)?;
+        let strange = self.ctx.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
+        let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
+        let is_elsewhere = self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
+        if !self.ctx.is_as_shipped(&shipping)?
+            || strange
+            || !named
+            || !is_elsewhere
+            || self.is_in_use(ino)?
+            || self.is_held()
+        {
+            return Err(Stop::NotNow);
+        }
+        self.ctx.name_goes(&mut decision, at, ino);
+        self.ctx.drop_file(&mut decision, file);
+        let sessions = self.ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
+        decision
+            .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
+        let seq = self.ctx.decide(decision);
+        self.mover.shipping.remove(&txn);
+        self.mover.leaving.insert(ino);
+        self.mover.unsynced.push_back((seq, txn, ino));
+        Ok(())
+    }
+
+    /// What has gone cannot come back any more: whoever may ask here is told.
+    pub(crate) fn tell_moved(&mut self) {
+        while self.mover.unsynced.front().is_some_and(|(seq, ..)| self.ctx.durability.is_synced(*seq)) {
+            let (_, txn, ino) = self.mover.unsynced.pop_front().expect("looked at");
+            if let Some(Forward { to, moves, sessions }) = self.ctx.state.forward(ino).cloned() {
+                if sessions.is_empty() {
+                    let mut decision = Decision::new();
+                    decision.push(Change::Forward { ino, row: None });
+                    self.ctx.decide(decision);
+                }
+                for session in sessions {
+                    self.ctx.notify(session, 0, Notice::Moved { ino, to, moves });
+                }
+            }
+            self.ctx.next(Next::TxnEnded(txn));
+        }
+    }
+
+    /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
+    pub(crate) fn unheard_moves(&self, session: SessionId, after: Ino, max: usize) -> Vec<(Ino, Forward)> {
+        let of = self.ctx.state.forwards_after(after).filter(|(_, row)| row.sessions.contains(&session));
+        of.filter(|(ino, _)| self.mover.unsynced(*ino).is_none())
+            .map(|(ino, row)| (ino, row.clone()))
+            .take(max)
+            .collect()
+    }
+
+    /// Whether a file is here, for whoever asks for it by its id.
+    pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
+        let Some(ino) = op.file() else { return Ok(()) };
+        self.is_not_about_to_arrive(ino)?;
+        let arriving = self.holds.arriving(ino);
+        match self.ctx.state.forward(ino) {
+            Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
+                match self.mover.unsynced(ino) {
+                    Some(txn) => Err(Stop::Txn(txn)),
+                    None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
+                }
+            }
+            _ if arriving.is_some() => Err(Errno::ESTALE.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing is voted for that brings it: where it was it may be gone already.
+    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
+        match self.holds.arriving(ino) {
+            Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A file that is homed here, and not only on its way.
+    pub(crate) fn homed(&self, ino: Ino) -> Result<Option<&Inode>, Stop> {
+        if self.holds.arriving(ino).is_some() {
+            return Ok(None);
+        }
+        Ok(self.ctx.state.inode(ino)?)
+    }
+
+    /// It has gone for good, and all clients of that time have been told, or will be.
+    pub(crate) fn has_gone(&self, ino: Ino) -> bool {
+        self.mover.unsynced(ino).is_none()
+            && (self.mover.leaving.contains(&ino) || self.ctx.state.forward(ino).is_some())
+    }
+
+    /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
+    pub(crate) fn is_moving(&self, ino: Ino) -> bool {
+        self.holds.arriving(ino).is_some() || self.mover.leaving.contains(&ino)
+    }
+
+    /// After a start: what had gone, and may not be there for good.
+    pub(crate) fn remember_leaving(&mut self, txn: TxnId, work: &Work) {
+        if let Work::Arrive { file, .. } = work
+            && txn.coordinator == self.ctx.config.id
+        {
+            self.mover.leaving.insert(file.attr.ino);
+        }
+    }
+
+    /// The new home has it for good.
+    pub(crate) fn has_left(&mut self, work: &Work) {
+        if let Work::Arrive { file, .. } = work {
+            self.mover.leaving.remove(&file.attr.ino);
+        }
+    }
+
+    // --------------------------------------------------------- at the new home
+
+    pub(crate) fn prepare_arrival(
+        &mut self,
+        decision: &mut Decision,
+        from: IslandId,
+        work: &Work,
+    ) -> Result<Result<Seen, Vote>, Stop> {
+        let Work::Arrive { at, file, mounts, .. } = work else { unreachable!("called for what arrives") };
+        let ino = file.attr.ino;
+        let (size, kind) = (file.attr.size, file.attr.kind);
+        let known = self.ctx.mounts();
+        let going = |body: &InBody| matches!(body, InBody::Dropping { ino: of } if *of == ino);
+        if self.is_moving(ino)
+            || self.ctx.state.inode(ino)?.is_some()
+            // What is left of an earlier stay goes first, natively too.
+            || self.in_body.values().any(going)
+            || !self.ctx.state.view_is_done_with(ino)
+            || mounts.iter().any(|mount| !known.contains(mount))
+            || self.may_miss_something()
+        {
+            return Ok(Err(Vote::Busy));
+        }
+        let Some(row) = self.ctx.state.dir(at.dir)?.filter(|row| row.owned.is_some()) else {
+            return Ok(Err(Vote::No { errno: Errno::ESTALE }));
+        };
+        let is_settled = row.owned.as_ref().is_some_and(|owned| owned.adopted.is_none());
+        let named = self
+            .ctx
+            .state
+            .entry(at.dir, &at.name)?
+            .is_some_and(|entry| entry.ino == ino && entry.home == from);
+        let whole = kind != Kind::Regular || file.target.is_none();
+        if !named || !is_settled || kind == Kind::Directory || file.attr.nlink != 1 || !whole {
+            return Ok(Err(Vote::No { errno: Errno::ESTALE }));
+        }
+        self.ctx.state.locks(ino)?;
+        self.ctx.state.xattrs(ino)?;
+        self.ctx.state.sums(ino, 0, 1)?;
+        if let Err(Stop::Fail(errno)) = self.ctx.room.take(size) {
+            return Ok(Err(Vote::No { errno }));
+        }
+        // Without a name, so that it is in no listing; its bytes come one after the other.
+        let mut row = (**file).clone();
+        (row.attr.nlink, row.attr.blocks) = (0, 0);
+        if kind == Kind::Regular {
+            row.attr.size = 0;
+        }
+        (row.has_xattrs, row.has_acl, row.orphan_of) = (false, false, Vec::new());
+        decision.inode(row);
+        Ok(Ok(Seen::Nothing))
+    }
+
+    /// It is prepared: asks for its bytes, or, if it has none, votes.
+    pub(crate) fn begin_pulling(&mut self, from: IslandId, txn: TxnId, file: &Inode, prepared: Stamp) {
+        let size = if file.attr.kind == Kind::Regular { file.attr.size } else { 0 };
+        let pulling =
+            Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: self.ctx.now.ms };
+        self.mover.pulling.insert(txn, pulling);
+        self.pull(txn);
+    }
+
+    /// Asks for what follows, or votes when that is all.
+    fn pull(&mut self, txn: TxnId) {
+        let Some(Pulling { from, ino, size, next, prepared, .. }) = self.mover.pulling.get(&txn).cloned()
+        else {
+            return;
+        };
+        if next < size {
+            return self.ctx.send(0, from, Peer::Pull { txn, offset: next });
+        }
+        let here = self.ctx.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
+        if here < size {
+            // It ends with a hole.
+            let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else { return };
+            let attr = body_attr(&row.attr);
+            row.attr.size = size;
+            let mut decision = Decision::new();
+            decision.inode(row);
+            decision.body(BodyChange::Cut { ino, len: size });
+            let seq = self.ctx.decide(decision);
+            self.touch(ino, seq);
+            self.carried.insert(ino);
+            self.gates.enter(ino, Use::Beside, false);
+            let ticket = self.ticket(InBody::Arriving { ino, txn });
+            let op = BodyOp::Cut { ino, len: size, size: here, attr };
+            return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
+        }
+        self.mover.pulling.remove(&txn);
+        let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
+            return;
+        };
+        if self.holds.holder(at.dir, &at.name).is_some() {
+            // Whoever changes the name knows the old home.
+            return self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
+        }
+        self.holds.hold_names(txn, &[at]);
+        let vote = Vote::Yes { prepared, seen: Seen::Nothing };
+        self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Voted { txn, vote });
+    }
+
+    /// Bytes of a file that comes: its record carries them.
+    pub(crate) fn on_chunk(
+        &mut self,
+        from: IslandId,
+        txn: TxnId,
+        offset: u64,
+        bytes: &Bytes,
+    ) -> Result<(), Stop> {
+        let Some(pulling) = self.mover.pulling.get(&txn).filter(|p| p.from == from && p.next <= offset)
+        else {
+            return Ok(());
+        };
+        let (ino, size, len) = (pulling.ino, pulling.size, bytes.len() as u64);
+        let writing = |body: &InBody| matches!(body, InBody::Arriving { txn: of, .. } if *of == txn);
+        if self.in_body.values().any(writing) || len > CARRY_BYTES_MAX as u64 {
+            return Ok(());
+        }
+        let end = offset.saturating_add(len);
+        if end > size || (end < size && !end.is_multiple_of(BLOCK_BYTES)) {
+            // Its sender does not send what was asked for: the transaction ends by its silence.
+            return Ok(());
+        }
+        if len == 0 {
+            // A hole, up to there.
+            self.pulled(txn, end);
+            self.pull(txn);
+            return Ok(());
+        }
+        let Some(mut row) = self.ctx.state.inode(ino)?.cloned() else { return Ok(()) };
+        let before = row.attr.size;
+        let old = self.ctx.old_sums(ino, offset, len, before)?;
+        let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
+        self.pulled(txn, end);
+        let attr = body_attr(&row.attr);
+        row.attr.size = end;
+        let mut decision = Decision::new();
+        decision.inode(row);
+        decision.sums(ino, new);
+        decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
+        let seq = self.ctx.decide(decision);
+        self.touch(ino, seq);
+        self.carried.insert(ino);
+        self.gates.enter(ino, Use::Beside, false);
+        let ticket = self.ticket(InBody::Arriving { ino, txn });
+        let data = bytes.clone();
+        let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
+        self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
+        Ok(())
+    }
+
+    /// Up to there the bytes of a file that comes are here.
+    fn pulled(&mut self, txn: TxnId, upto: u64) {
+        let pulling = self.mover.pulling.get_mut(&txn).expect("looked at by the caller");
+        (pulling.next, pulling.heard_ms) = (upto, self.ctx.now.ms);
+    }
+
+    /// Bytes of a file that comes are in place.
+    pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
+        self.gates.leave(ino, Use::Beside);
+        self.ctx.state.view_again(&[ino], &[]);
+        self.pull(txn);
+    }
+}
+
+impl Ctx {
+    /// The file is homed here from now on, or stays where it was.
+    pub(crate) fn finish_arrival(
+        &mut self,
+        decision: &mut Decision,
+        at: &Spot,
+        file: &Inode,
+        xattrs: Option<&Xattrs>,
+        commit: bool,
+    ) {
+        let ino = file.attr.ino;
+        if !commit {
+            if let Some(row) = self.state.inode(ino).ok().flatten().cloned() {
+                self.drop_file(decision, &row);
+            }
+            return;
+        }
+        self.issuer.not_before(file.attr.ctime);
+        let mut row = file.clone();
+        row.moves += 1;
+        decision.file(row, xattrs.cloned());
+        let entry = self.state.entry(at.dir, &at.name).ok().flatten().cloned();
+        let mut entry = entry.expect("its old home agrees to every change of its name");
+        entry.home = self.config.id;
+        decision.entry(at.dir, &at.name, Some(entry));
+        if self.state.forward(ino).is_some() {
+            decision.push(Change::Forward { ino, row: None });
+        }
+    }
+}
+
+impl Ctx {
+    /// The file is as it was when its move began.
+    fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
+        let ino = shipping.file.attr.ino;
+        let xattrs = if shipping.file.has_xattrs { self.state.xattrs(ino)? } else { None };
+        let same = self.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);
+        Ok(same && xattrs == shipping.xattrs.as_ref())
+    }
+
+    /// A client knows where a file has gone, or is gone itself.
+    pub(crate) fn knows_of_move(&self, decision: &mut Decision, session: SessionId, ino: Ino) {
+        let Some(forward) = self.state.forward(ino).filter(|row| row.sessions.contains(&session)) else {
+            return;
+        };
+        let mut row = forward.clone();
+        row.sessions.retain(|of| *of != session);
+        let row = (!row.sessions.is_empty()).then_some(row);
+        decision.push(Change::Forward { ino, row });
+    }
+
+    /// What [`Ctx::finish_arrival`] reads must be in memory.
+    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
+        self.state.entry(at.dir, &at.name)?;
+        self.state.inode(file.attr.ino)?;
+        self.state.locks(file.attr.ino)?;
+        Ok(())
+    }
+}
+
+/// A directory of another's in which files have names that are homed here.
+fn has_homes(dir: &Dir) -> bool {
+    dir.owned.is_none() && dir.homes > 0
+}

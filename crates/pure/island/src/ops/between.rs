@@ -1,0 +1,549 @@
+//! What spans directories of several islands (`DESIGN` 6; Ursa Minor): rename, link and unlink. The owner of
+//! the name that goes, or of the only one, coordinates; the owner of the name that comes lends it; the
+//! homes of the files take part if they are others.
+
+use atoll_core::{Ino, IslandId, Name, Stamp, Time};
+use atoll_posix::perm::Owned;
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, RenameMode, mode};
+use atoll_proto::{
+    Chain, Change, ClientOp, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work,
+};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, names_changed_at};
+use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::island::Island;
+use crate::journal::others::Sight;
+use crate::ops::names::is_meant;
+use crate::rows::homes::LINKS_MAX;
+use crate::rows::moves::{arrived, moves_parents, replaced_dir};
+use crate::rows::path::ok;
+use crate::txn::coordinator::Plan;
+
+impl Island {
+    // --------------------------------------------------------------------- link
+
+    pub(crate) fn link(&mut self, call: &Call, ino: Ino, dir: Ino, name: &Name) -> Result<Step, Stop> {
+        let parent = self.open_for_names(dir)?.clone();
+        self.name_is_free(dir, name)?;
+        if self.named(dir, name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        self.may_change_names(call.caller(), dir, &parent)?;
+        let at = Spot { dir, name: name.clone() };
+        self.is_not_about_to_arrive(ino)?;
+        let Some(mut row) = self.homed(ino)?.cloned() else {
+            if self.ctx.state.dir(ino)?.is_some() {
+                return Err(Errno::EPERM.into());
+            }
+            let told = match &call.request.op {
+                ClientOp::Link { home, .. } => *home,
+                _ => ino.minted_by(),
+            };
+            // Whoever asks knows better, unless it thinks that it is still here.
+            let gone = self.ctx.state.forward(ino).filter(|_| told == self.ctx.config.id);
+            let home = gone.map_or(told, |forward| forward.to);
+            if home == self.ctx.config.id || !self.ctx.config.islands.contains(&home) {
+                return Err(Errno::ENOENT.into());
+            }
+            self.ctx.room.take(0)?;
+            let time = self.ctx.time();
+            let chain = self.ctx.chain_to(dir)?;
+            let work = Work::Count { ino, at: at.clone(), time, chain };
+            let names = vec![at.clone()];
+            return self.begin_txn(
+                call,
+                None,
+                names,
+                Plan::Link { at, home, time, attr: None },
+                vec![(home, work)],
+            );
+        };
+        self.file_is_free(ino)?;
+        if row.attr.nlink == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        if row.attr.nlink >= LINKS_MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        self.ctx.room.take(0)?;
+        let now = self.ctx.time();
+        row.attr.nlink += 1;
+        row.attr.ctime = now;
+        let attr = row.attr;
+        let mut decision = Decision::new();
+        decision.inode(row);
+        Ok(self.name_linked(call, decision, &at, self.ctx.config.id, attr, now))
+    }
+
+    /// The owner's part of a link: the name, and the answer.
+    fn name_linked(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        at: &Spot,
+        home: IslandId,
+        attr: Attr,
+        now: Time,
+    ) -> Step {
+        let ino = attr.ino;
+        decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
+        self.ctx.change_names(&mut decision, at.dir, 1, 0, now);
+        decision.remember_for(call, Remembered::Ino { ino });
+        self.ctx.decide(decision);
+        Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
+    }
+
+    // ------------------------------------------------------------------- unlink
+
+    pub(crate) fn unlink(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
+        let parent = self.owned(dir)?.clone();
+        self.name_is_free(dir, name)?;
+        let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let by = self.may_take(call.caller(), dir, &parent, &entry)?;
+        if entry.kind == Kind::Directory {
+            return Err(Errno::EISDIR.into());
+        }
+        let (ino, home) = (entry.ino, entry.home);
+        if home != self.ctx.config.id {
+            let at = Spot { dir, name: name.clone() };
+            let time = self.ctx.time();
+            let work = Work::Drop { ino, at: at.clone(), by, had: true, time };
+            let names = vec![at.clone()];
+            return self.begin_txn(call, None, names, Plan::Unlink { at, time }, vec![(home, work)]);
+        }
+        self.file_is_free(ino)?;
+        let row = self.ctx.file(ino)?.clone();
+        let now = self.ctx.time();
+        let mut decision = Decision::new();
+        decision.entry(dir, name, None);
+        self.ctx.change_names(&mut decision, dir, -1, 0, now);
+        let orphan = self.ctx.drop_name(&mut decision, row, Some(call.session()), now);
+        decision.remember_for(call, Remembered::Removed { orphan });
+        self.ctx.decide(decision);
+        Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
+    }
+
+    /// Whether `caller` may take this name away, as far as it can be told here: of a file that is homed
+    /// elsewhere, whoever must own it because the directory is sticky.
+    pub(crate) fn may_take(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        parent: &Dir,
+        entry: &Entry,
+    ) -> Result<Option<u32>, Stop> {
+        if entry.stub.is_some() {
+            // Others may know that it has gone from here, and that is lost: it would get a second name.
+            self.is_whole(dir)?;
+        }
+        if entry.stub.is_some() || entry.home == self.ctx.config.id {
+            self.ctx.may_delete(caller, dir, parent, self.ctx.owner_of(entry)?)?;
+            return Ok(None);
+        }
+        let owned = |uid| Owned { uid, gid: 0, mode: 0, kind: entry.kind };
+        self.ctx.may_delete(caller, dir, parent, owned(caller.uid))?;
+        let sticky = parent.fixed.mode & mode::STICKY != 0;
+        let asks = sticky && caller.uid != parent.fixed.uid && !caller.acts_as_owner(&owned(!caller.uid));
+        Ok(asks.then_some(caller.uid))
+    }
+
+    // ------------------------------------------------------------------- rename
+
+    /// A rename into a directory of another island: that island lends the name.
+    pub(crate) fn rename_away(
+        &mut self,
+        call: &Call,
+        from: Spot,
+        to: Spot,
+        mode: RenameMode,
+        (meant, new_meant): (Option<Ino>, Option<Ino>),
+        owner: IslandId,
+    ) -> Result<Step, Stop> {
+        let parent = self.open_for_names(from.dir)?.clone();
+        self.name_is_free(from.dir, &from.name)?;
+        let file = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        is_meant(meant, Some(&file))?;
+        let is_dir = file.stub.is_some();
+        if !is_dir && file.home == self.ctx.config.id {
+            self.file_is_free(file.ino)?;
+        }
+        // As Linux has it: what the names are comes before who asks.
+        let (by, denied) = match self.may_take(call.caller(), from.dir, &parent, &file) {
+            Ok(by) => (by, None),
+            Err(Stop::Fail(errno)) => (None, Some(errno)),
+            Err(stop) => return Err(stop),
+        };
+        self.ctx.room.take(0)?;
+        let exchange = mode == RenameMode::Exchange;
+        let chain = if exchange { Some(self.ctx.chain_to(from.dir)?) } else { None };
+        let knows = self.ctx.state.dir(to.dir)?.is_some();
+        // The home of what is there may be a third island, which is told by this one.
+        let wants_chain = is_dir || (file.home != owner && !(knows && file.home == self.ctx.config.id));
+        let time = self.ctx.time();
+        let renaming = Renaming { from: from.clone(), to, file, there: None, mode, by, time };
+        let work = Work::Lend {
+            renaming: Box::new(renaming.clone()),
+            caller: call.caller().clone(),
+            new_meant,
+            denied,
+            chain,
+            wants_chain,
+        };
+        let plan = Plan::Rename { renaming: Box::new(renaming), lent: None };
+        self.begin_txn(call, None, vec![from], plan, vec![(owner, work)])
+    }
+
+    /// A rename whose two names are owned here, while the homes of files and the owners of directories may be
+    /// others.
+    pub(crate) fn rename_here(
+        &mut self,
+        call: &Call,
+        renaming: Renaming,
+        there_by: Option<u32>,
+    ) -> Result<Step, Stop> {
+        self.check_dirs(call.caller(), &renaming, &Chain::default())?;
+        let mut others = self.ctx.works_elsewhere(&renaming, there_by, None)?;
+        // What only takes the place of an empty directory beside it needs no room.
+        let needs_room = !others.is_empty() || renaming.from.dir != renaming.to.dir;
+        others.extend(self.ctx.dir_works(call.caller(), &renaming, &Chain::default())?);
+        let plan = Plan::Rename { renaming: Box::new(renaming), lent: Some(Chain::default()) };
+        if others.is_empty() {
+            let early = self.ctx.stamps_before_commit(&plan);
+            return self.commit_between(call, Decision::new(), &plan, &early);
+        }
+        let Plan::Rename { renaming, .. } = &plan else { unreachable!("just made") };
+        if needs_room {
+            self.ctx.room.take(0)?;
+        }
+        let names = vec![renaming.from.clone(), renaming.to.clone()];
+        let renaming = renaming.clone();
+        let step = self.begin_txn(call, None, names, plan, others)?;
+        if let Step::Later(Later::Txn(first)) = &step {
+            self.take_holds(*first, &renaming);
+        }
+        Ok(step)
+    }
+
+    /// The name is lent: `renaming` knows by now what it names. Tells what is still to be asked of others.
+    pub(crate) fn lent(
+        &self,
+        lender: IslandId,
+        caller: &Caller,
+        renaming: &Renaming,
+        there_by: Option<u32>,
+        chain: &Chain,
+    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+        if let (Some(there), Some(by)) = (&renaming.there, there_by)
+            && there.home == self.ctx.config.id
+            && self.ctx.file(there.ino)?.attr.uid != by
+        {
+            return Err(Errno::EPERM.into());
+        }
+        self.check_dirs(caller, renaming, chain)?;
+        let mut works = self.ctx.works_elsewhere(renaming, there_by, Some((lender, chain)))?;
+        works.extend(self.ctx.dir_works(caller, renaming, chain)?);
+        Ok(works)
+    }
+
+    /// Whether the owner of the new name can lend it.
+    pub(crate) fn prepare_lend(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        work: &mut Work,
+    ) -> Result<Result<Seen, Vote>, Stop> {
+        let Work::Lend { renaming, caller, new_meant, denied, chain, wants_chain } = work else {
+            unreachable!("called for Work::Lend")
+        };
+        let refused = |errno| Ok(Err(Vote::No { errno }));
+        let (to, mode) = (renaming.to.clone(), renaming.mode);
+        let parent = self.open_for_names(to.dir)?.clone();
+        self.name_is_free(to.dir, &to.name)?;
+        let there = self.named(to.dir, &to.name)?.cloned();
+        if let Err(errno) = is_meant(*new_meant, there.as_ref()) {
+            return refused(errno);
+        }
+        match (mode, &there) {
+            (RenameMode::NoReplace, Some(_)) => return refused(Errno::EEXIST),
+            (RenameMode::Exchange, None) => return refused(Errno::ENOENT),
+            (_, Some(there)) if there.ino == renaming.file.ino => return Ok(Err(Vote::Same)),
+            _ => {}
+        }
+        if let Some(errno) = denied {
+            return refused(*errno);
+        }
+        let by = match &there {
+            Some(there) => self.may_take(caller, to.dir, &parent, there)?,
+            None => {
+                self.may_change_names(caller, to.dir, &parent)?;
+                None
+            }
+        };
+        if let Some(there) = there.as_ref().filter(|_| mode != RenameMode::Exchange) {
+            match (renaming.file.stub.is_some(), there.stub.is_some()) {
+                (true, false) => return refused(Errno::ENOTDIR),
+                (false, true) => return refused(Errno::EISDIR),
+                _ => {}
+            }
+        }
+        self.ctx.room.take(0)?;
+        let told = if *wants_chain { Some(self.ctx.chain_to(to.dir)?) } else { None };
+        renaming.there.clone_from(&there);
+        if let Some(file) = self.ctx.homed_here(Some(&renaming.file)) {
+            let row = self.ctx.file(file.ino)?;
+            if renaming.by.is_some_and(|by| row.attr.uid != by) {
+                return refused(Errno::EPERM);
+            }
+        }
+        // The file that goes the other way is homed here, and its new name will be elsewhere.
+        let from = renaming.from.clone();
+        let comes = mode == RenameMode::Exchange && self.ctx.homed_here(there.as_ref()).is_some();
+        let chain = chain.clone().unwrap_or_default();
+        if self.ctx.claims(work).into_iter().any(|(ino, _)| self.is_claimed(ino, work)) {
+            return Ok(Err(Vote::Busy));
+        }
+        if !self.ctx.knows(work)? {
+            // Somebody who is away may know how it came by that name.
+            return if self.may_miss_something() { Ok(Err(Vote::Busy)) } else { refused(Errno::EIO) };
+        }
+        let mut row = parent;
+        let owned = row.owned.as_mut().expect("owned");
+        if !owned.lent {
+            owned.lent = true;
+            decision.dir(to.dir, row);
+        }
+        if comes && !self.pin(decision, message, &from, &chain)? {
+            return Ok(Err(Vote::Behind));
+        }
+        Ok(Ok(Seen::Name { there, by, chain: told }))
+    }
+
+    // ------------------------------------------- the coordinator's commit record
+
+    /// All participants said yes. `early`: [`Ctx::stamps_before_commit`].
+    pub(crate) fn commit_between(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        plan: &Plan,
+        early: &[Stamp],
+    ) -> Result<Step, Stop> {
+        let alone = decision.record.changes.is_empty();
+        match plan {
+            Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
+            Plan::Link { at, home, time, attr } => {
+                self.owned(at.dir)?;
+                self.ctx.need_spot(at)?;
+                let attr = attr.expect("told with the vote");
+                Ok(self.name_linked(call, decision, at, *home, attr, *time))
+            }
+            Plan::Unlink { at, time } => {
+                self.owned(at.dir)?;
+                self.ctx.need_spot(at)?;
+                decision.entry(at.dir, &at.name, None);
+                self.ctx.change_names(&mut decision, at.dir, -1, 0, *time);
+                decision.remember_for(call, Remembered::Removed { orphan: None });
+                self.ctx.decide(decision);
+                Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
+            }
+            Plan::Rename { renaming, lent } => {
+                self.owned(renaming.from.dir)?;
+                let renaming = &*self.ctx.with_stubs_of_now(renaming)?;
+                self.ctx.need_renaming(renaming)?;
+                let chain = lent.clone().unwrap_or_default();
+                self.ctx.need_chain(&chain)?;
+                self.need_moves(renaming)?;
+                for entry in [Some(&renaming.file), renaming.there.as_ref()] {
+                    if let Some(entry) = self.ctx.homed_here(entry) {
+                        self.file_is_free(entry.ino)?;
+                    }
+                }
+                // What is homed here, or in the skeleton, needs the directory that it comes to.
+                if self.ctx.homed_here(Some(&renaming.file)).is_some() || self.ctx.moves_here(renaming) {
+                    match self.ctx.sight(&chain)? {
+                        Sight::Same if chain.dirs.is_empty() => {
+                            // It was known when the name was asked for; it may have been pruned since.
+                            if self.ctx.state.dir(renaming.to.dir)?.is_none() {
+                                return Err(Stop::NotNow);
+                            }
+                        }
+                        Sight::Same => self.ctx.lay_chain(&mut decision, &chain.dirs),
+                        Sight::Older | Sight::Newer { .. } => return Err(Stop::NotNow),
+                    }
+                }
+                if let Some(there) = self.ctx.homed_here(renaming.there.as_ref())
+                    && !self.ctx.knows_name(there.ino, &renaming.to)?
+                {
+                    // As a home that is asked.
+                    let missed = self.may_miss_something();
+                    return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
+                }
+                // What leaves the new name's directory must not take the skeleton along that what comes needs.
+                let pins =
+                    self.ctx.dir_now(&decision, renaming.to.dir).is_some_and(|dir| dir.owned.is_none());
+                if pins {
+                    self.ctx.count_homes(&mut decision, renaming.to.dir, 1);
+                }
+                let gated = !alone || moves_parents(renaming);
+                let orphan = self.ctx.apply_renaming(&mut decision, renaming, true, Some(call));
+                if moves_parents(renaming) && self.ctx.owns_root() {
+                    let (me, before) = (self.ctx.config.id, self.ctx.stamp());
+                    decision.push(Change::Moved { island: me, stamp: before });
+                }
+                let posted = self.ctx.move_dirs(&mut decision, renaming, &chain, early, gated);
+                if pins {
+                    self.ctx.unpin(&mut decision, &renaming.to);
+                }
+                decision.remember_for(call, Remembered::Removed { orphan });
+                self.ctx.decide(decision);
+                let outcome = ok(Answer::Removed { orphan }, None);
+                let Some(stamp) = posted else { return Ok(Step::Decided(outcome)) };
+                if gated {
+                    self.ctx.want_sync();
+                }
+                Ok(Step::Later(Later::Applied(stamp, outcome)))
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------- helpers
+}
+
+impl Ctx {
+    /// The lender's end of it. What it reads is in memory.
+    pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &Renaming, commit: bool) {
+        if commit {
+            self.apply_renaming(decision, renaming, true, None);
+            if let Some((there, _)) = replaced_dir(renaming) {
+                self.forget_adoption_of(decision, there.ino);
+            }
+        }
+        if self.homed_here(renaming.there.as_ref()).is_some() && renaming.swaps() {
+            self.unpin(decision, &renaming.from);
+        }
+    }
+
+    /// All that happens here: the names that are owned here, and the files that are homed here. The
+    /// orphan that it leaves to the caller. `had`: the file's home has it under the old name.
+    pub(crate) fn apply_renaming(
+        &mut self,
+        decision: &mut Decision,
+        renaming: &Renaming,
+        had: bool,
+        call: Option<&Call>,
+    ) -> Option<Ino> {
+        let Renaming { from, to, file, there, time, .. } = renaming;
+        let (time, swaps) = (*time, renaming.swaps());
+        let owned = |island: &Self, dir| island.in_memory(dir).is_some_and(|dir| dir.owned.is_some());
+        let dirs = |entry: Option<&Entry>| i32::from(entry.is_some_and(|entry| entry.stub.is_some()));
+        let (goes, comes) = (dirs(Some(file)), dirs(there.as_ref()));
+        if owned(self, from.dir) {
+            let left = there.as_ref().filter(|_| swaps).map(|there| arrived(there, renaming));
+            let subdirs = if swaps { comes - goes } else { -goes };
+            self.change_names(decision, from.dir, if swaps { 0 } else { -1 }, subdirs, time);
+            decision.entry(from.dir, &from.name, left);
+        }
+        if owned(self, to.dir) {
+            self.change_names(decision, to.dir, i64::from(there.is_none()), goes - comes, time);
+            decision.entry(to.dir, &to.name, Some(arrived(file, renaming)));
+        }
+        if self.homed_here(Some(file)).is_some() {
+            let (ino, from, to) = (file.ino, from.clone(), to.clone());
+            let chain = Chain::default();
+            self.do_home(decision, &Work::Renamed { ino, from, to, by: None, had, time, chain });
+        }
+        let there = self.homed_here(there.as_ref())?;
+        let (ino, at) = (there.ino, to.clone());
+        if swaps {
+            let (to, chain) = (from.clone(), Chain::default());
+            self.do_home(decision, &Work::Renamed { ino, from: at, to, by: None, had: true, time, chain });
+            return None;
+        }
+        self.name_goes(decision, &at, ino);
+        let row = self.state.inode(ino).ok().flatten().cloned()?;
+        self.drop_name(decision, row, call.map(Call::session), time)
+    }
+}
+
+impl Ctx {
+    /// What the homes have to do that are neither this island nor the lender of the new name.
+    fn works_elsewhere(
+        &self,
+        renaming: &Renaming,
+        there_by: Option<u32>,
+        lender: Option<(IslandId, &Chain)>,
+    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+        let Renaming { from, to, file, there, time, .. } = renaming;
+        let elsewhere = |entry: &Entry| {
+            let home = entry.home;
+            entry.stub.is_none() && home != self.config.id && lender.is_none_or(|(l, _)| l != home)
+        };
+        let mut works = Vec::new();
+        if elsewhere(file) {
+            let chain = match lender {
+                Some((_, chain)) => chain.clone(),
+                None => self.chain_to(to.dir)?,
+            };
+            let (from, to, by) = (from.clone(), to.clone(), renaming.by);
+            works.push((
+                file.home,
+                Work::Renamed { ino: file.ino, from, to, by, had: true, time: *time, chain },
+            ));
+        }
+        if let Some(there) = there.as_ref().filter(|there| elsewhere(there)) {
+            let (ino, by, time) = (there.ino, there_by, *time);
+            works.push((
+                there.home,
+                if renaming.swaps() {
+                    let chain = self.chain_to(from.dir)?;
+                    Work::Renamed { ino, from: to.clone(), to: from.clone(), by, had: true, time, chain }
+                } else {
+                    Work::Drop { ino, at: to.clone(), by, had: true, time }
+                },
+            ));
+        }
+        Ok(works)
+    }
+
+    /// Names of a directory were lent before.
+    pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Stop> {
+        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
+    }
+
+    /// What [`Ctx::apply_renaming`] reads must be in memory.
+    pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Stop> {
+        for entry in [Some(&renaming.file), renaming.there.as_ref()] {
+            if let Some(entry) = self.homed_here(entry) {
+                self.state.inode(entry.ino)?;
+            }
+        }
+        self.need_spot(&renaming.from)?;
+        self.need_spot(&renaming.to)
+    }
+
+    /// An entry of a file that is homed here.
+    pub(crate) fn homed_here<'a>(&self, entry: Option<&'a Entry>) -> Option<&'a Entry> {
+        entry.filter(|entry| entry.stub.is_none() && entry.home == self.config.id)
+    }
+
+    /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Ctx::chain`].
+    pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Stop> {
+        Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
+    }
+
+    /// A directory that is owned here has got names, or has lost them, at `time`. It may have changed since.
+    pub(crate) fn change_names(
+        &mut self,
+        decision: &mut Decision,
+        dir: Ino,
+        entries: i64,
+        subdirs: i32,
+        time: Time,
+    ) {
+        let row = self.dir_now(decision, dir).expect("owned here");
+        let owned = row.owned.as_ref().expect("owned here");
+        let times = (names_changed_at(owned.mtime, owned.ctime, time), owned.ctime.max(time));
+        decision.names_changed(dir, &row, entries, subdirs, times);
+    }
+}

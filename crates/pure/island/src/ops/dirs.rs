@@ -1,0 +1,278 @@
+//! Directories as names: mkdir and rmdir. The parent's owner judges the name; where the directory's own owner
+//! is another island, a transaction.
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, Name, Stamp, Time, TxnId};
+use atoll_posix::perm;
+use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
+use atoll_proto::{
+    Ancestor, ClientOp, Dir, Entry, Owned, Place, PlaceVersion, Remembered, Seen, Spot, Static, Stub, Vote,
+    Work, Xattrs,
+};
+use bytes::Bytes;
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Step, Stop};
+use crate::island::Island;
+use crate::ops::names::is_meant;
+use crate::rows::path::{done, ok, owned_by};
+use crate::rows::skeleton::new_row;
+use crate::rows::staged_dir;
+use crate::txn::coordinator::Plan;
+
+impl Island {
+    pub(crate) fn mkdir(
+        &mut self,
+        call: &Call,
+        dir: Ino,
+        name: &Name,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Step, Stop> {
+        let parent = self.open_for_names(dir)?;
+        if self.named(dir, name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        self.name_is_free(dir, name)?;
+        self.may_change_names(call.caller(), dir, parent)?;
+        let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
+        let of = owned_by(&parent.fixed);
+        let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
+        self.ctx.room.take(0)?;
+        let (key, birth_bytes) = self.ctx.key_of_child(dir, name)?;
+        let owner = self.ctx.config.owner(key);
+        let chain = if owner == self.ctx.config.id { Vec::new() } else { self.ctx.chain(dir)? };
+        let mut xattrs = Xattrs::default();
+        for (which, acl) in [(acl::ACCESS_XATTR, &born.acl), (acl::DEFAULT_XATTR, &born.default_acl)] {
+            if let Some(acl) = acl {
+                xattrs.set(Bytes::from_static(which), acl.to_xattr().into());
+            }
+        }
+        let ino = self.ctx.mint()?;
+        let stamp = self.ctx.stamp();
+        let time = self.ctx.time();
+        let new = Ancestor {
+            ino,
+            key,
+            birth_bytes,
+            place: Place { version: PlaceVersion { moves: 0, stamp }, parent: dir, name: Some(name.clone()) },
+            // The first of its owner's versions: stamps of two islands cannot be compared.
+            fixed: Static { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
+            xattrs,
+            doubted: false,
+        };
+        if owner == self.ctx.config.id {
+            let mut decision = Decision::new();
+            decision.stamp(stamp);
+            self.ctx.adopt(&mut decision, &new, &[], time, None);
+            self.note_adopted(ino);
+            return Ok(self.name_new_dir(call, decision, &new, time));
+        }
+        let work = Work::Adopt { dir: new, time, chain };
+        let names = vec![Spot { dir, name: name.clone() }];
+        self.begin_txn(call, Some(stamp), names, Plan::Dirs, vec![(owner, work)])
+    }
+
+    /// The parent owner's part of a mkdir: the name, and the answer.
+    pub(crate) fn name_new_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        new: &Ancestor,
+        time: Time,
+    ) -> Step {
+        let (dir, name) = (new.place.parent, new.place.name.as_ref().expect("only the root has no name"));
+        let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
+        let entry = Entry {
+            ino: new.ino,
+            kind: Kind::Directory,
+            home: self.ctx.config.id,
+            stub: Some(Box::new(stub)),
+        };
+        decision.entry(dir, name, Some(entry));
+        // Its row may have changed in this same decision: the count of directories below.
+        let parent = self.ctx.dir_now(&decision, dir).expect("locked by the name");
+        decision.names_changed(dir, &parent, 1, 1, (time, time));
+        decision.remember_for(call, Remembered::Ino { ino: new.ino });
+        self.ctx.decide(decision);
+        let row = new_row(new, Some(new_owned(time, None)));
+        let found = Found { attr: crate::rows::path::dir_attr(new.ino, &row), attr_current: true };
+        Step::Decided(ok(Answer::Found { found }, Some(new.key)))
+    }
+
+    // -------------------------------------------------------------------- rmdir
+
+    pub(crate) fn rmdir(
+        &mut self,
+        call: &Call,
+        dir: Ino,
+        name: &Name,
+        meant: Option<Ino>,
+    ) -> Result<Step, Stop> {
+        let parent = self.owned(dir)?;
+        self.name_is_free(dir, name)?;
+        let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        is_meant(meant, Some(entry))?;
+        self.may_take(call.caller(), dir, parent, entry)?;
+        let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
+        let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
+        let owner = self.ctx.config.owner(key);
+        if owner == self.ctx.config.id {
+            self.may_seal(ino)?;
+            let mut decision = Decision::new();
+            self.ctx.remove_dir(&mut decision, ino);
+            let parent = staged_dir(&decision, dir).unwrap_or(parent);
+            return Ok(self.unname_dir(call, decision, dir, &parent, name));
+        }
+        let work = Work::Seal { ino, parent: dir, name: name.clone() };
+        let names = vec![Spot { dir, name: name.clone() }];
+        self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
+    }
+
+    /// The parent owner's part of an rmdir: the name goes, and the answer.
+    fn unname_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        dir: Ino,
+        parent: &Dir,
+        name: &Name,
+    ) -> Step {
+        let now = self.ctx.time();
+        decision.entry(dir, name, None);
+        decision.names_changed(dir, parent, -1, -1, (now, now));
+        decision.remember_for(call, Remembered::Done);
+        self.ctx.decide(decision);
+        Step::Decided(done())
+    }
+
+    /// Whether a directory that is owned here may go.
+    pub(crate) fn may_seal(&self, ino: Ino) -> Result<(), Stop> {
+        let dir = self.owned(ino)?;
+        let owned = dir.owned.as_ref().expect("owned");
+        if let Some(txn) = owned.sealed.or(owned.adopted) {
+            return Err(Stop::Txn(txn));
+        }
+        self.is_whole(ino)?;
+        // Nor may a directory have been made in it.
+        self.is_not_removed(ino, dir)?;
+        if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
+            // Whatever is held: a name that goes is there until that is decided, which is done here. And it
+            // may be the very rename that asks, whose name is in the directory that it would replace.
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        if planted(Bug::HeldNameIgnored) {
+            return Ok(());
+        }
+        self.holds.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    // ------------------------------------------- the coordinator's commit record
+
+    /// All participants said yes: decides the record that makes it happen.
+    pub(crate) fn commit_work(&mut self, call: &Call, decision: Decision, work: &Work) -> Result<Step, Stop> {
+        let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
+        match (op, work) {
+            (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
+                self.ctx.need_name(&dir.place)?;
+                Ok(self.name_new_dir(call, decision, dir, *time))
+            }
+            (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
+                let parent = self.owned(*dir)?.clone();
+                self.ctx.state.entry(*dir, name)?;
+                Ok(self.unname_dir(call, decision, *dir, &parent, name))
+            }
+            _ => unreachable!("{op:?} has no such transaction"),
+        }
+    }
+
+    // ------------------------------------------------------ the participant's part
+
+    /// Prepares what makes or seals a directory, if this island can.
+    pub(crate) fn prepare_dir(
+        &mut self,
+        decision: &mut Decision,
+        txn: TxnId,
+        work: &Work,
+    ) -> Result<Result<Seen, Vote>, Stop> {
+        match work {
+            Work::Adopt { dir, time, chain } => {
+                for above in chain {
+                    self.ctx.need_acls(above.ino)?;
+                    if let Some(name) = &above.place.name {
+                        self.ctx.state.entry(above.place.parent, name)?;
+                    }
+                }
+                if self.ctx.config.owner(dir.key) != self.ctx.config.id {
+                    return Ok(Err(Vote::Busy));
+                }
+                self.ctx.adopt(decision, dir, chain, *time, Some(txn));
+                self.note_adopted(dir.ino);
+            }
+            Work::Seal { ino, .. } => {
+                self.may_seal(*ino)?;
+                let mut row = self.owned(*ino)?.clone();
+                row.owned.as_mut().expect("owned").sealed = Some(txn).filter(|_| !planted(Bug::NotSealed));
+                decision.dir(*ino, row);
+            }
+            _ => unreachable!("called for directories"),
+        }
+        Ok(Ok(Seen::Nothing))
+    }
+}
+
+impl Ctx {
+    /// Becomes a directory's owner, with its ancestors as skeleton.
+    pub(crate) fn adopt(
+        &mut self,
+        decision: &mut Decision,
+        new: &Ancestor,
+        chain: &[Ancestor],
+        time: Time,
+        txn: Option<TxnId>,
+    ) {
+        self.lay_chain(decision, chain);
+        self.add_skeleton(decision, new, Some(new_owned(time, txn)));
+    }
+
+    /// Carries out, or takes back, what was prepared.
+    pub(crate) fn finish_dir(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        adopted: bool,
+        commit: bool,
+    ) -> Result<(), Stop> {
+        let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
+        if adopted == commit {
+            let owned = row.owned.as_mut().expect("prepared at the owner");
+            owned.sealed = None;
+            owned.adopted = None;
+            decision.dir(ino, row);
+            if !adopted {
+                // Its name may be another's since.
+                decision.displaced.push(ino);
+            }
+        } else {
+            assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
+            self.need_skeleton(ino)?;
+            self.remove_dir(decision, ino);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
+    Owned {
+        entries: 0,
+        subdirs: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        sealed: None,
+        adopted,
+        lent: false,
+    }
+}

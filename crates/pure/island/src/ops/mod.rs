@@ -1,0 +1,7 @@
+//! Operations of clients.
+
+pub(crate) mod attrs;
+pub(crate) mod between;
+pub(crate) mod dirs;
+pub(crate) mod hints;
+pub(crate) mod names;

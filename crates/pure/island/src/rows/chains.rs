@@ -1,0 +1,200 @@
+//! Ancestors of directories that this island did not know: whether they are new enough, and asking for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::{Ino, IslandId, Stamp};
+use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::Stop;
+use crate::island::Island;
+use crate::journal::others::Sight;
+
+impl Island {
+    /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
+    pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
+        self.ctx.lay_chain(decision, &chain.dirs);
+        for entry in self.ctx.own_entries() {
+            if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
+                self.apply_entry(decision, &entry);
+            }
+        }
+    }
+
+    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
+        self.ctx.skeleton.tell_chain(dir, chain.cloned());
+        self.ask_stalled();
+    }
+}
+
+impl Ctx {
+    /// Whether a chain has all that this island has seen, but for its own journal, which is laid over it: two
+    /// islands must not wait for each other's.
+    pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
+        let older = |(i, s): (IslandId, Stamp)| i != self.config.id && seen_in(&chain.vector, i) < s;
+        if self.sight(chain)? == Sight::Same {
+            return Ok(true);
+        }
+        Ok(!self.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
+    }
+
+    /// Whether what a chain lacks of this island's own journal can be laid over it: it is still kept, and leads to
+    /// directories that are known. Otherwise whoever told it applies that journal first, which depends on nothing
+    /// later.
+    fn can_lay_over(&self, chain: &Chain) -> Result<bool, Stop> {
+        let theirs = seen_in(&chain.vector, self.config.id);
+        if self.config.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone)
+        {
+            return Ok(false);
+        }
+        let in_chain = |ino: Ino| chain.dirs.iter().any(|dir| dir.ino == ino);
+        for entry in self.own_entries() {
+            if let JournalEntry::Place { ino, place, .. } = &entry
+                && chain.dirs.iter().any(|dir| dir.ino == *ino && dir.place.version < place.version)
+                && !in_chain(place.parent)
+                && self.state.dir(place.parent)?.is_none()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Entries of this island's own journal that some island has not applied: those that the owner of a
+    /// directory has not seen are among them. Of several about one directory the last place and the last attributes:
+    /// what is laid by them goes into one record.
+    pub(crate) fn own_entries(&self) -> Vec<JournalEntry> {
+        let mut entries: BTreeMap<Stamp, &JournalEntry> = BTreeMap::new();
+        for island in self.config.others() {
+            entries.extend(self.state.outbox(island));
+        }
+        let mut seen = BTreeSet::new();
+        let is_last = |entry: &&JournalEntry| match entry {
+            JournalEntry::Place { ino, .. } => seen.insert((*ino, true)),
+            JournalEntry::Fixed { ino, .. } => seen.insert((*ino, false)),
+            JournalEntry::Onward => false,
+        };
+        let mut last: Vec<JournalEntry> = entries.into_values().rev().filter(is_last).cloned().collect();
+        last.reverse();
+        last
+    }
+
+    /// What [`Island::lay_chain_over`] reads of its own entries must be in memory.
+    pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Stop> {
+        for entry in self.own_entries() {
+            if let Some((ino, place)) = entry.about()
+                && chain.dirs.iter().any(|dir| dir.ino == ino)
+            {
+                self.need_acls(ino)?;
+                self.need_name(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the ancestors of a directory, as they are now.
+    pub(crate) fn on_want_chain(&mut self, message: &PeerMessage, dir: Ino) -> Result<(), Stop> {
+        let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
+        // If they are too many to be told, what the asker has must do, as if the directory were gone.
+        let chain = match self.chain_to(dir) {
+            Ok(chain) => Some(chain).filter(|_| owned),
+            Err(Stop::Fail(_)) => None,
+            Err(stop) => return Err(stop),
+        };
+        self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
+        Ok(())
+    }
+}
+
+/// What a sender had seen of an island's journal.
+pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
+    let known = vector.iter().find(|(of, _)| *of == island);
+    known.map_or(Stamp::default(), |(_, stamp)| *stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ctx::Config;
+    use crate::event::{Event, Now};
+    use crate::recovery::redo::LostPart;
+    use crate::recovery::start::Ended;
+    use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
+    use atoll_posix::{Attr, Kind};
+    use atoll_proto::{
+        Ancestor, Change, Inode, Moments, Origin, Part, Place, PlaceVersion, Spot, Static, Work, Xattrs,
+    };
+    use atoll_state::State;
+
+    const DIR: Ino = Ino(77);
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
+    }
+
+    fn attr(ino: Ino) -> Attr {
+        let (kind, time) = (Kind::Regular, Time::default());
+        let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
+        let (atime, mtime, ctime, btime) = (time, time, time, time);
+        Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime }
+    }
+
+    /// A directory in the root, by the name that it had or has.
+    fn at(called: &str, stamp: Stamp) -> Place {
+        let version = PlaceVersion { moves: 0, stamp };
+        Place { version, parent: Ino::ROOT, name: Some(name(called)) }
+    }
+
+    #[test]
+    fn a_redo_takes_a_chain_that_lacks_only_its_own_journal_and_lays_that_over_it() {
+        let me = IslandId(0);
+        let config = Config::new(me, 1, Table::new(2), vec![me, IslandId(1)]);
+        let mut island = Island::new(config, State::new(1), Ended::Orderly, Now::default());
+        let file = Ino::mint(me, 20);
+        let stamp = island.ctx.stamp();
+        let (from, time) = (Spot { dir: Ino::ROOT, name: name("before") }, Time::default());
+        let (place, chain) = (at("after", stamp), Chain::default());
+        let renamed = JournalEntry::Place { ino: DIR, place, from, replaced: None, chain, time };
+        let row = Inode {
+            attr: attr(file),
+            target: None,
+            has_xattrs: false,
+            has_acl: false,
+            orphan_of: vec![],
+            moves: 0,
+        };
+        island.correct(vec![
+            Change::Inode { ino: file, row: Some(Box::new(row)) },
+            Change::Clock { island: me, stamp },
+            Change::Posted { stamp, entry: renamed },
+        ]);
+        // The directory's owner has not heard of its new name.
+        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
+        let root = island.ctx.chain(Ino::ROOT).expect("in memory").remove(0);
+        let (key, place, xattrs) = (Key(1), at("before", Stamp(0)), Xattrs::default());
+        let dirs =
+            vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }];
+        let chain = Chain { vector: Vec::new(), dirs };
+        let work = Work::Count { ino: file, at: Spot { dir: DIR, name: name("f") }, time, chain };
+        let part = Part { origin: Origin { session: SessionId(1), seq: 1 }, work };
+        let txn = TxnId { coordinator: IslandId(1), stamp: Stamp(5) };
+        let moments = Moments { prepared: Stamp(1), committed: Stamp(6) };
+        let lost = LostPart { from: IslandId(1), txn, moments, part };
+        let done = loop {
+            match island.redo_part(Stamp(1), &lost) {
+                Err(Stop::Load(loads)) => {
+                    for load in loads {
+                        let loaded = load.nothing();
+                        island.ctx.state.load(load, loaded).expect("well formed");
+                    }
+                }
+                done => break done,
+            }
+        };
+        assert!(matches!(done, Ok(true)), "it waits for itself: {done:?}");
+        let laid = island.ctx.in_memory(DIR).expect("it has a name of a file in it");
+        assert_eq!(laid.place, at("after", stamp));
+        island.handle(Now::default(), Event::Tick { bytes_available: 1 << 40 }, &mut Vec::new());
+    }
+}

@@ -1,0 +1,428 @@
+//! The home of a file whose names lie in directories that other islands own (`DESIGN` 6): it counts them,
+//! lays them, and loses them, each as a participant of the transaction that the name's owner coordinates.
+//!
+//! A name elsewhere is a row here too: an entry in a directory of the skeleton, which stays as long as it
+//! has one (`Dir::homes`). Invariant: a file's link count is its names in directories owned here and these.
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
+use atoll_posix::{Errno, Kind};
+use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen, Spot, Vote, Work};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::request::{Next, Stop};
+use crate::island::Island;
+use crate::journal::others::Sight;
+
+/// Names that one file may have: native file systems hold each as a hard link.
+pub(crate) const LINKS_MAX: u32 = 60_000;
+
+/// What a file is asked for by a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// One name more.
+    More,
+    /// One name less.
+    Less,
+    /// Another name.
+    Other,
+}
+
+impl Claim {
+    /// Two of them cannot be prepared together: whether the file is left without a name would depend on
+    /// which of them happens.
+    pub(crate) fn meets(self, other: Self) -> bool {
+        matches!((self, other), (Self::More, Self::Less) | (Self::Less, Self::More))
+    }
+}
+
+impl Island {
+    // ------------------------------------------------------------------ preparing
+
+    /// Prepares a work of a file's home.
+    pub(crate) fn prepare_home(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        work: &mut Work,
+    ) -> Result<Result<Seen, Vote>, Stop> {
+        let refused = |errno| Ok(Err(Vote::No { errno }));
+        let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = &*work else {
+            unreachable!("called for what a home does")
+        };
+        let ino = *ino;
+        if matches!(work, Work::Count { .. }) && self.has_gone(ino) {
+            return Ok(Err(Vote::Moved));
+        }
+        if self.is_claimed(ino, work) || self.is_moving(ino) {
+            return Ok(Err(Vote::Busy));
+        }
+        let row = self.ctx.state.inode(ino)?.cloned();
+        let knows = self.ctx.knows(work)?;
+        if !knows && self.may_miss_something() {
+            // Somebody who is away may know how it came by that name.
+            return Ok(Err(Vote::Busy));
+        }
+        if let Work::Drop { had, .. } | Work::Renamed { had, .. } = work {
+            *had = knows;
+        }
+        match (&*work, row) {
+            (Work::Count { at, time, chain, .. }, Some(row)) => {
+                if row.attr.nlink == 0 {
+                    return refused(Errno::ENOENT);
+                }
+                if row.attr.nlink >= LINKS_MAX {
+                    return refused(Errno::EMLINK);
+                }
+                // Its answer will tell attributes from before this, and this the attributes from before it.
+                if self.in_body.values().any(|in_body| in_body.cuts() == Some(ino)) {
+                    return Ok(Err(Vote::Busy));
+                }
+                if let Err(Stop::Fail(errno)) = self.ctx.room.take(0) {
+                    return refused(errno);
+                }
+                if !self.pin(decision, message, at, chain)? {
+                    return Ok(Err(Vote::Behind));
+                }
+                let pending = self.holds.on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
+                let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
+                let mut attr = row.attr;
+                attr.nlink += 1 + more as u32;
+                attr.ctime = attr.ctime.max(*time);
+                Ok(Ok(Seen::File { attr }))
+            }
+            (Work::Count { .. }, None) => {
+                let is_dir = self.ctx.state.dir(ino)?.is_some();
+                refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
+            }
+            (Work::Drop { by: Some(by), .. } | Work::Renamed { by: Some(by), .. }, Some(row))
+                if row.attr.uid != *by =>
+            {
+                refused(Errno::EPERM)
+            }
+            (Work::Renamed { to, chain, .. }, Some(_)) => {
+                let pinned = self.pin(decision, message, to, chain)?;
+                Ok(if pinned { Ok(Seen::Nothing) } else { Err(Vote::Behind) })
+            }
+            (Work::Renamed { .. }, None) => refused(Errno::ESTALE),
+            // A name that leads to nothing can be removed, or it would stay for ever.
+            (Work::Drop { .. }, _) => Ok(Ok(Seen::Nothing)),
+            _ => unreachable!("not a home's"),
+        }
+    }
+
+    /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
+    /// what was seen here. If it is newer, the message waits, and `Stop::NotNow` says so.
+    pub(crate) fn pin(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        at: &Spot,
+        chain: &Chain,
+    ) -> Result<bool, Stop> {
+        if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
+            return Ok(true);
+        }
+        match self.ctx.sight(chain)? {
+            Sight::Same => {}
+            Sight::Older => return Ok(false),
+            Sight::Newer { missing } => {
+                self.fall_behind(&missing, Next::Peer(message.clone()));
+                return Err(Stop::NotNow);
+            }
+        }
+        self.ctx.need_chain(chain)?;
+        if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
+            return Ok(false);
+        }
+        self.ctx.lay_chain(decision, &chain.dirs);
+        self.ctx.count_homes(decision, at.dir, 1);
+        Ok(true)
+    }
+
+    // ------------------------------------------------------------------ finishing
+
+    // ------------------------------------------------------------------- claims
+
+    /// Another transaction has prepared something of this file that must end first.
+    pub(crate) fn is_claimed(&self, ino: Ino, work: &Work) -> bool {
+        if planted(Bug::CountNotClaimed) {
+            return false;
+        }
+        let spots = |work: &Work| -> Vec<Spot> {
+            match work {
+                Work::Count { at, .. } | Work::Drop { at, .. } => vec![at.clone()],
+                Work::Renamed { from, to, .. } => vec![from.clone(), to.clone()],
+                Work::Lend { renaming, .. } => vec![renaming.from.clone(), renaming.to.clone()],
+                _ => Vec::new(),
+            }
+        };
+        let of =
+            |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
+        let (mine, at) = (of(work), spots(work));
+        self.holds.on_file(ino).any(|txn| {
+            let Some(row) = self.ctx.state.txn(txn) else { return false };
+            let other = &row.part.work;
+            mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
+                || spots(other).iter().any(|spot| at.contains(spot))
+        })
+    }
+}
+
+impl Ctx {
+    /// Puts a chain of ancestors into the skeleton, but for those above a directory that is known to be elsewhere by
+    /// now.
+    pub(crate) fn lay_chain(&mut self, decision: &mut Decision, dirs: &[Ancestor]) {
+        for above in dirs {
+            self.add_skeleton(decision, above, None);
+        }
+        for above in dirs.iter().rev().skip(1) {
+            self.prune(decision, above.ino);
+        }
+    }
+
+    /// Carries out, or takes back, what a home had prepared. What it reads is in memory.
+    pub(crate) fn finish_home(&mut self, decision: &mut Decision, work: &Work, commit: bool) {
+        if commit {
+            self.do_home(decision, work);
+        }
+        if let Some(at) = work.brings() {
+            self.unpin(decision, at);
+        }
+    }
+
+    /// Takes back what [`Island::pin`] has done.
+    pub(crate) fn unpin(&mut self, decision: &mut Decision, at: &Spot) {
+        let row = self.dir_now(decision, at.dir);
+        if row.is_some_and(|row| row.owned.is_none()) {
+            self.count_homes(decision, at.dir, -1);
+            self.prune(decision, at.dir);
+        }
+    }
+
+    /// Does what a home does, where the directories are known.
+    pub(crate) fn do_home(&mut self, decision: &mut Decision, work: &Work) {
+        match work {
+            Work::Count { ino, at, time, .. } => {
+                let Some(mut row) = self.file_now(*ino) else { return };
+                self.name_comes(decision, at, &row);
+                self.gain_name(decision, &mut row);
+                row.attr.ctime = row.attr.ctime.max(*time);
+                decision.inode(row);
+            }
+            Work::Drop { had: false, .. } => {}
+            Work::Drop { ino, at, time, .. } => {
+                self.name_goes(decision, at, *ino);
+                if let Some(row) = self.file_now(*ino).filter(|row| row.attr.nlink > 0) {
+                    self.drop_name(decision, row, None, *time);
+                }
+            }
+            Work::Renamed { ino, from, to, had, time, .. } => {
+                // What comes first keeps the skeleton that both may share.
+                if let Some(mut row) = self.file_now(*ino) {
+                    self.name_comes(decision, to, &row);
+                    if !had {
+                        self.gain_name(decision, &mut row);
+                    }
+                    row.attr.ctime = row.attr.ctime.max(*time);
+                    decision.inode(row);
+                }
+                if *had {
+                    self.name_goes(decision, from, *ino);
+                }
+            }
+            _ => unreachable!("not a home's"),
+        }
+    }
+
+    /// A file that is homed here has a name; in another island's directory that is a row here too.
+    pub(crate) fn name_comes(&mut self, decision: &mut Decision, at: &Spot, file: &Inode) {
+        let dir = self.dir_now(decision, at.dir);
+        if dir.is_none_or(|dir| dir.owned.is_some()) {
+            return;
+        }
+        self.count_homes(decision, at.dir, 1);
+        let entry = Entry { ino: file.attr.ino, kind: file.attr.kind, home: self.config.id, stub: None };
+        decision.entry(at.dir, &at.name, Some(entry));
+        decision.entails(Entails::NameElsewhere { ino: file.attr.ino, at: at.clone() });
+    }
+
+    /// It has lost that name.
+    pub(crate) fn name_goes(&mut self, decision: &mut Decision, at: &Spot, ino: Ino) {
+        let dir = self.dir_now(decision, at.dir);
+        if dir.is_none_or(|dir| dir.owned.is_some()) {
+            return;
+        }
+        // Another may have taken the name already: the order of their outcomes is not that of the names.
+        if self.entry_now(decision, at.dir, &at.name).is_some_and(|entry| entry.ino == ino) {
+            decision.entry(at.dir, &at.name, None);
+        }
+        self.skeleton.forget_shadowed(at.dir, &at.name, ino);
+        self.count_homes(decision, at.dir, -1);
+        self.prune(decision, at.dir);
+    }
+
+    /// A file loses a name. If it was the last one, the file goes, or stays as an orphan while a
+    /// mount may have it open. Tells which orphan was left to `by`; the other mounts are told of it.
+    pub(crate) fn drop_name(
+        &mut self,
+        decision: &mut Decision,
+        mut row: Inode,
+        by: Option<SessionId>,
+        now: Time,
+    ) -> Option<Ino> {
+        let ino = row.attr.ino;
+        row.attr.nlink -= 1;
+        row.attr.ctime = row.attr.ctime.max(now);
+        if row.attr.nlink > 0 {
+            decision.inode(row);
+            return None;
+        }
+        let holders = self.holders();
+        if holders.is_empty() || planted(Bug::OrphanDropped) {
+            self.drop_file(decision, &row);
+            return None;
+        }
+        for session in &holders {
+            decision.push(Change::Held { session: *session, ino, on: true });
+        }
+        self.tell_orphan(&holders, by, ino);
+        let mine = by.is_some_and(|by| holders.contains(&by));
+        row.orphan_of = holders;
+        decision.inode(row);
+        mine.then_some(ino)
+    }
+}
+
+impl Ctx {
+    /// The name that a work takes away from a file that is homed here.
+    pub(crate) fn takes_away<'a>(&self, work: &'a Work) -> Option<(Ino, &'a Spot)> {
+        match work {
+            Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. } => Some((*ino, at)),
+            Work::Lend { renaming, .. } => {
+                self.homed_here(Some(&renaming.file)).map(|file| (file.ino, &renaming.from))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the home has the name that a work takes away.
+    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Stop> {
+        self.takes_away(work).map_or(Ok(true), |(ino, at)| self.knows_name(ino, at))
+    }
+
+    /// Whether the home of a file has it under a name.
+    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Stop> {
+        Ok(match self.state.dir(at.dir)? {
+            Some(dir) if dir.owned.is_some() => true,
+            Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
+            None => false,
+        })
+    }
+
+    /// What [`Ctx::lay_chain`] reads must be in memory.
+    pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Stop> {
+        for above in &chain.dirs {
+            self.need_acls(above.ino)?;
+            self.need_name(&above.place)?;
+            if let Some(row) = self.state.dir(above.ino)?
+                && row.place.version < above.place.version
+            {
+                self.need_name(&row.place)?;
+                self.need_skeleton(above.ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of files in a directory of another's: more or fewer. Prunes nothing.
+    pub(crate) fn count_homes(&mut self, decision: &mut Decision, dir: Ino, by: i32) {
+        let mut row = self.dir_now(decision, dir).expect("in the skeleton");
+        row.homes = row.homes.checked_add_signed(by).expect("a count of names below 0");
+        decision.dir(dir, row);
+    }
+
+    /// What [`Ctx::finish_home`] reads must be in memory.
+    pub(crate) fn need_home(&self, work: &Work) -> Result<(), Stop> {
+        let (ino, spots) = match work {
+            Work::Count { ino, at, .. } | Work::Drop { ino, at, .. } => (*ino, [Some(at), None]),
+            Work::Renamed { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
+            _ => unreachable!("not a home's"),
+        };
+        if self.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
+            self.state.locks(ino)?;
+        }
+        spots.into_iter().flatten().try_for_each(|at| self.need_spot(at))
+    }
+
+    /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
+    pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Stop> {
+        let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
+        let is_owned = dir.owned.is_some();
+        self.state.entry(at.dir, &at.name)?;
+        if is_owned { Ok(()) } else { self.need_skeleton(at.dir) }
+    }
+
+    /// A file's row, which is in memory. No decision changes one twice.
+    fn file_now(&self, ino: Ino) -> Option<Inode> {
+        self.state.inode(ino).ok().flatten().cloned()
+    }
+
+    /// One name more; whoever kept it alive without one need not any more.
+    fn gain_name(&mut self, decision: &mut Decision, row: &mut Inode) {
+        row.attr.nlink += 1;
+        for session in std::mem::take(&mut row.orphan_of) {
+            // A lock keeps it in the session's list.
+            let locks = self.state.locks(row.attr.ino).ok().flatten();
+            if !locks.is_some_and(|locks| locks.held().any(|(who, _)| who.session == session)) {
+                decision.push(Change::Held { session, ino: row.attr.ino, on: false });
+            }
+        }
+    }
+
+    /// What a work asks of a file that is homed here.
+    pub(crate) fn claims(&self, work: &Work) -> Vec<(Ino, Claim)> {
+        match work {
+            Work::Adopt { .. }
+            | Work::Seal { .. }
+            | Work::Hold { .. }
+            | Work::Ticket { .. }
+            | Work::Arrive { .. } => Vec::new(),
+            Work::Count { ino, .. } => vec![(*ino, Claim::More)],
+            Work::Drop { ino, .. } => vec![(*ino, Claim::Less)],
+            Work::Renamed { ino, .. } => vec![(*ino, Claim::Other)],
+            Work::Lend { renaming, .. } => {
+                let here = |entry: &&Entry| entry.home == self.config.id && entry.kind != Kind::Directory;
+                let less = if renaming.swaps() { Claim::Other } else { Claim::Less };
+                let file = Some(&renaming.file).filter(here).map(|entry| (entry.ino, Claim::Other));
+                let there = renaming.there.as_ref().filter(here).map(|entry| (entry.ino, less));
+                file.into_iter().chain(there).collect()
+            }
+        }
+    }
+
+    /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power
+    /// cut. `marks`: a mark was set that must survive what it is for.
+    pub(crate) fn vote_yes(
+        &mut self,
+        to: IslandId,
+        txn: TxnId,
+        work: &Work,
+        prepared: Stamp,
+        seen: Seen,
+        marks: bool,
+    ) {
+        let peer = Peer::Voted { txn, vote: Vote::Yes { prepared, seen } };
+        // What was let through must be known to whoever asks next, and that may be after a power cut. A file that gets a
+        // name may lose all that are known here, and goes then: whatever is away, that one must be known.
+        let needs_sync = matches!(work, Work::Ticket { .. } | Work::Count { .. });
+        if marks || needs_sync {
+            self.send_synced(self.state.seq(), to, peer);
+        } else {
+            // The death of this process must not take what the coordinator builds on.
+            let seq = if planted(Bug::VoteBeforeLog) { 0 } else { self.state.seq() };
+            self.send(seq, to, peer);
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Directories that get another parent (`DESIGN` 6; Archipelago 8): who must agree, and the root's owner, which
+//! lets through what cannot put a directory below itself.
+//!
+//! Keys stay, so nothing below a directory moves with it. Its new place goes to all islands by the journal,
+//! when the record that decides it is synced.
+
+use std::borrow::Cow;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, Key, Stamp, Time, TxnId};
+use atoll_posix::perm::{self, Access};
+use atoll_posix::{Caller, Errno, acl};
+use atoll_proto::{
+    Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Renaming, Seen, Spot, Stub, Vote, Work,
+};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::request::Stop;
+use crate::island::Island;
+use crate::rows::chains::seen_in;
+use crate::rows::path::owned_by;
+
+/// A directory that a rename moves.
+#[derive(Debug, Clone)]
+pub(crate) struct Moving<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) stub: &'a Stub,
+    pub(crate) from: &'a Spot,
+    pub(crate) to: &'a Spot,
+}
+
+impl Moving<'_> {
+    /// Where it is when it has moved to another parent.
+    pub(crate) fn place(&self) -> Place {
+        let version = PlaceVersion { moves: self.stub.place.moves + 1, stamp: Stamp::default() };
+        Place { version, parent: self.to.dir, name: Some(self.to.name.clone()) }
+    }
+}
+
+/// What the root's owner is asked for a rename: as in `Work::Ticket`.
+#[derive(Debug, Clone, Default)]
+struct Ticket {
+    moved: Vec<Ino>,
+    above: Vec<Ino>,
+    seen: Vec<Chain>,
+}
+
+/// The directories that a rename moves: what it is about, and what it changes places with.
+pub(crate) fn moving(renaming: &Renaming) -> Vec<Moving<'_>> {
+    let Renaming { from, to, file, there, .. } = renaming;
+    let there = there.as_ref().filter(|_| renaming.swaps());
+    let both = [(Some(file), from, to), (there, to, from)];
+    both.into_iter()
+        .filter_map(|(entry, from, to)| {
+            let entry = entry?;
+            Some(Moving { entry, stub: entry.stub.as_deref()?, from, to })
+        })
+        .collect()
+}
+
+/// The empty directory that a rename replaces.
+pub(crate) fn replaced_dir(renaming: &Renaming) -> Option<(&Entry, &Stub)> {
+    let there = renaming.there.as_ref().filter(|_| !renaming.swaps())?;
+    Some((there, there.stub.as_deref()?))
+}
+
+/// An entry as it is in the directory that it goes to.
+pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
+    let mut entry = entry.clone();
+    if let Some(stub) = &mut entry.stub
+        && renaming.from.dir != renaming.to.dir
+    {
+        stub.place = PlaceVersion { moves: stub.place.moves + 1, stamp: Stamp::default() };
+        stub.time = renaming.time;
+    }
+    entry
+}
+
+/// Whether a rename gives a directory another parent.
+pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
+    renaming.from.dir != renaming.to.dir && !moving(renaming).is_empty()
+}
+
+impl Island {
+    /// The same, as far as it is this island's: whether it may.
+    pub(crate) fn check_dirs(&self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
+        let me = self.ctx.config.id;
+        let moves = renaming.from.dir != renaming.to.dir;
+        for moving in moving(renaming).iter().filter(|m| moves && self.ctx.owner_of_stub(m.stub) == me) {
+            self.may_move(caller, moving.entry.ino)?;
+        }
+        // As Linux has it: who may comes before what is in the way.
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.ctx.owner_of_stub(stub) == me
+        {
+            self.may_seal(there.ino)?;
+            self.ctx.need_skeleton(there.ino)?;
+        }
+        if !moves {
+            return Ok(());
+        }
+        let Ticket { moved, above, seen } = self.ctx.ticket_for(renaming, chain)?;
+        if moved.is_empty() || !self.ctx.owns_root() {
+            return Ok(());
+        }
+        match self.may_grant(&moved, &above, &seen) {
+            Ok(()) => Ok(()),
+            Err(Vote::No { errno }) => Err(errno.into()),
+            Err(Vote::Busy) => match self.holds.ticket_against(&above) {
+                Some(txn) => Err(Stop::Txn(txn)),
+                None => Err(Stop::NotNow),
+            },
+            Err(_) => Err(Stop::NotNow),
+        }
+    }
+
+    /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
+    fn may_move(&self, caller: &Caller, ino: Ino) -> Result<(), Stop> {
+        let dir = self.owned(ino)?;
+        if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
+            return Err(Stop::Txn(txn));
+        }
+        self.stays(ino)?;
+        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
+    }
+
+    /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
+    /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
+    fn may_grant(&self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
+        for (island, stamp) in self.ctx.state.moved().iter() {
+            if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
+                return Err(Vote::Behind);
+            }
+        }
+        if self.holds.ticket_against(above).is_some() {
+            return Err(Vote::Busy);
+        }
+        if moved.iter().any(|ino| above.contains(ino)) {
+            return Err(Vote::No { errno: Errno::EINVAL });
+        }
+        Ok(())
+    }
+
+    // -------------------------------------------------------------- participants
+
+    /// Prepares a directory's own owner, or the root's.
+    pub(crate) fn prepare_move(&self, work: &Work) -> Result<Result<Seen, Vote>, Stop> {
+        match work {
+            Work::Hold { ino, caller, .. } => {
+                self.may_move(caller, *ino)?;
+                Ok(Ok(Seen::Dir { fixed: self.owned(*ino)?.fixed }))
+            }
+            Work::Ticket { moved, above, seen } => {
+                if !self.ctx.owns_root() {
+                    return Ok(Err(Vote::Busy));
+                }
+                Ok(self.may_grant(moved, above, seen).map(|()| Seen::Nothing))
+            }
+            _ => unreachable!("called for moves of directories"),
+        }
+    }
+
+    // -------------------------------------------------------------- coordinator
+
+    /// What [`Ctx::move_dirs`] reads must be in memory.
+    pub(crate) fn need_moves(&self, renaming: &Renaming) -> Result<(), Stop> {
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.ctx.owner_of_stub(stub) == self.ctx.config.id
+        {
+            self.may_seal(there.ino)?;
+            self.ctx.need_skeleton(there.ino)?;
+        }
+        for moving in moving(renaming) {
+            if let Some(row) = self.ctx.state.dir(moving.entry.ino)? {
+                self.ctx.need_name(&row.place)?;
+                self.ctx.need_skeleton(moving.entry.ino)?;
+                if self.ctx.state.dir(moving.to.dir)?.is_some() {
+                    self.ctx.state.entry(moving.to.dir, &moving.to.name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
+    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
+        if renaming.from.dir == renaming.to.dir {
+            return;
+        }
+        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
+        if moved.is_empty() {
+            return;
+        }
+        for ino in &moved {
+            self.holds.hold_dir(*ino, first);
+        }
+        self.holds.hold_ticket(first, moved);
+    }
+}
+
+impl Ctx {
+    /// The coordinator's part: the empty directory that is replaced goes, if it is owned here; places change, here
+    /// and through the journal, if `gated` when the record is synced. `early`: the stamps of all of them but the
+    /// last. The last stamp of it.
+    pub(crate) fn move_dirs(
+        &mut self,
+        decision: &mut Decision,
+        renaming: &Renaming,
+        seen: &Chain,
+        early: &[Stamp],
+        gated: bool,
+    ) -> Option<Stamp> {
+        let mut early = early.iter().copied();
+        let replaced = replaced_dir(renaming).map(|(there, _)| there.ino);
+        let mut last = None;
+        let both = moving(renaming).len() > 1;
+        for moving in moving(renaming) {
+            let stamp = early.next().unwrap_or_else(|| self.stamp());
+            decision.stamp(stamp);
+            let mut entry = arrived(moving.entry, renaming);
+            let stub = entry.stub.as_mut().expect("a directory");
+            if renaming.from.dir == renaming.to.dir {
+                stub.place.stamp = stamp;
+                stub.time = renaming.time;
+                decision.entry(moving.to.dir, &moving.to.name, Some(entry.clone()));
+            }
+            let version = entry.stub.as_ref().expect("a directory").place;
+            let place = Place { version, parent: moving.to.dir, name: Some(moving.to.name.clone()) };
+            self.take_skeleton_place(decision, moving.entry.ino, &place, renaming.time);
+            let chain = if renaming.from.dir == renaming.to.dir {
+                self.chain_seen()
+            } else if moving.to == &renaming.to && !seen.dirs.is_empty() {
+                seen.clone()
+            } else {
+                self.chain_to(moving.to.dir).unwrap_or_default()
+            };
+            let (ino, from, time) = (moving.entry.ino, moving.from.clone(), renaming.time);
+            let replaced = replaced.filter(|_| moving.to == &renaming.to);
+            let entry = JournalEntry::Place { ino, place, from, replaced, chain, time };
+            if renaming.swaps() && moving.to == &renaming.to && both && !gated {
+                self.post_first_of_pair(decision, stamp, &entry);
+            } else {
+                self.post(decision, stamp, &entry, gated);
+            }
+            last = Some(stamp);
+        }
+        // Last: what comes in its place needs the skeleton above it.
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.owner_of_stub(stub) == self.config.id
+        {
+            self.remove_dir(decision, there.ino);
+        }
+        last
+    }
+
+    /// A directory of the skeleton is at another place. What is above that must be there.
+    pub(crate) fn take_skeleton_place(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        place: &Place,
+        time: Time,
+    ) {
+        let Some(mut row) = self.dir_now(decision, ino) else { return };
+        decision.entails(Entails::DirPlaced(ino));
+        let old = std::mem::replace(&mut row.place, place.clone());
+        if let Some(owned) = &mut row.owned {
+            owned.ctime = owned.ctime.max(time);
+            decision.push(Change::Renamed { ino });
+        }
+        decision.dir(ino, row);
+        self.skeleton_name(decision, &old, ino, false);
+        self.skeleton_name(decision, place, ino, true);
+        if old.parent != place.parent {
+            for (parent, by) in [(place.parent, 1), (old.parent, -1)] {
+                let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+                above.below = above.below.checked_add_signed(by).expect("a count of directories below 0");
+                decision.dir(parent, above);
+            }
+            self.prune(decision, old.parent);
+        }
+    }
+}
+
+impl Ctx {
+    pub(crate) fn owns_root(&self) -> bool {
+        self.config.owner(Key(0)) == self.config.id
+    }
+
+    fn owner_of_stub(&self, stub: &Stub) -> IslandId {
+        self.config.owner(stub.key)
+    }
+
+    /// What others have to do for the directories of a rename: their owners, the owner of the empty one
+    /// that is replaced, and the root's. `chain`: of the directory of the new name.
+    pub(crate) fn dir_works(
+        &self,
+        caller: &Caller,
+        renaming: &Renaming,
+        chain: &Chain,
+    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+        let me = self.config.id;
+        let mut works = Vec::new();
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.owner_of_stub(stub) != me
+        {
+            let Spot { dir: parent, name } = renaming.to.clone();
+            works.push((self.owner_of_stub(stub), Work::Seal { ino: there.ino, parent, name }));
+        }
+        if renaming.from.dir == renaming.to.dir {
+            return Ok(works);
+        }
+        for moving in moving(renaming) {
+            let (ino, caller) = (moving.entry.ino, caller.clone());
+            let owner = self.owner_of_stub(moving.stub);
+            if owner != me {
+                let key = match chain.dirs.last().filter(|last| last.ino == moving.to.dir) {
+                    Some(last) => last.key,
+                    None => self.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
+                };
+                works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
+            }
+        }
+        let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
+        let root = self.config.owner(Key(0));
+        if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
+            works.push((root, Work::Ticket { moved, above, seen }));
+        }
+        Ok(works)
+    }
+
+    /// Directories that move to another parent, what is above the places to which they go, and what was seen
+    /// when that was looked up.
+    fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Stop> {
+        let Ticket { mut moved, mut above, mut seen } = Ticket::default();
+        for moving in moving(renaming) {
+            moved.push(moving.entry.ino);
+            if moving.to == &renaming.to && !chain.dirs.is_empty() {
+                above.extend(chain.dirs.iter().map(|dir| dir.ino));
+                seen.push(Chain { vector: chain.vector.clone(), dirs: Vec::new() });
+            } else {
+                // They go to all islands with the new place: too many are refused here.
+                above.extend(self.chain(moving.to.dir)?.iter().map(|dir| dir.ino));
+                seen.push(Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() });
+            }
+        }
+        Ok(Ticket { moved, above, seen })
+    }
+
+    /// Whether a directory that moves is in this island's skeleton, which needs the new parent then.
+    pub(crate) fn moves_here(&self, renaming: &Renaming) -> bool {
+        moving(renaming).iter().any(|m| m.to == &renaming.to && self.in_memory(m.entry.ino).is_some())
+    }
+
+    /// No ancestors, but what was seen.
+    pub(crate) fn chain_seen(&self) -> Chain {
+        Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() }
+    }
+
+    /// The stub of a directory that is owned here is as the directory is now.
+    pub(crate) fn freshen_stub(&self, entry: &mut Entry) -> Result<(), Stop> {
+        if let Some(stub) = &mut entry.stub
+            && let Some(row) = self.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
+            && stub.fixed.version < row.fixed.version
+        {
+            stub.fixed = row.fixed;
+        }
+        Ok(())
+    }
+
+    /// A rename whose names are held here, with the stubs that they have by now: what their owners have changed
+    /// since it was begun came to the entries, which it is about to write.
+    pub(crate) fn with_stubs_of_now<'a>(&self, renaming: &'a Renaming) -> Result<Cow<'a, Renaming>, Stop> {
+        if moving(renaming).is_empty() {
+            return Ok(Cow::Borrowed(renaming));
+        }
+        let mut now = renaming.clone();
+        let Renaming { from, to, file, there, .. } = &mut now;
+        for (entry, at) in [(Some(file), from), (there.as_mut(), to)] {
+            let Some(entry) = entry.filter(|entry| entry.stub.is_some()) else { continue };
+            if self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
+                && let Some(held) = self.state.entry(at.dir, &at.name)?.filter(|held| held.ino == entry.ino)
+            {
+                entry.clone_from(held);
+            }
+        }
+        Ok(Cow::Owned(now))
+    }
+
+    /// The attributes that a directory's owner told are those that its stub has.
+    pub(crate) fn stub_is_current(renaming: &Renaming, ino: Option<Ino>, version: Stamp) -> bool {
+        planted(Bug::StubOfThen)
+            || moving(renaming).iter().all(|m| Some(m.entry.ino) != ino || m.stub.fixed.version >= version)
+    }
+}

@@ -1,0 +1,339 @@
+//! Where directories are: ancestors, path hashes, walking a path through the skeleton.
+
+use std::borrow::Cow;
+
+use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Encode, Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
+use atoll_posix::perm::{self, Access, Owned};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
+use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
+
+use crate::ctx::Ctx;
+use crate::ctx::request::{Step, Stop};
+use crate::island::Island;
+use crate::ops::hints::Births;
+
+/// What a directory's size is shown as: names have no bytes that anyone counts.
+const DIR_SIZE: u64 = 4096;
+
+/// A successful outcome with the placement keys of the directories in it.
+pub(crate) fn ok(answer: Answer, key: Option<Key>) -> Outcome {
+    Outcome::Ok { answer, keys: key.into_iter().collect() }
+}
+
+/// A successful outcome that only says so.
+pub(crate) fn done() -> Outcome {
+    ok(Answer::Done, None)
+}
+
+/// Bytes of a directory's ancestors as they are told to other islands: more than 1,000 levels with the longest
+/// names. Whatever has to tell of more is refused (`ENAMETOOLONG`) before it is decided. A message holds two of
+/// these, a record eight: two chains that come with an exchange of directories, and for each of their
+/// directories its row, its name and the new count of the one above.
+pub(crate) const CHAIN_BYTES_MAX: usize = 384 << 10;
+const _: () = assert!(2 * CHAIN_BYTES_MAX + (128 << 10) <= MESSAGE_BYTES_MAX);
+const _: () = assert!(8 * CHAIN_BYTES_MAX + (512 << 10) <= RECORD_BYTES_MAX);
+
+/// Directories above one another at most; more go in a circle.
+pub(crate) const DEPTH_MAX: usize = 1 << 16;
+
+impl Island {
+    /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
+    pub(crate) fn owned(&self, ino: Ino) -> Result<&Dir, Stop> {
+        match self.ctx.state.dir(ino)? {
+            Some(dir) if dir.owned.is_some() => Ok(dir),
+            Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
+            // Who had it made knows of it, and may not have told.
+            _ if self.may_have_lost(ino.minted_by()) => Err(self.ctx.untold([ino.minted_by()])),
+            _ => Err(Errno::ESTALE.into()),
+        }
+    }
+
+    /// A directory that is owned here and may change. One whose mkdir is not known to have happened yet
+    /// waits for that: if its coordinator lost it, so would be everything in it.
+    pub(crate) fn open_for_names(&self, ino: Ino) -> Result<&Dir, Stop> {
+        let dir = self.owned(ino)?;
+        match dir.owned.as_ref().and_then(|o| o.sealed.or(o.adopted)) {
+            Some(txn) if !planted(Bug::OpenBeforeCommit) => Err(Stop::Txn(txn)),
+            _ => Ok(dir),
+        }
+    }
+
+    /// Whether `caller` may add or remove names.
+    pub(crate) fn may_change_names(&self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        self.is_not_removed(ino, dir)?;
+        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
+    }
+
+    /// What a name leads to, as it is answered.
+    pub(crate) fn found(&self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
+        let Some(stub) = &entry.stub else {
+            if entry.home != self.ctx.config.id {
+                return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
+            }
+            self.file_is_settled(entry.ino)?;
+            let attr = self.shown_file(self.ctx.file(entry.ino)?);
+            return Ok((Found { attr, attr_current: true }, None));
+        };
+        let found = match self.local_dir(entry.ino, stub)? {
+            Some(dir) => Found { attr: self.shown_dir(entry.ino, dir), attr_current: true },
+            None => Found { attr: stub_attr(entry.ino, &stub.fixed, stub.time), attr_current: false },
+        };
+        Ok((found, Some(stub.key)))
+    }
+
+    /// As [`Island::found`], as it is answered.
+    pub(crate) fn looked_up(&self, entry: &Entry) -> Result<Outcome, Stop> {
+        let (found, key) = self.found(entry)?;
+        if entry.stub.is_none() && !found.attr_current {
+            return Ok(Outcome::Elsewhere { ino: entry.ino, kind: entry.kind, home: entry.home });
+        }
+        Ok(ok(Answer::Found { found }, key))
+    }
+
+    fn local_dir(&self, ino: Ino, stub: &Stub) -> Result<Option<&Dir>, Stop> {
+        if self.ctx.config.owner(stub.key) != self.ctx.config.id {
+            return Ok(None);
+        }
+        self.dir_is_settled(ino)?;
+        Ok(self.ctx.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
+    }
+
+    // ----------------------------------------------------------- walking a path
+
+    /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
+    pub(crate) fn resolve(&self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
+        let mut at = Ino::ROOT;
+        let mut dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let names = path.names();
+        let mut births = Births::default();
+        for (depth, name) in (0u32..).zip(names) {
+            let acl = self.ctx.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
+            perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
+            let entry = if dir.owned.is_some() {
+                // As in a lookup: a rename that has happened, and is not recorded here, brings the name or takes it away.
+                self.name_is_settled(at, name)?;
+                self.shown(at, name)?
+            } else {
+                self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
+            };
+            let Some(entry) = entry else {
+                return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
+            };
+            let next = if entry.kind == Kind::Directory { self.ctx.state.dir(entry.ino)? } else { None };
+            match next {
+                Some(next) => {
+                    at = entry.ino;
+                    dir = next;
+                    births.step(&self.ctx.h3, depth + 1, name, dir);
+                }
+                // The end of what is known here: a file, or a directory of which only the stub is.
+                None if dir.owned.is_some() => {
+                    let whole = depth as usize + 1 == names.len();
+                    if whole && entry.stub.is_none() && entry.home != self.ctx.config.id {
+                        return Ok(Step::Looked(self.looked_up(&entry)?));
+                    }
+                    let (found, key) = self.found(&entry)?;
+                    let is_final = key.is_none();
+                    let depth = depth + 1;
+                    let births = births.told;
+                    return Ok(Step::Looked(Outcome::Resolved {
+                        resolved: Resolved { found, key, depth, is_final, births },
+                    }));
+                }
+                None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
+            }
+        }
+        Ok(Step::Looked(resolved(at, dir, names.len() as u32, births.told)))
+    }
+}
+
+impl Ctx {
+    pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Stop> {
+        if !has_acl {
+            return Ok(None);
+        }
+        let Some(xattrs) = self.state.xattrs(ino)? else { return Ok(None) };
+        match xattrs.get(which) {
+            Some(value) => Ok(acl::Acl::parse(value)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether `caller` may take away the name of something with these owners.
+    pub(crate) fn may_delete(&self, caller: &Caller, ino: Ino, dir: &Dir, victim: Owned) -> Result<(), Stop> {
+        let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
+    }
+
+    /// Who owns what an entry names.
+    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Stop> {
+        match &entry.stub {
+            Some(stub) => Ok(owned_by(&stub.fixed)),
+            None => Ok(Owned::from(&self.file(entry.ino)?.attr)),
+        }
+    }
+
+    /// A file that is homed here.
+    pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Stop> {
+        self.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
+    }
+
+    /// The directory and everything above it, from the root down. `ELOOP` if that has no end.
+    pub(crate) fn ancestors(&self, ino: Ino) -> Result<Vec<(Ino, &Dir)>, Stop> {
+        let mut chain = Vec::new();
+        let mut at = ino;
+        loop {
+            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            chain.push((at, dir));
+            if at == Ino::ROOT {
+                break;
+            }
+            if chain.len() == DEPTH_MAX {
+                return Err(Errno::ELOOP.into());
+            }
+            at = dir.place.parent;
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    /// What another island needs to build its skeleton down to `ino`. `ENAMETOOLONG` if that is more than
+    /// [`CHAIN_BYTES_MAX`].
+    pub(crate) fn chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
+        let mut bytes = 0;
+        let ancestor = |(ino, dir)| {
+            let ancestor = self.ancestor(ino, dir)?;
+            bytes += ancestor.encoded_len();
+            if bytes > CHAIN_BYTES_MAX { Err(Errno::ENAMETOOLONG.into()) } else { Ok(ancestor) }
+        };
+        self.ancestors(ino)?.into_iter().map(ancestor).collect()
+    }
+
+    /// The same, or as much of its end as is not too long: for one who asks for the rest when it has that.
+    pub(crate) fn end_of_chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
+        let (mut bytes, mut chain) = (0, Vec::new());
+        for (ino, dir) in self.ancestors(ino)?.into_iter().rev() {
+            let ancestor = self.ancestor(ino, dir)?;
+            bytes += ancestor.encoded_len();
+            if bytes > CHAIN_BYTES_MAX && !chain.is_empty() {
+                break;
+            }
+            chain.push(ancestor);
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
+        let xattrs = if dir.has_acl { self.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
+        Ok(Ancestor {
+            ino,
+            key: dir.key,
+            birth_bytes: dir.birth_bytes,
+            place: dir.place.clone(),
+            fixed: dir.fixed,
+            xattrs: xattrs.unwrap_or_default(),
+            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.config.id),
+        })
+    }
+
+    /// The placement key of a directory that is made as `name` in `dir`: the hash of its path, of so many
+    /// bytes.
+    pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<(Key, u16), Stop> {
+        let chain = self.ancestors(dir)?;
+        let names = chain.iter().filter_map(|(_, d)| d.place.name.as_ref());
+        let hash = self.h3.path(names).and_then(|at: PathHash| self.h3.child(at, name));
+        Ok(hash.map_or_else(
+            || {
+                // Deeper than a path can name: no client computes this key, any one will do.
+                let above = chain.last().map_or(0, |(_, d)| d.key.0);
+                (Key(above.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32)), 0)
+            },
+            |hash| (hash.key(), hash.bytes()),
+        ))
+    }
+
+    /// Proves a directory by the skeleton, or tells of a link to one, when its parent owner is away.
+    pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
+        let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
+        let Some(entry) = there else { return self.skeleton_link(parent, name) };
+        if self.comes_or_goes(entry.ino) {
+            // It may never have been there, or be gone: only who coordinates that knows.
+            return Err(Errno::ESTALE.into());
+        }
+        let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
+        Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
+    }
+
+    /// A mkdir or rmdir of this directory is prepared here, and may be done or not.
+    fn comes_or_goes(&self, ino: Ino) -> bool {
+        self.state.txn_ids().filter_map(|txn| self.state.txn(txn)).any(|row| {
+            row.state == TxnState::Prepared
+                && match &row.part.work {
+                    Work::Adopt { dir, .. } => dir.ino == ino,
+                    Work::Seal { ino: goes, .. } => *goes == ino,
+                    _ => false,
+                }
+        })
+    }
+
+    /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.
+    pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Stop> {
+        let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
+        Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
+    }
+}
+
+fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<Born>) -> Outcome {
+    let found = Found { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
+    Outcome::Resolved {
+        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some(), births },
+    }
+}
+
+/// What permission rules need of a directory's static attributes.
+pub(crate) const fn owned_by(fixed: &Static) -> Owned {
+    Owned { uid: fixed.uid, gid: fixed.gid, mode: fixed.mode, kind: Kind::Directory }
+}
+
+/// What `stat` shows of a directory: everything at its owner, the static part elsewhere.
+pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
+    let time = dir.owned.as_ref().map(|o| o.btime).unwrap_or_default();
+    let mut attr = stub_attr(ino, &dir.fixed, time);
+    if let Some(owned) = &dir.owned {
+        attr.nlink = owned.subdirs + 2;
+        attr.atime = owned.atime;
+        attr.mtime = owned.mtime;
+        attr.ctime = owned.ctime;
+    }
+    attr
+}
+
+/// What a name tells of a file that is homed elsewhere: which it is, and of what type.
+fn pointer_attr(entry: &Entry) -> Attr {
+    let none =
+        stub_attr(entry.ino, &Static { version: Stamp::default(), mode: 0, uid: 0, gid: 0 }, Time::default());
+    Attr { kind: entry.kind, nlink: 1, size: 0, blocks: 0, ..none }
+}
+
+fn stub_attr(ino: Ino, fixed: &Static, time: Time) -> Attr {
+    Attr {
+        ino,
+        kind: Kind::Directory,
+        mode: fixed.mode,
+        nlink: 2,
+        uid: fixed.uid,
+        gid: fixed.gid,
+        rdev: 0,
+        size: DIR_SIZE,
+        blocks: DIR_SIZE / 512,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+    }
+}

@@ -1,0 +1,206 @@
+//! The skeleton (`DESIGN` 5): the directories above those that are owned here, and their names, so that paths can
+//! be walked. Who owns their parents judges them; here they follow by journals, chains and comparisons.
+
+use atoll_core::map::IdSet;
+use atoll_core::{Ino, Stamp, Time};
+use atoll_posix::{Errno, Kind};
+use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::request::{Next, Stop};
+use crate::island::Island;
+use crate::journal::others::set_xattrs;
+
+/// Directories that one record takes out of the skeleton because nothing needs them: those above one that goes may be
+/// very many. Each takes its row, its name and the new count of the one above: some 650 bytes at most.
+const PRUNED_PER_RECORD: usize = 1024;
+
+impl Island {
+    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
+    /// no checkpoint comes between the first record and the last.
+    pub(crate) fn prune_rest(&mut self) {
+        while let Some(ino) = self.ctx.skeleton.next_to_prune() {
+            self.ctx.state.look_away();
+            match self.ctx.need_skeleton(ino) {
+                Ok(()) => {
+                    let mut decision = Decision::new();
+                    self.ctx.prune(&mut decision, ino);
+                    self.ctx.decide(decision);
+                }
+                Err(Stop::Load(loads)) => {
+                    self.ctx.skeleton.prune_later(ino);
+                    return self.ctx.load(loads, Next::Nothing);
+                }
+                // It is gone.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Ctx {
+    /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
+    /// above it must be there.
+    pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
+        if let Some(mut row) = self.dir_now(decision, new.ino) {
+            let mut changed = owned.is_some();
+            if row.fixed.version < new.fixed.version {
+                row.fixed = new.fixed;
+                self.follow_acls(decision, new.ino, &mut row, &new.xattrs);
+                changed = true;
+            }
+            let moved = row.place.version < new.place.version;
+            row.owned = owned.or(row.owned);
+            if changed {
+                decision.dir(new.ino, row);
+            }
+            if moved {
+                self.take_skeleton_place(decision, new.ino, &new.place, Time::default());
+            }
+            return;
+        }
+        let mut row = new_row(new, owned);
+        set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
+        decision.dir(new.ino, row);
+        if new.doubted {
+            self.doubt(decision);
+        }
+        decision.entails(Entails::DirPlaced(new.ino));
+        self.skeleton_name(decision, &new.place, new.ino, true);
+        let parent = new.place.parent;
+        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+        above.below += 1;
+        decision.dir(parent, above);
+    }
+
+    /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
+    pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
+        let mut at = ino;
+        loop {
+            let row = self.dir_now(decision, at).expect("known by the caller");
+            if row.owned.is_some() {
+                self.drop_locks(decision, at);
+            }
+            if row.below > 0 || row.homes > 0 {
+                // What is below is gone at its owner; that is on its way here, and takes this along.
+                decision.dir(at, Dir { owned: None, ..row });
+                break;
+            }
+            decision.no_dir(at);
+            if row.has_xattrs {
+                decision.xattrs(at, None);
+            }
+            self.skeleton_name(decision, &row.place, at, false);
+            let parent = row.place.parent;
+            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
+            above.below = above.below.checked_sub(1).expect("a count of directories below 0");
+            let prune = is_needless(parent, &above);
+            decision.dir(parent, above);
+            if !prune {
+                break;
+            }
+            if decision.pruned >= PRUNED_PER_RECORD {
+                self.skeleton.prune_later(parent);
+                break;
+            }
+            decision.pruned += 1;
+            at = parent;
+        }
+    }
+
+    /// An island begins: its last life may have ended before what its last record left behind was gone.
+    pub(crate) fn begin_skeleton(&mut self) {
+        let needless = self.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
+        let needless: Vec<Ino> = needless.map(|(ino, _)| ino).collect();
+        needless.into_iter().for_each(|ino| self.skeleton.prune_later(ino));
+    }
+
+    /// Takes a directory out of the skeleton if nothing needs it any more.
+    pub(crate) fn prune(&mut self, decision: &mut Decision, dir: Ino) {
+        let row = self.dir_now(decision, dir);
+        if !decision.prunes_nothing && row.is_some_and(|row| is_needless(dir, &row)) {
+            self.remove_dir(decision, dir);
+        }
+    }
+
+    /// In a directory that is not owned here, the names of skeleton directories are kept so that
+    /// paths can be walked. (At the owner the entry is there anyway.)
+    pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
+        let Some(name) = &place.name else { return };
+        let parent = self.dir_now(decision, place.parent);
+        if parent.is_none_or(|dir| dir.owned.is_some()) {
+            return;
+        }
+        let now = self.entry_now(decision, place.parent, name);
+        if there {
+            let other = now.as_ref().filter(|entry| entry.ino != ino);
+            let other = other.and_then(|e| Some((e.ino, self.dir_now(decision, e.ino)?.place)));
+            if let Some((other, its)) = other.filter(|(_, its)| is_one_name(its, place)) {
+                // A name that was lost and given again is here before the journal of who had it first. All of this
+                // directory's names are of one clock; a move's own stamp says nothing.
+                let stamp = place.version.stamp;
+                let is_later = stamp != Stamp::default() && stamp < its.version.stamp;
+                decision.displaced.push(if is_later { ino } else { other });
+                if is_later {
+                    return;
+                }
+            }
+            if let Some(file) = now.filter(|entry| entry.kind != Kind::Directory) {
+                self.skeleton.shadow(place.parent, name, file);
+            }
+            let home = self.config.id;
+            let entry = Entry { ino, kind: Kind::Directory, home, stub: None };
+            decision.entry(place.parent, name, Some(entry));
+            return;
+        }
+        // Another directory may have taken the name in the same journal.
+        match now {
+            // The plain tree could not have it there while the directory was.
+            Some(entry) if entry.ino != ino => decision.entry(place.parent, name, Some(entry)),
+            _ => {
+                let file = self.skeleton.unshadow(place.parent, name);
+                decision.entry(place.parent, name, file);
+            }
+        }
+    }
+}
+
+impl Ctx {
+    /// Everything that [`Ctx::remove_dir`] reads must be in memory. Ancestors that were told at different moments
+    /// may go in a circle until they are compared, and pruning ends there: each has something below it.
+    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
+        let (mut at, mut seen) = (ino, IdSet::default());
+        while seen.insert(at) {
+            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            self.need_name(&dir.place)?;
+            at = dir.place.parent;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing below it, and no name in it, is this island's.
+pub(crate) fn is_needless(ino: Ino, dir: &Dir) -> bool {
+    dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
+}
+
+/// The row of a directory that nothing is known of but this, yet without its extended attributes.
+pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
+    Dir {
+        key: new.key,
+        birth_bytes: new.birth_bytes,
+        place: new.place.clone(),
+        fixed: new.fixed,
+        has_xattrs: false,
+        has_acl: false,
+        below: 0,
+        homes: 0,
+        owned,
+    }
+}
+
+/// Whether two places are one name, whenever that was.
+pub(crate) fn is_one_name(one: &Place, other: &Place) -> bool {
+    (one.parent, &one.name) == (other.parent, &other.name)
+}

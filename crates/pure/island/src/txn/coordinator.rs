@@ -1,0 +1,713 @@
+//! Transactions among islands (`DESIGN` 5): presumed abort, one commit record at the coordinator, and each
+//! side keeps its record until the other's part survives a power cut.
+//!
+//! Coordinator: begun (memory only) -> committed (record) -> gone. Participant: prepared (record)
+//! -> committed (record) or aborted (record) -> gone. The coordinator's commit record is the moment.
+//!
+//! An operation with several participants is as many transactions, one with each, that one record commits.
+//! Invariant: the outcome of what is about files leaves its coordinator only when that record is synced
+//! there. So it is never lost where others know of it, and one that is not known was aborted.
+
+use atoll_core::map::IdMap;
+use std::collections::BTreeMap;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, Stamp, Time, TxnId};
+use atoll_posix::{Answer, Attr, Errno};
+use atoll_proto::{
+    Chain, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState, Vote, Work,
+};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Call, Later, Next, Step, Stop};
+use crate::island::{Island, PATIENCE_MS};
+use crate::journal::others::Sight;
+use crate::recovery::redo::Lost;
+use crate::rows::moves::moving;
+use crate::rows::path::ok;
+use crate::txn::participant::moves_dirs;
+
+/// Milliseconds until an outcome that was not confirmed is told again.
+const RETELL_MS: u64 = 1_000;
+/// Transactions in one message.
+const TXNS_PER_MESSAGE: usize = 1024;
+
+/// Transactions under way, as far as memory is enough.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Txns {
+    /// What this island coordinates and has not decided, by its first transaction.
+    begun: BTreeMap<TxnId, Begun>,
+    /// The first transaction of what another one belongs to.
+    first: IdMap<TxnId, TxnId>,
+    /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
+    /// was not told that they are synced.
+    unconfirmed: Vec<(u64, IslandId, TxnId, Stamp)>,
+    retell_ms: u64,
+    /// Up to which stamp of each coordinator transactions were there when they were told last.
+    told_before: BTreeMap<IslandId, Stamp>,
+}
+
+/// A transaction that this island coordinates and has not decided.
+#[derive(Debug, Clone)]
+struct Begun {
+    parties: Vec<Party>,
+    names: Vec<Spot>,
+    plan: Plan,
+    origin: Origin,
+    call: Option<Call>,
+}
+
+/// A participant of one.
+#[derive(Debug, Clone)]
+struct Party {
+    txn: TxnId,
+    island: IslandId,
+    work: Work,
+    prepared: Option<Stamp>,
+}
+
+/// What the coordinator itself does when all have voted.
+#[derive(Debug, Clone)]
+pub(crate) enum Plan {
+    /// What the operation and the participant's work say: mkdir, rmdir.
+    Dirs,
+    /// A name of a file that is homed elsewhere, whose attributes the vote tells.
+    Link { at: Spot, home: IslandId, time: Time, attr: Option<Attr> },
+    /// A file goes to the island that owns its name. Nobody has asked for it.
+    Ship,
+    /// A name of a file that is homed elsewhere goes.
+    Unlink { at: Spot, time: Time },
+    /// A file or directory gets another name. `lent`: what the new name was is known, and where it is, if asked.
+    Rename { renaming: Box<Renaming>, lent: Option<Chain> },
+}
+
+/// How a request ends that cannot go on; none if all of it is tried again: something that it needs is held,
+/// or is not as it was.
+fn ended_by(stop: &Stop) -> Option<Outcome> {
+    match stop {
+        Stop::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
+        Stop::NeedGroups => Some(Outcome::NeedGroups),
+        Stop::Txn(_) | Stop::NotNow | Stop::Unheard => None,
+        _ => Some(Outcome::Failed { errno: Errno::EIO }),
+    }
+}
+
+/// mkdir and rmdir: each side brings back what the other has lost.
+const fn is_of_dirs(work: &Work) -> bool {
+    matches!(work, Work::Adopt { .. } | Work::Seal { .. })
+}
+
+impl Plan {
+    /// Whether all is known that the votes have to tell.
+    const fn is_ready(&self) -> bool {
+        !matches!(self, Self::Link { attr: None, .. } | Self::Rename { lent: None, .. })
+    }
+}
+
+impl Begun {
+    /// What was lent is known by now, and part of what its lender is told again if it loses it.
+    fn lent_by(&mut self, txn: TxnId, now: Box<Renaming>, chain: Chain) {
+        for party in self.parties.iter_mut().filter(|party| party.txn == txn) {
+            if let Work::Lend { renaming, .. } = &mut party.work {
+                renaming.clone_from(&now);
+            }
+        }
+        self.plan = Plan::Rename { renaming: now, lent: Some(chain) };
+    }
+}
+
+impl Txns {
+    /// Nothing is undecided, and nobody has to be told of an outcome.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.begun.is_empty() && self.first.is_empty() && self.unconfirmed.is_empty()
+    }
+
+    /// The requests that wait for what is begun.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.begun.values().filter_map(|begun| begun.call.as_ref())
+    }
+
+    /// Panics unless what is begun is undecided, and has a request or is a file on its way.
+    pub(crate) fn check(&self, has_row: impl Fn(TxnId) -> bool) {
+        for (first, begun) in &self.begun {
+            assert!(!begun.parties.is_empty(), "{first:?} asks nobody");
+            assert_eq!(begun.parties[0].txn, *first, "a transaction goes by another one's id");
+            let is_shipment = matches!(begun.plan, Plan::Ship);
+            assert_eq!(
+                begun.call.is_none(),
+                is_shipment,
+                "{first:?} has a request, or none: {:?}",
+                begun.plan
+            );
+            for party in &begun.parties {
+                assert!(!has_row(party.txn), "{:?} is undecided and has a row", party.txn);
+                assert_eq!(self.first_of(party.txn), *first, "{:?} belongs to another one", party.txn);
+            }
+        }
+        for (txn, first) in &self.first {
+            let begun = self.begun.get(first);
+            let is_part = begun.is_some_and(|begun| begun.parties.iter().any(|party| party.txn == *txn));
+            assert!(is_part, "{txn:?} is said to belong to {first:?}");
+        }
+    }
+
+    /// Whether this island coordinates it and has not decided.
+    pub(crate) fn is_begun(&self, txn: TxnId) -> bool {
+        self.begun.contains_key(&self.first_of(txn))
+    }
+
+    pub(crate) fn first_of(&self, txn: TxnId) -> TxnId {
+        self.first.get(&txn).copied().unwrap_or(txn)
+    }
+
+    /// Whether this island coordinates something that is not decided.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
+    /// Keeps the request that waits for a transaction.
+    pub(crate) fn keep(&mut self, txn: TxnId, call: Call) {
+        self.begun.get_mut(&txn).expect("just begun").call = Some(call);
+    }
+
+    fn take_begun(&mut self, first: TxnId) -> Option<Begun> {
+        let begun = self.begun.remove(&first)?;
+        for party in &begun.parties {
+            self.first.remove(&party.txn);
+        }
+        Some(begun)
+    }
+
+    fn put_begun(&mut self, first: TxnId, begun: Begun) {
+        for party in begun.parties.iter().filter(|party| party.txn != first) {
+            self.first.insert(party.txn, first);
+        }
+        self.begun.insert(first, begun);
+    }
+}
+
+impl Island {
+    // -------------------------------------------------------------- coordinator
+
+    /// Begins an operation that others take part in, holding `names`, which are owned here. `stamp`: of the
+    /// first transaction, if it was given already.
+    pub(crate) fn begin_txn(
+        &mut self,
+        call: &Call,
+        stamp: Option<Stamp>,
+        names: Vec<Spot>,
+        plan: Plan,
+        works: Vec<(IslandId, Work)>,
+    ) -> Result<Step, Stop> {
+        if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
+            return Err(Stop::NotNow);
+        }
+        let origin = Origin { session: call.session(), seq: call.request.seq };
+        Ok(Step::Later(Later::Txn(self.begin_of(origin, stamp, names, plan, works))))
+    }
+
+    /// As [`Island::begin_txn`], of participants that can be reached.
+    pub(crate) fn begin_of(
+        &mut self,
+        origin: Origin,
+        stamp: Option<Stamp>,
+        names: Vec<Spot>,
+        plan: Plan,
+        works: Vec<(IslandId, Work)>,
+    ) -> TxnId {
+        let stamp = stamp.unwrap_or_else(|| self.ctx.stamp());
+        let first = TxnId { coordinator: self.ctx.config.id, stamp };
+        self.holds.hold_names(first, &names);
+        let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
+        self.txns.begun.insert(first, begun);
+        self.ask_parties(first, works);
+        first
+    }
+
+    /// Asks further participants to prepare.
+    fn ask_parties(&mut self, first: TxnId, works: Vec<(IslandId, Work)>) {
+        for (island, work) in works {
+            let begun = &self.txns.begun[&first];
+            let origin = begun.origin;
+            let txn = if begun.parties.is_empty() {
+                first
+            } else {
+                let txn = TxnId { coordinator: self.ctx.config.id, stamp: self.ctx.stamp() };
+                self.txns.first.insert(txn, first);
+                txn
+            };
+            // What the chain of ancestors shows must be committed before another island builds on it.
+            self.ctx.send(self.ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
+            let party = Party { txn, island, work, prepared: None };
+            self.txns.begun.get_mut(&first).expect("looked at").parties.push(party);
+        }
+    }
+
+    pub(crate) fn on_voted(&mut self, message: &PeerMessage, txn: TxnId, vote: &Vote) -> Result<(), Stop> {
+        let first = self.txns.first_of(txn);
+        let from = message.from;
+        let asked = |begun: &&mut Begun| begun.parties.iter().any(|p| p.txn == txn && p.island == from);
+        let Some(begun) = self.txns.begun.get_mut(&first).filter(asked) else {
+            if matches!(vote, Vote::Yes { .. }) {
+                // Decided to abort meanwhile, or in an earlier life.
+                self.on_ask(from, txn);
+            }
+            return Ok(());
+        };
+        let outcome = match vote {
+            Vote::Yes { prepared, seen } => {
+                let party = begun.parties.iter_mut().find(|p| p.txn == txn).expect("just seen");
+                party.prepared = Some(*prepared);
+                return self.voted_yes(message, first, txn, seen);
+            }
+            Vote::No { errno } => Some(Outcome::Failed { errno: *errno }),
+            Vote::Busy | Vote::Behind => None,
+            // Its client asks again, of who it is by now.
+            Vote::Moved => Some(Outcome::NotNow),
+            Vote::NeedGroups => Some(Outcome::NeedGroups),
+            Vote::Same => Some(ok(Answer::Removed { orphan: None }, None)),
+        };
+        self.abort(first, outcome);
+        Ok(())
+    }
+
+    fn voted_yes(
+        &mut self,
+        message: &PeerMessage,
+        first: TxnId,
+        txn: TxnId,
+        seen: &Seen,
+    ) -> Result<(), Stop> {
+        let begun = self.txns.begun.get_mut(&first).expect("looked at by the caller");
+        match (seen, &mut begun.plan) {
+            (Seen::File { attr: told }, Plan::Link { attr, .. }) => *attr = Some(*told),
+            (Seen::Dir { fixed }, Plan::Rename { renaming, .. }) => {
+                let party = begun.parties.iter().find(|party| party.txn == txn);
+                let ino = party.and_then(|party| match &party.work {
+                    Work::Hold { ino, .. } => Some(*ino),
+                    _ => None,
+                });
+                if !Ctx::stub_is_current(renaming, ino, fixed.version) {
+                    // A change of its attributes is on its way here.
+                    self.abort(first, None);
+                    return Ok(());
+                }
+            }
+            (Seen::Name { there, by, chain }, Plan::Rename { renaming, lent: None }) => {
+                let mut renaming = renaming.clone();
+                renaming.there.clone_from(there);
+                let chain = chain.clone().unwrap_or_default();
+                let caller = begun.call.as_ref().map(|call| call.caller().clone());
+                let caller = caller.expect("kept when it was begun");
+                if let Some(there) = &mut renaming.there {
+                    // Its lender may not have heard yet what this island has told of its own directory.
+                    self.ctx.freshen_stub(there)?;
+                }
+                match self.ctx.sight(&chain)? {
+                    Sight::Same => {}
+                    Sight::Newer { missing } => {
+                        self.fall_behind(&missing, Next::Peer(message.clone()));
+                        return Ok(());
+                    }
+                    Sight::Older => {
+                        self.abort(first, None);
+                        return Ok(());
+                    }
+                }
+                let at = &renaming.from;
+                if renaming.file.stub.is_some()
+                    && self.ctx.state.entry(at.dir, &at.name)? != Some(&renaming.file)
+                {
+                    // Its attributes have changed since, and the lender has the old ones.
+                    self.abort(first, None);
+                    return Ok(());
+                }
+                let works = match self.lent(message.from, &caller, &renaming, *by, &chain) {
+                    Ok(works) => works,
+                    Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
+                    Err(stop) => {
+                        self.abort(first, ended_by(&stop));
+                        return Ok(());
+                    }
+                };
+                if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
+                    self.abort(first, Some(Outcome::NotNow));
+                    return Ok(());
+                }
+                let begun = self.txns.begun.get_mut(&first).expect("looked at");
+                begun.lent_by(txn, renaming.clone(), chain);
+                self.take_holds(first, &renaming);
+                self.ask_parties(first, works);
+            }
+            _ => {}
+        }
+        let begun = &self.txns.begun[&first];
+        let votes = |party: &Party| party.prepared.is_some() || planted(Bug::VoteOfNobody);
+        if begun.parties.iter().all(votes) {
+            if begun.plan.is_ready() {
+                self.commit(first);
+            } else {
+                self.abort(first, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// All have prepared: makes it happen.
+    pub(crate) fn commit(&mut self, first: TxnId) {
+        let Some(begun) = self.txns.take_begun(first) else { return };
+        let mut decision = Decision::new();
+        let mut told = Vec::new();
+        let early = self.ctx.stamps_before_commit(&begun.plan);
+        for party in &begun.parties {
+            let prepared = party.prepared.unwrap_or_else(|| {
+                assert!(planted(Bug::VoteOfNobody), "all have voted");
+                Stamp::default()
+            });
+            let part = Part { origin: begun.origin, work: party.work.clone() };
+            let moments = self.ctx.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
+            told.push((party.txn, party.island, moments));
+        }
+        self.ctx.state.look_away();
+        let done = match (&begun.plan, &begun.call) {
+            (Plan::Ship, _) => self.commit_ship(first, decision).map(|()| Step::Answered),
+            (Plan::Dirs, Some(call)) => self.commit_work(call, decision, &begun.parties[0].work),
+            (plan, Some(call)) => self.commit_between(call, decision, plan, &early),
+            (_, None) => unreachable!("the request is kept when its transaction is begun"),
+        };
+        match done {
+            Ok(step) => {
+                let seq = self.ctx.state.seq();
+                let at_once = matches!(begun.plan, Plan::Dirs);
+                if at_once {
+                    for (txn, island, moments) in &told {
+                        self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
+                    }
+                }
+                self.holds.release_names(first, &begun.names);
+                self.holds.free_dirs(first);
+                match (step, begun.call) {
+                    (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
+                        self.ctx.answer(&call, seq, outcome);
+                    }
+                    (Step::Later(Later::Applied(stamp, outcome)), Some(call)) => {
+                        self.await_applied(call, stamp, outcome);
+                    }
+                    (Step::Answered, None) => {}
+                    _ => unreachable!("a commit waits for the journal only"),
+                }
+                // The client first: it need not wait for the participant's record.
+                for (txn, island, moments) in told {
+                    let decided = Peer::Decided { txn, moments: Some(moments), part: None };
+                    if at_once {
+                        self.ctx.send(seq, island, decided);
+                    } else {
+                        if !matches!(begun.plan, Plan::Ship) {
+                            self.ctx.send(seq, island, Peer::Happened { txn });
+                        }
+                        self.ctx.send_synced(seq, island, decided);
+                    }
+                }
+                self.ctx.next(Next::TxnEnded(first));
+            }
+            Err(stop) => {
+                self.txns.put_begun(first, begun);
+                match stop {
+                    Stop::Load(loads) => self.ctx.load(loads, Next::Commit(first)),
+                    stop => self.abort(first, ended_by(&stop)),
+                }
+            }
+        }
+    }
+
+    /// Gives a transaction up. Without an outcome its request is begun again after a pause.
+    pub(crate) fn abort(&mut self, txn: TxnId, outcome: Option<Outcome>) {
+        let Some(begun) = self.txns.take_begun(txn) else { return };
+        for party in &begun.parties {
+            self.ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
+        }
+        self.holds.release_names(txn, &begun.names);
+        self.holds.free_dirs(txn);
+        self.not_shipped(txn);
+        if let Some(mut call) = begun.call {
+            match outcome {
+                Some(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+                None if call.since_ms + PATIENCE_MS < self.ctx.now.ms => {
+                    self.ctx.answer(&call, 0, Outcome::NotNow);
+                }
+                None => {
+                    // A pause that differs from call to call, so that two do not meet for ever.
+                    call.attempts += 1;
+                    let of = txn.stamp.0 ^ u64::from(txn.coordinator.0) << 48;
+                    let spread = of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
+                    let pause = 1 + (spread % u64::from(2 + call.attempts.min(20)));
+                    self.retry_at.push((self.ctx.now.ms + pause, call));
+                }
+            }
+        }
+        self.ctx.next(Next::TxnEnded(txn));
+    }
+
+    pub(crate) fn let_waiters_in(&mut self, txn: TxnId) {
+        for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
+            self.ctx.next(Next::Start(call));
+        }
+    }
+
+    /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
+    pub(crate) fn abort_with(&mut self, partner: IslandId) {
+        let with = |begun: &Begun| begun.parties.iter().any(|party| party.island == partner);
+        let gone: Vec<TxnId> = self.txns.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
+        for txn in gone {
+            self.abort(txn, Some(Outcome::NotNow));
+        }
+    }
+
+    /// Tells a partner of an outcome that is recorded here when it is synced.
+    pub(crate) fn confirm(&mut self, partner: IslandId, txn: TxnId, committed: Stamp) {
+        let seq = self.ctx.state.seq();
+        let moves =
+            |row: &Txn| moves_dirs(&row.part.work) && self.ctx.state.clocks().get(partner) <= committed;
+        if txn.coordinator == partner && self.ctx.state.txn(txn).is_some_and(moves) {
+            // Whoever has missed the place needs the row until it has made up for that. It is told again.
+            return;
+        }
+        self.txns.unconfirmed.push((seq, partner, txn, committed));
+        if self.ctx.durability.is_synced(seq) {
+            self.stable();
+        }
+    }
+
+    // ------------------------------------------------------------------- either
+
+    pub(crate) fn on_ask(&mut self, from: IslandId, txn: TxnId) {
+        if txn.coordinator != self.ctx.config.id {
+            return;
+        }
+        let first = self.txns.first_of(txn);
+        if let Some(begun) = self.txns.begun.get(&first) {
+            let waits = |party: &Party| party.txn == txn && party.island == from && party.prepared.is_none();
+            if begun.parties.iter().any(waits) {
+                // It has prepared, and its vote was lost with a link.
+                self.abort(first, None);
+            }
+            return;
+        }
+        // No row and not under way: it was never committed (presumed abort), or is long done.
+        let row = self.ctx.state.txn(txn);
+        let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
+        self.ctx.send_decided(from, txn, moments, part);
+    }
+
+    pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[(TxnId, Stamp)]) {
+        let mut decision = Decision::new();
+        let mut done = Vec::new();
+        for (txn, committed) in txns {
+            let mine = txn.coordinator == self.ctx.config.id;
+            match self.ctx.state.txn(*txn).cloned() {
+                Some(row) if row.state == TxnState::Prepared => {}
+                // It says what is not to be done again.
+                Some(_) if self.recovery.replaced.contains_key(txn) => {}
+                // It knows of a commit that was lost here, and has been made again since.
+                Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
+                    self.ctx.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
+                }
+                // The other side keeps its row longer: what it has done again, it must not do once more.
+                Some(row) => {
+                    decision.txn(*txn, None);
+                    if mine {
+                        self.has_left(&row.part.work);
+                        done.push((*txn, *committed));
+                    }
+                }
+                // What was lost here is told with all that it is: `on_carried`.
+                None if mine && !self.ctx.state.lost(*committed) => done.push((*txn, *committed)),
+                None => {}
+            }
+        }
+        if !decision.record.changes.is_empty() {
+            self.ctx.decide(decision);
+        }
+        // Long forgotten here; the partner may forget too once that is synced.
+        for (txn, committed) in done {
+            self.confirm(from, txn, committed);
+        }
+    }
+
+    /// A participant has carried out what this island decided, and may have lost.
+    pub(crate) fn on_carried(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) {
+        if txn.coordinator != self.ctx.config.id {
+            return;
+        }
+        match self.ctx.state.txn(txn) {
+            Some(row) if row.moments.committed != moments.committed => {
+                let (moments, part) = (row.moments, Box::new(row.part.clone()));
+                self.ctx.send_decided(from, txn, Some(moments), Some(part));
+            }
+            None if self.ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
+                let (prepared, part) = (moments.prepared, part.clone());
+                self.bring_back(moments.committed, Lost::Commit { from, txn, prepared, part });
+            }
+            // It says itself when that is synced; then the row here goes, before the one there.
+            Some(row) if !is_of_dirs(&row.part.work) => {}
+            _ => self.confirm(from, txn, moments.committed),
+        }
+    }
+
+    /// Tells partners of what is synced now.
+    pub(crate) fn stable(&mut self) {
+        let durability = &self.ctx.durability;
+        let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.txns.unconfirmed)
+            .into_iter()
+            .partition(|(seq, ..)| durability.is_synced(*seq) || planted(Bug::StableBeforeSync));
+        self.txns.unconfirmed = wait;
+        let mut by_partner: BTreeMap<IslandId, Vec<(TxnId, Stamp)>> = BTreeMap::new();
+        for (_, partner, txn, committed) in ready {
+            by_partner.entry(partner).or_default().push((txn, committed));
+        }
+        for (partner, txns) in by_partner {
+            for part in txns.chunks(TXNS_PER_MESSAGE) {
+                self.ctx.send(0, partner, Peer::Stable { txns: part.to_vec() });
+            }
+        }
+        self.confirm_applied();
+        self.tell_kept();
+    }
+
+    /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.
+    pub(crate) fn retell(&mut self, to: IslandId, which: impl Fn(TxnId) -> bool) {
+        let rows: Vec<(TxnId, Txn)> = self
+            .ctx
+            .state
+            .txn_ids()
+            .filter_map(|txn| self.ctx.state.txn(txn).map(|row| (txn, row.clone())))
+            .filter(|(txn, row)| row.partner == to && which(*txn) && !self.mover.is_pulling(*txn))
+            .collect();
+        let seq = self.ctx.state.seq();
+        for (txn, Txn { state, moments, part, .. }) in rows {
+            let part = Box::new(self.ctx.as_it_is(part));
+            let peer = match state {
+                TxnState::Prepared => Peer::Ask { txn },
+                TxnState::Committed if txn.coordinator == self.ctx.config.id => {
+                    self.ctx.send_decided(to, txn, Some(moments), Some(part));
+                    continue;
+                }
+                TxnState::Committed => {
+                    self.confirm(to, txn, moments.committed);
+                    Peer::Carried { txn, moments, part }
+                }
+            };
+            self.ctx.send(seq, to, peer);
+        }
+    }
+
+    pub(crate) fn tick_txns(&mut self) {
+        let late: Vec<TxnId> = self
+            .txns
+            .begun
+            .iter()
+            .filter(|(_, b)| b.call.as_ref().is_some_and(|c| c.since_ms + PATIENCE_MS < self.ctx.now.ms))
+            .map(|(txn, _)| *txn)
+            .collect();
+        for txn in late {
+            self.abort(txn, Some(Outcome::NotNow));
+        }
+        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
+        for calls in self.txn_waiting.values_mut() {
+            let (gone, stay) = std::mem::take(calls).into_iter().partition(|c| c.since_ms < late);
+            *calls = stay;
+            self.retry_at.extend(Vec::into_iter(gone).map(|call| (u64::MAX, call)));
+        }
+        let gone: Vec<(u64, Call)> = self.retry_at.extract_if(.., |(at, _)| *at == u64::MAX).collect();
+        for (_, call) in gone {
+            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+        }
+        if self.ctx.now.ms >= self.txns.retell_ms + RETELL_MS {
+            self.txns.retell_ms = self.ctx.now.ms;
+            // What was there at the last time already.
+            let old = std::mem::take(&mut self.txns.told_before);
+            for txn in self.ctx.state.txn_ids() {
+                let last = self.txns.told_before.entry(txn.coordinator).or_default();
+                *last = txn.stamp.max(*last);
+            }
+            let is_old = |txn: TxnId| old.get(&txn.coordinator).is_some_and(|last| txn.stamp <= *last);
+            for island in
+                self.ctx.config.others().filter(|i| self.ctx.peers.is_reachable(*i)).collect::<Vec<_>>()
+            {
+                self.retell(island, is_old);
+            }
+            self.stable();
+        }
+    }
+}
+
+impl Ctx {
+    /// Stamps of all places that a rename posts but the last. They come before the commit's own: so whoever has
+    /// seen more of this island's journal than a commit has applied the whole of it, also of an exchange.
+    pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
+        let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
+        (1..moving(renaming).len()).map(|_| self.stamp()).collect()
+    }
+
+    /// The coordinator's row of what is committed now.
+    pub(crate) fn committed_txn(
+        &mut self,
+        decision: &mut Decision,
+        txn: TxnId,
+        partner: IslandId,
+        prepared: Stamp,
+        part: &Part,
+    ) -> Moments {
+        let moments = Moments { prepared, committed: self.stamp() };
+        decision.stamp(moments.committed);
+        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
+        self.forget_adoption(decision, &part.work);
+        moments
+    }
+
+    /// A directory that goes was adopted, so its mkdir need not be told again.
+    fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
+        if let Work::Seal { ino, .. } = work {
+            self.forget_adoption_of(decision, *ino);
+        }
+    }
+
+    /// As [`Ctx::forget_adoption`], by its id.
+    pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
+        let old = self.state.txn_ids().find(|id| {
+            id.coordinator == self.config.id
+                && self
+                    .state
+                    .txn(*id)
+                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
+        });
+        if let Some(old) = old {
+            decision.txn(old, None);
+        }
+    }
+
+    /// Tells an outcome that was recorded before, when it is as safe as it must be.
+    fn send_decided(&mut self, to: IslandId, txn: TxnId, moments: Option<Moments>, part: Option<Box<Part>>) {
+        let is_adopt = |part: &Part| matches!(part.work, Work::Adopt { .. });
+        let safe = part.as_deref().is_none_or(is_adopt);
+        let (seq, decided) = (self.state.seq(), Peer::Decided { txn, moments, part });
+        if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
+    }
+
+    /// A directory that was adopted may have other attributes by now: whoever names it again gets those.
+    fn as_it_is(&self, mut part: Part) -> Part {
+        if let Work::Adopt { dir, .. } = &mut part.work
+            && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())
+        {
+            dir.fixed = row.fixed;
+        }
+        // So are the ancestors of a name: as they are known now.
+        if let Some(now) = part.work.brings().and_then(|at| self.chain_to(at.dir).ok())
+            && let Work::Count { chain, .. } | Work::Renamed { chain, .. } = &mut part.work
+        {
+            *chain = now;
+        }
+        part
+    }
+}
