@@ -10,7 +10,8 @@ use atoll_proto::TxnState;
 
 use crate::bodies::gate::Use;
 use crate::client::sessions::WITNESS;
-use crate::island::{Island, Phase};
+use crate::island::Island;
+use crate::recovery::start::Phase;
 
 impl Island {
     /// Panics if something does not hold that must hold whatever was asked, told or lost.
@@ -25,7 +26,7 @@ impl Island {
         self.mover.check(|txn| self.txns.is_begun(txn));
         self.sessions.check();
         self.enumerating.check();
-        if self.phase == Phase::Normal {
+        if self.recovery.phase == Phase::Normal {
             assert!(!self.recovery.waits(), "an island serves and waits for others to tell");
         }
         if self.ctx.state.session(WITNESS).is_none() {
@@ -43,7 +44,7 @@ impl Island {
     /// Who is inside of a body is exactly what is being done in it.
     fn check_bodies(&self) {
         let mut inside: BTreeMap<Ino, (u32, u32, u32)> = BTreeMap::new();
-        for body in self.in_body.values() {
+        for body in self.bodies.in_body.values() {
             for (ino, how) in body.inside() {
                 let of = inside.entry(ino).or_default();
                 match how {
@@ -53,31 +54,34 @@ impl Island {
                 }
             }
         }
-        self.gates.check(&inside);
-        if self.checkpoint.is_none() {
-            assert!(self.syncing_bodies.is_empty(), "bodies are left of a checkpoint that is over");
-            assert!(self.syncing_carried.is_empty(), "carried bytes are left of a checkpoint that is over");
+        self.bodies.gates.check(&inside);
+        if self.bodies.checkpoint.is_none() {
+            assert!(self.bodies.syncing_bodies.is_empty(), "bodies are left of a checkpoint that is over");
+            assert!(
+                self.bodies.syncing_carried.is_empty(),
+                "carried bytes are left of a checkpoint that is over"
+            );
         }
-        for (seq, ticket, _) in &self.after_sync {
+        for (seq, ticket, _) in &self.bodies.after_sync {
             assert!(!self.ctx.durability.is_synced(*seq), "{ticket:?} waits for {seq}, which is synced");
-            assert!(self.in_body.contains_key(ticket), "{ticket:?} is not under way");
+            assert!(self.bodies.in_body.contains_key(ticket), "{ticket:?} is not under way");
         }
     }
 
     /// Each change that a client waits for has one place where its answer goes, and is in one queue.
     fn check_requests(&self) {
-        let calls = (self.sync_waiting.iter().map(|(_, call)| call))
-            .chain(self.lock_waiting.values().flatten())
-            .chain(self.txn_waiting.values().flatten())
-            .chain(self.retry_at.iter().map(|(_, call)| call))
-            .chain(self.gates.all_waiting())
-            .chain(self.in_body.values().filter_map(|body| body.call()))
+        let calls = (self.requests.sync_waiting.iter().map(|(_, call)| call))
+            .chain(self.file_locks.waiting.values().flatten())
+            .chain(self.requests.txn_waiting.values().flatten())
+            .chain(self.requests.retry_at.iter().map(|(_, call)| call))
+            .chain(self.bodies.gates.all_waiting())
+            .chain(self.bodies.in_body.values().filter_map(|body| body.call()))
             .chain(self.journal.calls())
             .chain(self.txns.calls())
             .chain(self.enumerating.calls())
             .chain(self.ctx.loads.calls());
         self.ctx.replies.check(calls);
-        for waiting in self.lock_waiting.values() {
+        for waiting in self.file_locks.waiting.values() {
             assert!(!waiting.is_empty(), "nobody waits for a lock that is waited for");
         }
     }

@@ -1,30 +1,27 @@
 //! The machine itself: takes events, runs requests, holds answers back until what they show is
 //! committed, and knows where every request waits.
 
-use atoll_core::map::{IdMap, IdSet};
-use std::collections::{BTreeMap, VecDeque};
-
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Key, Stamp, TxnId};
+use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::{Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Spot};
 use atoll_state::State;
 
-use crate::bodies::checkpoint::Checkpointing;
-use crate::bodies::data::InBody;
-use crate::bodies::gate::Gates;
+use crate::bodies::Bodies;
+use crate::client::locks::FileLocks;
+use crate::client::requests::Requests;
 use crate::client::sessions::Sessions;
+use crate::compare::round::AntiEntropy;
 use crate::counters::Counters;
-use crate::ctx::Bounded;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Call, Later, Next, Step, Stop};
 use crate::ctx::{Config, Ctx};
-use crate::event::{Effect, Event, LinkId, Now, Ticket};
+use crate::event::{Effect, Event, LinkId, Now};
 use crate::journal::others::Journal;
 use crate::links::Symlinks;
 use crate::migration::Mover;
 use crate::quiesce::Enumerating;
-use crate::recovery::start::{Ended, Recovery};
+use crate::recovery::start::{Ended, Phase, Recovery};
 use crate::txn::coordinator::Txns;
 use crate::txn::locks::Holds;
 
@@ -41,63 +38,23 @@ const CHECKPOINT_ROWS_MIN: usize = 5_000;
 /// Milliseconds between two checkpoints, if anything has changed.
 const CHECKPOINT_MS: u64 = 10_000;
 
-/// What an island lets in (Archipelago 9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Reading its log and exchanging journals with the others; requests wait.
-    Hidden,
-    /// Everything.
-    Normal,
-}
-
 /// An island. See the crate.
 #[derive(Debug, Clone)]
 pub struct Island {
     pub(crate) ctx: Ctx,
-    pub(crate) phase: Phase,
-    /// Position of the last record before the request that is run came.
-    pub(crate) upto: u64,
-    /// Records find no space: what would change something is refused before it is decided.
-    log_stuck: bool,
-    pub(crate) gates: Gates<Call>,
-    pub(crate) in_body: BTreeMap<Ticket, InBody>,
-    pub(crate) next_ticket: u64,
-    /// Body operations that wait until a record is synced.
-    pub(crate) after_sync: VecDeque<(u64, Ticket, crate::event::BodyOp)>,
-    /// Bodies that go when nobody is inside any more.
-    pub(crate) going: Vec<(Ino, Ticket)>,
-    pub(crate) sync_waiting: Vec<(u64, Call)>,
-    pub(crate) lock_waiting: IdMap<Ino, VecDeque<Call>>,
-    pub(crate) txn_waiting: BTreeMap<TxnId, Vec<Call>>,
-    pub(crate) retry_at: Vec<(u64, Call)>,
+    pub(crate) requests: Requests,
+    pub(crate) sessions: Sessions,
+    pub(crate) file_locks: FileLocks,
+    pub(crate) bodies: Bodies,
     pub(crate) txns: Txns,
     pub(crate) holds: Holds,
     pub(crate) journal: Journal,
-    pub(crate) sessions: Sessions,
-    /// Files made since the last checkpoint began, of which no sync has begun: their bytes may be lost.
-    pub(crate) fresh: IdSet<Ino>,
-    /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
-    pub(crate) touched: IdMap<Ino, u64>,
-    /// The record with which the last checkpoint announced what was being put in place then.
-    pub(crate) announced: u64,
-    /// Files with bytes in place that no body sync has covered.
-    pub(crate) unsynced_bodies: IdSet<Ino>,
-    /// Those that the checkpoint under way will sync.
-    pub(crate) syncing_bodies: IdSet<Ino>,
-    /// Files with changes that are done, or done again by a recovery, as their records say, and that
-    /// no body sync has covered.
-    pub(crate) carried: IdSet<Ino>,
-    /// Those of them that the checkpoint under way covers.
-    pub(crate) syncing_carried: IdSet<Ino>,
     pub(crate) recovery: Recovery,
-    pub(crate) enumerating: Enumerating,
+    pub(crate) anti_entropy: AntiEntropy,
     pub(crate) mover: Mover,
+    pub(crate) enumerating: Enumerating,
     pub(crate) symlinks: Symlinks,
-    pub(crate) checkpoint: Option<Checkpointing>,
-    pub(crate) checkpoint_ms: u64,
     swept_ms: u64,
-    /// Requests that wait for the island to start.
-    hidden: Bounded<Call>,
 }
 
 impl Island {
@@ -105,37 +62,19 @@ impl Island {
     pub fn new(config: Config, state: State, ended: Ended, now: Now) -> Self {
         let mut island = Self {
             ctx: Ctx::new(config, state, now),
-            phase: Phase::Hidden,
-            upto: 0,
-            log_stuck: false,
-            gates: Gates::default(),
-            in_body: BTreeMap::new(),
-            next_ticket: 1,
-            after_sync: VecDeque::new(),
-            going: Vec::new(),
-            sync_waiting: Vec::new(),
-            lock_waiting: IdMap::default(),
-            txn_waiting: BTreeMap::new(),
-            retry_at: Vec::new(),
+            requests: Requests::default(),
+            sessions: Sessions::default(),
+            file_locks: FileLocks::default(),
+            bodies: Bodies::new(now.ms),
             txns: Txns::default(),
             holds: Holds::default(),
             journal: Journal::default(),
-            sessions: Sessions::default(),
-            fresh: IdSet::default(),
-            touched: IdMap::default(),
-            announced: 0,
-            unsynced_bodies: IdSet::default(),
-            syncing_bodies: IdSet::default(),
-            carried: IdSet::default(),
-            syncing_carried: IdSet::default(),
             recovery: Recovery::default(),
-            enumerating: Enumerating::default(),
+            anti_entropy: AntiEntropy::default(),
             mover: Mover::default(),
+            enumerating: Enumerating::default(),
             symlinks: Symlinks::default(),
-            checkpoint: None,
-            checkpoint_ms: now.ms,
             swept_ms: now.ms,
-            hidden: Bounded::default(),
         };
         island.begin(ended);
         island.run_next();
@@ -157,10 +96,10 @@ impl Island {
     /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
         bodies.iter().for_each(|ino| self.ctx.state.view_disturbed(*ino));
-        self.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
-        self.carried.extend(bodies);
+        self.bodies.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
+        self.bodies.carried.extend(bodies);
         if !planted(Bug::RecoveredUnsynced) {
-            self.unsynced_bodies.extend(bodies);
+            self.bodies.unsynced_bodies.extend(bodies);
         }
     }
 
@@ -190,7 +129,7 @@ impl Island {
                 self.tick();
             }
             Event::CheckpointWanted => self.begin_checkpoint(),
-            Event::LogStuck(stuck) => self.log_stuck = stuck,
+            Event::LogStuck(stuck) => self.requests.log_stuck = stuck,
             Event::Stopping => self.stop_moving(),
         }
         self.run_next();
@@ -226,22 +165,22 @@ impl Island {
 
     /// A checkpoint is being made, or waits for work on bodies.
     pub const fn is_making_checkpoint(&self) -> bool {
-        self.checkpoint.is_some()
+        self.bodies.checkpoint.is_some()
     }
 
     /// The bytes of a file are being changed, ahead of the record that says so or behind it.
     pub fn is_body_changing(&self, ino: Ino) -> bool {
-        self.gates.is_exclusive(ino)
+        self.bodies.gates.is_exclusive(ino)
     }
 
     /// Somebody is inside a body: it must not go, though its file may be gone.
     pub fn is_body_used(&self, ino: Ino) -> bool {
-        self.gates.is_inside(ino)
+        self.bodies.gates.is_inside(ino)
     }
 
     /// What it lets in.
     pub const fn phase(&self) -> Phase {
-        self.phase
+        self.recovery.phase
     }
 
     /// What it has done.
@@ -264,16 +203,16 @@ impl Island {
     pub fn is_idle(&self) -> bool {
         let seq = self.ctx.state.seq();
         self.ctx.durability.is_committed(seq)
-            && self.in_body.is_empty()
-            && self.checkpoint.is_none()
+            && self.bodies.in_body.is_empty()
+            && self.bodies.checkpoint.is_none()
             && !self.looks_at_links()
     }
 
     // ----------------------------------------------------------------- requests
 
     pub(crate) fn arrive(&mut self, call: Call) {
-        if self.phase == Phase::Hidden {
-            if let Err(call) = self.hidden.push(call) {
+        if self.recovery.phase == Phase::Hidden {
+            if let Err(call) = self.requests.hidden.push(call) {
                 self.ctx.answer(&call, 0, Outcome::NotNow);
             }
             return;
@@ -284,7 +223,7 @@ impl Island {
         }
         let Some(call) = self.session_request(call) else { return };
         let Some(call) = self.repeated(call) else { return };
-        if self.log_stuck && call.request.seq != 0 {
+        if self.requests.log_stuck && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
         }
         if let Some(call) = self.catch_up(call) {
@@ -294,8 +233,8 @@ impl Island {
 
     /// Lets in those who waited for the island to start.
     pub(crate) fn come_out(&mut self) {
-        self.phase = Phase::Normal;
-        for call in self.hidden.take() {
+        self.recovery.phase = Phase::Normal;
+        for call in self.requests.hidden.take() {
             self.ctx.next(Next::Arrive(call));
         }
     }
@@ -323,7 +262,7 @@ impl Island {
         if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
             let result = session.results[i].1.clone();
             self.ctx.state.look_away();
-            self.upto = call.upto;
+            self.ctx.upto = call.upto;
             match self.again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
@@ -346,7 +285,7 @@ impl Island {
         }
         let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
         self.ctx.state.look_away();
-        self.upto = call.upto;
+        self.ctx.upto = call.upto;
         match self.run(&call, turn) {
             Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
             Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
@@ -359,7 +298,7 @@ impl Island {
     fn keep(&mut self, call: Call, later: Later) {
         match later {
             Later::Txn(txn) => self.txns.keep(txn, call),
-            Later::Body(ticket) => self.in_body.get_mut(&ticket).expect("just begun").keep(call),
+            Later::Body(ticket) => self.bodies.in_body.get_mut(&ticket).expect("just begun").keep(call),
             Later::Applied(stamp, outcome) => self.await_applied(call, stamp, outcome),
             Later::Synced(seq) => self.await_synced(seq, call),
         }
@@ -374,13 +313,13 @@ impl Island {
             Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.ctx.load(loads, Next::Start(call)),
             Stop::Gate(ino) => self.wait_at_gate(ino, call, turn),
-            Stop::Txn(txn) => self.txn_waiting.entry(txn).or_default().push(call),
+            Stop::Txn(txn) => self.requests.txn_waiting.entry(txn).or_default().push(call),
             Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
             }
             Stop::Locked(ino) => {
                 call.attempts += 1;
-                self.lock_waiting.entry(ino).or_default().push_back(call);
+                self.file_locks.waiting.entry(ino).or_default().push_back(call);
             }
         }
     }
@@ -537,7 +476,7 @@ impl Island {
             self.ctx.want_sync();
         }
         let dirty = self.ctx.state.dirty_len();
-        let due = self.ctx.now.ms >= self.checkpoint_ms + CHECKPOINT_MS
+        let due = self.ctx.now.ms >= self.bodies.checkpoint_ms + CHECKPOINT_MS
             && self.ctx.state.seq() > self.ctx.state.meta().seq;
         if dirty >= CHECKPOINT_ROWS.min(self.ctx.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
             self.begin_checkpoint();
@@ -548,8 +487,9 @@ impl Island {
             self.ctx.state.sweep(self.ctx.config.rows_max);
         }
         let now = self.ctx.now.ms;
-        let (ready, waiting) = std::mem::take(&mut self.retry_at).into_iter().partition(|(at, _)| *at <= now);
-        self.retry_at = waiting;
+        let (ready, waiting) =
+            std::mem::take(&mut self.requests.retry_at).into_iter().partition(|(at, _)| *at <= now);
+        self.requests.retry_at = waiting;
         let ready: Vec<(u64, Call)> = ready;
         for (_, call) in ready {
             self.ctx.next(Next::Start(call));
@@ -574,6 +514,6 @@ impl Island {
         let reached = self.ctx.replies.link_closed(link);
         self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
         self.lock_link_closed(link);
-        self.gates.retain(|call| call.request.seq != 0 || call.link != link);
+        self.bodies.gates.retain(|call| call.request.seq != 0 || call.link != link);
     }
 }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use crate::ctx::request::Call;
 use crate::island::Island;
 use crate::journal::others::Journal;
 use crate::txn::coordinator::Txns;
@@ -14,15 +13,16 @@ pub struct UnderWay<'a>(&'a Island);
 
 impl fmt::Debug for UnderWay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Island { phase, txns, holds, journal, retry_at, txn_waiting, ctx, .. } = self.0;
+        let Island { recovery, txns, holds, journal, anti_entropy, requests, ctx, .. } = self.0;
         f.debug_struct("UnderWay")
-            .field("phase", phase)
+            .field("phase", &recovery.phase)
             .field("unsynced", &!self.0.ctx.is_all_synced())
             .field("txns", txns as &Txns)
             .field("holds", holds as &Holds)
             .field("journal", journal as &Journal)
-            .field("paused", retry_at as &Vec<(u64, Call)>)
-            .field("waiting", txn_waiting)
+            .field("anti-entropy", anti_entropy)
+            .field("paused", &requests.retry_at)
+            .field("waiting", &requests.txn_waiting)
             .field("loading", &ctx.loads)
             .field("posts", &ctx.posts)
             .field("skeleton", &ctx.skeleton)
@@ -40,7 +40,7 @@ impl Island {
 
     /// When the next request begins again that was put off because of others, in milliseconds.
     pub fn next_retry_ms(&self) -> Option<u64> {
-        self.retry_at.iter().map(|(at, _)| *at).min()
+        self.requests.retry_at.iter().map(|(at, _)| *at).min()
     }
 
     /// Nothing is begun, held, promised or waited for, no other island has to be told anything, and all of
@@ -55,10 +55,11 @@ impl Island {
             && self.holds.is_empty()
             && self.mover.is_at_rest()
             && self.journal.is_at_rest()
+            && self.anti_entropy.round.is_none()
             && self.ctx.posts.is_at_rest()
             && self.ctx.durability.is_at_rest()
-            && self.retry_at.is_empty()
-            && self.txn_waiting.is_empty()
+            && self.requests.retry_at.is_empty()
+            && self.requests.txn_waiting.is_empty()
             && self.ctx.loads.is_empty()
             && self.ctx.skeleton.is_pruned()
     }

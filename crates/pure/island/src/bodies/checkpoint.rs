@@ -56,26 +56,26 @@ impl Island {
     // -------------------------------------------------------------- checkpoints
 
     pub(crate) fn begin_checkpoint(&mut self) {
-        if self.checkpoint.is_some() {
+        if self.bodies.checkpoint.is_some() {
             return;
         }
-        self.checkpoint_ms = self.ctx.now.ms;
+        self.bodies.checkpoint_ms = self.ctx.now.ms;
         let frozen = self.ctx.state.freeze();
-        let mut bodies: Vec<_> = self.touched.drain().map(|(ino, _)| ino).collect();
+        let mut bodies: Vec<_> = self.bodies.touched.drain().map(|(ino, _)| ino).collect();
         bodies.sort_unstable();
-        self.fresh.clear();
+        self.bodies.fresh.clear();
         // What is being put in place now was announced before this checkpoint, whose log may go before it is
         // decided. What is overwritten next in these bodies waits until this is synced.
         let mut decision = Decision::new();
-        for ino in self.in_body.values().filter_map(InBody::is_ahead) {
+        for ino in self.bodies.in_body.values().filter_map(InBody::is_ahead) {
             decision.push(Change::Dirty { ino });
         }
-        self.announced = self.ctx.decide(decision);
+        self.bodies.announced = self.ctx.decide(decision);
         // Everything put in place before is synced with this checkpoint.
-        self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
-        self.syncing_carried = std::mem::take(&mut self.carried);
-        let ticket = Ticket(self.next_ticket - 1);
-        self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
+        self.bodies.syncing_bodies = std::mem::take(&mut self.bodies.unsynced_bodies);
+        self.bodies.syncing_carried = std::mem::take(&mut self.bodies.carried);
+        let ticket = Ticket(self.bodies.next_ticket - 1);
+        self.bodies.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
         self.ctx.want_sync();
         self.continue_checkpoint();
     }
@@ -83,24 +83,27 @@ impl Island {
     /// Begins to write the checkpoint when the bodies hold what its rows say, and what was announced is synced: the
     /// log that said so before goes with it.
     pub(crate) fn continue_checkpoint(&mut self) {
-        let first = self.in_body.first_key_value().map(|(t, _)| *t);
-        match self.checkpoint.take() {
+        let first = self.bodies.in_body.first_key_value().map(|(t, _)| *t);
+        match self.bodies.checkpoint.take() {
             Some(Checkpointing::Waiting { ticket, frozen, bodies })
                 if first.is_none_or(|t| t > ticket)
-                    && self.ctx.durability.is_synced(self.announced.max(frozen.seq)) =>
+                    && self.ctx.durability.is_synced(self.bodies.announced.max(frozen.seq)) =>
             {
-                self.checkpoint = Some(Checkpointing::Writing);
+                self.bodies.checkpoint = Some(Checkpointing::Writing);
                 self.ctx.durability.emit(Effect::Checkpoint { frozen, bodies });
             }
-            other => self.checkpoint = other,
+            other => self.bodies.checkpoint = other,
         }
     }
 
     pub(crate) fn checkpoint_done(&mut self) {
-        assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
-        self.checkpoint = None;
-        self.syncing_bodies.clear();
-        self.syncing_carried.clear();
+        assert!(
+            matches!(self.bodies.checkpoint, Some(Checkpointing::Writing)),
+            "no checkpoint was being written"
+        );
+        self.bodies.checkpoint = None;
+        self.bodies.syncing_bodies.clear();
+        self.bodies.syncing_carried.clear();
         self.ctx.loads.begin_generation();
         self.ctx.counters.checkpoints += 1;
         self.ctx.state.thaw();

@@ -142,14 +142,14 @@ pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
 impl Island {
     /// A ticket for a body operation, with what is to be done when it ends.
     pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.in_body.insert(ticket, in_body);
+        let ticket = Ticket(self.bodies.next_ticket);
+        self.bodies.next_ticket += 1;
+        self.bodies.in_body.insert(ticket, in_body);
         ticket
     }
 
     pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
-        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
+        if self.bodies.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
     }
 
     /// Asks the body for something that the request needs to go on.
@@ -238,7 +238,7 @@ impl Island {
         let data = call.data.clone();
         let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
         let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
-        let over_new = self.fresh.contains(&ino);
+        let over_new = self.bodies.fresh.contains(&ino);
         let then = Then::InPlace { to: ino, offset, len, size, over_new };
         let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
         self.body_after(ticket, op, after);
@@ -258,7 +258,7 @@ impl Island {
     ) -> Step {
         let bytes = call.data.clone();
         let mut decision = Decision::new();
-        let overwrites = offset < size && !self.fresh.contains(&ino);
+        let overwrites = offset < size && !self.bodies.fresh.contains(&ino);
         let dirty =
             overwrites && !self.ctx.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
         if dirty {
@@ -267,14 +267,14 @@ impl Island {
         let unprivileged = kill_set_id.then(|| call.caller());
         let Some(attr) = self.wrote(&mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
         else {
-            self.gates.leave(ino, Use::Exclusive);
+            self.bodies.gates.leave(ino, Use::Exclusive);
             return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
         };
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let len = bytes.len() as u64;
         decision.remember_for(call, Remembered::Wrote { len, offset });
         let seq = self.ctx.decide(decision);
-        self.carried.insert(ino);
+        self.bodies.carried.insert(ino);
         let (attr, sync_first) = (body_attr(&attr), false);
         let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
         let ticket = self.ticket(InBody::Changing { ino });
@@ -287,9 +287,9 @@ impl Island {
     /// not be all that a power cut leaves of the change: no recovery would look at that body.
     pub(crate) fn after_carrying(&self, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
         let is_looked_at =
-            || self.touched.get(&ino).is_some_and(|first| self.ctx.durability.is_synced(*first));
+            || self.bodies.touched.get(&ino).is_some_and(|first| self.ctx.durability.is_synced(*first));
         let may_be_lost = !replaces && (!grows || is_looked_at());
-        After::safe(seq, may_be_lost || self.fresh.contains(&ino))
+        After::safe(seq, may_be_lost || self.bodies.fresh.contains(&ino))
     }
 
     /// Rows of a file after a write. `None` if the file is gone.
@@ -328,14 +328,14 @@ impl Island {
         let mut decision = Decision::new();
         if from < size {
             if self.ctx.state.dirty_bodies().contains(&ino) {
-                return After::Synced(self.announced);
+                return After::Synced(self.bodies.announced);
             }
             if planted(Bug::NoDirty) {
                 return After::Committed(0);
             }
             decision.push(Change::Dirty { ino });
-        } else if let Some(seq) = self.touched.get(&ino) {
-            return After::safe(*seq, self.fresh.contains(&ino));
+        } else if let Some(seq) = self.bodies.touched.get(&ino) {
+            return After::safe(*seq, self.bodies.fresh.contains(&ino));
         } else if to > size {
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
@@ -345,29 +345,30 @@ impl Island {
         let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
         // Bytes that were never synced may be lost in a power cut anyway.
-        After::safe(seq, self.fresh.contains(&ino))
+        After::safe(seq, self.bodies.fresh.contains(&ino))
     }
 
     /// A record is about the body of a file: a recovery looks at that, from the first one since a checkpoint on.
     pub(crate) fn touch(&mut self, ino: Ino, seq: u64) {
-        self.touched.entry(ino).or_insert(seq);
+        self.bodies.touched.entry(ino).or_insert(seq);
     }
 
     /// Whether the body must be synced before bytes are put in place. A recovery does not do again
     /// what lies under such bytes; where they are lost too, what is below them must be there.
     fn sync_first(&mut self, ino: Ino) -> bool {
         // Bytes that were never synced may be lost in a power cut anyway.
-        !self.fresh.contains(&ino) && (self.carried.remove(&ino) || self.syncing_carried.contains(&ino))
+        !self.bodies.fresh.contains(&ino)
+            && (self.bodies.carried.remove(&ino) || self.bodies.syncing_carried.contains(&ino))
     }
 
     /// Has a body operation begin when its record is as safe as it must be.
     pub(crate) fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
         match after {
             After::Synced(seq) if !self.ctx.durability.is_synced(seq) => {
-                self.after_sync.push_back((seq, ticket, op));
-                match self.in_body.get(&ticket) {
+                self.bodies.after_sync.push_back((seq, ticket, op));
+                match self.bodies.in_body.get(&ticket) {
                     // It is answered already: one sync serves what comes within a tick.
-                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
+                    Some(InBody::Changing { ino }) if self.bodies.gates.waiting(*ino) == 0 => {
                         self.ctx.durability.want_sync_soon(self.ctx.now.ms)
                     }
                     _ => self.ctx.want_sync(),
@@ -380,35 +381,35 @@ impl Island {
 
     /// Waits for others who use the body.
     pub(crate) fn wait_at_gate(&mut self, ino: Ino, call: Call, turn: bool) {
-        if !self.after_sync.is_empty() {
+        if !self.bodies.after_sync.is_empty() {
             self.ctx.want_sync();
         }
-        self.gates.wait(ino, call, turn);
+        self.bodies.gates.wait(ino, call, turn);
     }
 
     /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it
     /// damaged, and who writes would make another, which nobody removes.
     pub(crate) fn drop_body(&mut self, ino: Ino, seq: u64) {
-        self.fresh.remove(&ino);
-        self.touched.remove(&ino);
-        self.unsynced_bodies.remove(&ino);
-        self.syncing_bodies.remove(&ino);
-        self.carried.remove(&ino);
-        self.syncing_carried.remove(&ino);
+        self.bodies.fresh.remove(&ino);
+        self.bodies.touched.remove(&ino);
+        self.bodies.unsynced_bodies.remove(&ino);
+        self.bodies.syncing_bodies.remove(&ino);
+        self.bodies.carried.remove(&ino);
+        self.bodies.syncing_carried.remove(&ino);
         let ticket = self.ticket(InBody::Dropping { ino });
         if planted(Bug::BodyGoesUnsynced) {
             return self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
-        self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
+        self.bodies.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
 
     /// Bodies go that somebody was still inside of.
     pub(crate) fn bodies_go(&mut self) {
-        if self.going.is_empty() {
+        if self.bodies.going.is_empty() {
             return;
         }
-        let gates = &self.gates;
-        for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
+        let gates = &self.bodies.gates;
+        for (ino, ticket) in self.bodies.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
             self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
     }
@@ -446,9 +447,9 @@ impl Island {
         self.enter(to, Use::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
-        if from != to && !self.gates.enter(from, Use::Shared, turn) {
+        if from != to && !self.bodies.gates.enter(from, Use::Shared, turn) {
             // Nobody waits at one gate inside another.
-            self.gates.leave(to, Use::Exclusive);
+            self.bodies.gates.leave(to, Use::Exclusive);
             return Err(Stop::Gate(from));
         }
         let after = self.before_in_place(to, to_offset, to_offset + len);
@@ -459,7 +460,7 @@ impl Island {
             attr: body_attr(&target),
             sync_first: self.sync_first(to),
         };
-        let over_new = self.fresh.contains(&to);
+        let over_new = self.bodies.fresh.contains(&to);
         let then = Then::InPlace { to, offset: to_offset, len, size: target.size, over_new };
         // Within one file there is one gate.
         let how = if from == to { Use::Exclusive } else { Use::Shared };
@@ -478,27 +479,27 @@ impl Island {
         }
         // A write that is being put in place over a file that was new then has not made safe what lies below it:
         // when it is done, it is synced together with that.
-        if self.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
+        if self.bodies.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
             return Err(Stop::Gate(ino));
         }
         // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
         // power cut leaves of the change, also while the sync is under way.
-        self.fresh.remove(&ino);
+        self.bodies.fresh.remove(&ino);
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
             return Ok(Step::Later(Later::Synced(self.ctx.state.seq())));
         }
-        if self.unsynced_bodies.contains(&ino)
-            || self.syncing_bodies.contains(&ino)
-            || self.in_body.values().any(another)
+        if self.bodies.unsynced_bodies.contains(&ino)
+            || self.bodies.syncing_bodies.contains(&ino)
+            || self.bodies.in_body.values().any(another)
         {
-            self.gates.enter(ino, Use::Beside, false);
+            self.bodies.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
             self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
             // A write that comes while the sync runs needs another one.
-            self.unsynced_bodies.remove(&ino);
+            self.bodies.unsynced_bodies.remove(&ino);
             return Ok(Step::Later(Later::Body(ticket)));
         }
         Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
@@ -507,12 +508,12 @@ impl Island {
     // ---------------------------------------------------------- when it is done
 
     pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
-        let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
+        let in_body = self.bodies.in_body.remove(&ticket).expect("every ticket comes back once");
         if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
             && let Err(Stop::Load(loads)) = self.ctx.may_decide(*ino, call, then)
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
-            self.in_body.insert(ticket, in_body);
+            self.bodies.in_body.insert(ticket, in_body);
             return self.ctx.load(loads, Next::BodyDone(ticket, result));
         }
         match in_body {
@@ -531,14 +532,14 @@ impl Island {
             }
             InBody::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
-                self.gates.leave(ino, Use::Beside);
+                self.bodies.gates.leave(ino, Use::Beside);
                 match result {
                     Ok(_) => {
                         let seq = self.ctx.state.seq();
                         self.await_synced(seq, call);
                     }
                     Err(BodyFault(errno)) => {
-                        self.unsynced_bodies.insert(ino);
+                        self.bodies.unsynced_bodies.insert(ino);
                         self.ctx.answer(&call, 0, Outcome::Failed { errno });
                     }
                 }
@@ -562,7 +563,7 @@ impl Island {
                 }
                 if matches!(then, Then::InPlace { .. }) {
                     // The sync that was to come first may not have been made: the next write asks for it again.
-                    self.carried.insert(target);
+                    self.bodies.carried.insert(target);
                 }
                 self.leave_asked(ino, target, how);
                 return self.ctx.answer(&call, 0, Outcome::Failed { errno });
@@ -640,17 +641,17 @@ impl Island {
         decision.body(BodyChange::Extent { ino, offset, len });
         decision.remember_for(call, Remembered::Wrote { len, offset });
         self.ctx.decide(decision);
-        self.unsynced_bodies.insert(ino);
+        self.bodies.unsynced_bodies.insert(ino);
         Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
     }
 
     pub(crate) fn lost(&mut self, ino: Ino) -> Step {
-        self.gates.leave(ino, Use::Exclusive);
+        self.bodies.gates.leave(ino, Use::Exclusive);
         Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
     }
 
     pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
-        self.gates.leave(ino, how);
+        self.bodies.gates.leave(ino, how);
         self.ctx.next(Next::Turn(ino));
     }
 
@@ -664,11 +665,11 @@ impl Island {
 
     /// Lets in who waits for a body, as many as can be inside together.
     pub(crate) fn wake(&mut self, ino: Ino) {
-        let waiting = self.gates.waiting(ino);
-        let Some(call) = self.gates.next(ino) else { return };
+        let waiting = self.bodies.gates.waiting(ino);
+        let Some(call) = self.bodies.gates.next(ino) else { return };
         self.start(call, true);
         // Otherwise it is back at the front of the queue: it is not its turn yet.
-        if self.gates.waiting(ino) < waiting {
+        if self.bodies.gates.waiting(ino) < waiting {
             self.ctx.next(Next::Turn(ino));
         }
     }

@@ -65,7 +65,7 @@ impl Island {
         let (mut row, xattrs) = match changed {
             Ok(changed) => changed,
             Err(stop) => {
-                self.gates.leave(ino, Use::Exclusive);
+                self.bodies.gates.leave(ino, Use::Exclusive);
                 return Err(stop);
             }
         };
@@ -83,11 +83,11 @@ impl Island {
         decision.remember_for(call, Remembered::Attr { ino });
         if len == size {
             self.ctx.decide(decision);
-            self.gates.leave(ino, Use::Exclusive);
+            self.bodies.gates.leave(ino, Use::Exclusive);
         } else {
             self.touch(ino, self.ctx.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
-            self.carried.insert(ino);
+            self.bodies.carried.insert(ino);
             let seq = self.ctx.decide(decision);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
@@ -184,14 +184,14 @@ impl Island {
         let attr = row.attr;
         self.ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Zero { ino, offset, len });
-        self.carried.insert(ino);
+        self.bodies.carried.insert(ino);
         if grows {
             decision.body(BodyChange::Cut { ino, len: offset + len });
         }
         decision.remember_for(call, Remembered::Done);
         let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
-        let after = After::safe(seq, self.fresh.contains(&ino));
+        let after = After::safe(seq, self.bodies.fresh.contains(&ino));
         if grows {
             // Order within one body: the hole first, then the length, then the body is free.
             let ticket = self.ticket(InBody::Dropping { ino });
@@ -234,7 +234,7 @@ impl Island {
         decision.remember_for(call, Remembered::Done);
         let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
-        self.gates.leave(ino, Use::Exclusive);
+        self.bodies.gates.leave(ino, Use::Exclusive);
         Step::Decided(done())
     }
 }

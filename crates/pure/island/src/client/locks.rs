@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use atoll_core::map::IdMap;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
 use atoll_posix::locks::{Locks, NotLocked};
@@ -15,6 +16,12 @@ use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::event::LinkId;
 use crate::island::Island;
 use crate::rows::path::{done, ok};
+
+/// The requests that wait for a lock, by file, in the order in which they came.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FileLocks {
+    pub(crate) waiting: IdMap<Ino, VecDeque<Call>>,
+}
 
 impl Island {
     pub(crate) fn set_lock(
@@ -66,14 +73,14 @@ impl Island {
         if planted(Bug::LockNotWoken) {
             return;
         }
-        for call in self.lock_waiting.remove(&ino).unwrap_or_default() {
+        for call in self.file_locks.waiting.remove(&ino).unwrap_or_default() {
             self.ctx.next(Next::Start(call));
         }
     }
 
     /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
     pub(crate) fn lock_link_closed(&mut self, link: LinkId) {
-        for waiting in self.lock_waiting.values_mut() {
+        for waiting in self.file_locks.waiting.values_mut() {
             let here = |call: &Call| self.ctx.replies.link_of_answer(call) == link;
             let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
             *waiting = stay;
@@ -82,7 +89,7 @@ impl Island {
                 self.ctx.replies.forget_request(&call);
             }
         }
-        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+        self.file_locks.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod ending;
 pub(crate) mod locks;
+pub(crate) mod requests;
 pub(crate) mod retell;
 pub(crate) mod sessions;
 pub(crate) mod sync;

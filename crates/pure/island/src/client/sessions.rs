@@ -304,13 +304,13 @@ impl Island {
     fn cancel(&mut self, link: LinkId, id: u64) {
         let Some((session, seq)) = self.ctx.replies.interrupt(link, id) else { return };
         let mut found = None;
-        for waiting in self.lock_waiting.values_mut() {
+        for waiting in self.file_locks.waiting.values_mut() {
             let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
             if let Some(i) = waiting.iter().position(it) {
                 found = waiting.remove(i);
             }
         }
-        self.lock_waiting.retain(|_, waiting| !waiting.is_empty());
+        self.file_locks.waiting.retain(|_, waiting| !waiting.is_empty());
         if let Some(call) = found {
             self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
         }

@@ -14,7 +14,7 @@ impl Island {
         if self.ctx.durability.is_synced(seq) || planted(Bug::FsyncBeforeSync) {
             return self.ctx.finish_sync(&call);
         }
-        self.sync_waiting.push((seq, call));
+        self.requests.sync_waiting.push((seq, call));
         self.ctx.durability.want_sync(seq);
     }
 
@@ -22,15 +22,15 @@ impl Island {
         self.ctx.log_synced(upto);
         let durability = &self.ctx.durability;
         let ready: Vec<(u64, Call)> =
-            self.sync_waiting.extract_if(.., |(seq, _)| durability.is_synced(*seq)).collect();
+            self.requests.sync_waiting.extract_if(.., |(seq, _)| durability.is_synced(*seq)).collect();
         for (_, call) in ready {
             self.ctx.finish_sync(&call);
         }
-        while self.after_sync.front().is_some_and(|(seq, ..)| self.ctx.durability.is_synced(*seq)) {
-            let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
+        while self.bodies.after_sync.front().is_some_and(|(seq, ..)| self.ctx.durability.is_synced(*seq)) {
+            let (_, ticket, op) = self.bodies.after_sync.pop_front().expect("looked at");
             match op {
-                BodyOp::Drop { ino } if self.gates.is_inside(ino) && !planted(Bug::BodyGoesEarly) => {
-                    self.going.push((ino, ticket))
+                BodyOp::Drop { ino } if self.bodies.gates.is_inside(ino) && !planted(Bug::BodyGoesEarly) => {
+                    self.bodies.going.push((ino, ticket))
                 }
                 _ => self.ctx.durability.emit(Effect::Body(ticket, op)),
             }

@@ -70,7 +70,7 @@ impl Island {
                 && renaming.file.ino == ask.ino
                 && renaming.to.dir == parent
             {
-                if self.journal.happened.contains(&txn)
+                if self.txns.decided_early.contains(&txn)
                     && let Some(known) = self.ctx.known_as_arrived(ask, renaming)?
                 {
                     return Ok(Some(known));
@@ -121,7 +121,7 @@ impl Island {
         let parent = ask.parent.expect("asked as the parent's owner");
         let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
         let holder = self.holds.holder(parent, name);
-        if holder.is_some_and(|txn| self.journal.happened.contains(&txn)) {
+        if holder.is_some_and(|txn| self.txns.decided_early.contains(&txn)) {
             // What takes its place, or its name, has happened.
             return Ok(Some(Known::Gone));
         }

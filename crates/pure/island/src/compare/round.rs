@@ -21,7 +21,8 @@ use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
-use crate::island::{Island, Phase};
+use crate::island::Island;
+use crate::recovery::start::Phase;
 use crate::rows::path::DEPTH_MAX;
 use crate::rows::promised::Promised;
 use crate::rows::skeleton::{is_needless, is_one_name};
@@ -115,6 +116,18 @@ struct Found {
     is_stub: bool,
 }
 
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AntiEntropy {
+    /// What was missed of journals is made up for.
+    pub(crate) round: Option<Box<Comparing>>,
+    /// Counts rounds.
+    pub(crate) rounds: u64,
+    /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
+    /// that it has lent are compared when it has them again.
+    pub(crate) skipped: BTreeMap<IslandId, Stamp>,
+}
+
 impl Island {
     /// A coordinator has not kept a part of its journal for this island.
     pub(crate) fn on_skipped(&mut self, from: IslandId, upto: Stamp) {
@@ -126,10 +139,10 @@ impl Island {
         }
         if self.is_waiting() || !self.told_of_lost(from) {
             // It says that it has told all behind this.
-            self.recovery.skipped.insert(from, upto);
+            self.anti_entropy.skipped.insert(from, upto);
             return;
         }
-        let mut missed = self.journal.comparing.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
+        let mut missed = self.anti_entropy.round.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
         // It may be told again: what goes on goes on.
         if missed.insert(from, upto) != Some(upto) {
             self.begin_comparing(missed);
@@ -142,11 +155,11 @@ impl Island {
         if self.is_waiting() || !self.recovery.lost.is_empty() {
             return;
         }
-        let skipped = std::mem::take(&mut self.recovery.skipped);
+        let skipped = std::mem::take(&mut self.anti_entropy.skipped);
         for (island, upto) in skipped {
             self.on_skipped(island, upto);
         }
-        if !self.has_missed() && self.recovery.skipped.is_empty() {
+        if !self.has_missed() && self.anti_entropy.skipped.is_empty() {
             self.ctx.next(Next::Serve);
         }
         self.ctx.next(Next::CompareDoubts);
@@ -157,14 +170,14 @@ impl Island {
         if self.ctx.has_skipped(me) {
             upto.insert(me, self.ctx.state.skipped(me));
         }
-        self.journal.comparing = Some(Box::new(self.afresh(upto)));
+        self.anti_entropy.round = Some(Box::new(self.afresh(upto)));
         self.ctx.next(Next::Compare);
     }
 
     /// A round that begins with the first row. Those that no checkpoint has are in memory.
     fn afresh(&mut self, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
-        self.journal.round += 1;
-        let (round, rows) = (self.journal.round, Rows::Before(Ino(0)));
+        self.anti_entropy.rounds += 1;
+        let (round, rows) = (self.anti_entropy.rounds, Rows::Before(Ino(0)));
         let also = self.ctx.state.dirs_in_memory().map(|(ino, _)| ino).collect();
         let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
         for dir in self.lent_dirs() {
@@ -179,25 +192,25 @@ impl Island {
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
     pub(crate) fn compare_doubts(&mut self) {
         let waits = self.is_waiting() || !self.recovery.lost.is_empty();
-        if self.journal.comparing.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
+        if self.anti_entropy.round.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
             self.begin_comparing(BTreeMap::new());
         }
     }
 
     /// A part of some journal was missed and is not made up for.
     pub(crate) fn has_missed(&self) -> bool {
-        let comparing = self.journal.comparing.as_ref();
+        let comparing = self.anti_entropy.round.as_ref();
         comparing.is_some_and(|comparing| comparing.upto.keys().any(|island| *island != self.ctx.config.id))
     }
 
     /// Whether something of this journal was missed and is not made up for.
     pub(crate) fn compares_for(&self, island: IslandId) -> bool {
-        self.journal.comparing.as_ref().is_some_and(|comparing| comparing.upto.contains_key(&island))
+        self.anti_entropy.round.as_ref().is_some_and(|comparing| comparing.upto.contains_key(&island))
     }
 
     /// An island is away: what it did not keep, it tells of when it returns.
     pub(crate) fn compare_without(&mut self, island: IslandId) {
-        let Some(comparing) = &mut self.journal.comparing else { return };
+        let Some(comparing) = &mut self.anti_entropy.round else { return };
         if comparing.upto.remove(&island).is_none() || comparing.takes {
             return;
         }
@@ -205,7 +218,7 @@ impl Island {
         if !rest.is_empty() {
             self.begin_comparing(rest);
         } else {
-            self.journal.comparing = None;
+            self.anti_entropy.round = None;
         }
         if !self.has_missed() {
             self.ctx.next(Next::CaughtUp);
@@ -215,24 +228,24 @@ impl Island {
 
     /// A directory has come to the skeleton, or has another place there: it is compared, again perhaps.
     pub(crate) fn compare_also(&mut self, ino: Ino) {
-        if let Some(comparing) = self.journal.comparing.as_mut().filter(|comparing| !comparing.takes) {
+        if let Some(comparing) = self.anti_entropy.round.as_mut().filter(|comparing| !comparing.takes) {
             comparing.also.insert(ino);
         }
     }
 
     /// A starting island lets requests in.
     pub(crate) fn serve(&mut self) {
-        if self.phase == Phase::Hidden && !self.is_waiting() {
+        if self.recovery.phase == Phase::Hidden && !self.is_waiting() {
             self.come_out();
         }
     }
 
     /// Goes on as far as possible.
     pub(crate) fn compare(&mut self) {
-        let Some(mut comparing) = self.journal.comparing.take() else { return };
+        let Some(mut comparing) = self.anti_entropy.round.take() else { return };
         self.ctx.state.look_away();
         let done = self.compare_on(&mut comparing);
-        self.journal.comparing = Some(comparing);
+        self.anti_entropy.round = Some(comparing);
         match done {
             Err(Stop::Load(loads)) => self.ctx.load(loads, Next::Compare),
             Ok(true) => self.compared(),
@@ -282,7 +295,7 @@ impl Island {
 
     /// Rows of directories, as the last checkpoint has left them.
     pub(crate) fn compare_rows(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
-        let Some(comparing) = self.journal.comparing.as_mut().filter(|c| c.rows == Rows::Reading(from))
+        let Some(comparing) = self.anti_entropy.round.as_mut().filter(|c| c.rows == Rows::Reading(from))
         else {
             return;
         };
@@ -421,7 +434,7 @@ impl Island {
     }
 
     pub(crate) fn on_compared(&mut self, _from: IslandId, round: u64, told: &[Told]) {
-        let Some(mut comparing) = self.journal.comparing.take() else { return };
+        let Some(mut comparing) = self.anti_entropy.round.take() else { return };
         let mut loads = Vec::new();
         if comparing.round == round && !comparing.takes {
             for told in told {
@@ -432,7 +445,7 @@ impl Island {
                 }
             }
         }
-        self.journal.comparing = Some(comparing);
+        self.anti_entropy.round = Some(comparing);
         if loads.is_empty() { self.ctx.next(Next::Compare) } else { self.ctx.load(loads, Next::Compare) }
     }
 
@@ -534,7 +547,7 @@ impl Island {
 
     /// What was not answered is asked again.
     pub(crate) fn ask_again(&mut self) {
-        if self.journal.comparing.is_some() {
+        if self.anti_entropy.round.is_some() {
             self.ctx.next(Next::Compare);
         }
         self.ctx.next(Next::CompareDoubts);
@@ -609,7 +622,7 @@ impl Island {
 
     /// All is as it was when the coordinators told: their journals go on from there.
     fn compared(&mut self) {
-        let Some(comparing) = self.journal.comparing.take() else { return };
+        let Some(comparing) = self.anti_entropy.round.take() else { return };
         let (me, mut decision) = (self.ctx.config.id, Decision::new());
         for (island, stamp) in &comparing.upto {
             decision.push(if *island == me {

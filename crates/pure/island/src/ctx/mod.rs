@@ -44,6 +44,8 @@ pub(crate) struct Ctx {
     pub(crate) config: Config,
     pub(crate) h3: H3,
     pub(crate) now: Now,
+    /// Position of the last record before the request that is run came.
+    pub(crate) upto: u64,
     pub(crate) state: State,
     pub(crate) durability: Durability,
     pub(crate) issuer: Issuer,
@@ -65,6 +67,7 @@ impl Ctx {
         Self {
             h3: H3::new(config.seed),
             now,
+            upto: 0,
             durability: Durability::new(state.seq()),
             issuer: Issuer::resume(state.meta(), now.wall),
             loads: Loads::default(),

@@ -7,14 +7,13 @@ use atoll_core::map::IdSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
+use atoll_core::{Ino, IslandId, Name, Stamp};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{
     Chain, Change, ClientOp, Dir, Entry, JournalEntry, Outcome, Peer, PeerMessage, Place, Static, Vote, Work,
     Xattrs,
 };
 
-use crate::compare::round::Comparing;
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -41,12 +40,6 @@ pub(crate) struct Journal {
     /// Coordinators whose next entries wait for something.
     stalled: BTreeSet<IslandId>,
     stalled_ms: u64,
-    /// What was missed of journals is made up for.
-    pub(crate) comparing: Option<Box<Comparing>>,
-    /// Counts comparisons.
-    pub(crate) round: u64,
-    /// Moves that are known to have happened, and wait for the journal.
-    pub(crate) happened: IdSet<TxnId>,
 }
 
 /// Whether an entry of a journal can be applied.
@@ -107,7 +100,6 @@ impl Journal {
             && self.behind.is_empty()
             && self.to_confirm.is_empty()
             && self.stalled.is_empty()
-            && self.comparing.is_none()
     }
 }
 

@@ -26,7 +26,8 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
 use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
-use crate::island::{Island, PATIENCE_MS, Phase};
+use crate::island::{Island, PATIENCE_MS};
+use crate::recovery::start::Phase;
 use crate::txn::coordinator::Plan;
 
 /// Files that wait to move at most; when there were more, the skeleton is looked through again.
@@ -281,7 +282,7 @@ impl Island {
         for txn in late {
             self.abort(txn, None);
         }
-        if self.phase != Phase::Normal || self.may_miss_something() || self.is_held() {
+        if self.recovery.phase != Phase::Normal || self.may_miss_something() || self.is_held() {
             return;
         }
         if self.mover.waiting.len() < QUEUE_MAX / 2 {
@@ -339,10 +340,10 @@ impl Island {
         let locked = self.ctx.state.locks(ino)?.is_some_and(|locks| !locks.is_empty())
             && !planted(Bug::LockedFileMoves);
         Ok(locked
-            || self.gates.is_used(ino)
+            || self.bodies.gates.is_used(ino)
             || self.file_is_free(ino).is_err()
             || self.ctx.state.session(WITNESS).is_some()
-            || self.lock_waiting.contains_key(&ino))
+            || self.file_locks.waiting.contains_key(&ino))
     }
 
     fn ship(&mut self, shipping: Shipping) {
@@ -398,7 +399,7 @@ impl Island {
         let len = (size - offset).min(CARRY_BYTES_MAX as u64) as u32;
         let (first, count) = sum::blocks_of(offset, u64::from(len));
         let sums = self.ctx.state.sums(ino, first, count)?;
-        if !self.gates.enter(ino, Use::Shared, false) {
+        if !self.bodies.gates.enter(ino, Use::Shared, false) {
             // Whoever is inside changes it.
             self.abort(txn, None);
             return Ok(());
@@ -587,7 +588,7 @@ impl Island {
         if self.is_moving(ino)
             || self.ctx.state.inode(ino)?.is_some()
             // What is left of an earlier stay goes first, natively too.
-            || self.in_body.values().any(going)
+            || self.bodies.in_body.values().any(going)
             || !self.ctx.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
             || self.may_miss_something()
@@ -653,8 +654,8 @@ impl Island {
             decision.body(BodyChange::Cut { ino, len: size });
             let seq = self.ctx.decide(decision);
             self.touch(ino, seq);
-            self.carried.insert(ino);
-            self.gates.enter(ino, Use::Beside, false);
+            self.bodies.carried.insert(ino);
+            self.bodies.gates.enter(ino, Use::Beside, false);
             let ticket = self.ticket(InBody::Arriving { ino, txn });
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
             return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
@@ -686,7 +687,7 @@ impl Island {
         };
         let (ino, size, len) = (pulling.ino, pulling.size, bytes.len() as u64);
         let writing = |body: &InBody| matches!(body, InBody::Arriving { txn: of, .. } if *of == txn);
-        if self.in_body.values().any(writing) || len > CARRY_BYTES_MAX as u64 {
+        if self.bodies.in_body.values().any(writing) || len > CARRY_BYTES_MAX as u64 {
             return Ok(());
         }
         let end = offset.saturating_add(len);
@@ -713,8 +714,8 @@ impl Island {
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let seq = self.ctx.decide(decision);
         self.touch(ino, seq);
-        self.carried.insert(ino);
-        self.gates.enter(ino, Use::Beside, false);
+        self.bodies.carried.insert(ino);
+        self.bodies.gates.enter(ino, Use::Beside, false);
         let ticket = self.ticket(InBody::Arriving { ino, txn });
         let data = bytes.clone();
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
@@ -730,7 +731,7 @@ impl Island {
 
     /// Bytes of a file that comes are in place.
     pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
-        self.gates.leave(ino, Use::Beside);
+        self.bodies.gates.leave(ino, Use::Beside);
         self.ctx.state.view_again(&[ino], &[]);
         self.pull(txn);
     }

@@ -17,7 +17,8 @@ use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::event::LinkId;
-use crate::island::{Island, Phase};
+use crate::island::Island;
+use crate::recovery::start::Phase;
 use crate::rows::path::{dir_attr, done};
 
 /// Milliseconds for which an island is held at most, however many listings begin meanwhile.
@@ -193,9 +194,9 @@ impl Island {
     fn is_quiet(&self) -> bool {
         let decides = |body: &InBody| body.decides();
         let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
-        self.phase == Phase::Normal
+        self.recovery.phase == Phase::Normal
             && !self.txns.has_begun()
-            && !self.in_body.values().any(decides)
+            && !self.bodies.in_body.values().any(decides)
             && self.recovery.lost.is_empty()
             && !self.ctx.state.txn_ids().any(prepared)
     }

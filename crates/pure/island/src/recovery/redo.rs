@@ -14,9 +14,10 @@ use atoll_proto::{
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
-use crate::island::{Island, Phase};
+use crate::island::Island;
 use crate::journal::outbox::is_pair;
 use crate::ops::dirs::new_owned;
+use crate::recovery::start::Phase;
 use crate::recovery::start::Replaced;
 use crate::rows::path::DEPTH_MAX;
 use crate::rows::staged_dir;
@@ -78,7 +79,7 @@ impl Island {
                 (Err(_), Lost::Commit { .. }) => {}
             }
         }
-        if self.phase == Phase::Hidden {
+        if self.recovery.phase == Phase::Hidden {
             for journal in self.recovery.journals.take() {
                 self.ctx.next(Next::Peer(journal));
             }

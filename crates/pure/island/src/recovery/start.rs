@@ -19,7 +19,7 @@ use crate::ctx::Ctx;
 use crate::ctx::Life;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
-use crate::island::{HELLO_MS, Island, Phase};
+use crate::island::{HELLO_MS, Island};
 use crate::recovery::redo::{Lost, LostPart};
 
 /// How an island's last life ended.
@@ -33,9 +33,20 @@ pub enum Ended {
     PowerCut,
 }
 
+/// What an island lets in (Archipelago 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phase {
+    /// Reading its log and exchanging journals with the others; requests wait.
+    #[default]
+    Hidden,
+    /// Everything.
+    Normal,
+}
+
 /// What a starting island waits for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
+    pub(crate) phase: Phase,
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
     since_ms: u64,
@@ -61,9 +72,6 @@ pub(crate) struct Recovery {
     /// What replaced a file and was done again. What had brought that file is known by its coordinator alone, and may
     /// be told later, also in another life: until all have told, the rows stay.
     pub(crate) replaced: BTreeMap<TxnId, Replaced>,
-    /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
-    /// that it has lent are compared when it has them again.
-    pub(crate) skipped: BTreeMap<IslandId, Stamp>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     pub(crate) journals: Bounded<PeerMessage>,
 }
@@ -170,7 +178,7 @@ impl Island {
         if !up {
             self.forget_told(island);
             self.abort_with(island);
-            self.recovery.skipped.remove(&island);
+            self.anti_entropy.skipped.remove(&island);
             self.compare_without(island);
             self.mover.lost_link(island);
             self.heard(island);
@@ -337,7 +345,7 @@ impl Island {
     /// All have told what they know: nothing that was lost comes back any more.
     fn ask_no_witness(&mut self) {
         if self.recovery.witnesses.is_empty()
-            && self.phase == Phase::Normal
+            && self.recovery.phase == Phase::Normal
             && !self.is_lost_waiting()
             && self.ctx.is_attached(WITNESS)
         {
@@ -444,16 +452,20 @@ impl Island {
 
     /// Nobody is waited for: what was lost is put in order, and then requests are served.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.phase == Phase::Hidden && !self.recovery.waiting.is_empty() && !planted(Bug::ServesAtOnce)
+        self.recovery.phase == Phase::Hidden
+            && !self.recovery.waiting.is_empty()
+            && !planted(Bug::ServesAtOnce)
     }
 
     pub(crate) fn tick_recovery(&mut self) {
-        if self.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS {
+        if self.recovery.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS {
             // Who has not answered by now is away; what is in doubt with it stays locked.
             self.recovery.waiting.clear();
             self.ctx.next(Next::Redo);
         }
-        if self.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS {
+        if self.recovery.phase == Phase::Hidden
+            && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS
+        {
             // It serves what does not depend on what it has missed.
             self.ctx.next(Next::Serve);
         }

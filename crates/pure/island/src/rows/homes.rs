@@ -76,7 +76,7 @@ impl Island {
                     return refused(Errno::EMLINK);
                 }
                 // Its answer will tell attributes from before this, and this the attributes from before it.
-                if self.in_body.values().any(|in_body| in_body.cuts() == Some(ino)) {
+                if self.bodies.in_body.values().any(|in_body| in_body.cuts() == Some(ino)) {
                     return Ok(Err(Vote::Busy));
                 }
                 if let Err(Stop::Fail(errno)) = self.ctx.room.take(0) {

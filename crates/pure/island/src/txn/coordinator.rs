@@ -8,7 +8,7 @@
 //! Invariant: the outcome of what is about files leaves its coordinator only when that record is synced
 //! there. So it is never lost where others know of it, and one that is not known was aborted.
 
-use atoll_core::map::IdMap;
+use atoll_core::map::{IdMap, IdSet};
 use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
@@ -36,6 +36,8 @@ const TXNS_PER_MESSAGE: usize = 1024;
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Txns {
+    /// Moves that are known to have happened, and wait for the journal.
+    pub(crate) decided_early: IdSet<TxnId>,
     /// What this island coordinates and has not decided, by its first transaction.
     begun: BTreeMap<TxnId, Begun>,
     /// The first transaction of what another one belongs to.
@@ -442,7 +444,7 @@ impl Island {
                     let of = txn.stamp.0 ^ u64::from(txn.coordinator.0) << 48;
                     let spread = of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
                     let pause = 1 + (spread % u64::from(2 + call.attempts.min(20)));
-                    self.retry_at.push((self.ctx.now.ms + pause, call));
+                    self.requests.retry_at.push((self.ctx.now.ms + pause, call));
                 }
             }
         }
@@ -450,7 +452,7 @@ impl Island {
     }
 
     pub(crate) fn let_waiters_in(&mut self, txn: TxnId) {
-        for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
+        for call in self.requests.txn_waiting.remove(&txn).unwrap_or_default() {
             self.ctx.next(Next::Start(call));
         }
     }
@@ -614,12 +616,13 @@ impl Island {
             self.abort(txn, Some(Outcome::NotNow));
         }
         let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
-        for calls in self.txn_waiting.values_mut() {
+        for calls in self.requests.txn_waiting.values_mut() {
             let (gone, stay) = std::mem::take(calls).into_iter().partition(|c| c.since_ms < late);
             *calls = stay;
-            self.retry_at.extend(Vec::into_iter(gone).map(|call| (u64::MAX, call)));
+            self.requests.retry_at.extend(Vec::into_iter(gone).map(|call| (u64::MAX, call)));
         }
-        let gone: Vec<(u64, Call)> = self.retry_at.extract_if(.., |(at, _)| *at == u64::MAX).collect();
+        let gone: Vec<(u64, Call)> =
+            self.requests.retry_at.extract_if(.., |(at, _)| *at == u64::MAX).collect();
         for (_, call) in gone {
             self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
         }

@@ -402,7 +402,7 @@ impl Island {
         }
         self.is_done_again_at(dir, Some(name))?;
         self.ctx.is_not_going(dir)?;
-        self.holds.prepared(dir, Some(name), self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared(dir, Some(name), self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::name_is_settled`], for all names of a directory.
@@ -412,13 +412,13 @@ impl Island {
         }
         self.is_done_again_at(dir, None)?;
         self.ctx.is_not_going(dir)?;
-        self.holds.prepared(dir, None, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::names_are_settled`], and nothing of it can be lost.
     pub(crate) fn names_are_safe(&self, dir: Ino) -> Result<(), Stop> {
         self.is_done_again_at(dir, None)?;
-        self.holds.prepared(dir, None, self.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
@@ -439,12 +439,12 @@ impl Island {
 
     /// As [`Island::file_is_free`], for who only looks: what was prepared since it came may happen after.
     pub(crate) fn file_is_settled(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.prepared_on_file(ino, self.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Island::file_is_settled`], and nothing of it can be lost.
     pub(crate) fn file_is_safe(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.prepared_on_file(ino, self.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.holds.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.

@@ -153,12 +153,12 @@ impl Island {
                     && self.ctx.state.clocks().get(from) <= moments.committed
                 {
                     // The new place comes by the journal: what follows here is about that one.
-                    self.journal.happened.insert(txn);
+                    self.txns.decided_early.insert(txn);
                     self.fall_behind(&[from], Next::Peer(message.clone()));
                     return Ok(());
                 }
                 self.ctx.finish_work(&mut decision, from, &work, moments)?;
-                self.journal.happened.remove(&txn);
+                self.txns.decided_early.remove(&txn);
                 let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
                 decision.txn(txn, next);
                 self.ctx.decide(decision);
