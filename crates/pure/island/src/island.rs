@@ -133,7 +133,7 @@ impl Island {
             Event::Stopping => self.stop_moving(),
         }
         self.run_next();
-        self.prune_rest();
+        self.ctx.prune_rest();
         self.settle();
         self.bodies_go();
         self.tell_when_quiet();
@@ -333,7 +333,7 @@ impl Island {
             ClientOp::SkeletonAttr { ino } => self.ctx.skeleton_attr(*ino),
             ClientOp::SkeletonTarget { ino } => self.ctx.skeleton_target(*ino),
             ClientOp::Hints { after } => self.ctx.hints(*after),
-            ClientOp::Release { inos } => self.release(call, inos),
+            ClientOp::Release { inos } => self.ctx.release(call, inos),
             ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
                 self.run_at(call)
             }
@@ -397,7 +397,7 @@ impl Island {
             // Space is the node's to tell, without the machine.
             Op::Statfs => Err(Errno::ENOSYS.into()),
             Op::GetLock { ino, lock } => self.ctx.get_lock(call.session(), *ino, lock),
-            Op::SetLock { ino, lock, wait } => self.set_lock(call, *ino, lock, *wait),
+            Op::SetLock { ino, lock, wait } => self.ctx.set_lock(call, *ino, lock, *wait),
             Op::Accessed { ino, access } => self.accessed(*ino, access),
         }
     }

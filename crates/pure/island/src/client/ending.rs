@@ -139,36 +139,37 @@ impl Island {
             self.ctx.answer(&call, self.ctx.state.seq(), done());
         }
     }
+}
 
+impl Ctx {
     /// A mount has closed files that have no name, or knows where some have moved. What it does not hold needs nothing,
     /// and is not read.
     pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
         let session = call.session();
-        let is_held = |ino: &Ino| {
-            self.ctx.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok())
-        };
+        let is_held =
+            |ino: &Ino| self.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok());
         let mut held: Vec<Ino> = inos.iter().filter(|ino| is_held(ino)).copied().collect();
         held.sort_unstable();
         held.dedup();
         let mut rest = held.as_slice();
         while !rest.is_empty() {
             let files = &rest[..rest.len().min(FILES_MAX)];
-            let missing = self.ctx.missing_of(files);
+            let missing = self.missing_of(files);
             if !missing.is_empty() {
                 // What was let go of by then is not held when this is run again.
                 return Err(Stop::Load(missing));
             }
             let mut decision = Decision::new();
-            let count = self.ctx.let_files_go(&mut decision, session, files, false);
-            self.ctx.decide(decision);
+            let count = self.let_files_go(&mut decision, session, files, false);
+            self.decide(decision);
             rest = &rest[count..];
         }
         for inos in inos.chunks(FILES_MAX) {
             let mut decision = Decision::new();
             for ino in inos {
-                self.ctx.knows_of_move(&mut decision, session, *ino);
+                self.knows_of_move(&mut decision, session, *ino);
             }
-            self.ctx.decide(decision);
+            self.decide(decision);
         }
         Ok(Step::Decided(done()))
     }

@@ -24,50 +24,6 @@ pub(crate) struct FileLocks {
 }
 
 impl Island {
-    pub(crate) fn set_lock(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        lock: &LockRange,
-        wait: bool,
-    ) -> Result<Step, Stop> {
-        let mut locks = self.ctx.lockable(ino)?;
-        let before = locks.clone();
-        let given_up = match locks.set(call.session(), lock) {
-            Ok(given_up) => given_up,
-            Err(NotLocked::Blocked { released, .. }) => {
-                if released {
-                    // The old kind of lock went before the new one was had: others may go on.
-                    let on = self.ctx.holds_on(call.session(), ino, &locks)?;
-                    let mut decision = Decision::new();
-                    decision.locks(ino, locks);
-                    decision.push(Change::Held { session: call.session(), ino, on });
-                    self.ctx.decide(decision);
-                    self.ctx.next(Next::LockFreed(ino));
-                }
-                return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
-            }
-            Err(NotLocked::BadRange) => return Err(Errno::EINVAL.into()),
-            Err(NotLocked::TooMany) => return Err(Errno::ENOLCK.into()),
-        };
-        if locks == before && lock.kind == LockKind::Unlock {
-            return Ok(Step::Looked(done()));
-        }
-        let session = call.session();
-        let on = self.ctx.holds_on(session, ino, &locks)?;
-        let mut decision = Decision::new();
-        if !planted(Bug::LockForgotten) {
-            decision.locks(ino, locks);
-        }
-        decision.push(Change::Held { session, ino, on });
-        decision.remember_for(call, Remembered::Done);
-        self.ctx.decide(decision);
-        if given_up {
-            self.ctx.next(Next::LockFreed(ino));
-        }
-        Ok(Step::Decided(done()))
-    }
-
     /// Whoever waits for a lock on this file asks again, in the order in which they came.
     pub(crate) fn lock_given_up(&mut self, ino: Ino) {
         if planted(Bug::LockNotWoken) {
@@ -90,6 +46,52 @@ impl Island {
             }
         }
         self.file_locks.waiting.retain(|_, waiting| !waiting.is_empty());
+    }
+}
+
+impl Ctx {
+    pub(crate) fn set_lock(
+        &mut self,
+        call: &Call,
+        ino: Ino,
+        lock: &LockRange,
+        wait: bool,
+    ) -> Result<Step, Stop> {
+        let mut locks = self.lockable(ino)?;
+        let before = locks.clone();
+        let given_up = match locks.set(call.session(), lock) {
+            Ok(given_up) => given_up,
+            Err(NotLocked::Blocked { released, .. }) => {
+                if released {
+                    // The old kind of lock went before the new one was had: others may go on.
+                    let on = self.holds_on(call.session(), ino, &locks)?;
+                    let mut decision = Decision::new();
+                    decision.locks(ino, locks);
+                    decision.push(Change::Held { session: call.session(), ino, on });
+                    self.decide(decision);
+                    self.next(Next::LockFreed(ino));
+                }
+                return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
+            }
+            Err(NotLocked::BadRange) => return Err(Errno::EINVAL.into()),
+            Err(NotLocked::TooMany) => return Err(Errno::ENOLCK.into()),
+        };
+        if locks == before && lock.kind == LockKind::Unlock {
+            return Ok(Step::Looked(done()));
+        }
+        let session = call.session();
+        let on = self.holds_on(session, ino, &locks)?;
+        let mut decision = Decision::new();
+        if !planted(Bug::LockForgotten) {
+            decision.locks(ino, locks);
+        }
+        decision.push(Change::Held { session, ino, on });
+        decision.remember_for(call, Remembered::Done);
+        self.decide(decision);
+        if given_up {
+            self.next(Next::LockFreed(ino));
+        }
+        Ok(Step::Decided(done()))
     }
 }
 

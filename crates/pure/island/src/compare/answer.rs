@@ -62,7 +62,7 @@ impl Island {
             return self.known_by_name(ask, name, entry, missed);
         }
         // It may be on its way here.
-        for txn in self.holds.lent() {
+        for txn in self.ctx.lent() {
             let Some(row) = self.ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
                 continue;
             };

@@ -180,7 +180,7 @@ impl Island {
         let (round, rows) = (self.anti_entropy.rounds, Rows::Before(Ino(0)));
         let also = self.ctx.state.dirs_in_memory().map(|(ino, _)| ino).collect();
         let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
-        for dir in self.lent_dirs() {
+        for dir in self.ctx.lent_dirs() {
             if comparing.missed(&self.ctx.config, dir.key) {
                 let item = Item { is_stub: true, ..Item::new(dir, Question::Fixed, true) };
                 comparing.open.insert(item.dir.ino, item);
@@ -256,7 +256,7 @@ impl Island {
     /// True when everything that was found is taken.
     fn compare_on(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
         if comparing.takes {
-            return self.take_found(comparing);
+            return self.ctx.take_found(comparing);
         }
         while comparing.open.len() < OPEN_MAX
             && let Some((dir, after)) = comparing.walk.last().copied()
@@ -268,7 +268,7 @@ impl Island {
         while comparing.open.len() < OPEN_MAX
             && let Some(ino) = comparing.also.first().copied()
         {
-            self.open_row(comparing, ino)?;
+            self.ctx.open_row(comparing, ino)?;
             comparing.also.remove(&ino);
         }
         if comparing.also.is_empty()
@@ -288,7 +288,7 @@ impl Island {
             return Ok(false);
         }
         comparing.takes = true;
-        self.take_found(comparing)
+        self.ctx.take_found(comparing)
     }
 
     // ------------------------------------------------------------------ walking
@@ -304,54 +304,6 @@ impl Island {
             Some((last, _)) if more => Rows::Before(Ino(last.0 + 1)),
             _ => Rows::All,
         };
-    }
-
-    /// A directory of the skeleton is to be asked for, if it is there still.
-    fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Stop> {
-        let Some(row) = self.ctx.state.dir(ino)? else { return Ok(()) };
-        if is_needless(ino, row) {
-            // Left by a comparison that came to no end.
-            comparing.met.insert(ino);
-        }
-        let wants_fixed = comparing.missed(&self.ctx.config, row.key);
-        let above = self.ctx.state.dir(row.place.parent)?;
-        let stub = match (&row.place.name, above) {
-            (Some(name), Some(above)) if above.owned.is_some() => {
-                self.ctx.state.entry(row.place.parent, name)?
-            }
-            _ => None,
-        };
-        let stub = stub.filter(|entry| entry.ino == ino).and_then(|entry| entry.stub.as_deref());
-        let dir = self.ctx.ancestor(ino, row)?;
-        let there = Question::there(self.ctx.config.owner(above.map_or(Key(0), |above| above.key)));
-        let question = if ino == Ino::ROOT { Question::Fixed } else { there };
-        let leads = self.ctx.name_leads(ino, row)?;
-        // One of the two goes, and leaves the other without a name perhaps.
-        comparing.has_found |= leads == Leads::Elsewhere;
-        let differs = leads == Leads::Nowhere
-            || stub.is_some_and(|stub| is_behind(&stub.fixed, row))
-            || self.lent_dirs().any(|lent| lent.ino == ino && is_behind(&lent.fixed, row));
-        if row.owned.is_some() {
-            comparing.walk.push((ino, 0));
-        }
-        comparing.found.remove(&ino);
-        if question != Question::Fixed || wants_fixed {
-            comparing.open.insert(ino, Item { differs, ..Item::new(dir, question, wants_fixed) });
-        }
-        Ok(())
-    }
-
-    /// Directories that are on their way to names that are lent for them: their stubs come with them.
-    fn lent_dirs(&self) -> impl Iterator<Item = Ancestor> {
-        self.holds.lent().into_iter().filter_map(|txn| match &self.ctx.state.txn(txn)?.part.work {
-            Work::Lend { renaming, .. } => {
-                let (file, to) = (&renaming.file, &renaming.to);
-                let stub = file.stub.as_deref()?;
-                let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
-                Some(as_parent(file.ino, stub, place))
-            }
-            _ => None,
-        })
     }
 
     // ------------------------------------------------------------------- asking
@@ -555,71 +507,6 @@ impl Island {
 
     // ------------------------------------------------------------------- taking
 
-    /// Takes what was found, from the root down; true when all is taken.
-    fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
-        let mut order = Vec::new();
-        for (ino, found) in &comparing.found {
-            let depth = if found.is_stub { None } else { self.ctx.depth(comparing, *ino)? };
-            order.push((depth.unwrap_or(usize::MAX), *ino));
-        }
-        order.sort_unstable();
-        for order in order.chunks(CHANGES_PER_RECORD) {
-            for (_, ino) in order {
-                self.ctx.need_found(&comparing.found[ino])?;
-            }
-            let mut decision = Decision::new();
-            // What is left by one may be what another goes to: nothing is pruned before all are there.
-            decision.prunes_nothing = true;
-            for (_, ino) in order {
-                let found = comparing.found.remove(ino).expect("just listed");
-                comparing.met.extend(self.ctx.in_memory(*ino).map(|dir| dir.place.parent));
-                // What was known here, and is no more, was pruned meanwhile.
-                if comparing.met.contains(ino) || found.is_stub || self.ctx.dir_now(&decision, *ino).is_some()
-                {
-                    self.take_one(&mut decision, &found);
-                }
-            }
-            decision.prunes_nothing = false;
-            comparing.has_found |= !decision.record.changes.is_empty();
-            self.ctx.decide(decision);
-        }
-        // What was above others, and is above nothing here.
-        let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
-        while let Some(ino) = met.pop() {
-            if self.ctx.state.dir(ino)?.is_some() {
-                self.ctx.need_skeleton(ino)?;
-                let mut decision = Decision::new();
-                self.ctx.prune(&mut decision, ino);
-                self.ctx.decide(decision);
-            }
-            comparing.met.remove(&ino);
-        }
-        Ok(true)
-    }
-
-    fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
-        if *is_stub {
-            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
-        }
-        if dir.ino != Ino::ROOT && self.ctx.dir_now(decision, dir.place.parent).is_none() {
-            // It was pruned meanwhile, with what was above it.
-            return;
-        }
-        let old = self.ctx.dir_now(decision, dir.ino).map(|row| row.place);
-        self.ctx.add_skeleton(decision, dir, None);
-        if let Some(row) = self.ctx.dir_now(decision, dir.ino)
-            && matches!(self.ctx.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
-            && old.as_ref() == Some(&row.place)
-        {
-            self.ctx.skeleton_name(decision, &row.place, dir.ino, true);
-        }
-        self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
-        self.apply_to_lent(decision, dir.ino, &dir.fixed);
-        if let Some(old) = old.filter(|old| old.parent != dir.place.parent) {
-            self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
-        }
-    }
-
     /// All is as it was when the coordinators told: their journals go on from there.
     fn compared(&mut self) {
         let Some(comparing) = self.anti_entropy.round.take() else { return };
@@ -643,6 +530,118 @@ impl Island {
         self.ctx.next(Next::CaughtUp);
         self.ctx.next(Next::Serve);
         self.ctx.next(Next::CompareDoubts);
+    }
+}
+
+impl Ctx {
+    /// A directory of the skeleton is to be asked for, if it is there still.
+    fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Stop> {
+        let Some(row) = self.state.dir(ino)? else { return Ok(()) };
+        if is_needless(ino, row) {
+            // Left by a comparison that came to no end.
+            comparing.met.insert(ino);
+        }
+        let wants_fixed = comparing.missed(&self.config, row.key);
+        let above = self.state.dir(row.place.parent)?;
+        let stub = match (&row.place.name, above) {
+            (Some(name), Some(above)) if above.owned.is_some() => self.state.entry(row.place.parent, name)?,
+            _ => None,
+        };
+        let stub = stub.filter(|entry| entry.ino == ino).and_then(|entry| entry.stub.as_deref());
+        let dir = self.ancestor(ino, row)?;
+        let there = Question::there(self.config.owner(above.map_or(Key(0), |above| above.key)));
+        let question = if ino == Ino::ROOT { Question::Fixed } else { there };
+        let leads = self.name_leads(ino, row)?;
+        // One of the two goes, and leaves the other without a name perhaps.
+        comparing.has_found |= leads == Leads::Elsewhere;
+        let differs = leads == Leads::Nowhere
+            || stub.is_some_and(|stub| is_behind(&stub.fixed, row))
+            || self.lent_dirs().any(|lent| lent.ino == ino && is_behind(&lent.fixed, row));
+        if row.owned.is_some() {
+            comparing.walk.push((ino, 0));
+        }
+        comparing.found.remove(&ino);
+        if question != Question::Fixed || wants_fixed {
+            comparing.open.insert(ino, Item { differs, ..Item::new(dir, question, wants_fixed) });
+        }
+        Ok(())
+    }
+
+    /// Directories that are on their way to names that are lent for them: their stubs come with them.
+    fn lent_dirs(&self) -> impl Iterator<Item = Ancestor> {
+        self.lent().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
+            Work::Lend { renaming, .. } => {
+                let (file, to) = (&renaming.file, &renaming.to);
+                let stub = file.stub.as_deref()?;
+                let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+                Some(as_parent(file.ino, stub, place))
+            }
+            _ => None,
+        })
+    }
+
+    /// Takes what was found, from the root down; true when all is taken.
+    fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
+        let mut order = Vec::new();
+        for (ino, found) in &comparing.found {
+            let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
+            order.push((depth.unwrap_or(usize::MAX), *ino));
+        }
+        order.sort_unstable();
+        for order in order.chunks(CHANGES_PER_RECORD) {
+            for (_, ino) in order {
+                self.need_found(&comparing.found[ino])?;
+            }
+            let mut decision = Decision::new();
+            // What is left by one may be what another goes to: nothing is pruned before all are there.
+            decision.prunes_nothing = true;
+            for (_, ino) in order {
+                let found = comparing.found.remove(ino).expect("just listed");
+                comparing.met.extend(self.in_memory(*ino).map(|dir| dir.place.parent));
+                // What was known here, and is no more, was pruned meanwhile.
+                if comparing.met.contains(ino) || found.is_stub || self.dir_now(&decision, *ino).is_some() {
+                    self.take_one(&mut decision, &found);
+                }
+            }
+            decision.prunes_nothing = false;
+            comparing.has_found |= !decision.record.changes.is_empty();
+            self.decide(decision);
+        }
+        // What was above others, and is above nothing here.
+        let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
+        while let Some(ino) = met.pop() {
+            if self.state.dir(ino)?.is_some() {
+                self.need_skeleton(ino)?;
+                let mut decision = Decision::new();
+                self.prune(&mut decision, ino);
+                self.decide(decision);
+            }
+            comparing.met.remove(&ino);
+        }
+        Ok(true)
+    }
+
+    fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
+        if *is_stub {
+            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        }
+        if dir.ino != Ino::ROOT && self.dir_now(decision, dir.place.parent).is_none() {
+            // It was pruned meanwhile, with what was above it.
+            return;
+        }
+        let old = self.dir_now(decision, dir.ino).map(|row| row.place);
+        self.add_skeleton(decision, dir, None);
+        if let Some(row) = self.dir_now(decision, dir.ino)
+            && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
+            && old.as_ref() == Some(&row.place)
+        {
+            self.skeleton_name(decision, &row.place, dir.ino, true);
+        }
+        self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        self.apply_to_lent(decision, dir.ino, &dir.fixed);
+        if let Some(old) = old.filter(|old| old.parent != dir.place.parent) {
+            self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
+        }
     }
 }
 

@@ -258,7 +258,7 @@ impl Island {
                 // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
                 self.ctx.doubt(&mut decision);
             }
-            self.lay_chain_over(&mut decision, chain);
+            self.ctx.lay_chain_over(&mut decision, chain);
         }
         let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
         let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
@@ -269,7 +269,7 @@ impl Island {
         // What one of them leaves is what the other goes to.
         decision.prunes_nothing = pair;
         for (stamp, entry) in entries {
-            self.apply_entry(&mut decision, entry);
+            self.ctx.apply_entry(&mut decision, entry);
             if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
                 decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
             }
@@ -340,63 +340,6 @@ impl Island {
         for island in std::mem::take(&mut self.journal.stalled) {
             let after = self.ctx.state.clocks().get(island);
             self.ctx.send(0, island, Peer::Resend { after });
-        }
-    }
-
-    pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
-        match entry {
-            JournalEntry::Place { ino, place, time, .. } => {
-                let newer =
-                    self.ctx.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
-                // What is not known here went since: the directory has moved on, which comes next.
-                if newer && self.ctx.dir_now(decision, place.parent).is_some() {
-                    self.ctx.take_skeleton_place(decision, *ino, place, *time);
-                }
-            }
-            JournalEntry::Fixed { ino, place, fixed, xattrs } => {
-                if let Some(mut row) = self.ctx.dir_now(decision, *ino)
-                    && row.fixed.version < fixed.version
-                {
-                    row.fixed = *fixed;
-                    self.ctx.follow_acls(decision, *ino, &mut row, xattrs);
-                    decision.dir(*ino, row);
-                }
-                self.apply_to_stub(decision, *ino, place, fixed);
-            }
-            JournalEntry::Onward => {}
-        }
-    }
-
-    /// The stub of a child directory follows its static attributes, where its parent is owned.
-    pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
-        let owned = self.ctx.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
-        let follows = owned && !planted(Bug::StubStays);
-        let Some(name) = place.name.as_ref().filter(|_| follows) else { return };
-        let found = match self.ctx.state.entry(place.parent, name) {
-            Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
-            // Its owner did not know its latest name: look through all of them.
-            _ => self.ctx.child_by_ino(place.parent, ino),
-        };
-        let Some((name, mut entry)) = found else { return self.apply_to_lent(decision, ino, fixed) };
-        if let Some(stub) = entry.stub.as_mut()
-            && stub.fixed.version < fixed.version
-        {
-            stub.fixed = *fixed;
-            decision.entry(place.parent, &name, Some(entry));
-        }
-    }
-
-    /// A directory is on its way to a name that is lent for it: its stub comes with it.
-    pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
-        for txn in self.holds.lent() {
-            let Some(mut row) = self.ctx.state.txn(txn).cloned() else { continue };
-            let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
-            if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)
-                && stub.fixed.version < fixed.version
-            {
-                stub.fixed = *fixed;
-                decision.txn(txn, Some(row));
-            }
         }
     }
 
@@ -483,7 +426,7 @@ impl Island {
     }
 
     pub(crate) fn tick_journal(&mut self) {
-        self.bound_outbox();
+        self.ctx.bound_outbox();
         if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
             self.journal.stalled_ms = self.ctx.now.ms;
             self.ask_stalled();
@@ -501,6 +444,64 @@ impl Island {
         for parked in self.journal.behind.take_if(is_late) {
             if let Next::Start(call) = parked {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
+            }
+        }
+    }
+}
+
+impl Ctx {
+    pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
+        match entry {
+            JournalEntry::Place { ino, place, time, .. } => {
+                let newer = self.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
+                // What is not known here went since: the directory has moved on, which comes next.
+                if newer && self.dir_now(decision, place.parent).is_some() {
+                    self.take_skeleton_place(decision, *ino, place, *time);
+                }
+            }
+            JournalEntry::Fixed { ino, place, fixed, xattrs } => {
+                if let Some(mut row) = self.dir_now(decision, *ino)
+                    && row.fixed.version < fixed.version
+                {
+                    row.fixed = *fixed;
+                    self.follow_acls(decision, *ino, &mut row, xattrs);
+                    decision.dir(*ino, row);
+                }
+                self.apply_to_stub(decision, *ino, place, fixed);
+            }
+            JournalEntry::Onward => {}
+        }
+    }
+
+    /// The stub of a child directory follows its static attributes, where its parent is owned.
+    pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
+        let owned = self.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
+        let follows = owned && !planted(Bug::StubStays);
+        let Some(name) = place.name.as_ref().filter(|_| follows) else { return };
+        let found = match self.state.entry(place.parent, name) {
+            Ok(Some(entry)) if entry.ino == ino => Some((name.clone(), entry.clone())),
+            // Its owner did not know its latest name: look through all of them.
+            _ => self.child_by_ino(place.parent, ino),
+        };
+        let Some((name, mut entry)) = found else { return self.apply_to_lent(decision, ino, fixed) };
+        if let Some(stub) = entry.stub.as_mut()
+            && stub.fixed.version < fixed.version
+        {
+            stub.fixed = *fixed;
+            decision.entry(place.parent, &name, Some(entry));
+        }
+    }
+
+    /// A directory is on its way to a name that is lent for it: its stub comes with it.
+    pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
+        for txn in self.lent() {
+            let Some(mut row) = self.state.txn(txn).cloned() else { continue };
+            let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
+            if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)
+                && stub.fixed.version < fixed.version
+            {
+                stub.fixed = *fixed;
+                decision.txn(txn, Some(row));
             }
         }
     }

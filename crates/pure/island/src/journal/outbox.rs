@@ -45,18 +45,19 @@ impl Island {
             self.ctx.decide(decision);
         }
     }
+}
 
+impl Ctx {
     /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
     pub(crate) fn bound_outbox(&mut self) {
         let (kept, max, bytes_max) =
-            (self.ctx.posts.durable_to(), self.ctx.config.outbox_max, self.ctx.config.outbox_bytes_max);
+            (self.posts.durable_to(), self.config.outbox_max, self.config.outbox_bytes_max);
         let is_full = |island: &IslandId| {
-            !self.ctx.peers.is_reachable(*island)
-                && self.ctx.needs_from(*island) < kept
-                && (self.ctx.state.outbox(*island).len() > max
-                    || self.ctx.state.outbox_bytes(*island) > bytes_max)
+            !self.peers.is_reachable(*island)
+                && self.needs_from(*island) < kept
+                && (self.state.outbox(*island).len() > max || self.state.outbox_bytes(*island) > bytes_max)
         };
-        let full: Vec<IslandId> = self.ctx.config.others().filter(is_full).collect();
+        let full: Vec<IslandId> = self.config.others().filter(is_full).collect();
         if full.is_empty() {
             return;
         }
@@ -64,11 +65,11 @@ impl Island {
         for island in &full {
             decision.push(Change::Skipped { island: *island, upto: kept });
         }
-        let needed = |island| if full.contains(&island) { kept } else { self.ctx.needs_from(island) };
-        if let Some(upto) = self.ctx.config.others().map(needed).min() {
+        let needed = |island| if full.contains(&island) { kept } else { self.needs_from(island) };
+        if let Some(upto) = self.config.others().map(needed).min() {
             decision.push(Change::Unposted { upto });
         }
-        self.ctx.decide(decision);
+        self.decide(decision);
     }
 }
 

@@ -192,7 +192,7 @@ impl Island {
     fn look(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
         let is_carried = is_carried(&self.ctx.config, &self.ctx.state, ino);
         match self.ctx.link_now(ino, names)? {
-            None if is_carried => self.tell_of(ino, None),
+            None if is_carried => self.ctx.tell_of(ino, None),
             None => {}
             Some(_) if !is_carried => self.look_where(ino, names)?,
             Some(now) => {
@@ -200,19 +200,9 @@ impl Island {
                 let mut attr = now.attr;
                 attr.atime = told.attr.atime;
                 if (attr, &now.target, &now.names) != (told.attr, &told.target, &told.names) {
-                    self.tell_of(ino, Some(now));
+                    self.ctx.tell_of(ino, Some(now));
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// A link leads to a directory: all are told.
-    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
-        if let Some(link) = self.ctx.link_now(ino, names)?
-            && self.ctx.state.links_count(self.ctx.config.id) < LINKS_MAX
-        {
-            self.tell_of(ino, Some(link));
         }
         Ok(())
     }
@@ -243,20 +233,6 @@ impl Island {
 
     // ------------------------------------------------------------------- telling
 
-    fn tell_of(&mut self, ino: Ino, link: Option<Link>) {
-        let before = self.ctx.state.links_digest(self.ctx.config.id);
-        let mut decision = Decision::new();
-        decision.push(Change::Link { ino, row: link.clone().map(Box::new) });
-        let seq = self.ctx.decide(decision);
-        let after = self.ctx.state.links_digest(self.ctx.config.id);
-        for island in
-            self.ctx.config.others().filter(|island| self.ctx.peers.is_reachable(*island)).collect::<Vec<_>>()
-        {
-            let links = vec![(ino, link.clone())];
-            self.ctx.send(seq, island, Peer::Links { before, links, after });
-        }
-    }
-
     /// Tells those who may not have all what they should have; they ask for what is missing.
     fn tell_links(&mut self) {
         let digest = self.ctx.state.links_digest(self.ctx.config.id);
@@ -278,6 +254,34 @@ impl Island {
         }
     }
 
+    // ----------------------------------------------------------------- answering
+}
+
+impl Ctx {
+    /// A link leads to a directory: all are told.
+    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+        if let Some(link) = self.link_now(ino, names)?
+            && self.state.links_count(self.config.id) < LINKS_MAX
+        {
+            self.tell_of(ino, Some(link));
+        }
+        Ok(())
+    }
+
+    fn tell_of(&mut self, ino: Ino, link: Option<Link>) {
+        let before = self.state.links_digest(self.config.id);
+        let mut decision = Decision::new();
+        decision.push(Change::Link { ino, row: link.clone().map(Box::new) });
+        let seq = self.decide(decision);
+        let after = self.state.links_digest(self.config.id);
+        for island in
+            self.config.others().filter(|island| self.peers.is_reachable(*island)).collect::<Vec<_>>()
+        {
+            let links = vec![(ino, link.clone())];
+            self.send(seq, island, Peer::Links { before, links, after });
+        }
+    }
+
     /// Another's links have changed.
     pub(crate) fn on_links(
         &mut self,
@@ -286,28 +290,28 @@ impl Island {
         links: &[(Ino, Option<Link>)],
         after: u64,
     ) {
-        let digest = self.ctx.state.links_digest(from);
+        let digest = self.state.links_digest(from);
         if digest != after {
             if digest != before {
-                return self.ctx.send(0, from, Peer::WantLinks { after: Ino(0) });
+                return self.send(0, from, Peer::WantLinks { after: Ino(0) });
             }
             self.keep_links(from, links.iter().map(|(ino, link)| (*ino, link.as_ref())));
         }
-        let digest = self.ctx.state.links_digest(from);
-        self.ctx.send(0, from, Peer::LinksHeld { digest });
+        let digest = self.state.links_digest(from);
+        self.send(0, from, Peer::LinksHeld { digest });
     }
 
     pub(crate) fn on_all_links(&mut self, from: IslandId, after: Ino, upto: Ino, links: &[(Ino, Link)]) {
         let there: BTreeSet<Ino> = links.iter().map(|(ino, _)| *ino).collect();
-        let here = self.ctx.state.links_of(from, after).map(|(ino, _)| ino).take_while(|ino| *ino <= upto);
+        let here = self.state.links_of(from, after).map(|(ino, _)| ino).take_while(|ino| *ino <= upto);
         let gone: Vec<Ino> = here.filter(|ino| !there.contains(ino)).collect();
         let rows = gone.into_iter().map(|ino| (ino, None));
         self.keep_links(from, rows.chain(links.iter().map(|(ino, link)| (*ino, Some(link)))));
         if upto < Ino(u64::MAX) && after < upto {
-            return self.ctx.send(0, from, Peer::WantLinks { after: upto });
+            return self.send(0, from, Peer::WantLinks { after: upto });
         }
-        let digest = self.ctx.state.links_digest(from);
-        self.ctx.send(0, from, Peer::LinksHeld { digest });
+        let digest = self.state.links_digest(from);
+        self.send(0, from, Peer::LinksHeld { digest });
     }
 
     /// Keeps what a home tells of its links. What it tells of others' is not its business.
@@ -315,15 +319,13 @@ impl Island {
         let mut decision = Decision::new();
         for (ino, link) in links {
             let is_its = |row: &Link| row.home == from;
-            let was = self.ctx.state.carried(ino);
+            let was = self.state.carried(ino);
             if was.is_none_or(is_its) && link.is_none_or(is_its) && was != link {
                 decision.push(Change::Link { ino, row: link.cloned().map(Box::new) });
             }
         }
-        self.ctx.decide(decision);
+        self.decide(decision);
     }
-
-    // ----------------------------------------------------------------- answering
 }
 
 impl Ctx {

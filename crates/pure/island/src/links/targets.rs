@@ -39,7 +39,7 @@ impl Island {
         hops: u32,
     ) -> Result<(), Stop> {
         match self.ctx.leads(&path)? {
-            Led::Directory => self.leads_to_directory(ino, names)?,
+            Led::Directory => self.ctx.leads_to_directory(ino, names)?,
             Led::Elsewhere { key, path } => self.ask_further(ino, names, key, path, hops),
             Led::Nothing => self.checked(ino),
         }
@@ -62,7 +62,7 @@ impl Island {
         };
         let (names, hops) = (asking.names.clone(), asking.hops);
         match led {
-            Led::Directory => self.leads_to_directory(link, &names)?,
+            Led::Directory => self.ctx.leads_to_directory(link, &names)?,
             Led::Nothing => self.checked(link),
             Led::Elsewhere { key, path } if self.ctx.config.owner(*key) == self.ctx.config.id => {
                 self.follow_target(link, &names, path.clone(), hops + 1)?;

@@ -166,7 +166,7 @@ impl Island {
         set_xattrs(decision, ino, &mut dir, xattrs.clone());
         let fixed = dir.fixed;
         decision.dir(ino, dir);
-        self.apply_to_stub(decision, ino, &place, &fixed);
+        self.ctx.apply_to_stub(decision, ino, &place, &fixed);
         let xattrs = xattrs.acls();
         self.ctx.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);
         Ok(stamp)

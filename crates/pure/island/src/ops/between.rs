@@ -73,25 +73,7 @@ impl Island {
         let attr = row.attr;
         let mut decision = Decision::new();
         decision.inode(row);
-        Ok(self.name_linked(call, decision, &at, self.ctx.config.id, attr, now))
-    }
-
-    /// The owner's part of a link: the name, and the answer.
-    fn name_linked(
-        &mut self,
-        call: &Call,
-        mut decision: Decision,
-        at: &Spot,
-        home: IslandId,
-        attr: Attr,
-        now: Time,
-    ) -> Step {
-        let ino = attr.ino;
-        decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
-        self.ctx.change_names(&mut decision, at.dir, 1, 0, now);
-        decision.remember_for(call, Remembered::Ino { ino });
-        self.ctx.decide(decision);
-        Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
+        Ok(self.ctx.name_linked(call, decision, &at, self.ctx.config.id, attr, now))
     }
 
     // ------------------------------------------------------------------- unlink
@@ -336,7 +318,7 @@ impl Island {
                 self.owned(at.dir)?;
                 self.ctx.need_spot(at)?;
                 let attr = attr.expect("told with the vote");
-                Ok(self.name_linked(call, decision, at, *home, attr, *time))
+                Ok(self.ctx.name_linked(call, decision, at, *home, attr, *time))
             }
             Plan::Unlink { at, time } => {
                 self.owned(at.dir)?;
@@ -408,6 +390,26 @@ impl Island {
     }
 
     // ------------------------------------------------------------------- helpers
+}
+
+impl Ctx {
+    /// The owner's part of a link: the name, and the answer.
+    fn name_linked(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        at: &Spot,
+        home: IslandId,
+        attr: Attr,
+        now: Time,
+    ) -> Step {
+        let ino = attr.ino;
+        decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
+        self.change_names(&mut decision, at.dir, 1, 0, now);
+        decision.remember_for(call, Remembered::Ino { ino });
+        self.decide(decision);
+        Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
+    }
 }
 
 impl Ctx {

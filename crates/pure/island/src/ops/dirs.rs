@@ -67,38 +67,11 @@ impl Island {
             decision.stamp(stamp);
             self.ctx.adopt(&mut decision, &new, &[], time, None);
             self.note_adopted(ino);
-            return Ok(self.name_new_dir(call, decision, &new, time));
+            return Ok(self.ctx.name_new_dir(call, decision, &new, time));
         }
         let work = Work::Adopt { dir: new, time, chain };
         let names = vec![Spot { dir, name: name.clone() }];
         self.begin_txn(call, Some(stamp), names, Plan::Dirs, vec![(owner, work)])
-    }
-
-    /// The parent owner's part of a mkdir: the name, and the answer.
-    pub(crate) fn name_new_dir(
-        &mut self,
-        call: &Call,
-        mut decision: Decision,
-        new: &Ancestor,
-        time: Time,
-    ) -> Step {
-        let (dir, name) = (new.place.parent, new.place.name.as_ref().expect("only the root has no name"));
-        let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
-        let entry = Entry {
-            ino: new.ino,
-            kind: Kind::Directory,
-            home: self.ctx.config.id,
-            stub: Some(Box::new(stub)),
-        };
-        decision.entry(dir, name, Some(entry));
-        // Its row may have changed in this same decision: the count of directories below.
-        let parent = self.ctx.dir_now(&decision, dir).expect("locked by the name");
-        decision.names_changed(dir, &parent, 1, 1, (time, time));
-        decision.remember_for(call, Remembered::Ino { ino: new.ino });
-        self.ctx.decide(decision);
-        let row = new_row(new, Some(new_owned(time, None)));
-        let found = Found { attr: crate::rows::path::dir_attr(new.ino, &row), attr_current: true };
-        Step::Decided(ok(Answer::Found { found }, Some(new.key)))
     }
 
     // -------------------------------------------------------------------- rmdir
@@ -123,28 +96,11 @@ impl Island {
             let mut decision = Decision::new();
             self.ctx.remove_dir(&mut decision, ino);
             let parent = staged_dir(&decision, dir).unwrap_or(parent);
-            return Ok(self.unname_dir(call, decision, dir, &parent, name));
+            return Ok(self.ctx.unname_dir(call, decision, dir, &parent, name));
         }
         let work = Work::Seal { ino, parent: dir, name: name.clone() };
         let names = vec![Spot { dir, name: name.clone() }];
         self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
-    }
-
-    /// The parent owner's part of an rmdir: the name goes, and the answer.
-    fn unname_dir(
-        &mut self,
-        call: &Call,
-        mut decision: Decision,
-        dir: Ino,
-        parent: &Dir,
-        name: &Name,
-    ) -> Step {
-        let now = self.ctx.time();
-        decision.entry(dir, name, None);
-        decision.names_changed(dir, parent, -1, -1, (now, now));
-        decision.remember_for(call, Remembered::Done);
-        self.ctx.decide(decision);
-        Step::Decided(done())
     }
 
     /// Whether a directory that is owned here may go.
@@ -176,12 +132,12 @@ impl Island {
         match (op, work) {
             (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
                 self.ctx.need_name(&dir.place)?;
-                Ok(self.name_new_dir(call, decision, dir, *time))
+                Ok(self.ctx.name_new_dir(call, decision, dir, *time))
             }
             (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
                 let parent = self.owned(*dir)?.clone();
                 self.ctx.state.entry(*dir, name)?;
-                Ok(self.unname_dir(call, decision, *dir, &parent, name))
+                Ok(self.ctx.unname_dir(call, decision, *dir, &parent, name))
             }
             _ => unreachable!("{op:?} has no such transaction"),
         }
@@ -219,6 +175,48 @@ impl Island {
             _ => unreachable!("called for directories"),
         }
         Ok(Ok(Seen::Nothing))
+    }
+}
+
+impl Ctx {
+    /// The parent owner's part of a mkdir: the name, and the answer.
+    pub(crate) fn name_new_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        new: &Ancestor,
+        time: Time,
+    ) -> Step {
+        let (dir, name) = (new.place.parent, new.place.name.as_ref().expect("only the root has no name"));
+        let stub = Stub { key: new.key, place: new.place.version, fixed: new.fixed, time };
+        let entry =
+            Entry { ino: new.ino, kind: Kind::Directory, home: self.config.id, stub: Some(Box::new(stub)) };
+        decision.entry(dir, name, Some(entry));
+        // Its row may have changed in this same decision: the count of directories below.
+        let parent = self.dir_now(&decision, dir).expect("locked by the name");
+        decision.names_changed(dir, &parent, 1, 1, (time, time));
+        decision.remember_for(call, Remembered::Ino { ino: new.ino });
+        self.decide(decision);
+        let row = new_row(new, Some(new_owned(time, None)));
+        let found = Found { attr: crate::rows::path::dir_attr(new.ino, &row), attr_current: true };
+        Step::Decided(ok(Answer::Found { found }, Some(new.key)))
+    }
+
+    /// The parent owner's part of an rmdir: the name goes, and the answer.
+    fn unname_dir(
+        &mut self,
+        call: &Call,
+        mut decision: Decision,
+        dir: Ino,
+        parent: &Dir,
+        name: &Name,
+    ) -> Step {
+        let now = self.time();
+        decision.entry(dir, name, None);
+        decision.names_changed(dir, parent, -1, -1, (now, now));
+        decision.remember_for(call, Remembered::Done);
+        self.decide(decision);
+        Step::Decided(done())
     }
 }
 

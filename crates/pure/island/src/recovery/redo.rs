@@ -123,7 +123,7 @@ impl Island {
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
                 self.redo_fixed(stamp, *ino, place, fixed, xattrs)
             }
-            Lost::Entry(JournalEntry::Onward) => self.pass(stamp),
+            Lost::Entry(JournalEntry::Onward) => self.ctx.pass(stamp),
         }
     }
 
@@ -216,7 +216,7 @@ impl Island {
                 self.ctx.need_chain(chain)?;
                 self.ctx.need_own_over(chain)?;
                 if self.ctx.state.inode(*ino)?.is_some() {
-                    self.lay_chain_over(&mut decision, chain);
+                    self.ctx.lay_chain_over(&mut decision, chain);
                 }
                 self.ctx.do_home(&mut decision, &part.work);
             }
@@ -231,7 +231,7 @@ impl Island {
                     // its being known that it has moved.
                     let (fixed, has_acl) = (row.fixed, row.has_acl);
                     let xattrs = if has_acl { self.ctx.state.xattrs(*ino)?.map(Xattrs::acls) } else { None };
-                    self.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
+                    self.ctx.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
                 }
             }
             // Its vote leaves when it is synced, so it cannot be lost; and without it there are no bytes.
@@ -331,7 +331,7 @@ impl Island {
     /// Whether something that was earlier may still change names of directories in a directory, by what is done
     /// again: all that is told has an order, but not that in which it is told.
     fn is_preceded(&self, stamp: Stamp, dir: Ino) -> bool {
-        let lent = self.holds.lent();
+        let lent = self.ctx.lent();
         let lent = lent.iter().filter_map(|txn| self.ctx.state.txn(*txn));
         let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
         let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
@@ -396,7 +396,7 @@ impl Island {
 
     fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Stop> {
         let JournalEntry::Place { ino, place, from, replaced, time, .. } = lost else {
-            return self.pass(stamp);
+            return self.ctx.pass(stamp);
         };
         let (ino, time, dir, to) = (*ino, *time, place.parent, place.name.as_ref());
         let to = to.expect("the root has no other place");
@@ -406,9 +406,9 @@ impl Island {
             (self.ctx.state.entry(dir, &from.name)?.cloned(), self.ctx.state.entry(dir, to)?.cloned());
         let owned = self.ctx.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
         let entry = here(old.as_ref()).or_else(|| here(there.as_ref()));
-        let (Some(parent), Some(entry)) = (owned, entry) else { return self.pass(stamp) };
+        let (Some(parent), Some(entry)) = (owned, entry) else { return self.ctx.pass(stamp) };
         if entry.stub.as_ref().is_none_or(|stub| stub.place >= place.version) {
-            return self.pass(stamp);
+            return self.ctx.pass(stamp);
         }
         let mut decision = Decision::new();
         let leaves = here(old.as_ref()).is_some() && from.name != *to;
@@ -426,7 +426,7 @@ impl Island {
                 decision.names_changed(dir, &parent, 0, 0, (time, time));
                 self.ctx.place_beside(&mut decision, &entry, from.clone(), beside, time);
                 self.ctx.decide(decision);
-                return self.pass(stamp);
+                return self.ctx.pass(stamp);
             }
         };
         if leaves {
@@ -465,7 +465,7 @@ impl Island {
     ) -> Result<(), Stop> {
         let row = self.ctx.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
-            return self.pass(stamp);
+            return self.ctx.pass(stamp);
         };
         self.ctx.need_acls(ino)?;
         let mut decision = Decision::new();
@@ -474,11 +474,13 @@ impl Island {
         // Its stub has moved since, or before that, and this is not known again.
         let place = self.place_to_be(ino, std::cmp::max_by_key(&row.place, place, |place| place.version));
         decision.dir(ino, row);
-        self.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
+        self.ctx.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
         self.ctx.decide(decision);
         Ok(())
     }
+}
 
+impl Ctx {
     /// The stub of a directory of this island's may have missed how that is.
     fn fix_stub_again(
         &mut self,
@@ -488,22 +490,22 @@ impl Island {
         fixed: Static,
         xattrs: Xattrs,
     ) -> Result<(), Stop> {
-        self.ctx.need_name(place)?;
-        self.ctx.need_child(place, ino)?;
+        self.need_name(place)?;
+        self.need_child(place, ino)?;
         self.apply_to_stub(decision, ino, place, &fixed);
         let place = place.clone();
-        self.ctx.post_again(decision, &JournalEntry::Fixed { ino, place, fixed, xattrs });
+        self.post_again(decision, &JournalEntry::Fixed { ino, place, fixed, xattrs });
         Ok(())
     }
 
     /// Nothing is there that the entry was about: only the clock moves, to where the others have it.
     fn pass(&mut self, stamp: Stamp) -> Result<(), Stop> {
-        let me = self.ctx.config.id;
-        if self.ctx.state.clocks().get(me) < stamp {
+        let me = self.config.id;
+        if self.state.clocks().get(me) < stamp {
             let mut decision = Decision::new();
             decision.push(Change::Clock { island: me, stamp });
-            self.ctx.decide(decision);
-            self.ctx.posts.durable_after(self.ctx.state.seq(), stamp);
+            self.decide(decision);
+            self.posts.durable_after(self.state.seq(), stamp);
         }
         Ok(())
     }

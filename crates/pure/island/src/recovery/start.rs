@@ -299,7 +299,7 @@ impl Island {
             Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),
             Peer::Chunk { txn, offset, bytes } => self.on_chunk(from, *txn, *offset, bytes),
             Peer::Links { before, links, after } => {
-                self.on_links(from, *before, links, *after);
+                self.ctx.on_links(from, *before, links, *after);
                 Ok(())
             }
             Peer::LinksHeld { digest } => {
@@ -311,7 +311,7 @@ impl Island {
                 Ok(())
             }
             Peer::AllLinks { after, upto, links } => {
-                self.on_all_links(from, *after, *upto, links);
+                self.ctx.on_all_links(from, *after, *upto, links);
                 Ok(())
             }
             Peer::LinkUsed { link, at } => {

@@ -12,19 +12,21 @@ use crate::island::Island;
 use crate::journal::others::Sight;
 
 impl Island {
+    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
+        self.ctx.skeleton.tell_chain(dir, chain.cloned());
+        self.ask_stalled();
+    }
+}
+
+impl Ctx {
     /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
     pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
-        self.ctx.lay_chain(decision, &chain.dirs);
-        for entry in self.ctx.own_entries() {
+        self.lay_chain(decision, &chain.dirs);
+        for entry in self.own_entries() {
             if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
                 self.apply_entry(decision, &entry);
             }
         }
-    }
-
-    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
-        self.ctx.skeleton.tell_chain(dir, chain.cloned());
-        self.ask_stalled();
     }
 }
 
@@ -80,7 +82,7 @@ impl Ctx {
         last
     }
 
-    /// What [`Island::lay_chain_over`] reads of its own entries must be in memory.
+    /// What [`Ctx::lay_chain_over`] reads of its own entries must be in memory.
     pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Stop> {
         for entry in self.own_entries() {
             if let Some((ino, place)) = entry.about()

@@ -16,29 +16,6 @@ use crate::journal::others::set_xattrs;
 /// very many. Each takes its row, its name and the new count of the one above: some 650 bytes at most.
 const PRUNED_PER_RECORD: usize = 1024;
 
-impl Island {
-    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
-    /// no checkpoint comes between the first record and the last.
-    pub(crate) fn prune_rest(&mut self) {
-        while let Some(ino) = self.ctx.skeleton.next_to_prune() {
-            self.ctx.state.look_away();
-            match self.ctx.need_skeleton(ino) {
-                Ok(()) => {
-                    let mut decision = Decision::new();
-                    self.ctx.prune(&mut decision, ino);
-                    self.ctx.decide(decision);
-                }
-                Err(Stop::Load(loads)) => {
-                    self.ctx.skeleton.prune_later(ino);
-                    return self.ctx.load(loads, Next::Nothing);
-                }
-                // It is gone.
-                Err(_) => {}
-            }
-        }
-    }
-}
-
 impl Ctx {
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
     /// above it must be there.
@@ -203,4 +180,27 @@ pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
 /// Whether two places are one name, whenever that was.
 pub(crate) fn is_one_name(one: &Place, other: &Place) -> bool {
     (one.parent, &one.name) == (other.parent, &other.name)
+}
+
+impl Ctx {
+    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
+    /// no checkpoint comes between the first record and the last.
+    pub(crate) fn prune_rest(&mut self) {
+        while let Some(ino) = self.skeleton.next_to_prune() {
+            self.state.look_away();
+            match self.need_skeleton(ino) {
+                Ok(()) => {
+                    let mut decision = Decision::new();
+                    self.prune(&mut decision, ino);
+                    self.decide(decision);
+                }
+                Err(Stop::Load(loads)) => {
+                    self.skeleton.prune_later(ino);
+                    return self.load(loads, Next::Nothing);
+                }
+                // It is gone.
+                Err(_) => {}
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Rows as a decision under construction leaves them.
 
-use atoll_core::{Ino, Name};
-use atoll_proto::{Change, Dir, Entry, Place};
+use atoll_core::{Ino, Name, TxnId};
+use atoll_proto::{Change, Dir, Entry, Place, TxnState, Work};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -24,6 +24,15 @@ impl Ctx {
             _ => None,
         });
         staged.unwrap_or_else(|| self.state.entry(dir, name).ok().flatten().cloned())
+    }
+
+    /// Transactions of others for which a name of this island's is lent.
+    pub(crate) fn lent(&self) -> Vec<TxnId> {
+        let is_lent = |txn: &TxnId| {
+            let row = self.state.txn(*txn).filter(|row| row.state == TxnState::Prepared);
+            row.is_some_and(|row| matches!(row.part.work, Work::Lend { .. }))
+        };
+        self.state.txn_ids().filter(is_lent).collect()
     }
 
     /// Directories here may not be as their owners have them, and no journal tells: notes in a decision that all are to be

@@ -139,11 +139,6 @@ impl Holds {
         }
     }
 
-    /// Transactions for which a name of this island's was prepared.
-    pub(crate) fn lent(&self) -> Vec<TxnId> {
-        self.names.values().filter(|held| held.prepared.is_some()).map(|held| held.txn).collect()
-    }
-
     /// What is prepared for a file.
     pub(crate) fn on_file(&self, ino: Ino) -> impl Iterator<Item = TxnId> + '_ {
         self.files.get(&ino).into_iter().flatten().map(|held| held.txn)
