@@ -22,6 +22,7 @@ use crate::links::Symlinks;
 use crate::migration::Mover;
 use crate::quiesce::Enumerating;
 use crate::recovery::start::{Ended, Phase, Recovery};
+use crate::rows::look::Look;
 use crate::txn::coordinator::Txns;
 use crate::txn::locks::Holds;
 
@@ -139,6 +140,11 @@ impl Island {
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
         self.ctx.durability.take(out);
+    }
+
+    /// What an operation reads.
+    pub(crate) const fn look(&self) -> Look<'_> {
+        Look { ctx: &self.ctx, locks: &self.holds, recovery: &self.recovery }
     }
 
     // --------------------------------------------------------------- inspection
@@ -263,7 +269,7 @@ impl Island {
             let result = session.results[i].1.clone();
             self.ctx.state.look_away();
             self.ctx.upto = call.upto;
-            match self.again(&call, &result) {
+            match self.look().again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
                 Err(stop) => self.park(Call { again: true, ..call }, stop, false),
@@ -328,7 +334,7 @@ impl Island {
         match &call.request.op {
             ClientOp::Fs { op } | ClientOp::Link { op, .. } => self.run_fs(call, op, None, turn),
             ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
-            ClientOp::Resolve { path } => self.resolve(call.caller(), path),
+            ClientOp::Resolve { path } => self.look().resolve(call.caller(), path),
             ClientOp::Skeleton { parent, name } => self.ctx.skeleton(*parent, name),
             ClientOp::SkeletonAttr { ino } => self.ctx.skeleton_attr(*ino),
             ClientOp::SkeletonTarget { ino } => self.ctx.skeleton_target(*ino),
@@ -355,7 +361,7 @@ impl Island {
         self.is_here(op)?;
         match op {
             Op::Lookup { dir, name } => self.lookup(*dir, name),
-            Op::GetAttr { ino } => self.get_attr(*ino),
+            Op::GetAttr { ino } => self.look().get_attr(*ino),
             Op::SetAttr { ino, set } => self.set_attr(call, *ino, set, turn),
             Op::Create { dir, name, .. } => self.create(call, *dir, name, op),
             Op::Mkdir { dir, name, mode, umask } => self.mkdir(call, *dir, name, *mode, *umask),
@@ -384,15 +390,15 @@ impl Island {
             Op::Fsync { ino } => self.fsync(*ino),
             Op::FsyncDir { dir } => {
                 // What was moved into it may be shown already.
-                self.names_are_safe(*dir)?;
+                self.look().names_are_safe(*dir)?;
                 Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
             }
-            Op::ReadDir { dir, after, bytes, plus } => self.read_dir(*dir, *after, *bytes, *plus),
-            Op::GetXattr { ino, name } => self.get_xattr(call.caller(), *ino, name),
+            Op::ReadDir { dir, after, bytes, plus } => self.look().read_dir(*dir, *after, *bytes, *plus),
+            Op::GetXattr { ino, name } => self.look().get_xattr(call.caller(), *ino, name),
             Op::SetXattr { ino, name, value, mode, kill_sgid } => {
                 self.set_xattr(call, *ino, name, Some((value, *mode)), *kill_sgid)
             }
-            Op::ListXattr { ino } => self.list_xattr(call.caller(), *ino),
+            Op::ListXattr { ino } => self.look().list_xattr(call.caller(), *ino),
             Op::RemoveXattr { ino, name } => self.set_xattr(call, *ino, name, None, false),
             // Space is the node's to tell, without the machine.
             Op::Statfs => Err(Errno::ENOSYS.into()),
@@ -435,11 +441,11 @@ impl Island {
             Next::CaughtUp => self.caught_up(),
             Next::Redo => self.redo_lost(),
             Next::RedoAgain => {
-                self.lost_again();
+                self.recovery.lost_again();
                 self.redo_lost();
             }
-            Next::MoveOn => self.go_onward(),
-            Next::ToldAll(island) => self.told_all(island),
+            Next::MoveOn => self.recovery.go_onward(&mut self.ctx),
+            Next::ToldAll(island) => self.recovery.told_all(&mut self.ctx, island),
             Next::CompareSkipped => self.compare_skipped(),
             Next::Compare => self.compare(),
             Next::CompareDoubts => self.compare_doubts(),

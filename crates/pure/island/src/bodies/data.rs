@@ -423,7 +423,7 @@ impl Island {
         len: u64,
         turn: bool,
     ) -> Result<Step, Stop> {
-        if self.homed(from)?.is_none() {
+        if self.look().homed(from)?.is_none() {
             // Its home cannot be read off its id.
             let one = self.ctx.config.islands.len() == 1;
             return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
@@ -473,7 +473,7 @@ impl Island {
 
     pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
         // A name that it has got may be shown already.
-        self.file_is_safe(ino)?;
+        self.look().file_is_safe(ino)?;
         if self.ctx.state.inode(ino)?.is_none() && self.ctx.state.dir(ino)?.is_none() {
             return Err(Errno::ESTALE.into());
         }

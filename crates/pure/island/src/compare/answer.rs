@@ -7,6 +7,7 @@ use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told
 use crate::ctx::Ctx;
 use crate::ctx::request::Stop;
 use crate::island::Island;
+use crate::recovery::start::Recovery;
 use crate::rows::moves::arrived;
 
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
@@ -20,7 +21,8 @@ impl Island {
         missed: &[IslandId],
         asks: &[Ask],
     ) -> Result<(), Stop> {
-        if !missed.iter().all(|island| self.told_of_lost(*island)) || !self.recovery.lost.is_empty() {
+        if !missed.iter().all(|island| self.recovery.told_of_lost(*island)) || !self.recovery.lost.is_empty()
+        {
             // Names that were lent are not what they were, or will be. It is asked again.
             return Ok(());
         }
@@ -53,7 +55,7 @@ impl Island {
         if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(Some(Known::Gone));
         }
-        if let Some(known) = self.known_of_lost(ask)? {
+        if let Some(known) = self.recovery.known_of_lost(&self.ctx, ask)? {
             return Ok(Some(known));
         }
         if let Some(name) = &ask.name
@@ -62,7 +64,7 @@ impl Island {
             return self.known_by_name(ask, name, entry, missed);
         }
         // It may be on its way here.
-        for txn in self.ctx.lent() {
+        for txn in self.ctx.lent_txns() {
             let Some(row) = self.ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
                 continue;
             };
@@ -93,22 +95,6 @@ impl Island {
         }
         let after = self.ctx.state.known_to(parent).saturating_sub(1);
         Ok(Some(if whole { Known::Gone } else { Known::Further { after } }))
-    }
-
-    /// What lends that were lost, and are not done again yet, say of a directory: the last of them.
-    fn known_of_lost(&self, ask: &Ask) -> Result<Option<Known>, Stop> {
-        let lost = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
-            Work::Lend { renaming, .. } if ask.parent == Some(renaming.to.dir) => Some((stamp, renaming)),
-            _ => None,
-        });
-        let is_about = |renaming: &Renaming| {
-            renaming.file.ino == ask.ino || renaming.there.as_ref().is_some_and(|there| there.ino == ask.ino)
-        };
-        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
-        let Some((_, renaming)) = last else { return Ok(None) };
-        let comes = renaming.file.ino == ask.ino;
-        let known = if comes { self.ctx.known_as_arrived(ask, renaming)? } else { None };
-        Ok(Some(known.unwrap_or(Known::Gone)))
     }
 
     fn known_by_name(
@@ -154,6 +140,24 @@ impl Island {
         let mut chain = if ask.wants_chain { self.ctx.end_of_chain(ask.ino)? } else { Vec::new() };
         chain.pop();
         Ok(Some(Known::Is { dir: self.ctx.ancestor(ask.ino, row)?, chain }))
+    }
+}
+
+impl Recovery {
+    /// What lends that were lost, and are not done again yet, say of a directory: the last of them.
+    fn known_of_lost(&self, ctx: &Ctx, ask: &Ask) -> Result<Option<Known>, Stop> {
+        let lost = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
+            Work::Lend { renaming, .. } if ask.parent == Some(renaming.to.dir) => Some((stamp, renaming)),
+            _ => None,
+        });
+        let is_about = |renaming: &Renaming| {
+            renaming.file.ino == ask.ino || renaming.there.as_ref().is_some_and(|there| there.ino == ask.ino)
+        };
+        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
+        let Some((_, renaming)) = last else { return Ok(None) };
+        let comes = renaming.file.ino == ask.ino;
+        let known = if comes { ctx.known_as_arrived(ask, renaming)? } else { None };
+        Ok(Some(known.unwrap_or(Known::Gone)))
     }
 }
 

@@ -137,7 +137,7 @@ impl Island {
             self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
             return;
         }
-        if self.is_waiting() || !self.told_of_lost(from) {
+        if self.recovery.is_waiting() || !self.recovery.told_of_lost(from) {
             // It says that it has told all behind this.
             self.anti_entropy.skipped.insert(from, upto);
             return;
@@ -152,7 +152,7 @@ impl Island {
     /// Begins to compare for those who have told all that was lost here, if that is done again. A starting island
     /// that has nobody to compare for serves.
     pub(crate) fn compare_skipped(&mut self) {
-        if self.is_waiting() || !self.recovery.lost.is_empty() {
+        if self.recovery.is_waiting() || !self.recovery.lost.is_empty() {
             return;
         }
         let skipped = std::mem::take(&mut self.anti_entropy.skipped);
@@ -191,7 +191,7 @@ impl Island {
 
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
     pub(crate) fn compare_doubts(&mut self) {
-        let waits = self.is_waiting() || !self.recovery.lost.is_empty();
+        let waits = self.recovery.is_waiting() || !self.recovery.lost.is_empty();
         if self.anti_entropy.round.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
             self.begin_comparing(BTreeMap::new());
         }
@@ -235,7 +235,7 @@ impl Island {
 
     /// A starting island lets requests in.
     pub(crate) fn serve(&mut self) {
-        if self.recovery.phase == Phase::Hidden && !self.is_waiting() {
+        if self.recovery.phase == Phase::Hidden && !self.recovery.is_waiting() {
             self.come_out();
         }
     }
@@ -569,7 +569,7 @@ impl Ctx {
 
     /// Directories that are on their way to names that are lent for them: their stubs come with them.
     fn lent_dirs(&self) -> impl Iterator<Item = Ancestor> {
-        self.lent().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
+        self.lent_txns().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
             Work::Lend { renaming, .. } => {
                 let (file, to) = (&renaming.file, &renaming.to);
                 let stub = file.stub.as_deref()?;

@@ -20,6 +20,7 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Next, Stop};
 use crate::island::{Island, PATIENCE_MS};
 use crate::journal::outbox::{is_pair, whole_part};
+use crate::recovery::start::Recovery;
 use crate::rows::chains::seen_in;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
@@ -148,21 +149,6 @@ impl Island {
     }
 
     // ------------------------------------------------------- losing and keeping
-
-    /// Tells all islands how much of this island's journal they need not bring back any more.
-    pub(crate) fn tell_kept(&mut self) {
-        let before = self.ctx.posts.durable_to();
-        let durability = &self.ctx.durability;
-        self.ctx.posts.synced(|seq| durability.is_synced(seq));
-        let upto = self.ctx.posts.durable_to();
-        let newly = self.newly_kept();
-        for island in self.ctx.config.others().filter(|i| self.ctx.peers.is_reachable(*i)).collect::<Vec<_>>()
-        {
-            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
-                self.ctx.send(0, island, Peer::Kept { upto });
-            }
-        }
-    }
 
     pub(crate) fn on_kept(&mut self, from: IslandId, upto: Stamp) {
         let known = self.journal.kept_by.entry(from).or_default();
@@ -449,6 +435,22 @@ impl Island {
     }
 }
 
+impl Recovery {
+    /// Tells all islands how much of this island's journal they need not bring back any more.
+    pub(crate) fn tell_kept(&mut self, ctx: &mut Ctx) {
+        let before = ctx.posts.durable_to();
+        let durability = &ctx.durability;
+        ctx.posts.synced(|seq| durability.is_synced(seq));
+        let upto = ctx.posts.durable_to();
+        let newly = self.newly_kept(ctx);
+        for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
+            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
+                ctx.send(0, island, Peer::Kept { upto });
+            }
+        }
+    }
+}
+
 impl Ctx {
     pub(crate) fn apply_entry(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         match entry {
@@ -494,7 +496,7 @@ impl Ctx {
 
     /// A directory is on its way to a name that is lent for it: its stub comes with it.
     pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
-        for txn in self.lent() {
+        for txn in self.lent_txns() {
             let Some(mut row) = self.state.txn(txn).cloned() else { continue };
             let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
             if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)

@@ -177,7 +177,7 @@ impl Island {
         for ino in inos {
             let names = self.symlinks.pending.remove(&ino).expect("just listed");
             self.ctx.state.look_away();
-            if let Err(Stop::Load(loads)) = self.look(ino, &names) {
+            if let Err(Stop::Load(loads)) = self.look_at_link(ino, &names) {
                 self.symlinks.pending.insert(ino, names);
                 self.ctx.load(loads, Next::Nothing);
             }
@@ -189,7 +189,7 @@ impl Island {
     }
 
     /// Compares what is told of a link of this island's with what is so.
-    fn look(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+    fn look_at_link(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
         let is_carried = is_carried(&self.ctx.config, &self.ctx.state, ino);
         match self.ctx.link_now(ino, names)? {
             None if is_carried => self.ctx.tell_of(ino, None),

@@ -28,6 +28,7 @@ use crate::ctx::request::{Next, Stop};
 use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
 use crate::island::{Island, PATIENCE_MS};
 use crate::recovery::start::Phase;
+use crate::rows::look::Look;
 use crate::txn::coordinator::Plan;
 
 /// Files that wait to move at most; when there were more, the skeleton is looked through again.
@@ -282,7 +283,7 @@ impl Island {
         for txn in late {
             self.abort(txn, None);
         }
-        if self.recovery.phase != Phase::Normal || self.may_miss_something() || self.is_held() {
+        if self.recovery.phase != Phase::Normal || self.recovery.may_miss_something() || self.is_held() {
             return;
         }
         if self.mover.waiting.len() < QUEUE_MAX / 2 {
@@ -316,7 +317,9 @@ impl Island {
     /// What is sent of a file, if it can move now. None if it need not move at all.
     fn to_ship(&self, moving: Moving, ino: Ino, at: &Spot, tries: u32) -> Result<Option<Shipping>, Stop> {
         let later = Err(Stop::NotNow);
-        let (Some(row), Some(dir)) = (self.homed(ino)?, self.ctx.state.dir(at.dir)?) else { return Ok(None) };
+        let (Some(row), Some(dir)) = (self.look().homed(ino)?, self.ctx.state.dir(at.dir)?) else {
+            return Ok(None);
+        };
         let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
         if dir.owned.is_some() || !named || row.attr.nlink == 0 {
             return Ok(None);
@@ -341,7 +344,7 @@ impl Island {
             && !planted(Bug::LockedFileMoves);
         Ok(locked
             || self.bodies.gates.is_used(ino)
-            || self.file_is_free(ino).is_err()
+            || self.look().file_is_free(ino).is_err()
             || self.ctx.state.session(WITNESS).is_some()
             || self.file_locks.waiting.contains_key(&ino))
     }
@@ -537,14 +540,6 @@ impl Island {
         }
     }
 
-    /// A file that is homed here, and not only on its way.
-    pub(crate) fn homed(&self, ino: Ino) -> Result<Option<&Inode>, Stop> {
-        if self.holds.arriving(ino).is_some() {
-            return Ok(None);
-        }
-        Ok(self.ctx.state.inode(ino)?)
-    }
-
     /// It has gone for good, and all clients of that time have been told, or will be.
     pub(crate) fn has_gone(&self, ino: Ino) -> bool {
         self.mover.unsynced(ino).is_none()
@@ -591,7 +586,7 @@ impl Island {
             || self.bodies.in_body.values().any(going)
             || !self.ctx.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
-            || self.may_miss_something()
+            || self.recovery.may_miss_something()
         {
             return Ok(Err(Vote::Busy));
         }
@@ -734,6 +729,16 @@ impl Island {
         self.bodies.gates.leave(ino, Use::Beside);
         self.ctx.state.view_again(&[ino], &[]);
         self.pull(txn);
+    }
+}
+
+impl<'a> Look<'a> {
+    /// A file that is homed here, and not only on its way.
+    pub(crate) fn homed(self, ino: Ino) -> Result<Option<&'a Inode>, Stop> {
+        if self.locks.arriving(ino).is_some() {
+            return Ok(None);
+        }
+        Ok(self.ctx.state.inode(ino)?)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Step, Stop};
 use crate::island::Island;
 use crate::journal::others::set_xattrs;
+use crate::rows::look::Look;
 use crate::rows::path::{dir_attr, done, ok};
 
 /// Bytes of all extended attributes of one file or directory together, as they are encoded. More cannot be set
@@ -26,24 +27,6 @@ enum Node {
 }
 
 impl Island {
-    /// A file homed here or a directory owned here.
-    fn node(&self, ino: Ino) -> Result<Node, Stop> {
-        if let Some(row) = self.ctx.state.inode(ino)? {
-            return Ok(Node::File(row.clone()));
-        }
-        Ok(Node::Dir(self.owned(ino)?.clone()))
-    }
-
-    pub(crate) fn get_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        if let Some(row) = self.ctx.state.inode(ino)? {
-            self.file_is_settled(ino)?;
-            return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
-        }
-        let dir = self.owned(ino)?;
-        self.dir_is_settled(ino)?;
-        Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
-    }
-
     /// Somebody has read it: that is one time and nothing else, so caches stay good and no time of change moves. The
     /// answer does not wait for the record: whoever asked does not care whether a power cut takes it away.
     pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Stop> {
@@ -51,13 +34,13 @@ impl Island {
         let now = self.ctx.now.wall;
         let access = Access { first: access.first.min(now), last: access.last.min(now), ..*access };
         let mut decision = Decision::new();
-        match self.node(ino)? {
+        match self.look().node(ino)? {
             Node::File(mut row) => {
                 let atime = access.atime(&row.attr);
                 if atime == row.attr.atime {
                     return Ok(Step::Looked(done()));
                 }
-                self.file_is_free(ino)?;
+                self.look().file_is_free(ino)?;
                 row.attr.atime = atime;
                 decision.inode(row);
             }
@@ -68,7 +51,7 @@ impl Island {
                     return Ok(Step::Looked(done()));
                 }
                 owned.atime = atime;
-                self.open_for_names(ino)?;
+                self.look().open_for_names(ino)?;
                 decision.dir(ino, dir);
             }
         }
@@ -83,10 +66,10 @@ impl Island {
         set: &SetAttr,
         turn: bool,
     ) -> Result<Step, Stop> {
-        match self.node(ino)? {
+        match self.look().node(ino)? {
             Node::Dir(dir) => self.set_dir_attr(call, ino, dir, set),
             Node::File(row) => {
-                self.file_is_free(ino)?;
+                self.look().file_is_free(ino)?;
                 let (after, xattrs) = self.ctx.changed_attr(call, ino, set)?;
                 if set.size.is_some() {
                     return self.set_size(call, ino, set, &after.attr, turn);
@@ -103,7 +86,7 @@ impl Island {
     }
 
     fn set_dir_attr(&mut self, call: &Call, ino: Ino, mut dir: Dir, set: &SetAttr) -> Result<Step, Stop> {
-        self.names_are_safe(ino)?;
+        self.look().names_are_safe(ino)?;
         let before = dir_attr(ino, &dir);
         let access = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         let now = self.ctx.time();
@@ -112,11 +95,11 @@ impl Island {
             Some(access) if set.mode.is_some() => Some(self.ctx.with_mode(ino, access, after.mode)?),
             _ => None,
         };
-        self.open_for_names(ino)?;
+        self.look().open_for_names(ino)?;
         let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
         if is_static {
-            self.nothing_begun_in(ino)?;
-            self.stays(ino)?;
+            self.look().nothing_begun_in(ino)?;
+            self.look().stays(ino)?;
         }
         let owned = dir.owned.as_mut().expect("owned");
         owned.atime = after.atime;
@@ -135,12 +118,6 @@ impl Island {
         decision.remember_for(call, Remembered::Attr { ino });
         self.ctx.decide(decision);
         Ok(Step::Later(Later::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
-    }
-
-    /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
-    /// they stay until that is decided.
-    fn nothing_begun_in(&self, dir: Ino) -> Result<(), Stop> {
-        self.holds.in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Changes a directory's static attributes, here and through the journal.
@@ -174,36 +151,6 @@ impl Island {
 
     // ------------------------------------------------------ extended attributes
 
-    fn node_xattrs(&self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Stop> {
-        let (owned, has_acl, has_xattrs) = match self.node(ino)? {
-            Node::File(row) => (Owned::from(&row.attr), row.has_acl, row.has_xattrs),
-            Node::Dir(dir) => (crate::rows::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
-        };
-        let acl = self.ctx.acl(ino, has_acl, acl::ACCESS_XATTR)?;
-        let xattrs = if has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
-        Ok((owned, acl, xattrs.unwrap_or_default()))
-    }
-
-    pub(crate) fn get_xattr(&self, caller: &Caller, ino: Ino, name: &Bytes) -> Result<Step, Stop> {
-        let (owned, acl, xattrs) = self.node_xattrs(ino)?;
-        xattr::may_read(caller, owned, acl.as_ref(), name)?;
-        let value = xattrs.get(name).ok_or(Stop::Fail(Errno::ENODATA))?;
-        Ok(Step::Looked(Outcome::Data { data: value.clone() }))
-    }
-
-    pub(crate) fn list_xattr(&self, caller: &Caller, ino: Ino) -> Result<Step, Stop> {
-        let (_, _, xattrs) = self.node_xattrs(ino)?;
-        let mut data = Vec::new();
-        for (name, _) in xattrs.0.iter().filter(|(name, _)| xattr::is_listed(caller, name)) {
-            data.extend_from_slice(name);
-            data.push(0);
-        }
-        if data.len() > xattr::LIST_BYTES_MAX {
-            return Err(Errno(7).into());
-        }
-        Ok(Step::Looked(Outcome::Data { data: data.into() }))
-    }
-
     /// Sets (`Some`) or removes an extended attribute. An access ACL is kept in the mode as far as
     /// the mode can say it.
     pub(crate) fn set_xattr(
@@ -214,7 +161,7 @@ impl Island {
         value: Option<(&Bytes, XattrMode)>,
         kill_sgid: bool,
     ) -> Result<Step, Stop> {
-        let (owned, access, mut xattrs) = self.node_xattrs(ino)?;
+        let (owned, access, mut xattrs) = self.look().node_xattrs(ino)?;
         let change = if value.is_some() { xattr::Change::Set } else { xattr::Change::Remove };
         let namespace = xattr::may_write(call.caller(), owned, access.as_ref(), name, change)?;
         let mut bits = owned.mode;
@@ -261,7 +208,7 @@ impl Island {
         if value.is_some() && xattrs.encoded_len() > XATTRS_BYTES_MAX {
             return Err(Errno::ENOSPC.into());
         }
-        match self.node(ino)? {
+        match self.look().node(ino)? {
             Node::File(mut row) => {
                 let now = self.ctx.time();
                 row.attr.mode = bits & mode::ALL;
@@ -274,9 +221,9 @@ impl Island {
                 Ok(Step::Decided(done()))
             }
             Node::Dir(mut dir) => {
-                self.open_for_names(ino)?;
-                self.nothing_begun_in(ino)?;
-                self.stays(ino)?;
+                self.look().open_for_names(ino)?;
+                self.look().nothing_begun_in(ino)?;
+                self.look().stays(ino)?;
                 let now = self.ctx.time();
                 dir.owned.as_mut().expect("owned").ctime = now;
                 let (uid, gid) = (dir.fixed.uid, dir.fixed.gid);
@@ -288,6 +235,62 @@ impl Island {
                 Ok(Step::Later(Later::Applied(stamp, done())))
             }
         }
+    }
+}
+
+impl<'a> Look<'a> {
+    /// A file homed here or a directory owned here.
+    fn node(self, ino: Ino) -> Result<Node, Stop> {
+        if let Some(row) = self.ctx.state.inode(ino)? {
+            return Ok(Node::File(row.clone()));
+        }
+        Ok(Node::Dir(self.owned(ino)?.clone()))
+    }
+
+    pub(crate) fn get_attr(self, ino: Ino) -> Result<Step, Stop> {
+        if let Some(row) = self.ctx.state.inode(ino)? {
+            self.file_is_settled(ino)?;
+            return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
+        }
+        let dir = self.owned(ino)?;
+        self.dir_is_settled(ino)?;
+        Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
+    }
+
+    /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
+    /// they stay until that is decided.
+    fn nothing_begun_in(self, dir: Ino) -> Result<(), Stop> {
+        self.locks.in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    }
+
+    fn node_xattrs(self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Stop> {
+        let (owned, has_acl, has_xattrs) = match self.node(ino)? {
+            Node::File(row) => (Owned::from(&row.attr), row.has_acl, row.has_xattrs),
+            Node::Dir(dir) => (crate::rows::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
+        };
+        let acl = self.ctx.acl(ino, has_acl, acl::ACCESS_XATTR)?;
+        let xattrs = if has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
+        Ok((owned, acl, xattrs.unwrap_or_default()))
+    }
+
+    pub(crate) fn get_xattr(self, caller: &Caller, ino: Ino, name: &Bytes) -> Result<Step, Stop> {
+        let (owned, acl, xattrs) = self.node_xattrs(ino)?;
+        xattr::may_read(caller, owned, acl.as_ref(), name)?;
+        let value = xattrs.get(name).ok_or(Stop::Fail(Errno::ENODATA))?;
+        Ok(Step::Looked(Outcome::Data { data: value.clone() }))
+    }
+
+    pub(crate) fn list_xattr(self, caller: &Caller, ino: Ino) -> Result<Step, Stop> {
+        let (_, _, xattrs) = self.node_xattrs(ino)?;
+        let mut data = Vec::new();
+        for (name, _) in xattrs.0.iter().filter(|(name, _)| xattr::is_listed(caller, name)) {
+            data.extend_from_slice(name);
+            data.push(0);
+        }
+        if data.len() > xattr::LIST_BYTES_MAX {
+            return Err(Errno(7).into());
+        }
+        Ok(Step::Looked(Outcome::Data { data: data.into() }))
     }
 }
 

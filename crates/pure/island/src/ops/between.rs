@@ -16,6 +16,7 @@ use crate::island::Island;
 use crate::journal::others::Sight;
 use crate::ops::names::is_meant;
 use crate::rows::homes::LINKS_MAX;
+use crate::rows::look::Look;
 use crate::rows::moves::{arrived, moves_parents, replaced_dir};
 use crate::rows::path::ok;
 use crate::txn::coordinator::Plan;
@@ -24,15 +25,15 @@ impl Island {
     // --------------------------------------------------------------------- link
 
     pub(crate) fn link(&mut self, call: &Call, ino: Ino, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        let parent = self.open_for_names(dir)?.clone();
+        let parent = self.look().open_for_names(dir)?.clone();
         self.name_is_free(dir, name)?;
-        if self.named(dir, name)?.is_some() {
+        if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        self.may_change_names(call.caller(), dir, &parent)?;
+        self.look().may_change_names(call.caller(), dir, &parent)?;
         let at = Spot { dir, name: name.clone() };
         self.is_not_about_to_arrive(ino)?;
-        let Some(mut row) = self.homed(ino)?.cloned() else {
+        let Some(mut row) = self.look().homed(ino)?.cloned() else {
             if self.ctx.state.dir(ino)?.is_some() {
                 return Err(Errno::EPERM.into());
             }
@@ -59,7 +60,7 @@ impl Island {
                 vec![(home, work)],
             );
         };
-        self.file_is_free(ino)?;
+        self.look().file_is_free(ino)?;
         if row.attr.nlink == 0 {
             return Err(Errno::ENOENT.into());
         }
@@ -79,10 +80,10 @@ impl Island {
     // ------------------------------------------------------------------- unlink
 
     pub(crate) fn unlink(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        let parent = self.owned(dir)?.clone();
+        let parent = self.look().owned(dir)?.clone();
         self.name_is_free(dir, name)?;
-        let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
-        let by = self.may_take(call.caller(), dir, &parent, &entry)?;
+        let entry = self.look().named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let by = self.look().may_take(call.caller(), dir, &parent, &entry)?;
         if entry.kind == Kind::Directory {
             return Err(Errno::EISDIR.into());
         }
@@ -94,7 +95,7 @@ impl Island {
             let names = vec![at.clone()];
             return self.begin_txn(call, None, names, Plan::Unlink { at, time }, vec![(home, work)]);
         }
-        self.file_is_free(ino)?;
+        self.look().file_is_free(ino)?;
         let row = self.ctx.file(ino)?.clone();
         let now = self.ctx.time();
         let mut decision = Decision::new();
@@ -104,30 +105,6 @@ impl Island {
         decision.remember_for(call, Remembered::Removed { orphan });
         self.ctx.decide(decision);
         Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
-    }
-
-    /// Whether `caller` may take this name away, as far as it can be told here: of a file that is homed
-    /// elsewhere, whoever must own it because the directory is sticky.
-    pub(crate) fn may_take(
-        &self,
-        caller: &Caller,
-        dir: Ino,
-        parent: &Dir,
-        entry: &Entry,
-    ) -> Result<Option<u32>, Stop> {
-        if entry.stub.is_some() {
-            // Others may know that it has gone from here, and that is lost: it would get a second name.
-            self.is_whole(dir)?;
-        }
-        if entry.stub.is_some() || entry.home == self.ctx.config.id {
-            self.ctx.may_delete(caller, dir, parent, self.ctx.owner_of(entry)?)?;
-            return Ok(None);
-        }
-        let owned = |uid| Owned { uid, gid: 0, mode: 0, kind: entry.kind };
-        self.ctx.may_delete(caller, dir, parent, owned(caller.uid))?;
-        let sticky = parent.fixed.mode & mode::STICKY != 0;
-        let asks = sticky && caller.uid != parent.fixed.uid && !caller.acts_as_owner(&owned(!caller.uid));
-        Ok(asks.then_some(caller.uid))
     }
 
     // ------------------------------------------------------------------- rename
@@ -142,16 +119,16 @@ impl Island {
         (meant, new_meant): (Option<Ino>, Option<Ino>),
         owner: IslandId,
     ) -> Result<Step, Stop> {
-        let parent = self.open_for_names(from.dir)?.clone();
+        let parent = self.look().open_for_names(from.dir)?.clone();
         self.name_is_free(from.dir, &from.name)?;
-        let file = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let file = self.look().named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
         is_meant(meant, Some(&file))?;
         let is_dir = file.stub.is_some();
         if !is_dir && file.home == self.ctx.config.id {
-            self.file_is_free(file.ino)?;
+            self.look().file_is_free(file.ino)?;
         }
         // As Linux has it: what the names are comes before who asks.
-        let (by, denied) = match self.may_take(call.caller(), from.dir, &parent, &file) {
+        let (by, denied) = match self.look().may_take(call.caller(), from.dir, &parent, &file) {
             Ok(by) => (by, None),
             Err(Stop::Fail(errno)) => (None, Some(errno)),
             Err(stop) => return Err(stop),
@@ -184,7 +161,7 @@ impl Island {
         renaming: Renaming,
         there_by: Option<u32>,
     ) -> Result<Step, Stop> {
-        self.check_dirs(call.caller(), &renaming, &Chain::default())?;
+        self.look().check_dirs(call.caller(), &renaming, &Chain::default())?;
         let mut others = self.ctx.works_elsewhere(&renaming, there_by, None)?;
         // What only takes the place of an empty directory beside it needs no room.
         let needs_room = !others.is_empty() || renaming.from.dir != renaming.to.dir;
@@ -207,27 +184,6 @@ impl Island {
         Ok(step)
     }
 
-    /// The name is lent: `renaming` knows by now what it names. Tells what is still to be asked of others.
-    pub(crate) fn lent(
-        &self,
-        lender: IslandId,
-        caller: &Caller,
-        renaming: &Renaming,
-        there_by: Option<u32>,
-        chain: &Chain,
-    ) -> Result<Vec<(IslandId, Work)>, Stop> {
-        if let (Some(there), Some(by)) = (&renaming.there, there_by)
-            && there.home == self.ctx.config.id
-            && self.ctx.file(there.ino)?.attr.uid != by
-        {
-            return Err(Errno::EPERM.into());
-        }
-        self.check_dirs(caller, renaming, chain)?;
-        let mut works = self.ctx.works_elsewhere(renaming, there_by, Some((lender, chain)))?;
-        works.extend(self.ctx.dir_works(caller, renaming, chain)?);
-        Ok(works)
-    }
-
     /// Whether the owner of the new name can lend it.
     pub(crate) fn prepare_lend(
         &mut self,
@@ -240,9 +196,9 @@ impl Island {
         };
         let refused = |errno| Ok(Err(Vote::No { errno }));
         let (to, mode) = (renaming.to.clone(), renaming.mode);
-        let parent = self.open_for_names(to.dir)?.clone();
+        let parent = self.look().open_for_names(to.dir)?.clone();
         self.name_is_free(to.dir, &to.name)?;
-        let there = self.named(to.dir, &to.name)?.cloned();
+        let there = self.look().named(to.dir, &to.name)?.cloned();
         if let Err(errno) = is_meant(*new_meant, there.as_ref()) {
             return refused(errno);
         }
@@ -256,9 +212,9 @@ impl Island {
             return refused(*errno);
         }
         let by = match &there {
-            Some(there) => self.may_take(caller, to.dir, &parent, there)?,
+            Some(there) => self.look().may_take(caller, to.dir, &parent, there)?,
             None => {
-                self.may_change_names(caller, to.dir, &parent)?;
+                self.look().may_change_names(caller, to.dir, &parent)?;
                 None
             }
         };
@@ -282,12 +238,16 @@ impl Island {
         let from = renaming.from.clone();
         let comes = mode == RenameMode::Exchange && self.ctx.homed_here(there.as_ref()).is_some();
         let chain = chain.clone().unwrap_or_default();
-        if self.ctx.claims(work).into_iter().any(|(ino, _)| self.is_claimed(ino, work)) {
+        if self.ctx.claims(work).into_iter().any(|(ino, _)| self.look().is_claimed(ino, work)) {
             return Ok(Err(Vote::Busy));
         }
         if !self.ctx.knows(work)? {
             // Somebody who is away may know how it came by that name.
-            return if self.may_miss_something() { Ok(Err(Vote::Busy)) } else { refused(Errno::EIO) };
+            return if self.recovery.may_miss_something() {
+                Ok(Err(Vote::Busy))
+            } else {
+                refused(Errno::EIO)
+            };
         }
         let mut row = parent;
         let owned = row.owned.as_mut().expect("owned");
@@ -315,13 +275,13 @@ impl Island {
         match plan {
             Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
             Plan::Link { at, home, time, attr } => {
-                self.owned(at.dir)?;
+                self.look().owned(at.dir)?;
                 self.ctx.need_spot(at)?;
                 let attr = attr.expect("told with the vote");
                 Ok(self.ctx.name_linked(call, decision, at, *home, attr, *time))
             }
             Plan::Unlink { at, time } => {
-                self.owned(at.dir)?;
+                self.look().owned(at.dir)?;
                 self.ctx.need_spot(at)?;
                 decision.entry(at.dir, &at.name, None);
                 self.ctx.change_names(&mut decision, at.dir, -1, 0, *time);
@@ -330,15 +290,15 @@ impl Island {
                 Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
             }
             Plan::Rename { renaming, lent } => {
-                self.owned(renaming.from.dir)?;
+                self.look().owned(renaming.from.dir)?;
                 let renaming = &*self.ctx.with_stubs_of_now(renaming)?;
                 self.ctx.need_renaming(renaming)?;
                 let chain = lent.clone().unwrap_or_default();
                 self.ctx.need_chain(&chain)?;
-                self.need_moves(renaming)?;
+                self.look().need_moves(renaming)?;
                 for entry in [Some(&renaming.file), renaming.there.as_ref()] {
                     if let Some(entry) = self.ctx.homed_here(entry) {
-                        self.file_is_free(entry.ino)?;
+                        self.look().file_is_free(entry.ino)?;
                     }
                 }
                 // What is homed here, or in the skeleton, needs the directory that it comes to.
@@ -358,7 +318,7 @@ impl Island {
                     && !self.ctx.knows_name(there.ino, &renaming.to)?
                 {
                     // As a home that is asked.
-                    let missed = self.may_miss_something();
+                    let missed = self.recovery.may_miss_something();
                     return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
                 }
                 // What leaves the new name's directory must not take the skeleton along that what comes needs.
@@ -390,6 +350,53 @@ impl Island {
     }
 
     // ------------------------------------------------------------------- helpers
+}
+
+impl<'a> Look<'a> {
+    /// Whether `caller` may take this name away, as far as it can be told here: of a file that is homed
+    /// elsewhere, whoever must own it because the directory is sticky.
+    pub(crate) fn may_take(
+        self,
+        caller: &Caller,
+        dir: Ino,
+        parent: &Dir,
+        entry: &Entry,
+    ) -> Result<Option<u32>, Stop> {
+        if entry.stub.is_some() {
+            // Others may know that it has gone from here, and that is lost: it would get a second name.
+            self.is_whole(dir)?;
+        }
+        if entry.stub.is_some() || entry.home == self.ctx.config.id {
+            self.ctx.may_delete(caller, dir, parent, self.ctx.owner_of(entry)?)?;
+            return Ok(None);
+        }
+        let owned = |uid| Owned { uid, gid: 0, mode: 0, kind: entry.kind };
+        self.ctx.may_delete(caller, dir, parent, owned(caller.uid))?;
+        let sticky = parent.fixed.mode & mode::STICKY != 0;
+        let asks = sticky && caller.uid != parent.fixed.uid && !caller.acts_as_owner(&owned(!caller.uid));
+        Ok(asks.then_some(caller.uid))
+    }
+
+    /// The name is lent: `renaming` knows by now what it names. Tells what is still to be asked of others.
+    pub(crate) fn lent(
+        self,
+        lender: IslandId,
+        caller: &Caller,
+        renaming: &Renaming,
+        there_by: Option<u32>,
+        chain: &Chain,
+    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+        if let (Some(there), Some(by)) = (&renaming.there, there_by)
+            && there.home == self.ctx.config.id
+            && self.ctx.file(there.ino)?.attr.uid != by
+        {
+            return Err(Errno::EPERM.into());
+        }
+        self.check_dirs(caller, renaming, chain)?;
+        let mut works = self.ctx.works_elsewhere(renaming, there_by, Some((lender, chain)))?;
+        works.extend(self.ctx.dir_works(caller, renaming, chain)?);
+        Ok(works)
+    }
 }
 
 impl Ctx {

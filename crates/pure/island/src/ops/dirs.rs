@@ -16,6 +16,7 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Step, Stop};
 use crate::island::Island;
 use crate::ops::names::is_meant;
+use crate::rows::look::Look;
 use crate::rows::path::{done, ok, owned_by};
 use crate::rows::skeleton::new_row;
 use crate::rows::staged_dir;
@@ -30,12 +31,12 @@ impl Island {
         mode: u32,
         umask: u32,
     ) -> Result<Step, Stop> {
-        let parent = self.open_for_names(dir)?;
-        if self.named(dir, name)?.is_some() {
+        let parent = self.look().open_for_names(dir)?;
+        if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.name_is_free(dir, name)?;
-        self.may_change_names(call.caller(), dir, parent)?;
+        self.look().may_change_names(call.caller(), dir, parent)?;
         let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let of = owned_by(&parent.fixed);
         let born = perm::born(call.caller(), of, default.as_ref(), Kind::Directory, mode, umask)?;
@@ -66,7 +67,7 @@ impl Island {
             let mut decision = Decision::new();
             decision.stamp(stamp);
             self.ctx.adopt(&mut decision, &new, &[], time, None);
-            self.note_adopted(ino);
+            self.recovery.note_adopted(ino);
             return Ok(self.ctx.name_new_dir(call, decision, &new, time));
         }
         let work = Work::Adopt { dir: new, time, chain };
@@ -83,16 +84,16 @@ impl Island {
         name: &Name,
         meant: Option<Ino>,
     ) -> Result<Step, Stop> {
-        let parent = self.owned(dir)?;
+        let parent = self.look().owned(dir)?;
         self.name_is_free(dir, name)?;
-        let entry = self.named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let entry = self.look().named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(entry))?;
-        self.may_take(call.caller(), dir, parent, entry)?;
+        self.look().may_take(call.caller(), dir, parent, entry)?;
         let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
         let (ino, key, parent) = (entry.ino, stub.key, parent.clone());
         let owner = self.ctx.config.owner(key);
         if owner == self.ctx.config.id {
-            self.may_seal(ino)?;
+            self.look().may_seal(ino)?;
             let mut decision = Decision::new();
             self.ctx.remove_dir(&mut decision, ino);
             let parent = staged_dir(&decision, dir).unwrap_or(parent);
@@ -101,27 +102,6 @@ impl Island {
         let work = Work::Seal { ino, parent: dir, name: name.clone() };
         let names = vec![Spot { dir, name: name.clone() }];
         self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
-    }
-
-    /// Whether a directory that is owned here may go.
-    pub(crate) fn may_seal(&self, ino: Ino) -> Result<(), Stop> {
-        let dir = self.owned(ino)?;
-        let owned = dir.owned.as_ref().expect("owned");
-        if let Some(txn) = owned.sealed.or(owned.adopted) {
-            return Err(Stop::Txn(txn));
-        }
-        self.is_whole(ino)?;
-        // Nor may a directory have been made in it.
-        self.is_not_removed(ino, dir)?;
-        if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
-            // Whatever is held: a name that goes is there until that is decided, which is done here. And it
-            // may be the very rename that asks, whose name is in the directory that it would replace.
-            return Err(Errno::ENOTEMPTY.into());
-        }
-        if planted(Bug::HeldNameIgnored) {
-            return Ok(());
-        }
-        self.holds.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     // ------------------------------------------- the coordinator's commit record
@@ -135,7 +115,7 @@ impl Island {
                 Ok(self.ctx.name_new_dir(call, decision, dir, *time))
             }
             (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
-                let parent = self.owned(*dir)?.clone();
+                let parent = self.look().owned(*dir)?.clone();
                 self.ctx.state.entry(*dir, name)?;
                 Ok(self.ctx.unname_dir(call, decision, *dir, &parent, name))
             }
@@ -164,17 +144,40 @@ impl Island {
                     return Ok(Err(Vote::Busy));
                 }
                 self.ctx.adopt(decision, dir, chain, *time, Some(txn));
-                self.note_adopted(dir.ino);
+                self.recovery.note_adopted(dir.ino);
             }
             Work::Seal { ino, .. } => {
-                self.may_seal(*ino)?;
-                let mut row = self.owned(*ino)?.clone();
+                self.look().may_seal(*ino)?;
+                let mut row = self.look().owned(*ino)?.clone();
                 row.owned.as_mut().expect("owned").sealed = Some(txn).filter(|_| !planted(Bug::NotSealed));
                 decision.dir(*ino, row);
             }
             _ => unreachable!("called for directories"),
         }
         Ok(Ok(Seen::Nothing))
+    }
+}
+
+impl<'a> Look<'a> {
+    /// Whether a directory that is owned here may go.
+    pub(crate) fn may_seal(self, ino: Ino) -> Result<(), Stop> {
+        let dir = self.owned(ino)?;
+        let owned = dir.owned.as_ref().expect("owned");
+        if let Some(txn) = owned.sealed.or(owned.adopted) {
+            return Err(Stop::Txn(txn));
+        }
+        self.is_whole(ino)?;
+        // Nor may a directory have been made in it.
+        self.recovery.is_not_removed(self.ctx, ino, dir)?;
+        if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
+            // Whatever is held: a name that goes is there until that is decided, which is done here. And it
+            // may be the very rename that asks, whose name is in the directory that it would replace.
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        if planted(Bug::HeldNameIgnored) {
+            return Ok(());
+        }
+        self.locks.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 }
 

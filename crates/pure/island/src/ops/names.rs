@@ -11,6 +11,7 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Call, Step, Stop};
 use crate::island::Island;
+use crate::rows::look::Look;
 use crate::rows::path::{ok, owned_by};
 use crate::txn::locks::as_shown;
 
@@ -23,10 +24,10 @@ const TARGET_BYTES_MAX: usize = 4095;
 
 impl Island {
     pub(crate) fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        self.owned(dir)?;
-        self.name_is_settled(dir, name)?;
-        let entry = self.shown(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
-        let outcome = self.looked_up(&entry)?;
+        self.look().owned(dir)?;
+        self.look().name_is_settled(dir, name)?;
+        let entry = self.look().shown(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let outcome = self.look().looked_up(&entry)?;
         if entry.kind == Kind::Symlink {
             let (ino, home) = (entry.ino, entry.home);
             self.link_used(dir, name, ino, home);
@@ -41,19 +42,19 @@ impl Island {
         if *kind == Kind::Directory || target.len() > TARGET_BYTES_MAX {
             return Err(Errno::EINVAL.into());
         }
-        let parent = self.open_for_names(dir)?;
-        self.name_is_settled(dir, name)?;
-        if let Some(entry) = self.shown(dir, name)? {
+        let parent = self.look().open_for_names(dir)?;
+        self.look().name_is_settled(dir, name)?;
+        if let Some(entry) = self.look().shown(dir, name)? {
             if *exclusive {
                 return Err(Errno::EEXIST.into());
             }
             if entry.kind == Kind::Directory {
                 return Err(Errno::EISDIR.into());
             }
-            return Ok(Step::Looked(self.looked_up(&entry)?));
+            return Ok(Step::Looked(self.look().looked_up(&entry)?));
         }
         self.name_is_free(dir, name)?;
-        self.may_change_names(call.caller(), dir, parent)?;
+        self.look().may_change_names(call.caller(), dir, parent)?;
         perm::may_make(call.caller(), *kind, *rdev)?;
         let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let born =
@@ -119,13 +120,13 @@ impl Island {
                 return self.rename_away(call, from, to, mode, (meant, new_meant), owner);
             }
         }
-        let parent = self.open_for_names(from.dir)?;
+        let parent = self.look().open_for_names(from.dir)?;
         self.name_is_free(from.dir, &from.name)?;
         self.name_is_free(to.dir, &to.name)?;
-        let old = self.named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let old = self.look().named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(old))?;
-        let new_parent = self.open_for_names(to.dir)?;
-        let new = self.named(to.dir, &to.name)?;
+        let new_parent = self.look().open_for_names(to.dir)?;
+        let new = self.look().named(to.dir, &to.name)?;
         is_meant(new_meant, new)?;
         // As Linux has it: what the names are comes before who asks.
         match (mode, new) {
@@ -136,11 +137,11 @@ impl Island {
             }
             _ => {}
         }
-        let by = self.may_take(call.caller(), from.dir, parent, old)?;
+        let by = self.look().may_take(call.caller(), from.dir, parent, old)?;
         let there_by = match new {
-            Some(new) => self.may_take(call.caller(), to.dir, new_parent, new)?,
+            Some(new) => self.look().may_take(call.caller(), to.dir, new_parent, new)?,
             None => {
-                self.may_change_names(call.caller(), to.dir, new_parent)?;
+                self.look().may_change_names(call.caller(), to.dir, new_parent)?;
                 None
             }
         };
@@ -159,7 +160,11 @@ impl Island {
 
     // ------------------------------------------------------------------ listing
 
-    pub(crate) fn read_dir(&self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Stop> {
+    // --------------------------------------------------------- repeated requests
+}
+
+impl<'a> Look<'a> {
+    pub(crate) fn read_dir(self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Stop> {
         self.owned(dir)?;
         self.names_are_settled(dir)?;
         self.is_whole(dir)?;
@@ -208,10 +213,8 @@ impl Island {
         Ok(Step::Looked(Outcome::Ok { answer: Answer::Entries { entries, eof }, keys }))
     }
 
-    // --------------------------------------------------------- repeated requests
-
     /// The answer to a request that was carried out before.
-    pub(crate) fn again(&self, call: &Call, result: &Remembered) -> Result<Outcome, Stop> {
+    pub(crate) fn again(self, call: &Call, result: &Remembered) -> Result<Outcome, Stop> {
         Ok(match result {
             Remembered::Done => crate::rows::path::done(),
             Remembered::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
@@ -249,7 +252,7 @@ impl Island {
     }
 
     /// What was made before, or was homed at `home` when it got a name, and is not here.
-    fn made_before(&self, call: &Call, op: &Op, ino: Ino, home: IslandId) -> Result<Outcome, Stop> {
+    fn made_before(self, call: &Call, op: &Op, ino: Ino, home: IslandId) -> Result<Outcome, Stop> {
         let there = match op {
             Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } => {
                 self.ctx.state.entry(*dir, name)?.filter(|entry| entry.ino == ino)

@@ -18,7 +18,9 @@ use crate::island::Island;
 use crate::journal::outbox::is_pair;
 use crate::ops::dirs::new_owned;
 use crate::recovery::start::Phase;
+use crate::recovery::start::Recovery;
 use crate::recovery::start::Replaced;
+use crate::rows::look::Look;
 use crate::rows::path::DEPTH_MAX;
 use crate::rows::staged_dir;
 
@@ -43,25 +45,9 @@ pub(crate) struct LostPart {
 }
 
 impl Island {
-    /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
-    pub(crate) fn bring_back(&mut self, stamp: Stamp, lost: Lost) {
-        self.recovery.lost.insert(stamp, lost);
-        self.ctx.next(Next::Redo);
-    }
-
-    /// Entries of this island's journal that another has applied.
-    pub(crate) fn on_returned(&mut self, entries: &[(Stamp, JournalEntry)]) {
-        for (stamp, entry) in entries {
-            if self.ctx.state.lost(*stamp) {
-                self.recovery.lost.insert(*stamp, Lost::Entry(entry.clone()));
-            }
-        }
-        self.ctx.next(Next::RedoAgain);
-    }
-
     /// Does again what was lost; a starting island serves afterwards.
     pub(crate) fn redo_lost(&mut self) {
-        if self.is_waiting() {
+        if self.recovery.is_waiting() {
             return;
         }
         while let Some((stamp, lost)) = self.recovery.lost.pop_first() {
@@ -88,36 +74,29 @@ impl Island {
         self.ctx.next(Next::CompareSkipped);
     }
 
-    /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
-    /// this.
-    pub(crate) fn go_onward(&mut self) {
-        if std::mem::take(&mut self.recovery.goes_onward) {
-            let mut decision = Decision::new();
-            self.ctx.post_again(&mut decision, &JournalEntry::Onward);
-            self.ctx.decide(decision);
-        }
-    }
-
     fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Stop> {
         match lost {
             Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
             Lost::Part(lost) => {
                 if self.redo_part(stamp, lost)? {
                     self.recovery.unfinished.remove(&lost.txn);
-                    self.lost_again();
+                    self.recovery.lost_again();
                 } else {
                     self.recovery.unfinished.insert(lost.txn, (stamp, lost.clone()));
                 }
                 Ok(())
             }
             Lost::Entry(entry @ JournalEntry::Place { place, .. }) => {
-                let is_held = self.is_held_for(entry);
-                if is_held || !self.place_fits(entry)? && self.is_preceded(stamp, place.parent) {
+                let is_held = self.look().is_held_for(entry);
+                if is_held
+                    || !self.recovery.place_fits(&self.ctx, entry)?
+                        && self.recovery.is_preceded(&self.ctx, stamp, place.parent)
+                {
                     self.recovery.places.insert(stamp, entry.clone());
                     return Ok(());
                 }
                 self.redo_place(stamp, entry)?;
-                self.lost_again();
+                self.recovery.lost_again();
                 Ok(())
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
@@ -138,7 +117,7 @@ impl Island {
             Work::Adopt { dir, time, chain } => {
                 for above in chain.iter().chain([dir]) {
                     self.ctx.need_ancestor(above)?;
-                    self.may_name(above)?;
+                    self.look().may_name(above)?;
                 }
                 self.ctx.doubt_new(&mut decision, chain);
                 for above in chain {
@@ -206,7 +185,7 @@ impl Island {
             }
             Work::Lend { renaming, chain, .. } => {
                 // What has replaced it may have come back already.
-                match self.replaced_by(stamp, renaming) {
+                match self.recovery.replaced_by(stamp, renaming) {
                     None => self.ctx.redo_lend(&mut decision, renaming, chain.as_ref())?,
                     Some(by) => self.ctx.redo_replaced(&mut decision, renaming, by)?,
                 }
@@ -246,29 +225,11 @@ impl Island {
         let moments = Moments { prepared, ..moments };
         let row = Txn { state: TxnState::Committed, partner: from, moments, part };
         decision.txn(txn, Some(row));
-        self.remember_replaced(stamp, txn, &lost.part.work);
+        self.recovery.remember_replaced(&self.ctx, stamp, txn, &lost.part.work);
         self.ctx.decide(decision);
         self.recovery.redone.insert(txn);
         self.confirm(from, txn, moments.committed);
         Ok(true)
-    }
-
-    /// Remembers what something that was lost has replaced, as long as others may bring that back.
-    pub(crate) fn remember_replaced(&mut self, stamp: Stamp, txn: TxnId, work: &Work) {
-        if let Work::Lend { renaming, .. } = work
-            && let Some(there) = &renaming.there
-            && txn.coordinator != self.ctx.config.id
-            && self.may_miss_something()
-        {
-            let (at, file, swaps) = (renaming.to.clone(), there.ino, renaming.swaps());
-            self.recovery.replaced.insert(txn, Replaced { stamp, at, file, swaps });
-        }
-    }
-
-    /// What has replaced the file that a renaming brings, and was done again before.
-    fn replaced_by(&self, stamp: Stamp, renaming: &Renaming) -> Option<Replaced> {
-        let is_it = |by: &&Replaced| stamp < by.stamp && by.file == renaming.file.ino && by.at == renaming.to;
-        self.recovery.replaced.values().find(is_it).cloned()
     }
 
     /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back
@@ -276,7 +237,7 @@ impl Island {
     /// its way and will end.
     fn may_redo(&mut self, stamp: Stamp, work: &mut Work) -> Result<bool, Stop> {
         let knows = self.ctx.knows(work)? || self.ctx.is_taken(work)?;
-        if !knows && (self.has_witnesses() || self.comes_before(stamp, work)) {
+        if !knows && (self.recovery.has_witnesses() || self.recovery.comes_before(&self.ctx, stamp, work)) {
             return Ok(false);
         }
         match work {
@@ -292,7 +253,7 @@ impl Island {
             }
             Work::Lend { renaming, .. } => {
                 let to = &renaming.to;
-                if !self.ctx.lend_fits(renaming)? && self.is_preceded(stamp, to.dir) {
+                if !self.ctx.lend_fits(renaming)? && self.recovery.is_preceded(&self.ctx, stamp, to.dir) {
                     return Ok(false);
                 }
                 let dir = self.ctx.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
@@ -304,95 +265,7 @@ impl Island {
         Ok(true)
     }
 
-    /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
-    fn comes_before(&self, stamp: Stamp, work: &Work) -> bool {
-        let Some((_, at)) = self.ctx.takes_away(work) else { return false };
-        self.lost_parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
-    }
-
-    /// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
-    /// again when that has ended.
-    fn may_name(&self, new: &Ancestor) -> Result<(), Stop> {
-        let (Some(name), Some(dir)) = (&new.place.name, self.ctx.state.dir(new.place.parent)?) else {
-            return Ok(());
-        };
-        let Some(owned) = &dir.owned else { return Ok(()) };
-        let is_there =
-            self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
-        let holder = self.holds.holder(new.place.parent, name);
-        match owned.sealed.or(holder) {
-            Some(txn) if !is_there => Err(Stop::Txn(txn)),
-            _ => Ok(()),
-        }
-    }
-
     // ------------------------------------------------------------------- journal
-
-    /// Whether something that was earlier may still change names of directories in a directory, by what is done
-    /// again: all that is told has an order, but not that in which it is told.
-    fn is_preceded(&self, stamp: Stamp, dir: Ino) -> bool {
-        let lent = self.ctx.lent();
-        let lent = lent.iter().filter_map(|txn| self.ctx.state.txn(*txn));
-        let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
-        let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
-        let mut works = lent.chain(lost);
-        let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
-        let mut places = self.recovery.places.range(..stamp).map(|(_, entry)| entry);
-        let mut lost = self.recovery.lost.range(..stamp);
-        self.has_witnesses()
-            || works.any(|(when, work)| {
-                when < stamp && matches!(work, Work::Lend { renaming, .. } if renaming.to.dir == dir)
-            })
-            || places.any(is_in)
-            || lost.any(|(_, lost)| matches!(lost, Lost::Entry(entry) if is_in(entry)))
-    }
-
-    /// Whether a directory that was renamed within another is there, and its new name is free, as it was then.
-    fn place_fits(&self, entry: &JournalEntry) -> Result<bool, Stop> {
-        let JournalEntry::Place { ino, place, from, replaced, .. } = entry else { return Ok(true) };
-        let Some(to) = &place.name else { return Ok(true) };
-        if self.ctx.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none()) {
-            return Ok(true);
-        }
-        let there = self.ctx.state.entry(place.parent, to)?.map(|entry| entry.ino);
-        let old = self.ctx.state.entry(place.parent, &from.name)?.map(|entry| entry.ino);
-        let was_there = replaced.or_else(|| self.swapped_with(entry));
-        Ok(there == Some(*ino) || old == Some(*ino) && there == was_there)
-    }
-
-    /// Whether a name that a directory was renamed from or to is held: who holds it has it as it is, and ends.
-    fn is_held_for(&self, entry: &JournalEntry) -> bool {
-        let JournalEntry::Place { place, from, .. } = entry else { return false };
-        let to = place.name.as_ref();
-        to.into_iter().chain([&from.name]).any(|name| self.holds.holder(place.parent, name).is_some())
-    }
-
-    /// The directory that one has changed places with, if that is not done again either.
-    fn swapped_with(&self, entry: &JournalEntry) -> Option<Ino> {
-        let lost = self.recovery.lost.values().filter_map(|lost| match lost {
-            Lost::Entry(other) => Some(other),
-            _ => None,
-        });
-        let mut others = lost.chain(self.recovery.places.values());
-        others.find(|other| is_pair(entry, other))?.about().map(|(ino, _)| ino)
-    }
-
-    /// Something has come, or has ended, for which what could not be done again yet may have waited.
-    pub(crate) fn lost_again(&mut self) {
-        let places = std::mem::take(&mut self.recovery.places);
-        self.recovery.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
-        let parts = std::mem::take(&mut self.recovery.unfinished);
-        self.recovery.lost.extend(parts.into_values().map(|(stamp, lost)| (stamp, Lost::Part(lost))));
-    }
-
-    /// Parts of others' transactions that are lost, and not done again yet.
-    pub(crate) fn lost_parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
-        let lost = self.recovery.lost.iter().filter_map(|(stamp, lost)| match lost {
-            Lost::Part(part) => Some((*stamp, part)),
-            _ => None,
-        });
-        lost.chain(self.recovery.unfinished.values().map(|(stamp, part)| (*stamp, part)))
-    }
 
     fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Stop> {
         let JournalEntry::Place { ino, place, from, replaced, time, .. } = lost else {
@@ -414,11 +287,11 @@ impl Island {
         let leaves = here(old.as_ref()).is_some() && from.name != *to;
         let (left, gone) = match there.filter(|there| there.ino != ino) {
             None => (None, 0),
-            Some(there) if *replaced == Some(there.ino) && self.may_go(there.ino)? => {
+            Some(there) if *replaced == Some(there.ino) && self.look().may_go(there.ino)? => {
                 self.ctx.remove_dir(&mut decision, there.ino);
                 (None, 1)
             }
-            Some(there) if self.swapped_with(lost) == Some(there.ino) => (Some(there), 0),
+            Some(there) if self.recovery.swapped_with(lost) == Some(there.ino) => (Some(there), 0),
             // Nobody can tell any more how that came there, or that it has gone.
             Some(_) => {
                 let beside = self.ctx.free_beside(dir, to, ino)?;
@@ -440,19 +313,6 @@ impl Island {
         self.ctx.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
         self.ctx.decide(decision);
         Ok(())
-    }
-
-    /// Whether this is an empty directory that is owned here.
-    fn may_go(&self, ino: Ino) -> Result<bool, Stop> {
-        if self.ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
-            return Ok(false);
-        }
-        self.ctx.need_skeleton(ino)?;
-        match self.may_seal(ino) {
-            Err(Stop::Fail(Errno::ENOTEMPTY)) => Ok(false),
-            // Whether it is empty may be known later.
-            other => other.map(|()| true),
-        }
     }
 
     fn redo_fixed(
@@ -477,6 +337,155 @@ impl Island {
         self.ctx.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
         self.ctx.decide(decision);
         Ok(())
+    }
+}
+
+impl<'a> Look<'a> {
+    /// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
+    /// again when that has ended.
+    fn may_name(self, new: &Ancestor) -> Result<(), Stop> {
+        let (Some(name), Some(dir)) = (&new.place.name, self.ctx.state.dir(new.place.parent)?) else {
+            return Ok(());
+        };
+        let Some(owned) = &dir.owned else { return Ok(()) };
+        let is_there =
+            self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
+        let holder = self.locks.holder(new.place.parent, name);
+        match owned.sealed.or(holder) {
+            Some(txn) if !is_there => Err(Stop::Txn(txn)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a name that a directory was renamed from or to is held: who holds it has it as it is, and ends.
+    fn is_held_for(self, entry: &JournalEntry) -> bool {
+        let JournalEntry::Place { place, from, .. } = entry else { return false };
+        let to = place.name.as_ref();
+        to.into_iter().chain([&from.name]).any(|name| self.locks.holder(place.parent, name).is_some())
+    }
+
+    /// Whether this is an empty directory that is owned here.
+    fn may_go(self, ino: Ino) -> Result<bool, Stop> {
+        if self.ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
+            return Ok(false);
+        }
+        self.ctx.need_skeleton(ino)?;
+        match self.may_seal(ino) {
+            Err(Stop::Fail(Errno::ENOTEMPTY)) => Ok(false),
+            // Whether it is empty may be known later.
+            other => other.map(|()| true),
+        }
+    }
+}
+
+impl Recovery {
+    /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
+    pub(crate) fn bring_back(&mut self, ctx: &mut Ctx, stamp: Stamp, lost: Lost) {
+        self.lost.insert(stamp, lost);
+        ctx.next(Next::Redo);
+    }
+
+    /// Entries of this island's journal that another has applied.
+    pub(crate) fn on_returned(&mut self, ctx: &mut Ctx, entries: &[(Stamp, JournalEntry)]) {
+        for (stamp, entry) in entries {
+            if ctx.state.lost(*stamp) {
+                self.lost.insert(*stamp, Lost::Entry(entry.clone()));
+            }
+        }
+        ctx.next(Next::RedoAgain);
+    }
+
+    /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
+    /// this.
+    pub(crate) fn go_onward(&mut self, ctx: &mut Ctx) {
+        if std::mem::take(&mut self.goes_onward) {
+            let mut decision = Decision::new();
+            ctx.post_again(&mut decision, &JournalEntry::Onward);
+            ctx.decide(decision);
+        }
+    }
+
+    /// Remembers what something that was lost has replaced, as long as others may bring that back.
+    pub(crate) fn remember_replaced(&mut self, ctx: &Ctx, stamp: Stamp, txn: TxnId, work: &Work) {
+        if let Work::Lend { renaming, .. } = work
+            && let Some(there) = &renaming.there
+            && txn.coordinator != ctx.config.id
+            && self.may_miss_something()
+        {
+            let (at, file, swaps) = (renaming.to.clone(), there.ino, renaming.swaps());
+            self.replaced.insert(txn, Replaced { stamp, at, file, swaps });
+        }
+    }
+
+    /// What has replaced the file that a renaming brings, and was done again before.
+    fn replaced_by(&self, stamp: Stamp, renaming: &Renaming) -> Option<Replaced> {
+        let is_it = |by: &&Replaced| stamp < by.stamp && by.file == renaming.file.ino && by.at == renaming.to;
+        self.replaced.values().find(is_it).cloned()
+    }
+
+    /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
+    fn comes_before(&self, ctx: &Ctx, stamp: Stamp, work: &Work) -> bool {
+        let Some((_, at)) = ctx.takes_away(work) else { return false };
+        self.lost_parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
+    }
+
+    /// Whether something that was earlier may still change names of directories in a directory, by what is done
+    /// again: all that is told has an order, but not that in which it is told.
+    fn is_preceded(&self, ctx: &Ctx, stamp: Stamp, dir: Ino) -> bool {
+        let lent = ctx.lent_txns();
+        let lent = lent.iter().filter_map(|txn| ctx.state.txn(*txn));
+        let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
+        let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
+        let mut works = lent.chain(lost);
+        let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
+        let mut places = self.places.range(..stamp).map(|(_, entry)| entry);
+        let mut lost = self.lost.range(..stamp);
+        self.has_witnesses()
+            || works.any(|(when, work)| {
+                when < stamp && matches!(work, Work::Lend { renaming, .. } if renaming.to.dir == dir)
+            })
+            || places.any(is_in)
+            || lost.any(|(_, lost)| matches!(lost, Lost::Entry(entry) if is_in(entry)))
+    }
+
+    /// Whether a directory that was renamed within another is there, and its new name is free, as it was then.
+    fn place_fits(&self, ctx: &Ctx, entry: &JournalEntry) -> Result<bool, Stop> {
+        let JournalEntry::Place { ino, place, from, replaced, .. } = entry else { return Ok(true) };
+        let Some(to) = &place.name else { return Ok(true) };
+        if ctx.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none()) {
+            return Ok(true);
+        }
+        let there = ctx.state.entry(place.parent, to)?.map(|entry| entry.ino);
+        let old = ctx.state.entry(place.parent, &from.name)?.map(|entry| entry.ino);
+        let was_there = replaced.or_else(|| self.swapped_with(entry));
+        Ok(there == Some(*ino) || old == Some(*ino) && there == was_there)
+    }
+
+    /// The directory that one has changed places with, if that is not done again either.
+    fn swapped_with(&self, entry: &JournalEntry) -> Option<Ino> {
+        let lost = self.lost.values().filter_map(|lost| match lost {
+            Lost::Entry(other) => Some(other),
+            _ => None,
+        });
+        let mut others = lost.chain(self.places.values());
+        others.find(|other| is_pair(entry, other))?.about().map(|(ino, _)| ino)
+    }
+
+    /// Something has come, or has ended, for which what could not be done again yet may have waited.
+    pub(crate) fn lost_again(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        self.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
+        let parts = std::mem::take(&mut self.unfinished);
+        self.lost.extend(parts.into_values().map(|(stamp, lost)| (stamp, Lost::Part(lost))));
+    }
+
+    /// Parts of others' transactions that are lost, and not done again yet.
+    pub(crate) fn lost_parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
+        let lost = self.lost.iter().filter_map(|(stamp, lost)| match lost {
+            Lost::Part(part) => Some((*stamp, part)),
+            _ => None,
+        });
+        lost.chain(self.unfinished.values().map(|(stamp, part)| (*stamp, part)))
     }
 }
 

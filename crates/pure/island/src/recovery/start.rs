@@ -21,6 +21,7 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
 use crate::island::{HELLO_MS, Island};
 use crate::recovery::redo::{Lost, LostPart};
+use crate::rows::look::Look;
 
 /// How an island's last life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,11 @@ enum Told {
 }
 
 impl Recovery {
+    /// Islands that may know of something that this one has lost in a power cut.
+    pub(crate) fn witnesses(&self) -> impl Iterator<Item = IslandId> {
+        self.witnesses.iter().copied()
+    }
+
     /// Panics if something is remembered for others to tell that nobody tells any more.
     pub(crate) fn check_whole(&self) {
         assert!(self.adopted.is_empty(), "directories are remembered as new, and nothing is missing");
@@ -160,7 +166,7 @@ impl Island {
                 TxnState::Prepared => self.hold(txn, &work, 0),
                 TxnState::Committed => {
                     self.remember_leaving(txn, &work);
-                    self.remember_replaced(prepared, txn, &work);
+                    self.recovery.remember_replaced(&self.ctx, prepared, txn, &work);
                 }
             }
         }
@@ -181,7 +187,7 @@ impl Island {
             self.anti_entropy.skipped.remove(&island);
             self.compare_without(island);
             self.mover.lost_link(island);
-            self.heard(island);
+            self.recovery.heard(&mut self.ctx, island);
             self.ctx.next(Next::CompareSkipped);
             return;
         }
@@ -200,7 +206,7 @@ impl Island {
         self.ctx.resend(island, Stamp::default());
         self.ctx.return_journal(island);
         self.compare_links(island);
-        if self.may_tell_kept(island) {
+        if self.recovery.may_tell_kept(island) {
             self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
         }
         // Behind all that waits for the log to be synced.
@@ -239,12 +245,14 @@ impl Island {
                 Ok(())
             }
             Peer::HelloDone => {
-                self.heard(from);
+                self.recovery.heard(&mut self.ctx, from);
                 self.ctx.next(Next::ToldAll(from));
                 Ok(())
             }
             // It would build on what may be missing yet.
-            Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. } if self.is_waiting() => {
+            Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. }
+                if self.recovery.is_waiting() =>
+            {
                 if let Err(message) = self.recovery.journals.push(message.clone()) {
                     self.turn_away(&message);
                 }
@@ -275,7 +283,7 @@ impl Island {
                 Ok(())
             }
             Peer::Returned { entries } => {
-                self.on_returned(entries);
+                self.recovery.on_returned(&mut self.ctx, entries);
                 Ok(())
             }
             Peer::Happened { txn } => {
@@ -327,26 +335,11 @@ impl Island {
         }
     }
 
-    fn heard(&mut self, island: IslandId) {
-        if self.recovery.waiting.remove(&island) {
-            self.ctx.next(Next::Redo);
-        }
-    }
-
-    /// An island has told all that it knows of what this one has lost.
-    pub(crate) fn told_all(&mut self, island: IslandId) {
-        self.recovery.witnesses.remove(&island);
-        if let Some(told) = self.recovery.unkept.get_mut(&island).filter(|told| **told == Told::No) {
-            *told = Told::Yes;
-        }
-        self.ctx.next(Next::CompareSkipped);
-    }
-
     /// All have told what they know: nothing that was lost comes back any more.
     fn ask_no_witness(&mut self) {
         if self.recovery.witnesses.is_empty()
             && self.recovery.phase == Phase::Normal
-            && !self.is_lost_waiting()
+            && !self.recovery.is_lost_waiting()
             && self.ctx.is_attached(WITNESS)
         {
             self.end_session(WITNESS, None);
@@ -363,100 +356,6 @@ impl Island {
         }
     }
 
-    /// Whether an island has told what it knows of this one since an unclean end.
-    pub(crate) fn told_of_lost(&self, island: IslandId) -> bool {
-        !self.recovery.witnesses.contains(&island)
-    }
-
-    /// After an unclean end some island has not told yet what it knows of this one.
-    pub(crate) fn has_witnesses(&self) -> bool {
-        !self.recovery.witnesses.is_empty() && !planted(Bug::ServesAtOnce)
-    }
-
-    /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it
-    /// knows of what was lost, or that is not synced here, a later entry that is kept says nothing of that.
-    pub(crate) fn may_tell_kept(&self, island: IslandId) -> bool {
-        !self.recovery.unkept.contains_key(&island)
-    }
-
-    /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
-    pub(crate) fn newly_kept(&mut self) -> Vec<IslandId> {
-        let (seq, is_done) = (self.ctx.state.seq(), self.is_done_again());
-        let is_synced = |seq: u64| self.ctx.durability.is_synced(seq);
-        for told in self.recovery.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
-            *told = Told::Done(seq);
-        }
-        if self.recovery.unkept.values().any(|told| matches!(told, Told::Done(seq) if !is_synced(*seq))) {
-            self.ctx.want_sync();
-        }
-        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if self.ctx.durability.is_synced(*seq));
-        let kept = self.recovery.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
-        let kept: Vec<IslandId> = kept.collect();
-        self.recovery.unkept.retain(|island, _| !kept.contains(island));
-        kept
-    }
-
-    /// All entries of this island's journal that were lost, and were told, are done again.
-    fn is_done_again(&self) -> bool {
-        self.recovery.lost.is_empty() && self.recovery.places.is_empty()
-    }
-
-    /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
-    pub(crate) fn may_miss_something(&self) -> bool {
-        self.has_witnesses() || self.is_lost_waiting()
-    }
-
-    /// Something that was lost, and was told, is not done again.
-    fn is_lost_waiting(&self) -> bool {
-        let Recovery { lost, places, unfinished, .. } = &self.recovery;
-        !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
-    }
-
-    /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
-    /// until then is not what the name names.
-    pub(crate) fn is_done_again_at(&self, dir: Ino, name: Option<&Name>) -> Result<(), Stop> {
-        let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
-        let comes_to = |lost: &'_ LostPart| match &lost.part.work {
-            Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here).cloned(),
-            _ => None,
-        };
-        let Some(to) = self.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
-        // It may wait for one that is away, and so for ever.
-        Err(match self.holds.holder(to.dir, &to.name) {
-            Some(txn) => Stop::Txn(txn),
-            None => self.ctx.untold(self.recovery.witnesses.iter().copied()),
-        })
-    }
-
-    /// After an unclean end that island may know of something that is missing here.
-    pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
-        !self.told_of_lost(by) || self.is_lost_waiting()
-    }
-
-    /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
-    /// go with it when that is told. Or a directory may have been made in it: it does not go.
-    pub(crate) fn is_not_removed(&self, ino: Ino, dir: &Dir) -> Result<(), Stop> {
-        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
-        if is_empty && self.may_miss_something() && !self.recovery.adopted.contains(&ino) {
-            return Err(self.ctx.untold(self.recovery.witnesses.iter().copied()));
-        }
-        Ok(())
-    }
-
-    /// A directory is made.
-    pub(crate) fn note_adopted(&mut self, ino: Ino) {
-        if self.may_miss_something() {
-            self.recovery.adopted.insert(ino);
-        }
-    }
-
-    /// Nobody is waited for: what was lost is put in order, and then requests are served.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.recovery.phase == Phase::Hidden
-            && !self.recovery.waiting.is_empty()
-            && !planted(Bug::ServesAtOnce)
-    }
-
     pub(crate) fn tick_recovery(&mut self) {
         if self.recovery.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS {
             // Who has not answered by now is away; what is in doubt with it stays locked.
@@ -469,13 +368,124 @@ impl Island {
             // It serves what does not depend on what it has missed.
             self.ctx.next(Next::Serve);
         }
-        if self.is_lost_waiting() {
+        if self.recovery.is_lost_waiting() {
             self.ctx.next(Next::RedoAgain);
         }
         self.ask_no_witness();
         if !self.recovery.unkept.is_empty() {
-            self.tell_kept();
+            self.recovery.tell_kept(&mut self.ctx);
         }
+    }
+}
+
+impl<'a> Look<'a> {
+    /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
+    /// until then is not what the name names.
+    pub(crate) fn is_done_again_at(self, dir: Ino, name: Option<&Name>) -> Result<(), Stop> {
+        let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
+        let comes_to = |lost: &'_ LostPart| match &lost.part.work {
+            Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here).cloned(),
+            _ => None,
+        };
+        let Some(to) = self.recovery.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
+        // It may wait for one that is away, and so for ever.
+        Err(match self.locks.holder(to.dir, &to.name) {
+            Some(txn) => Stop::Txn(txn),
+            None => self.ctx.untold(self.recovery.witnesses()),
+        })
+    }
+}
+
+impl Recovery {
+    fn heard(&mut self, ctx: &mut Ctx, island: IslandId) {
+        if self.waiting.remove(&island) {
+            ctx.next(Next::Redo);
+        }
+    }
+
+    /// An island has told all that it knows of what this one has lost.
+    pub(crate) fn told_all(&mut self, ctx: &mut Ctx, island: IslandId) {
+        self.witnesses.remove(&island);
+        if let Some(told) = self.unkept.get_mut(&island).filter(|told| **told == Told::No) {
+            *told = Told::Yes;
+        }
+        ctx.next(Next::CompareSkipped);
+    }
+
+    /// Whether an island has told what it knows of this one since an unclean end.
+    pub(crate) fn told_of_lost(&self, island: IslandId) -> bool {
+        !self.witnesses.contains(&island)
+    }
+
+    /// After an unclean end some island has not told yet what it knows of this one.
+    pub(crate) fn has_witnesses(&self) -> bool {
+        !self.witnesses.is_empty() && !planted(Bug::ServesAtOnce)
+    }
+
+    /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it
+    /// knows of what was lost, or that is not synced here, a later entry that is kept says nothing of that.
+    pub(crate) fn may_tell_kept(&self, island: IslandId) -> bool {
+        !self.unkept.contains_key(&island)
+    }
+
+    /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
+    pub(crate) fn newly_kept(&mut self, ctx: &mut Ctx) -> Vec<IslandId> {
+        let (seq, is_done) = (ctx.state.seq(), self.is_done_again());
+        let is_synced = |seq: u64| ctx.durability.is_synced(seq);
+        for told in self.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
+            *told = Told::Done(seq);
+        }
+        if self.unkept.values().any(|told| matches!(told, Told::Done(seq) if !is_synced(*seq))) {
+            ctx.want_sync();
+        }
+        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if ctx.durability.is_synced(*seq));
+        let kept = self.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
+        let kept: Vec<IslandId> = kept.collect();
+        self.unkept.retain(|island, _| !kept.contains(island));
+        kept
+    }
+
+    /// All entries of this island's journal that were lost, and were told, are done again.
+    fn is_done_again(&self) -> bool {
+        self.lost.is_empty() && self.places.is_empty()
+    }
+
+    /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
+    pub(crate) fn may_miss_something(&self) -> bool {
+        self.has_witnesses() || self.is_lost_waiting()
+    }
+
+    /// Something that was lost, and was told, is not done again.
+    fn is_lost_waiting(&self) -> bool {
+        let Recovery { lost, places, unfinished, .. } = &self;
+        !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
+    }
+
+    /// After an unclean end that island may know of something that is missing here.
+    pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
+        !self.told_of_lost(by) || self.is_lost_waiting()
+    }
+
+    /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
+    /// go with it when that is told. Or a directory may have been made in it: it does not go.
+    pub(crate) fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
+        if is_empty && self.may_miss_something() && !self.adopted.contains(&ino) {
+            return Err(ctx.untold(self.witnesses.iter().copied()));
+        }
+        Ok(())
+    }
+
+    /// A directory is made.
+    pub(crate) fn note_adopted(&mut self, ino: Ino) {
+        if self.may_miss_something() {
+            self.adopted.insert(ino);
+        }
+    }
+
+    /// Nobody is waited for: what was lost is put in order, and then requests are served.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Hidden && !self.waiting.is_empty() && !planted(Bug::ServesAtOnce)
     }
 }
 

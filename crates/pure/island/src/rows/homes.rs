@@ -14,6 +14,7 @@ use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Next, Stop};
 use crate::island::Island;
 use crate::journal::others::Sight;
+use crate::rows::look::Look;
 
 /// Names that one file may have: native file systems hold each as a hard link.
 pub(crate) const LINKS_MAX: u32 = 60_000;
@@ -55,12 +56,12 @@ impl Island {
         if matches!(work, Work::Count { .. }) && self.has_gone(ino) {
             return Ok(Err(Vote::Moved));
         }
-        if self.is_claimed(ino, work) || self.is_moving(ino) {
+        if self.look().is_claimed(ino, work) || self.is_moving(ino) {
             return Ok(Err(Vote::Busy));
         }
         let row = self.ctx.state.inode(ino)?.cloned();
         let knows = self.ctx.knows(work)?;
-        if !knows && self.may_miss_something() {
+        if !knows && self.recovery.may_miss_something() {
             // Somebody who is away may know how it came by that name.
             return Ok(Err(Vote::Busy));
         }
@@ -144,9 +145,11 @@ impl Island {
     // ------------------------------------------------------------------ finishing
 
     // ------------------------------------------------------------------- claims
+}
 
+impl<'a> Look<'a> {
     /// Another transaction has prepared something of this file that must end first.
-    pub(crate) fn is_claimed(&self, ino: Ino, work: &Work) -> bool {
+    pub(crate) fn is_claimed(self, ino: Ino, work: &Work) -> bool {
         if planted(Bug::CountNotClaimed) {
             return false;
         }
@@ -161,7 +164,7 @@ impl Island {
         let of =
             |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
         let (mine, at) = (of(work), spots(work));
-        self.holds.on_file(ino).any(|txn| {
+        self.locks.on_file(ino).any(|txn| {
             let Some(row) = self.ctx.state.txn(txn) else { return false };
             let other = &row.part.work;
             mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))

@@ -3,6 +3,7 @@
 
 pub(crate) mod chains;
 pub(crate) mod homes;
+pub(crate) mod look;
 pub(crate) mod moves;
 pub(crate) mod path;
 pub(crate) mod promised;

@@ -19,6 +19,7 @@ use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::Stop;
 use crate::island::Island;
 use crate::rows::chains::seen_in;
+use crate::rows::look::Look;
 use crate::rows::path::owned_by;
 
 /// A directory that a rename moves.
@@ -83,8 +84,29 @@ pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
 }
 
 impl Island {
+    // -------------------------------------------------------------- participants
+
+    // -------------------------------------------------------------- coordinator
+
+    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
+    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
+        if renaming.from.dir == renaming.to.dir {
+            return;
+        }
+        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
+        if moved.is_empty() {
+            return;
+        }
+        for ino in &moved {
+            self.holds.hold_dir(*ino, first);
+        }
+        self.holds.hold_ticket(first, moved);
+    }
+}
+
+impl<'a> Look<'a> {
     /// The same, as far as it is this island's: whether it may.
-    pub(crate) fn check_dirs(&self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
+    pub(crate) fn check_dirs(self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
         let me = self.ctx.config.id;
         let moves = renaming.from.dir != renaming.to.dir;
         for moving in moving(renaming).iter().filter(|m| moves && self.ctx.owner_of_stub(m.stub) == me) {
@@ -107,7 +129,7 @@ impl Island {
         match self.may_grant(&moved, &above, &seen) {
             Ok(()) => Ok(()),
             Err(Vote::No { errno }) => Err(errno.into()),
-            Err(Vote::Busy) => match self.holds.ticket_against(&above) {
+            Err(Vote::Busy) => match self.locks.ticket_against(&above) {
                 Some(txn) => Err(Stop::Txn(txn)),
                 None => Err(Stop::NotNow),
             },
@@ -116,7 +138,7 @@ impl Island {
     }
 
     /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
-    fn may_move(&self, caller: &Caller, ino: Ino) -> Result<(), Stop> {
+    fn may_move(self, caller: &Caller, ino: Ino) -> Result<(), Stop> {
         let dir = self.owned(ino)?;
         if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
             return Err(Stop::Txn(txn));
@@ -128,13 +150,13 @@ impl Island {
 
     /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
     /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
-    fn may_grant(&self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
+    fn may_grant(self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
         for (island, stamp) in self.ctx.state.moved().iter() {
             if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
                 return Err(Vote::Behind);
             }
         }
-        if self.holds.ticket_against(above).is_some() {
+        if self.locks.ticket_against(above).is_some() {
             return Err(Vote::Busy);
         }
         if moved.iter().any(|ino| above.contains(ino)) {
@@ -143,10 +165,8 @@ impl Island {
         Ok(())
     }
 
-    // -------------------------------------------------------------- participants
-
     /// Prepares a directory's own owner, or the root's.
-    pub(crate) fn prepare_move(&self, work: &Work) -> Result<Result<Seen, Vote>, Stop> {
+    pub(crate) fn prepare_move(self, work: &Work) -> Result<Result<Seen, Vote>, Stop> {
         match work {
             Work::Hold { ino, caller, .. } => {
                 self.may_move(caller, *ino)?;
@@ -162,10 +182,8 @@ impl Island {
         }
     }
 
-    // -------------------------------------------------------------- coordinator
-
     /// What [`Ctx::move_dirs`] reads must be in memory.
-    pub(crate) fn need_moves(&self, renaming: &Renaming) -> Result<(), Stop> {
+    pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Stop> {
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.ctx.owner_of_stub(stub) == self.ctx.config.id
         {
@@ -182,21 +200,6 @@ impl Island {
             }
         }
         Ok(())
-    }
-
-    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
-    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
-        if renaming.from.dir == renaming.to.dir {
-            return;
-        }
-        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
-        if moved.is_empty() {
-            return;
-        }
-        for ino in &moved {
-            self.holds.hold_dir(*ino, first);
-        }
-        self.holds.hold_ticket(first, moved);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::ctx::Ctx;
 use crate::ctx::request::{Step, Stop};
 use crate::island::Island;
 use crate::ops::hints::Births;
+use crate::rows::look::Look;
 
 /// What a directory's size is shown as: names have no bytes that anyone counts.
 const DIR_SIZE: u64 = 4096;
@@ -39,20 +40,24 @@ const _: () = assert!(8 * CHAIN_BYTES_MAX + (512 << 10) <= RECORD_BYTES_MAX);
 pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
 impl Island {
+    // ----------------------------------------------------------- walking a path
+}
+
+impl<'a> Look<'a> {
     /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
-    pub(crate) fn owned(&self, ino: Ino) -> Result<&Dir, Stop> {
+    pub(crate) fn owned(self, ino: Ino) -> Result<&'a Dir, Stop> {
         match self.ctx.state.dir(ino)? {
             Some(dir) if dir.owned.is_some() => Ok(dir),
             Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
             // Who had it made knows of it, and may not have told.
-            _ if self.may_have_lost(ino.minted_by()) => Err(self.ctx.untold([ino.minted_by()])),
+            _ if self.recovery.may_have_lost(ino.minted_by()) => Err(self.ctx.untold([ino.minted_by()])),
             _ => Err(Errno::ESTALE.into()),
         }
     }
 
     /// A directory that is owned here and may change. One whose mkdir is not known to have happened yet
     /// waits for that: if its coordinator lost it, so would be everything in it.
-    pub(crate) fn open_for_names(&self, ino: Ino) -> Result<&Dir, Stop> {
+    pub(crate) fn open_for_names(self, ino: Ino) -> Result<&'a Dir, Stop> {
         let dir = self.owned(ino)?;
         match dir.owned.as_ref().and_then(|o| o.sealed.or(o.adopted)) {
             Some(txn) if !planted(Bug::OpenBeforeCommit) => Err(Stop::Txn(txn)),
@@ -61,14 +66,14 @@ impl Island {
     }
 
     /// Whether `caller` may add or remove names.
-    pub(crate) fn may_change_names(&self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
-        self.is_not_removed(ino, dir)?;
+    pub(crate) fn may_change_names(self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        self.recovery.is_not_removed(self.ctx, ino, dir)?;
         let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
     }
 
     /// What a name leads to, as it is answered.
-    pub(crate) fn found(&self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
+    pub(crate) fn found(self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
         let Some(stub) = &entry.stub else {
             if entry.home != self.ctx.config.id {
                 return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
@@ -84,8 +89,8 @@ impl Island {
         Ok((found, Some(stub.key)))
     }
 
-    /// As [`Island::found`], as it is answered.
-    pub(crate) fn looked_up(&self, entry: &Entry) -> Result<Outcome, Stop> {
+    /// As [`Look::found`], as it is answered.
+    pub(crate) fn looked_up(self, entry: &Entry) -> Result<Outcome, Stop> {
         let (found, key) = self.found(entry)?;
         if entry.stub.is_none() && !found.attr_current {
             return Ok(Outcome::Elsewhere { ino: entry.ino, kind: entry.kind, home: entry.home });
@@ -93,7 +98,7 @@ impl Island {
         Ok(ok(Answer::Found { found }, key))
     }
 
-    fn local_dir(&self, ino: Ino, stub: &Stub) -> Result<Option<&Dir>, Stop> {
+    fn local_dir(self, ino: Ino, stub: &Stub) -> Result<Option<&'a Dir>, Stop> {
         if self.ctx.config.owner(stub.key) != self.ctx.config.id {
             return Ok(None);
         }
@@ -101,10 +106,8 @@ impl Island {
         Ok(self.ctx.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 
-    // ----------------------------------------------------------- walking a path
-
     /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
-    pub(crate) fn resolve(&self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
+    pub(crate) fn resolve(self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
         let mut at = Ino::ROOT;
         let mut dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
         let names = path.names();

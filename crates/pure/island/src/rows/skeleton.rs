@@ -9,7 +9,6 @@ use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Next, Stop};
-use crate::island::Island;
 use crate::journal::others::set_xattrs;
 
 /// Directories that one record takes out of the skeleton because nothing needs them: those above one that goes may be

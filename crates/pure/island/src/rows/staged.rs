@@ -27,7 +27,7 @@ impl Ctx {
     }
 
     /// Transactions of others for which a name of this island's is lent.
-    pub(crate) fn lent(&self) -> Vec<TxnId> {
+    pub(crate) fn lent_txns(&self) -> Vec<TxnId> {
         let is_lent = |txn: &TxnId| {
             let row = self.state.txn(*txn).filter(|row| row.state == TxnState::Prepared);
             row.is_some_and(|row| matches!(row.part.work, Work::Lend { .. }))

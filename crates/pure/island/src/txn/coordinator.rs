@@ -325,7 +325,7 @@ impl Island {
                     self.abort(first, None);
                     return Ok(());
                 }
-                let works = match self.lent(message.from, &caller, &renaming, *by, &chain) {
+                let works = match self.look().lent(message.from, &caller, &renaming, *by, &chain) {
                     Ok(works) => works,
                     Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
                     Err(stop) => {
@@ -549,7 +549,11 @@ impl Island {
             }
             None if self.ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
                 let (prepared, part) = (moments.prepared, part.clone());
-                self.bring_back(moments.committed, Lost::Commit { from, txn, prepared, part });
+                self.recovery.bring_back(
+                    &mut self.ctx,
+                    moments.committed,
+                    Lost::Commit { from, txn, prepared, part },
+                );
             }
             // It says itself when that is synced; then the row here goes, before the one there.
             Some(row) if !is_of_dirs(&row.part.work) => {}
@@ -574,7 +578,7 @@ impl Island {
             }
         }
         self.confirm_applied();
-        self.tell_kept();
+        self.recovery.tell_kept(&mut self.ctx);
     }
 
     /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.

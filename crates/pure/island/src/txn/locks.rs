@@ -21,6 +21,7 @@ use crate::ctx::decision::names_changed_at;
 use crate::ctx::request::{Next, Stop};
 use crate::island::Island;
 use crate::rows::homes::Claim;
+use crate::rows::look::Look;
 use crate::rows::moves::arrived;
 use crate::rows::path::dir_attr;
 
@@ -170,6 +171,11 @@ impl Holds {
         of_dir.filter(|txn| self.happened.contains(txn))
     }
 
+    /// Nothing has happened that is not safe.
+    pub(crate) fn shows_nothing(&self) -> bool {
+        self.happened.is_empty()
+    }
+
     /// Whether a transaction has happened, and is not safe; then a message can wait for its end.
     pub(crate) fn is_shown(&self, txn: TxnId) -> bool {
         self.happened.contains(&txn)
@@ -280,7 +286,7 @@ impl Island {
             }
         }
         self.holds.happened.remove(&txn);
-        if self.may_miss_something() {
+        if self.recovery.may_miss_something() {
             // Before anybody else: it was there first.
             self.ctx.next(Next::RedoAgain);
         }
@@ -298,9 +304,22 @@ impl Island {
         }
     }
 
+    /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
+    /// what is there would change that.
+    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        self.look().is_done_again_at(dir, Some(name))?;
+        self.look().is_whole(dir)?;
+        match self.holds.holder(dir, name) {
+            Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'a> Look<'a> {
     /// A name as it is shown.
-    pub(crate) fn shown(&self, dir: Ino, name: &Name) -> Result<Option<Cow<'_, Entry>>, Stop> {
-        if let Some(txn) = self.holds.shown_name(dir, name)
+    pub(crate) fn shown(self, dir: Ino, name: &Name) -> Result<Option<Cow<'a, Entry>>, Stop> {
+        if let Some(txn) = self.locks.shown_name(dir, name)
             && let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn)
         {
             return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
@@ -309,9 +328,9 @@ impl Island {
     }
 
     /// Names of a directory as they are shown by what has happened to them, and is not safe, by their cookies.
-    pub(crate) fn shown_names(&self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &Name, Entry)> {
+    pub(crate) fn shown_names(self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &'a Name, Entry)> {
         let mut shown = Vec::new();
-        for txn in self.holds.shown_in_dir(dir) {
+        for txn in self.locks.shown_in_dir(dir) {
             let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
             let cookie = cookie_of(self.ctx.config.seed, renaming.to.name.as_bytes());
             if cookies.contains(&cookie) {
@@ -323,7 +342,7 @@ impl Island {
     }
 
     /// What a name of a directory that is owned here names. None only if it surely names nothing.
-    pub(crate) fn named(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, Stop> {
+    pub(crate) fn named(self, dir: Ino, name: &Name) -> Result<Option<&'a Entry>, Stop> {
         let entry = self.ctx.state.entry(dir, name)?;
         if entry.is_none() {
             self.is_whole(dir)?;
@@ -332,8 +351,8 @@ impl Island {
     }
 
     /// No name is missing in a directory that others know of, and have not told after an unclean end.
-    pub(crate) fn is_whole(&self, dir: Ino) -> Result<(), Stop> {
-        if self.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
+    pub(crate) fn is_whole(self, dir: Ino) -> Result<(), Stop> {
+        if self.recovery.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
             let row = self.ctx.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
                 return Err(self.ctx.untold(self.ctx.config.others()));
@@ -343,7 +362,7 @@ impl Island {
     }
 
     /// The attributes of a directory show all that has come to its names. What nobody can tell now is left out.
-    pub(crate) fn dir_is_settled(&self, dir: Ino) -> Result<(), Stop> {
+    pub(crate) fn dir_is_settled(self, dir: Ino) -> Result<(), Stop> {
         self.names_are_settled(dir)?;
         match self.is_whole(dir) {
             Err(Stop::Fail(_)) => Ok(()),
@@ -352,9 +371,9 @@ impl Island {
     }
 
     /// Attributes of a directory that is owned here, as they are shown.
-    pub(crate) fn shown_dir(&self, ino: Ino, dir: &Dir) -> Attr {
+    pub(crate) fn shown_dir(self, ino: Ino, dir: &Dir) -> Attr {
         let mut attr = dir_attr(ino, dir);
-        for txn in self.holds.shown_in_dir(ino) {
+        for txn in self.locks.shown_in_dir(ino) {
             let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
             let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
             let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
@@ -366,12 +385,12 @@ impl Island {
     }
 
     /// Attributes of a file that is homed here, as they are shown.
-    pub(crate) fn shown_file(&self, row: &Inode) -> Attr {
+    pub(crate) fn shown_file(self, row: &Inode) -> Attr {
         let mut attr = row.attr;
-        if self.holds.happened.is_empty() {
+        if self.locks.shows_nothing() {
             return attr;
         }
-        for txn in self.holds.on_file(attr.ino).filter(|txn| self.holds.is_shown(*txn)) {
+        for txn in self.locks.on_file(attr.ino).filter(|txn| self.locks.is_shown(*txn)) {
             let Some(work) = self.ctx.shown_work(txn) else { continue };
             let claim = self.ctx.claims(work).into_iter().find(|(ino, _)| *ino == attr.ino);
             attr.nlink = match claim {
@@ -391,60 +410,49 @@ impl Island {
 
     /// Nothing that another island may have decided already is prepared for a name, or was not when the
     /// request came.
-    pub(crate) fn name_is_settled(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+    pub(crate) fn name_is_settled(self, dir: Ino, name: &Name) -> Result<(), Stop> {
         if planted(Bug::UndecidedLookup) {
             return Ok(());
         }
         self.is_done_again_at(dir, Some(name))?;
         self.ctx.is_not_going(dir)?;
-        self.holds.prepared(dir, Some(name), self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.locks.prepared(dir, Some(name), self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
-    /// As [`Island::name_is_settled`], for all names of a directory.
-    pub(crate) fn names_are_settled(&self, dir: Ino) -> Result<(), Stop> {
+    /// As [`Look::name_is_settled`], for all names of a directory.
+    pub(crate) fn names_are_settled(self, dir: Ino) -> Result<(), Stop> {
         if planted(Bug::UndecidedListing) {
             return Ok(());
         }
         self.is_done_again_at(dir, None)?;
         self.ctx.is_not_going(dir)?;
-        self.holds.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
-    /// As [`Island::names_are_settled`], and nothing of it can be lost.
-    pub(crate) fn names_are_safe(&self, dir: Ino) -> Result<(), Stop> {
+    /// As [`Look::names_are_settled`], and nothing of it can be lost.
+    pub(crate) fn names_are_safe(self, dir: Ino) -> Result<(), Stop> {
         self.is_done_again_at(dir, None)?;
-        self.holds.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
-    }
-
-    /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
-    /// what is there would change that.
-    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
-        self.is_done_again_at(dir, Some(name))?;
-        self.is_whole(dir)?;
-        match self.holds.holder(dir, name) {
-            Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
-            _ => Ok(()),
-        }
+        self.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing is prepared for a file that would change its names or count.
-    pub(crate) fn file_is_free(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.on_file(ino).next().map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    pub(crate) fn file_is_free(self, ino: Ino) -> Result<(), Stop> {
+        self.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
-    /// As [`Island::file_is_free`], for who only looks: what was prepared since it came may happen after.
-    pub(crate) fn file_is_settled(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    /// As [`Look::file_is_free`], for who only looks: what was prepared since it came may happen after.
+    pub(crate) fn file_is_settled(self, ino: Ino) -> Result<(), Stop> {
+        self.locks.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
-    /// As [`Island::file_is_settled`], and nothing of it can be lost.
-    pub(crate) fn file_is_safe(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    /// As [`Look::file_is_settled`], and nothing of it can be lost.
+    pub(crate) fn file_is_safe(self, ino: Ino) -> Result<(), Stop> {
+        self.locks.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.
-    pub(crate) fn stays(&self, ino: Ino) -> Result<(), Stop> {
-        self.holds.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    pub(crate) fn stays(self, ino: Ino) -> Result<(), Stop> {
+        self.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 }
 

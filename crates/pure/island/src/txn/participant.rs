@@ -114,7 +114,7 @@ impl Island {
         match work {
             Work::Adopt { .. } | Work::Seal { .. } => self.prepare_dir(decision, txn, work),
             Work::Lend { .. } => self.prepare_lend(decision, message, work),
-            Work::Hold { .. } | Work::Ticket { .. } => self.prepare_move(work),
+            Work::Hold { .. } | Work::Ticket { .. } => self.look().prepare_move(work),
             Work::Arrive { .. } => self.prepare_arrival(decision, message.from, work),
             Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
                 self.prepare_home(decision, message, work)
@@ -176,7 +176,11 @@ impl Island {
                 match part {
                     Some(part) => {
                         let part = part.clone();
-                        self.bring_back(moments.prepared, Lost::Part(LostPart { from, txn, moments, part }));
+                        self.recovery.bring_back(
+                            &mut self.ctx,
+                            moments.prepared,
+                            Lost::Part(LostPart { from, txn, moments, part }),
+                        );
                     }
                     None => self.ctx.send(0, from, Peer::Ask { txn }),
                 }
