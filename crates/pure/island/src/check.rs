@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use atoll_core::Ino;
 use atoll_proto::TxnState;
 
+use crate::bodies::Bodies;
 use crate::bodies::gate::Use;
 use crate::client::sessions::WITNESS;
+use crate::ctx::Ctx;
 use crate::island::Island;
 use crate::recovery::start::Phase;
 
@@ -17,7 +19,7 @@ impl Island {
     /// Panics if something does not hold that must hold whatever was asked, told or lost.
     pub fn check(&self) {
         self.ctx.check();
-        self.check_bodies();
+        self.bodies.check_bodies(&self.ctx);
         self.check_requests();
         let me = self.ctx.config.id;
         self.journal.check(|island| self.ctx.peers.is_reachable(island));
@@ -44,33 +46,6 @@ impl Island {
         }
     }
 
-    /// Who is inside of a body is exactly what is being done in it.
-    fn check_bodies(&self) {
-        let mut inside: BTreeMap<Ino, (u32, u32, u32)> = BTreeMap::new();
-        for body in self.bodies.in_body.values() {
-            for (ino, how) in body.inside() {
-                let of = inside.entry(ino).or_default();
-                match how {
-                    Use::Shared => of.0 += 1,
-                    Use::Exclusive => of.1 += 1,
-                    Use::Beside => of.2 += 1,
-                }
-            }
-        }
-        self.bodies.gates.check(&inside);
-        if self.bodies.checkpoint.is_none() {
-            assert!(self.bodies.syncing_bodies.is_empty(), "bodies are left of a checkpoint that is over");
-            assert!(
-                self.bodies.syncing_carried.is_empty(),
-                "carried bytes are left of a checkpoint that is over"
-            );
-        }
-        for (seq, ticket, _) in &self.bodies.after_sync {
-            assert!(!self.ctx.durability.is_synced(*seq), "{ticket:?} waits for {seq}, which is synced");
-            assert!(self.bodies.in_body.contains_key(ticket), "{ticket:?} is not under way");
-        }
-    }
-
     /// Each change that a client waits for has one place where its answer goes, and is in one queue.
     fn check_requests(&self) {
         let calls = (self.requests.sync_waiting.iter().map(|(_, call)| call))
@@ -86,6 +61,32 @@ impl Island {
         self.ctx.replies.check(calls);
         for waiting in self.file_locks.waiting.values() {
             assert!(!waiting.is_empty(), "nobody waits for a lock that is waited for");
+        }
+    }
+}
+
+impl Bodies {
+    /// Who is inside of a body is exactly what is being done in it.
+    fn check_bodies(&self, ctx: &Ctx) {
+        let mut inside: BTreeMap<Ino, (u32, u32, u32)> = BTreeMap::new();
+        for body in self.in_body.values() {
+            for (ino, how) in body.inside() {
+                let of = inside.entry(ino).or_default();
+                match how {
+                    Use::Shared => of.0 += 1,
+                    Use::Exclusive => of.1 += 1,
+                    Use::Beside => of.2 += 1,
+                }
+            }
+        }
+        self.gates.check(&inside);
+        if self.checkpoint.is_none() {
+            assert!(self.syncing_bodies.is_empty(), "bodies are left of a checkpoint that is over");
+            assert!(self.syncing_carried.is_empty(), "carried bytes are left of a checkpoint that is over");
+        }
+        for (seq, ticket, _) in &self.after_sync {
+            assert!(!ctx.durability.is_synced(*seq), "{ticket:?} waits for {seq}, which is synced");
+            assert!(self.in_body.contains_key(ticket), "{ticket:?} is not under way");
         }
     }
 }

@@ -124,19 +124,19 @@ impl Island {
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
             Event::BodyDone(ticket, result) => self.body_done(ticket, result),
-            Event::CheckpointDone => self.checkpoint_done(),
+            Event::CheckpointDone => self.bodies.checkpoint_done(&mut self.ctx),
             Event::Tick { bytes_available } => {
                 self.ctx.room.set(bytes_available.saturating_sub(self.ctx.config.reserve_bytes));
                 self.tick();
             }
-            Event::CheckpointWanted => self.begin_checkpoint(),
+            Event::CheckpointWanted => self.bodies.begin_checkpoint(&mut self.ctx),
             Event::LogStuck(stuck) => self.requests.log_stuck = stuck,
             Event::Stopping => self.stop_moving(),
         }
         self.run_next();
         self.ctx.prune_rest();
         self.settle();
-        self.bodies_go();
+        self.bodies.bodies_go(&mut self.ctx);
         self.tell_when_quiet();
         // With what was decided before the first event, when the island began.
         self.ctx.durability.take(out);
@@ -211,7 +211,7 @@ impl Island {
         self.ctx.durability.is_committed(seq)
             && self.bodies.in_body.is_empty()
             && self.bodies.checkpoint.is_none()
-            && !self.looks_at_links()
+            && !self.symlinks.looks_at_links()
     }
 
     // ----------------------------------------------------------------- requests
@@ -289,7 +289,11 @@ impl Island {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
             return self.ctx.answer(&call, 0, Outcome::NoSession);
         }
-        let Some(call) = self.hold_back(call).and_then(|call| self.enumerate_request(call)) else { return };
+        let Some(call) =
+            self.enumerating.hold_back(&mut self.ctx, call).and_then(|call| self.enumerate_request(call))
+        else {
+            return;
+        };
         self.ctx.state.look_away();
         self.ctx.upto = call.upto;
         match self.run(&call, turn) {
@@ -305,8 +309,8 @@ impl Island {
         match later {
             Later::Txn(txn) => self.txns.keep(txn, call),
             Later::Body(ticket) => self.bodies.in_body.get_mut(&ticket).expect("just begun").keep(call),
-            Later::Applied(stamp, outcome) => self.await_applied(call, stamp, outcome),
-            Later::Synced(seq) => self.await_synced(seq, call),
+            Later::Applied(stamp, outcome) => self.journal.await_applied(&mut self.ctx, call, stamp, outcome),
+            Later::Synced(seq) => self.requests.await_synced(&mut self.ctx, seq, call),
         }
     }
 
@@ -318,7 +322,7 @@ impl Island {
             Stop::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
             Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.ctx.load(loads, Next::Start(call)),
-            Stop::Gate(ino) => self.wait_at_gate(ino, call, turn),
+            Stop::Gate(ino) => self.bodies.wait_at_gate(&mut self.ctx, ino, call, turn),
             Stop::Txn(txn) => self.requests.txn_waiting.entry(txn).or_default().push(call),
             Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
@@ -341,7 +345,7 @@ impl Island {
             ClientOp::Hints { after } => self.ctx.hints(*after),
             ClientOp::Release { inos } => self.ctx.release(call, inos),
             ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
-                self.run_at(call)
+                self.enumerating.run_at(&self.ctx, call)
             }
             ClientOp::Attach { .. }
             | ClientOp::Detach
@@ -374,15 +378,15 @@ impl Island {
             }
             Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
             Op::Readlink { ino } => self.ctx.readlink(*ino),
-            Op::Read { ino, offset, len } => self.read(call, *ino, *offset, *len, turn),
+            Op::Read { ino, offset, len } => self.bodies.read(&mut self.ctx, call, *ino, *offset, *len, turn),
             Op::Write { ino, offset, append, kill_set_id } => {
-                self.write(call, *ino, *offset, *append, *kill_set_id, turn)
+                self.bodies.write(&mut self.ctx, call, *ino, *offset, *append, *kill_set_id, turn)
             }
             Op::Fallocate { ino, offset, len, what } => {
                 self.ctx.groups_suffice(call, *ino)?;
-                self.fallocate(*ino, *offset, *len, *what, turn)
+                self.bodies.fallocate(&mut self.ctx, *ino, *offset, *len, *what, turn)
             }
-            Op::Seek { ino, offset, whence } => self.seek(*ino, *offset, *whence, turn),
+            Op::Seek { ino, offset, whence } => self.bodies.seek(&mut self.ctx, *ino, *offset, *whence, turn),
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
                 self.ctx.groups_suffice(call, *to)?;
                 self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
@@ -435,10 +439,10 @@ impl Island {
             Next::Peer(message) => self.peer(message),
             Next::BodyDone(ticket, result) => self.body_done(ticket, result),
             Next::Turn(ino) => self.wake(ino),
-            Next::LockFreed(ino) => self.lock_given_up(ino),
-            Next::TxnEnded(txn) => self.let_waiters_in(txn),
+            Next::LockFreed(ino) => self.file_locks.lock_given_up(&mut self.ctx, ino),
+            Next::TxnEnded(txn) => self.requests.let_waiters_in(&mut self.ctx, txn),
             Next::Commit(txn) => self.commit(txn),
-            Next::CaughtUp => self.caught_up(),
+            Next::CaughtUp => self.journal.caught_up(&mut self.ctx),
             Next::Redo => self.redo_lost(),
             Next::RedoAgain => {
                 self.recovery.lost_again();
@@ -451,7 +455,7 @@ impl Island {
             Next::CompareDoubts => self.compare_doubts(),
             Next::Serve => self.serve(),
             Next::EndSession(session) => self.ending_loaded(session),
-            Next::Checkpoint => self.continue_checkpoint(),
+            Next::Checkpoint => self.bodies.continue_checkpoint(&mut self.ctx),
         }
     }
 
@@ -468,9 +472,9 @@ impl Island {
         }
         for (seq, what) in self.ctx.entailed() {
             match what {
-                Entails::DirPlaced(ino) => self.compare_also(ino),
-                Entails::BodyGoes(ino) => self.drop_body(ino, seq),
-                Entails::NameElsewhere { ino, at } => self.may_move_to(ino, &at),
+                Entails::DirPlaced(ino) => self.anti_entropy.compare_also(ino),
+                Entails::BodyGoes(ino) => self.bodies.drop_body(&mut self.ctx, ino, seq),
+                Entails::NameElsewhere { ino, at } => self.mover.may_move_to(&self.ctx, ino, &at),
             }
         }
     }
@@ -485,9 +489,9 @@ impl Island {
         let due = self.ctx.now.ms >= self.bodies.checkpoint_ms + CHECKPOINT_MS
             && self.ctx.state.seq() > self.ctx.state.meta().seq;
         if dirty >= CHECKPOINT_ROWS.min(self.ctx.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
-            self.begin_checkpoint();
+            self.bodies.begin_checkpoint(&mut self.ctx);
         }
-        self.continue_checkpoint();
+        self.bodies.continue_checkpoint(&mut self.ctx);
         if self.ctx.now.ms >= self.swept_ms + SWEEP_MS {
             self.swept_ms = self.ctx.now.ms;
             self.ctx.state.sweep(self.ctx.config.rows_max);
@@ -505,9 +509,9 @@ impl Island {
             Self::tick_journal,
             Self::tick_sessions,
             Self::tick_recovery,
-            Self::tick_enumerate,
+            |island| island.enumerating.tick_enumerate(&mut island.ctx),
             Self::tick_mover,
-            Self::tick_symlinks,
+            |island| island.symlinks.tick_symlinks(&mut island.ctx),
         ];
         for part in parts {
             self.run_next();
@@ -516,10 +520,10 @@ impl Island {
     }
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {
-        self.enumerate_link_closed(link);
+        self.enumerating.enumerate_link_closed(&mut self.ctx, link);
         let reached = self.ctx.replies.link_closed(link);
         self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
-        self.lock_link_closed(link);
+        self.file_locks.lock_link_closed(&mut self.ctx, link);
         self.bodies.gates.retain(|call| call.request.seq != 0 || call.link != link);
     }
 }

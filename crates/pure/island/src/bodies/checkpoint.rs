@@ -8,7 +8,9 @@ use atoll_posix::Errno;
 use atoll_proto::{Change, Outcome};
 use atoll_state::{Load, Loaded};
 
+use crate::bodies::Bodies;
 use crate::bodies::data::InBody;
+use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Next;
 use crate::event::{BodyFault, Effect, Ticket};
@@ -33,8 +35,8 @@ impl Island {
         }
         let waiting = self.ctx.loads.take(&load);
         if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
-            self.found_dirs(*from, dirs, *more);
-            self.compare_rows(*from, dirs, *more);
+            self.mover.found_dirs(*from, dirs, *more);
+            self.anti_entropy.compare_rows(*from, dirs, *more);
         }
         let damaged = self.ctx.state.load(load, loaded).is_err();
         for next in waiting {
@@ -54,59 +56,58 @@ impl Island {
     }
 
     // -------------------------------------------------------------- checkpoints
+}
 
-    pub(crate) fn begin_checkpoint(&mut self) {
-        if self.bodies.checkpoint.is_some() {
+impl Bodies {
+    pub(crate) fn begin_checkpoint(&mut self, ctx: &mut Ctx) {
+        if self.checkpoint.is_some() {
             return;
         }
-        self.bodies.checkpoint_ms = self.ctx.now.ms;
-        let frozen = self.ctx.state.freeze();
-        let mut bodies: Vec<_> = self.bodies.touched.drain().map(|(ino, _)| ino).collect();
+        self.checkpoint_ms = ctx.now.ms;
+        let frozen = ctx.state.freeze();
+        let mut bodies: Vec<_> = self.touched.drain().map(|(ino, _)| ino).collect();
         bodies.sort_unstable();
-        self.bodies.fresh.clear();
+        self.fresh.clear();
         // What is being put in place now was announced before this checkpoint, whose log may go before it is
         // decided. What is overwritten next in these bodies waits until this is synced.
         let mut decision = Decision::new();
-        for ino in self.bodies.in_body.values().filter_map(InBody::is_ahead) {
+        for ino in self.in_body.values().filter_map(InBody::is_ahead) {
             decision.push(Change::Dirty { ino });
         }
-        self.bodies.announced = self.ctx.decide(decision);
+        self.announced = ctx.decide(decision);
         // Everything put in place before is synced with this checkpoint.
-        self.bodies.syncing_bodies = std::mem::take(&mut self.bodies.unsynced_bodies);
-        self.bodies.syncing_carried = std::mem::take(&mut self.bodies.carried);
-        let ticket = Ticket(self.bodies.next_ticket - 1);
-        self.bodies.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
-        self.ctx.want_sync();
-        self.continue_checkpoint();
+        self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
+        self.syncing_carried = std::mem::take(&mut self.carried);
+        let ticket = Ticket(self.next_ticket - 1);
+        self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
+        ctx.want_sync();
+        self.continue_checkpoint(ctx);
     }
 
     /// Begins to write the checkpoint when the bodies hold what its rows say, and what was announced is synced: the
     /// log that said so before goes with it.
-    pub(crate) fn continue_checkpoint(&mut self) {
-        let first = self.bodies.in_body.first_key_value().map(|(t, _)| *t);
-        match self.bodies.checkpoint.take() {
+    pub(crate) fn continue_checkpoint(&mut self, ctx: &mut Ctx) {
+        let first = self.in_body.first_key_value().map(|(t, _)| *t);
+        match self.checkpoint.take() {
             Some(Checkpointing::Waiting { ticket, frozen, bodies })
                 if first.is_none_or(|t| t > ticket)
-                    && self.ctx.durability.is_synced(self.bodies.announced.max(frozen.seq)) =>
+                    && ctx.durability.is_synced(self.announced.max(frozen.seq)) =>
             {
-                self.bodies.checkpoint = Some(Checkpointing::Writing);
-                self.ctx.durability.emit(Effect::Checkpoint { frozen, bodies });
+                self.checkpoint = Some(Checkpointing::Writing);
+                ctx.durability.emit(Effect::Checkpoint { frozen, bodies });
             }
-            other => self.bodies.checkpoint = other,
+            other => self.checkpoint = other,
         }
     }
 
-    pub(crate) fn checkpoint_done(&mut self) {
-        assert!(
-            matches!(self.bodies.checkpoint, Some(Checkpointing::Writing)),
-            "no checkpoint was being written"
-        );
-        self.bodies.checkpoint = None;
-        self.bodies.syncing_bodies.clear();
-        self.bodies.syncing_carried.clear();
-        self.ctx.loads.begin_generation();
-        self.ctx.counters.checkpoints += 1;
-        self.ctx.state.thaw();
-        self.ctx.state.sweep(self.ctx.config.rows_max);
+    pub(crate) fn checkpoint_done(&mut self, ctx: &mut Ctx) {
+        assert!(matches!(self.checkpoint, Some(Checkpointing::Writing)), "no checkpoint was being written");
+        self.checkpoint = None;
+        self.syncing_bodies.clear();
+        self.syncing_carried.clear();
+        ctx.loads.begin_generation();
+        ctx.counters.checkpoints += 1;
+        ctx.state.thaw();
+        ctx.state.sweep(ctx.config.rows_max);
     }
 }

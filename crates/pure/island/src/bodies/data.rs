@@ -11,6 +11,7 @@ use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Whence, acl, mode, perm
 use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
 
+use crate::bodies::Bodies;
 use crate::bodies::gate::Use;
 use crate::bodies::space;
 use crate::ctx::Ctx;
@@ -140,279 +141,9 @@ pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
 }
 
 impl Island {
-    /// A ticket for a body operation, with what is to be done when it ends.
-    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
-        let ticket = Ticket(self.bodies.next_ticket);
-        self.bodies.next_ticket += 1;
-        self.bodies.in_body.insert(ticket, in_body);
-        ticket
-    }
-
-    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
-        if self.bodies.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
-    }
-
-    /// Asks the body for something that the request needs to go on.
-    pub(crate) fn ask(&mut self, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
-        let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
-        self.ctx.durability.emit(Effect::Body(ticket, op));
-        Step::Later(Later::Body(ticket))
-    }
-
     // ------------------------------------------------------------------ reading
 
-    pub(crate) fn read(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        offset: u64,
-        len: u32,
-        turn: bool,
-    ) -> Result<Step, Stop> {
-        let size = self.ctx.regular(ino)?.size;
-        let len = size.saturating_sub(offset).min(u64::from(len));
-        if len == 0 {
-            return Ok(Step::Looked(Outcome::Data { data: Bytes::new() }));
-        }
-        let (first, count) = sum::blocks_of(offset, len);
-        let sums = self.ctx.state.sums(ino, first, count)?;
-        self.enter(ino, Use::Shared, turn)?;
-        let seen = self.ctx.state.seen();
-        let ticket = self.ticket(InBody::Reading { ino });
-        let (link, id) = self.ctx.replies.end(call);
-        let vector = self.ctx.replies.news(call.session(), self.ctx.state.clocks());
-        let reply = Reply { vector, outcome: ok(Answer::Data, None) };
-        let len = u32::try_from(len).expect("as asked for at most");
-        let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
-        self.ctx.durability.after_commit(seen, Effect::Body(ticket, op));
-        Ok(Step::Answered)
-    }
-
-    pub(crate) fn seek(&mut self, ino: Ino, offset: u64, whence: Whence, turn: bool) -> Result<Step, Stop> {
-        let size = self.ctx.regular(ino)?.size;
-        if offset >= size {
-            return Err(Errno::ENXIO.into());
-        }
-        self.enter(ino, Use::Shared, turn)?;
-        Ok(self.ask(ino, Use::Shared, BodyOp::Seek { ino, offset, whence, size }, Then::Found))
-    }
-
     // ------------------------------------------------------------------ writing
-
-    pub(crate) fn write(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        offset: u64,
-        append: bool,
-        kill_set_id: bool,
-        turn: bool,
-    ) -> Result<Step, Stop> {
-        let attr = self.ctx.to_change(ino)?;
-        let size = attr.size;
-        let offset = if append { size } else { offset };
-        let len = call.data.len() as u64;
-        if len == 0 {
-            return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset }, None)));
-        }
-        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
-            return Err(Errno::EFBIG.into());
-        }
-        if kill_set_id {
-            // Now, while more can be asked for: when the bytes are there it is too late.
-            perm::mode_after_bytes(call.caller(), &attr)?;
-        }
-        let old = self.ctx.old_sums(ino, offset, len, size)?;
-        self.ctx.room.take(len)?;
-        self.enter(ino, Use::Exclusive, turn)?;
-        if call.data.len() <= CARRY_BYTES_MAX {
-            return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
-                Some(new) => self.carry(call, ino, offset, size, &old, &new, kill_set_id),
-                None => {
-                    let op = BodyOp::SumsAfter { ino, offset, data: call.data.clone(), size, old };
-                    self.ask(ino, Use::Exclusive, op, Then::Carry { offset, size })
-                }
-            });
-        }
-        let after = self.before_in_place(ino, offset, offset + len);
-        let data = call.data.clone();
-        let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
-        let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
-        let over_new = self.bodies.fresh.contains(&ino);
-        let then = Then::InPlace { to: ino, offset, len, size, over_new };
-        let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
-        self.body_after(ticket, op, after);
-        Ok(Step::Later(Later::Body(ticket)))
-    }
-
-    /// Decides a write whose bytes the record carries.
-    fn carry(
-        &mut self,
-        call: &Call,
-        ino: Ino,
-        offset: u64,
-        size: u64,
-        old: &BlockSums,
-        new: &BlockSums,
-        kill_set_id: bool,
-    ) -> Step {
-        let bytes = call.data.clone();
-        let mut decision = Decision::new();
-        let overwrites = offset < size && !self.bodies.fresh.contains(&ino);
-        let dirty =
-            overwrites && !self.ctx.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
-        if dirty {
-            decision.push(Change::Dirty { ino });
-        }
-        let unprivileged = kill_set_id.then(|| call.caller());
-        let Some(attr) = self.wrote(&mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
-        else {
-            self.bodies.gates.leave(ino, Use::Exclusive);
-            return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
-        };
-        decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
-        let len = bytes.len() as u64;
-        decision.remember_for(call, Remembered::Wrote { len, offset });
-        let seq = self.ctx.decide(decision);
-        self.bodies.carried.insert(ino);
-        let (attr, sync_first) = (body_attr(&attr), false);
-        let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
-        let ticket = self.ticket(InBody::Changing { ino });
-        let after = self.after_carrying(ino, seq, dirty, offset + len > size);
-        self.body_after(ticket, op, after);
-        Step::Decided(ok(Answer::Wrote { len, offset }, None))
-    }
-
-    /// When a body may be changed as its record says. Synced bytes that go (`replaces`) and a body that `grows` must
-    /// not be all that a power cut leaves of the change: no recovery would look at that body.
-    pub(crate) fn after_carrying(&self, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
-        let is_looked_at =
-            || self.bodies.touched.get(&ino).is_some_and(|first| self.ctx.durability.is_synced(*first));
-        let may_be_lost = !replaces && (!grows || is_looked_at());
-        After::safe(seq, may_be_lost || self.bodies.fresh.contains(&ino))
-    }
-
-    /// Rows of a file after a write. `None` if the file is gone.
-    fn wrote(
-        &mut self,
-        decision: &mut Decision,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        old: &BlockSums,
-        new: &BlockSums,
-        unprivileged: Option<&Caller>,
-    ) -> Option<Attr> {
-        let mut row = self.ctx.state.inode(ino).ok().flatten()?.clone();
-        let now = self.ctx.time();
-        let attr = &mut row.attr;
-        attr.size = attr.size.max(offset + len);
-        attr.mtime = now;
-        attr.ctime = now;
-        if let Some(caller) = unprivileged {
-            attr.mode = mode_without_set_id(caller, attr);
-        }
-        attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
-        let attr = *attr;
-        self.ctx.file_changed(decision, row);
-        decision.sums(ino, new.clone());
-        self.touch(ino, self.ctx.state.seq() + 1);
-        Some(attr)
-    }
-
-    /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
-    /// overwritten, or that the body is longer than the file for a while, so that a recovery looks at it.
-    pub(crate) fn before_in_place(&mut self, ino: Ino, from: u64, to: u64) -> After {
-        let row = self.ctx.state.inode(ino).ok().flatten().expect("looked at before").clone();
-        let size = row.attr.size;
-        let mut decision = Decision::new();
-        if from < size {
-            if self.ctx.state.dirty_bodies().contains(&ino) {
-                return After::Synced(self.bodies.announced);
-            }
-            if planted(Bug::NoDirty) {
-                return After::Committed(0);
-            }
-            decision.push(Change::Dirty { ino });
-        } else if let Some(seq) = self.bodies.touched.get(&ino) {
-            return After::safe(*seq, self.bodies.fresh.contains(&ino));
-        } else if to > size {
-            decision.inode(row);
-            decision.body(BodyChange::Cut { ino, len: size });
-        } else {
-            return After::Committed(0);
-        }
-        let seq = self.ctx.decide(decision);
-        self.touch(ino, seq);
-        // Bytes that were never synced may be lost in a power cut anyway.
-        After::safe(seq, self.bodies.fresh.contains(&ino))
-    }
-
-    /// A record is about the body of a file: a recovery looks at that, from the first one since a checkpoint on.
-    pub(crate) fn touch(&mut self, ino: Ino, seq: u64) {
-        self.bodies.touched.entry(ino).or_insert(seq);
-    }
-
-    /// Whether the body must be synced before bytes are put in place. A recovery does not do again
-    /// what lies under such bytes; where they are lost too, what is below them must be there.
-    fn sync_first(&mut self, ino: Ino) -> bool {
-        // Bytes that were never synced may be lost in a power cut anyway.
-        !self.bodies.fresh.contains(&ino)
-            && (self.bodies.carried.remove(&ino) || self.bodies.syncing_carried.contains(&ino))
-    }
-
-    /// Has a body operation begin when its record is as safe as it must be.
-    pub(crate) fn body_after(&mut self, ticket: Ticket, op: BodyOp, after: After) {
-        match after {
-            After::Synced(seq) if !self.ctx.durability.is_synced(seq) => {
-                self.bodies.after_sync.push_back((seq, ticket, op));
-                match self.bodies.in_body.get(&ticket) {
-                    // It is answered already: one sync serves what comes within a tick.
-                    Some(InBody::Changing { ino }) if self.bodies.gates.waiting(*ino) == 0 => {
-                        self.ctx.durability.want_sync_soon(self.ctx.now.ms)
-                    }
-                    _ => self.ctx.want_sync(),
-                }
-            }
-            After::Synced(_) => self.ctx.durability.emit(Effect::Body(ticket, op)),
-            After::Committed(seq) => self.ctx.durability.after_commit(seq, Effect::Body(ticket, op)),
-        }
-    }
-
-    /// Waits for others who use the body.
-    pub(crate) fn wait_at_gate(&mut self, ino: Ino, call: Call, turn: bool) {
-        if !self.bodies.after_sync.is_empty() {
-            self.ctx.want_sync();
-        }
-        self.bodies.gates.wait(ino, call, turn);
-    }
-
-    /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it
-    /// damaged, and who writes would make another, which nobody removes.
-    pub(crate) fn drop_body(&mut self, ino: Ino, seq: u64) {
-        self.bodies.fresh.remove(&ino);
-        self.bodies.touched.remove(&ino);
-        self.bodies.unsynced_bodies.remove(&ino);
-        self.bodies.syncing_bodies.remove(&ino);
-        self.bodies.carried.remove(&ino);
-        self.bodies.syncing_carried.remove(&ino);
-        let ticket = self.ticket(InBody::Dropping { ino });
-        if planted(Bug::BodyGoesUnsynced) {
-            return self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
-        }
-        self.bodies.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
-    }
-
-    /// Bodies go that somebody was still inside of.
-    pub(crate) fn bodies_go(&mut self) {
-        if self.bodies.going.is_empty() {
-            return;
-        }
-        let gates = &self.bodies.gates;
-        for (ino, ticket) in self.bodies.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
-            self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
-        }
-    }
 
     // --------------------------------------------------------------------- copy
 
@@ -444,7 +175,7 @@ impl Island {
         let (first, count) = sum::blocks_of(from_offset, len);
         let from_sums = self.ctx.state.sums(from, first, count)?;
         let old = self.ctx.old_sums(to, to_offset, len, target.size)?;
-        self.enter(to, Use::Exclusive, turn)?;
+        self.bodies.enter(to, Use::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
         if from != to && !self.bodies.gates.enter(from, Use::Shared, turn) {
@@ -452,20 +183,20 @@ impl Island {
             self.bodies.gates.leave(to, Use::Exclusive);
             return Err(Stop::Gate(from));
         }
-        let after = self.before_in_place(to, to_offset, to_offset + len);
+        let after = self.bodies.before_in_place(&mut self.ctx, to, to_offset, to_offset + len);
         let op = BodyOp::Copy {
             from: (from, from_offset, source.size, from_sums),
             to: (to, to_offset, target.size, old),
             len,
             attr: body_attr(&target),
-            sync_first: self.sync_first(to),
+            sync_first: self.bodies.sync_first(to),
         };
         let over_new = self.bodies.fresh.contains(&to);
         let then = Then::InPlace { to, offset: to_offset, len, size: target.size, over_new };
         // Within one file there is one gate.
         let how = if from == to { Use::Exclusive } else { Use::Shared };
-        let ticket = self.ticket(InBody::Asked { ino: from, how, call: None, then });
-        self.body_after(ticket, op, after);
+        let ticket = self.bodies.ticket(InBody::Asked { ino: from, how, call: None, then });
+        self.bodies.body_after(&mut self.ctx, ticket, op, after);
         Ok(Step::Later(Later::Body(ticket)))
     }
 
@@ -495,7 +226,7 @@ impl Island {
             || self.bodies.in_body.values().any(another)
         {
             self.bodies.gates.enter(ino, Use::Beside, false);
-            let ticket = self.ticket(InBody::Syncing { ino, call: None });
+            let ticket = self.bodies.ticket(InBody::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
             self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
             // A write that comes while the sync runs needs another one.
@@ -522,13 +253,13 @@ impl Island {
                 self.fetched((ino, txn), (offset, len, size), result);
             }
             InBody::Arriving { ino, txn } => self.arrived_in_body(ino, txn),
-            InBody::Reading { ino } => self.leave(ino, Use::Shared),
+            InBody::Reading { ino } => self.bodies.leave(&mut self.ctx, ino, Use::Shared),
             InBody::Changing { ino } => {
                 // The record is committed: bytes that do not get in place are a broken disk, and
                 // whoever performs effects stops the island for it. If the view has laid the file
                 // meanwhile, it has yet to see them.
                 self.ctx.state.view_again(&[ino], &[]);
-                self.leave(ino, Use::Exclusive);
+                self.bodies.leave(&mut self.ctx, ino, Use::Exclusive);
             }
             InBody::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
@@ -536,7 +267,7 @@ impl Island {
                 match result {
                     Ok(_) => {
                         let seq = self.ctx.state.seq();
-                        self.await_synced(seq, call);
+                        self.requests.await_synced(&mut self.ctx, seq, call);
                     }
                     Err(BodyFault(errno)) => {
                         self.bodies.unsynced_bodies.insert(ino);
@@ -565,19 +296,19 @@ impl Island {
                     // The sync that was to come first may not have been made: the next write asks for it again.
                     self.bodies.carried.insert(target);
                 }
-                self.leave_asked(ino, target, how);
+                self.bodies.leave_asked(&mut self.ctx, ino, target, how);
                 return self.ctx.answer(&call, 0, Outcome::Failed { errno });
             }
         };
         let target = if let Then::InPlace { to, .. } = then { to } else { ino };
         if matches!(self.ctx.state.inode(target), Ok(None)) {
             // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
-            self.leave_asked(ino, target, how);
+            self.bodies.leave_asked(&mut self.ctx, ino, target, how);
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
         }
         let step = match (then, found) {
             (Then::Found, BodyDone::Offset(at)) => {
-                self.leave(ino, how);
+                self.bodies.leave(&mut self.ctx, ino, how);
                 match at {
                     Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
                     None => Err(Stop::Fail(Errno::ENXIO)),
@@ -588,11 +319,11 @@ impl Island {
                     matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
                 let old = self.ctx.old_sums(ino, offset, call.data.len() as u64, size);
                 let old = old.expect("in memory before this goes on");
-                Ok(self.carry(&call, ino, offset, size, &old, &new, kill))
+                Ok(self.bodies.carry(&mut self.ctx, &call, ino, offset, size, &old, &new, kill))
             }
             (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
-                let step = self.decide_in_place(&call, to, offset, len, size, &new);
-                self.leave_asked(ino, to, how);
+                let step = self.bodies.decide_in_place(&mut self.ctx, &call, to, offset, len, size, &new);
+                self.bodies.leave_asked(&mut self.ctx, ino, to, how);
                 step
             }
             (Then::Cut { size }, BodyDone::Edges(edges)) => {
@@ -600,13 +331,13 @@ impl Island {
                     unreachable!("cutting serves setattr")
                 };
                 let set = *set;
-                self.decide_cut(&call, ino, &set, size, edges.first().copied())
+                self.bodies.decide_cut(&mut self.ctx, &call, ino, &set, size, edges.first().copied())
             }
             (Then::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
-                Ok(self.decide_zero(&call, ino, (offset, len, size), &edges))
+                Ok(self.bodies.decide_zero(&mut self.ctx, &call, ino, (offset, len, size), &edges))
             }
             (Then::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
-                Ok(self.decide_allocated(&call, ino, (offset, len, size), keep_size))
+                Ok(self.bodies.decide_allocated(&mut self.ctx, &call, ino, (offset, len, size), keep_size))
             }
             (then, found) => unreachable!("{then:?} was answered with {found:?}"),
         };
@@ -619,8 +350,301 @@ impl Island {
         self.ctx.next(Next::Turn(ino));
     }
 
+    /// Lets in who waits for a body, as many as can be inside together.
+    pub(crate) fn wake(&mut self, ino: Ino) {
+        let waiting = self.bodies.gates.waiting(ino);
+        let Some(call) = self.bodies.gates.next(ino) else { return };
+        self.start(call, true);
+        // Otherwise it is back at the front of the queue: it is not its turn yet.
+        if self.bodies.gates.waiting(ino) < waiting {
+            self.ctx.next(Next::Turn(ino));
+        }
+    }
+}
+
+impl Bodies {
+    /// A ticket for a body operation, with what is to be done when it ends.
+    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.in_body.insert(ticket, in_body);
+        ticket
+    }
+
+    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
+        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
+    }
+
+    /// Asks the body for something that the request needs to go on.
+    pub(crate) fn ask(&mut self, ctx: &mut Ctx, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
+        let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
+        ctx.durability.emit(Effect::Body(ticket, op));
+        Step::Later(Later::Body(ticket))
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        ctx: &mut Ctx,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        len: u32,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let size = ctx.regular(ino)?.size;
+        let len = size.saturating_sub(offset).min(u64::from(len));
+        if len == 0 {
+            return Ok(Step::Looked(Outcome::Data { data: Bytes::new() }));
+        }
+        let (first, count) = sum::blocks_of(offset, len);
+        let sums = ctx.state.sums(ino, first, count)?;
+        self.enter(ino, Use::Shared, turn)?;
+        let seen = ctx.state.seen();
+        let ticket = self.ticket(InBody::Reading { ino });
+        let (link, id) = ctx.replies.end(call);
+        let vector = ctx.replies.news(call.session(), ctx.state.clocks());
+        let reply = Reply { vector, outcome: ok(Answer::Data, None) };
+        let len = u32::try_from(len).expect("as asked for at most");
+        let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
+        ctx.durability.after_commit(seen, Effect::Body(ticket, op));
+        Ok(Step::Answered)
+    }
+
+    pub(crate) fn seek(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        offset: u64,
+        whence: Whence,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let size = ctx.regular(ino)?.size;
+        if offset >= size {
+            return Err(Errno::ENXIO.into());
+        }
+        self.enter(ino, Use::Shared, turn)?;
+        Ok(self.ask(ctx, ino, Use::Shared, BodyOp::Seek { ino, offset, whence, size }, Then::Found))
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        ctx: &mut Ctx,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        append: bool,
+        kill_set_id: bool,
+        turn: bool,
+    ) -> Result<Step, Stop> {
+        let attr = ctx.to_change(ino)?;
+        let size = attr.size;
+        let offset = if append { size } else { offset };
+        let len = call.data.len() as u64;
+        if len == 0 {
+            return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset }, None)));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
+            return Err(Errno::EFBIG.into());
+        }
+        if kill_set_id {
+            // Now, while more can be asked for: when the bytes are there it is too late.
+            perm::mode_after_bytes(call.caller(), &attr)?;
+        }
+        let old = ctx.old_sums(ino, offset, len, size)?;
+        ctx.room.take(len)?;
+        self.enter(ino, Use::Exclusive, turn)?;
+        if call.data.len() <= CARRY_BYTES_MAX {
+            return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
+                Some(new) => self.carry(ctx, call, ino, offset, size, &old, &new, kill_set_id),
+                None => {
+                    let op = BodyOp::SumsAfter { ino, offset, data: call.data.clone(), size, old };
+                    self.ask(ctx, ino, Use::Exclusive, op, Then::Carry { offset, size })
+                }
+            });
+        }
+        let after = self.before_in_place(ctx, ino, offset, offset + len);
+        let data = call.data.clone();
+        let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
+        let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
+        let over_new = self.fresh.contains(&ino);
+        let then = Then::InPlace { to: ino, offset, len, size, over_new };
+        let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
+        self.body_after(ctx, ticket, op, after);
+        Ok(Step::Later(Later::Body(ticket)))
+    }
+
+    /// Decides a write whose bytes the record carries.
+    fn carry(
+        &mut self,
+        ctx: &mut Ctx,
+        call: &Call,
+        ino: Ino,
+        offset: u64,
+        size: u64,
+        old: &BlockSums,
+        new: &BlockSums,
+        kill_set_id: bool,
+    ) -> Step {
+        let bytes = call.data.clone();
+        let mut decision = Decision::new();
+        let overwrites = offset < size && !self.fresh.contains(&ino);
+        let dirty = overwrites && !ctx.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
+        if dirty {
+            decision.push(Change::Dirty { ino });
+        }
+        let unprivileged = kill_set_id.then(|| call.caller());
+        let Some(attr) =
+            self.wrote(ctx, &mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
+        else {
+            self.gates.leave(ino, Use::Exclusive);
+            return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
+        };
+        decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
+        let len = bytes.len() as u64;
+        decision.remember_for(call, Remembered::Wrote { len, offset });
+        let seq = ctx.decide(decision);
+        self.carried.insert(ino);
+        let (attr, sync_first) = (body_attr(&attr), false);
+        let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
+        let ticket = self.ticket(InBody::Changing { ino });
+        let after = self.after_carrying(ctx, ino, seq, dirty, offset + len > size);
+        self.body_after(ctx, ticket, op, after);
+        Step::Decided(ok(Answer::Wrote { len, offset }, None))
+    }
+
+    /// When a body may be changed as its record says. Synced bytes that go (`replaces`) and a body that `grows` must
+    /// not be all that a power cut leaves of the change: no recovery would look at that body.
+    pub(crate) fn after_carrying(&self, ctx: &Ctx, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
+        let is_looked_at = || self.touched.get(&ino).is_some_and(|first| ctx.durability.is_synced(*first));
+        let may_be_lost = !replaces && (!grows || is_looked_at());
+        After::safe(seq, may_be_lost || self.fresh.contains(&ino))
+    }
+
+    /// Rows of a file after a write. `None` if the file is gone.
+    fn wrote(
+        &mut self,
+        ctx: &mut Ctx,
+        decision: &mut Decision,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        old: &BlockSums,
+        new: &BlockSums,
+        unprivileged: Option<&Caller>,
+    ) -> Option<Attr> {
+        let mut row = ctx.state.inode(ino).ok().flatten()?.clone();
+        let now = ctx.time();
+        let attr = &mut row.attr;
+        attr.size = attr.size.max(offset + len);
+        attr.mtime = now;
+        attr.ctime = now;
+        if let Some(caller) = unprivileged {
+            attr.mode = mode_without_set_id(caller, attr);
+        }
+        attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
+        let attr = *attr;
+        ctx.file_changed(decision, row);
+        decision.sums(ino, new.clone());
+        self.touch(ino, ctx.state.seq() + 1);
+        Some(attr)
+    }
+
+    /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
+    /// overwritten, or that the body is longer than the file for a while, so that a recovery looks at it.
+    pub(crate) fn before_in_place(&mut self, ctx: &mut Ctx, ino: Ino, from: u64, to: u64) -> After {
+        let row = ctx.state.inode(ino).ok().flatten().expect("looked at before").clone();
+        let size = row.attr.size;
+        let mut decision = Decision::new();
+        if from < size {
+            if ctx.state.dirty_bodies().contains(&ino) {
+                return After::Synced(self.announced);
+            }
+            if planted(Bug::NoDirty) {
+                return After::Committed(0);
+            }
+            decision.push(Change::Dirty { ino });
+        } else if let Some(seq) = self.touched.get(&ino) {
+            return After::safe(*seq, self.fresh.contains(&ino));
+        } else if to > size {
+            decision.inode(row);
+            decision.body(BodyChange::Cut { ino, len: size });
+        } else {
+            return After::Committed(0);
+        }
+        let seq = ctx.decide(decision);
+        self.touch(ino, seq);
+        // Bytes that were never synced may be lost in a power cut anyway.
+        After::safe(seq, self.fresh.contains(&ino))
+    }
+
+    /// A record is about the body of a file: a recovery looks at that, from the first one since a checkpoint on.
+    pub(crate) fn touch(&mut self, ino: Ino, seq: u64) {
+        self.touched.entry(ino).or_insert(seq);
+    }
+
+    /// Whether the body must be synced before bytes are put in place. A recovery does not do again
+    /// what lies under such bytes; where they are lost too, what is below them must be there.
+    fn sync_first(&mut self, ino: Ino) -> bool {
+        // Bytes that were never synced may be lost in a power cut anyway.
+        !self.fresh.contains(&ino) && (self.carried.remove(&ino) || self.syncing_carried.contains(&ino))
+    }
+
+    /// Has a body operation begin when its record is as safe as it must be.
+    pub(crate) fn body_after(&mut self, ctx: &mut Ctx, ticket: Ticket, op: BodyOp, after: After) {
+        match after {
+            After::Synced(seq) if !ctx.durability.is_synced(seq) => {
+                self.after_sync.push_back((seq, ticket, op));
+                match self.in_body.get(&ticket) {
+                    // It is answered already: one sync serves what comes within a tick.
+                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
+                        ctx.durability.want_sync_soon(ctx.now.ms)
+                    }
+                    _ => ctx.want_sync(),
+                }
+            }
+            After::Synced(_) => ctx.durability.emit(Effect::Body(ticket, op)),
+            After::Committed(seq) => ctx.durability.after_commit(seq, Effect::Body(ticket, op)),
+        }
+    }
+
+    /// Waits for others who use the body.
+    pub(crate) fn wait_at_gate(&mut self, ctx: &mut Ctx, ino: Ino, call: Call, turn: bool) {
+        if !self.after_sync.is_empty() {
+            ctx.want_sync();
+        }
+        self.gates.wait(ino, call, turn);
+    }
+
+    /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it
+    /// damaged, and who writes would make another, which nobody removes.
+    pub(crate) fn drop_body(&mut self, ctx: &mut Ctx, ino: Ino, seq: u64) {
+        self.fresh.remove(&ino);
+        self.touched.remove(&ino);
+        self.unsynced_bodies.remove(&ino);
+        self.syncing_bodies.remove(&ino);
+        self.carried.remove(&ino);
+        self.syncing_carried.remove(&ino);
+        let ticket = self.ticket(InBody::Dropping { ino });
+        if planted(Bug::BodyGoesUnsynced) {
+            return ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
+        }
+        self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
+    }
+
+    /// Bodies go that somebody was still inside of.
+    pub(crate) fn bodies_go(&mut self, ctx: &mut Ctx) {
+        if self.going.is_empty() {
+            return;
+        }
+        let gates = &self.gates;
+        for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
+            ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
+        }
+    }
+
     fn decide_in_place(
         &mut self,
+        ctx: &mut Ctx,
         call: &Call,
         ino: Ino,
         offset: u64,
@@ -632,46 +656,35 @@ impl Island {
             ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
             _ => !call.caller().is_root(),
         };
-        let old = self.ctx.old_sums(ino, offset, len, size).expect("in memory before this goes on");
+        let old = ctx.old_sums(ino, offset, len, size).expect("in memory before this goes on");
         let mut decision = Decision::new();
         let unprivileged = kill.then(|| call.caller());
-        if self.wrote(&mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
+        if self.wrote(ctx, &mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
             return Err(Errno::ESTALE.into());
         }
         decision.body(BodyChange::Extent { ino, offset, len });
         decision.remember_for(call, Remembered::Wrote { len, offset });
-        self.ctx.decide(decision);
-        self.bodies.unsynced_bodies.insert(ino);
+        ctx.decide(decision);
+        self.unsynced_bodies.insert(ino);
         Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
     }
 
     pub(crate) fn lost(&mut self, ino: Ino) -> Step {
-        self.bodies.gates.leave(ino, Use::Exclusive);
+        self.gates.leave(ino, Use::Exclusive);
         Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
     }
 
-    pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
-        self.bodies.gates.leave(ino, how);
-        self.ctx.next(Next::Turn(ino));
+    pub(crate) fn leave(&mut self, ctx: &mut Ctx, ino: Ino, how: Use) {
+        self.gates.leave(ino, how);
+        ctx.next(Next::Turn(ino));
     }
 
     /// What was asked of a body is done: it is free, and so is the one that was changed with it, if that is another.
-    fn leave_asked(&mut self, ino: Ino, target: Ino, how: Use) {
+    fn leave_asked(&mut self, ctx: &mut Ctx, ino: Ino, target: Ino, how: Use) {
         if target != ino {
-            self.leave(target, Use::Exclusive);
+            self.leave(ctx, target, Use::Exclusive);
         }
-        self.leave(ino, how);
-    }
-
-    /// Lets in who waits for a body, as many as can be inside together.
-    pub(crate) fn wake(&mut self, ino: Ino) {
-        let waiting = self.bodies.gates.waiting(ino);
-        let Some(call) = self.bodies.gates.next(ino) else { return };
-        self.start(call, true);
-        // Otherwise it is back at the front of the queue: it is not its turn yet.
-        if self.bodies.gates.waiting(ino) < waiting {
-            self.ctx.next(Next::Turn(ino));
-        }
+        self.leave(ctx, ino, how);
     }
 }
 

@@ -6,6 +6,7 @@ use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Remembered};
 
+use crate::bodies::Bodies;
 use crate::bodies::data::{After, InBody, Then, blocks, body_attr, mode_without_set_id};
 use crate::bodies::gate::Use;
 use crate::bodies::space;
@@ -18,42 +19,46 @@ use crate::rows::path::{done, ok};
 
 impl Island {
     // ------------------------------------------------------------------- length
+}
 
+impl Bodies {
     /// `truncate` and its kin, together with the other attributes that come along.
     pub(crate) fn set_size(
         &mut self,
+        ctx: &mut Ctx,
         call: &Call,
         ino: Ino,
         set: &SetAttr,
         after: &Attr,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let attr = self.ctx.regular(ino)?;
+        let attr = ctx.regular(ino)?;
         let (size, len) = (attr.size, after.size);
         if len > size {
-            self.ctx.room.take(0)?;
+            ctx.room.take(0)?;
         }
         let old = match sum::block_of_cut(len, size) {
-            Some(block) => Some((block, self.ctx.state.sums(ino, block, 1)?[0])),
+            Some(block) => Some((block, ctx.state.sums(ino, block, 1)?[0])),
             None => None,
         };
-        self.ctx.cut_sums(ino, len, size)?;
+        ctx.cut_sums(ino, len, size)?;
         self.enter(ino, Use::Exclusive, turn)?;
         match old {
             Some((_, sum)) if len < size && sum != 0 => {
                 let op = BodyOp::SumAfterCut { ino, len, size, old: sum };
-                Ok(self.ask(ino, Use::Exclusive, op, Then::Cut { size }))
+                Ok(self.ask(ctx, ino, Use::Exclusive, op, Then::Cut { size }))
             }
             Some(last) if len > size => {
                 let edge = sum::sum_after_growing(size, len, last);
-                self.decide_cut(call, ino, set, size, Some(edge))
+                self.decide_cut(ctx, call, ino, set, size, Some(edge))
             }
-            _ => self.decide_cut(call, ino, set, size, None),
+            _ => self.decide_cut(ctx, call, ino, set, size, None),
         }
     }
 
     pub(crate) fn decide_cut(
         &mut self,
+        ctx: &mut Ctx,
         call: &Call,
         ino: Ino,
         set: &SetAttr,
@@ -61,11 +66,11 @@ impl Island {
         edge: Option<(u64, u32)>,
     ) -> Result<Step, Stop> {
         let mut decision = Decision::new();
-        let changed = self.ctx.changed_attr(call, ino, set);
+        let changed = ctx.changed_attr(call, ino, set);
         let (mut row, xattrs) = match changed {
             Ok(changed) => changed,
             Err(stop) => {
-                self.bodies.gates.leave(ino, Use::Exclusive);
+                self.gates.leave(ino, Use::Exclusive);
                 return Err(stop);
             }
         };
@@ -82,30 +87,31 @@ impl Island {
         decision.file(row, xattrs);
         decision.remember_for(call, Remembered::Attr { ino });
         if len == size {
-            self.ctx.decide(decision);
-            self.bodies.gates.leave(ino, Use::Exclusive);
+            ctx.decide(decision);
+            self.gates.leave(ino, Use::Exclusive);
         } else {
-            self.touch(ino, self.ctx.state.seq() + 1);
+            self.touch(ino, ctx.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
-            self.bodies.carried.insert(ino);
-            let seq = self.ctx.decide(decision);
+            self.carried.insert(ino);
+            let seq = ctx.decide(decision);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
-            let after = self.after_carrying(ino, seq, len < size, len > size);
-            self.body_after(ticket, op, after);
+            let after = self.after_carrying(ctx, ino, seq, len < size, len > size);
+            self.body_after(ctx, ticket, op, after);
         }
         Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
     }
 
     pub(crate) fn fallocate(
         &mut self,
+        ctx: &mut Ctx,
         ino: Ino,
         offset: u64,
         len: u64,
         what: Allocation,
         turn: bool,
     ) -> Result<Step, Stop> {
-        let attr = self.ctx.to_change(ino)?;
+        let attr = ctx.to_change(ino)?;
         let size = attr.size;
         if len == 0 {
             return Err(Errno::EINVAL.into());
@@ -114,17 +120,17 @@ impl Island {
             return Err(Errno::EFBIG.into());
         }
         if !matches!(what, Allocation::PunchHole) {
-            self.ctx.room.take(0)?;
+            ctx.room.take(0)?;
         }
-        self.ctx.last_sum(ino, size)?;
+        ctx.last_sum(ino, size)?;
         if let Allocation::Allocate { keep_size } = what {
             self.enter(ino, Use::Exclusive, turn)?;
             let end = if keep_size { size } else { offset + len };
-            let after = self.before_in_place(ino, size, end);
+            let after = self.before_in_place(ctx, ino, size, end);
             let op = BodyOp::Allocate { ino, offset, len, keep_size, size, attr: body_attr(&attr) };
             let then = Then::Allocated { offset, len, keep_size, size };
             let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
-            self.body_after(ticket, op, after);
+            self.body_after(ctx, ticket, op, after);
             return Ok(Step::Later(Later::Body(ticket)));
         }
         if len > perm::ZERO_BYTES_MAX {
@@ -134,26 +140,27 @@ impl Island {
         let edges = sum::edges_of_zero(offset, len, size);
         let mut old = Vec::with_capacity(edges.len());
         for block in edges {
-            old.push(self.ctx.state.sums(ino, block, 1)?[0]);
+            old.push(ctx.state.sums(ino, block, 1)?[0]);
         }
         // Every checksum in the range is written, so the rows must be there.
         let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
         if count > 0 {
-            self.ctx.state.sums(ino, first, count)?;
+            ctx.state.sums(ino, first, count)?;
         }
         self.enter(ino, Use::Exclusive, turn)?;
         let op = BodyOp::SumsAfterZero { ino, offset, len, size, old };
-        Ok(self.ask(ino, Use::Exclusive, op, Then::Zero { offset, len, size }))
+        Ok(self.ask(ctx, ino, Use::Exclusive, op, Then::Zero { offset, len, size }))
     }
 
     pub(crate) fn decide_zero(
         &mut self,
+        ctx: &mut Ctx,
         call: &Call,
         ino: Ino,
         (offset, len, size): (u64, u64, u64),
         edges: &[(u64, u32)],
     ) -> Step {
-        let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else {
+        let Some(mut row) = ctx.state.inode(ino).ok().flatten().cloned() else {
             return self.lost(ino);
         };
         let ClientOp::Fs { op: Op::Fallocate { what, .. } } = &call.request.op else {
@@ -165,12 +172,12 @@ impl Island {
             .map(|block| edges.iter().find(|(b, _)| *b == block).map_or(0, |(_, sum)| *sum))
             .collect();
         if count > 0 {
-            let old = self.ctx.state.sums(ino, first, count).expect("loaded before");
+            let old = ctx.state.sums(ino, first, count).expect("loaded before");
             let whole = count - edges.len() as u64;
             row.attr.blocks = space::after_zero(row.attr.blocks, size, whole, &old, &new);
             decision.push(Change::Sums { ino, first, sums: new.clone() });
         }
-        let now = self.ctx.time();
+        let now = ctx.time();
         row.attr.mtime = now;
         row.attr.ctime = now;
         if !call.caller().is_root() {
@@ -178,46 +185,47 @@ impl Island {
         }
         let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
         if grows {
-            self.ctx.grow(&mut decision, ino, size, offset + len, (first, &new));
+            ctx.grow(&mut decision, ino, size, offset + len, (first, &new));
             row.attr.size = offset + len;
         }
         let attr = row.attr;
-        self.ctx.file_changed(&mut decision, row);
+        ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Zero { ino, offset, len });
-        self.bodies.carried.insert(ino);
+        self.carried.insert(ino);
         if grows {
             decision.body(BodyChange::Cut { ino, len: offset + len });
         }
         decision.remember_for(call, Remembered::Done);
-        let seq = self.ctx.decide(decision);
+        let seq = ctx.decide(decision);
         self.touch(ino, seq);
-        let after = After::safe(seq, self.bodies.fresh.contains(&ino));
+        let after = After::safe(seq, self.fresh.contains(&ino));
         if grows {
             // Order within one body: the hole first, then the length, then the body is free.
             let ticket = self.ticket(InBody::Dropping { ino });
-            self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
+            self.body_after(ctx, ticket, BodyOp::Zero { ino, offset, len, size }, after);
             let ticket = self.ticket(InBody::Changing { ino });
             let op = BodyOp::Cut { ino, len: offset + len, size, attr: body_attr(&attr) };
-            self.body_after(ticket, op, after);
+            self.body_after(ctx, ticket, op, after);
         } else {
             let ticket = self.ticket(InBody::Changing { ino });
-            self.body_after(ticket, BodyOp::Zero { ino, offset, len, size }, after);
+            self.body_after(ctx, ticket, BodyOp::Zero { ino, offset, len, size }, after);
         }
         Step::Decided(done())
     }
 
     pub(crate) fn decide_allocated(
         &mut self,
+        ctx: &mut Ctx,
         call: &Call,
         ino: Ino,
         (offset, len, size): (u64, u64, u64),
         keep_size: bool,
     ) -> Step {
-        let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else {
+        let Some(mut row) = ctx.state.inode(ino).ok().flatten().cloned() else {
             return self.lost(ino);
         };
         let mut decision = Decision::new();
-        let now = self.ctx.time();
+        let now = ctx.time();
         row.attr.mtime = now;
         row.attr.ctime = now;
         if !call.caller().is_root() {
@@ -225,16 +233,16 @@ impl Island {
         }
         let end = offset + len;
         if !keep_size && end > size {
-            self.ctx.grow(&mut decision, ino, size, end, (0, &[]));
+            ctx.grow(&mut decision, ino, size, end, (0, &[]));
             row.attr.size = end;
         }
         row.attr.blocks = space::after_allocate(row.attr.blocks, row.attr.size, offset, len);
-        self.ctx.file_changed(&mut decision, row);
+        ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
         decision.remember_for(call, Remembered::Done);
-        let seq = self.ctx.decide(decision);
+        let seq = ctx.decide(decision);
         self.touch(ino, seq);
-        self.bodies.gates.leave(ino, Use::Exclusive);
+        self.gates.leave(ino, Use::Exclusive);
         Step::Decided(done())
     }
 }

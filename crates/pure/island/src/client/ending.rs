@@ -53,14 +53,14 @@ impl Sessions {
 impl Island {
     /// A client is gone: its locks and orphans with it. `asked`: by this request, which is answered then.
     pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<Call>) {
-        self.enumerate_session_ended(session);
+        self.enumerating.enumerate_session_ended(&mut self.ctx, session);
         self.sessions.forget(session);
         self.ctx.replies.begin_end(session);
         self.sessions.ending.entry(session).or_default().asked.extend(asked);
         self.go_on_ending(session);
         if self.ctx.replies.is_ending(session) {
             // It keeps nothing any more that others must not change.
-            self.recalled(session);
+            self.sessions.recalled(&mut self.ctx, session);
         }
     }
 
@@ -108,7 +108,7 @@ impl Island {
         let count = self.ctx.let_files_go(&mut decision, session, &files, true);
         let mut is_over = false;
         if count == held {
-            let moves = self.unheard_moves(session, Ino(0), FILES_MAX);
+            let moves = self.mover.unheard_moves(&self.ctx, session, Ino(0), FILES_MAX);
             is_over = moves.len() < FILES_MAX;
             for (ino, _) in moves {
                 self.ctx.knows_of_move(&mut decision, session, ino);
@@ -134,7 +134,7 @@ impl Island {
         if session == WITNESS {
             self.witness_ended();
         }
-        self.recalled(session);
+        self.sessions.recalled(&mut self.ctx, session);
         for call in ending.asked {
             self.ctx.answer(&call, self.ctx.state.seq(), done());
         }

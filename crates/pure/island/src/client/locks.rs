@@ -14,39 +14,12 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::event::LinkId;
-use crate::island::Island;
 use crate::rows::path::{done, ok};
 
 /// The requests that wait for a lock, by file, in the order in which they came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileLocks {
     pub(crate) waiting: IdMap<Ino, VecDeque<Call>>,
-}
-
-impl Island {
-    /// Whoever waits for a lock on this file asks again, in the order in which they came.
-    pub(crate) fn lock_given_up(&mut self, ino: Ino) {
-        if planted(Bug::LockNotWoken) {
-            return;
-        }
-        for call in self.file_locks.waiting.remove(&ino).unwrap_or_default() {
-            self.ctx.next(Next::Start(call));
-        }
-    }
-
-    /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
-    pub(crate) fn lock_link_closed(&mut self, link: LinkId) {
-        for waiting in self.file_locks.waiting.values_mut() {
-            let here = |call: &Call| self.ctx.replies.link_of_answer(call) == link;
-            let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
-            *waiting = stay;
-            let gone: VecDeque<Call> = gone;
-            for call in gone {
-                self.ctx.replies.forget_request(&call);
-            }
-        }
-        self.file_locks.waiting.retain(|_, waiting| !waiting.is_empty());
-    }
 }
 
 impl Ctx {
@@ -143,5 +116,31 @@ impl Ctx {
                 decision.locks(ino, locks);
             }
         }
+    }
+}
+
+impl FileLocks {
+    /// Whoever waits for a lock on this file asks again, in the order in which they came.
+    pub(crate) fn lock_given_up(&mut self, ctx: &mut Ctx, ino: Ino) {
+        if planted(Bug::LockNotWoken) {
+            return;
+        }
+        for call in self.waiting.remove(&ino).unwrap_or_default() {
+            ctx.next(Next::Start(call));
+        }
+    }
+
+    /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
+    pub(crate) fn lock_link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
+        for waiting in self.waiting.values_mut() {
+            let here = |call: &Call| ctx.replies.link_of_answer(call) == link;
+            let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
+            *waiting = stay;
+            let gone: VecDeque<Call> = gone;
+            for call in gone {
+                ctx.replies.forget_request(&call);
+            }
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 }

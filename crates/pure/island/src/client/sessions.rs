@@ -14,6 +14,7 @@ use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
 use crate::client::ending::Ending;
+use crate::client::locks::FileLocks;
 use crate::client::retell::Again;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -178,100 +179,24 @@ impl Island {
             }
         }
         match call.request.op {
-            ClientOp::Attach { mount } => self.attach(call, mount),
+            ClientOp::Attach { mount } => self.sessions.attach(&mut self.ctx, call, mount),
             ClientOp::Renew | ClientOp::Dropped if self.ctx.state.session(session).is_none() => {
                 self.ctx.answer(&call, 0, Outcome::NoSession);
             }
             ClientOp::Renew | ClientOp::Dropped => {
                 // A mere sign of life may have been sent before a recall came: it answers none.
                 if call.request.op == ClientOp::Dropped {
-                    self.recalled(session);
+                    self.sessions.recalled(&mut self.ctx, session);
                 }
-                let outcome = self.attached(session);
+                let outcome = self.sessions.attached(&self.ctx, session);
                 self.ctx.answer(&call, 0, outcome);
             }
             ClientOp::Detach => self.end_session(session, Some(call)),
-            ClientOp::Cancel { request } => self.cancel(call.link, request),
+            ClientOp::Cancel { request } => self.file_locks.cancel(&mut self.ctx, call.link, request),
             _ if self.ctx.state.session(session).is_none() => self.ctx.answer(&call, 0, Outcome::NoSession),
             _ => return Some(call),
         }
         None
-    }
-
-    fn attach(&mut self, call: Call, mount: bool) {
-        let session = call.session();
-        self.recalled(session);
-        if mount && !planted(Bug::NotRecalled) {
-            for other in self.ctx.mounts() {
-                let alive = &self.sessions.alive;
-                let holds = |a: Option<&Alive>| a.map_or_else(|| self.ctx.may_be_sole(other), |a| a.sole);
-                if other != session && !self.ctx.replies.is_ending(other) && holds(alive.get(&other)) {
-                    self.recall(other);
-                }
-            }
-        }
-        self.sessions.attaching.push((call, mount));
-        self.let_in();
-    }
-
-    /// Lets in who waits, when nobody keeps anything any more.
-    fn let_in(&mut self) {
-        if !self.sessions.recalling.is_empty() {
-            return;
-        }
-        let calls = std::mem::take(&mut self.sessions.attaching);
-        let (ending, calls): (Vec<_>, Vec<_>) =
-            calls.into_iter().partition(|(call, _)| self.ctx.replies.is_ending(call.session()));
-        for (call, _) in ending {
-            self.ctx.answer(&call, 0, Outcome::NotNow);
-        }
-        for (call, mount) in &calls {
-            if self.ctx.state.session(call.session()).is_none() {
-                let mut decision = Decision::new();
-                let (mount, local) = (*mount, call.link.is_local());
-                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
-                decision.session(call.session(), Some(row));
-                self.ctx.decide(decision);
-            }
-        }
-        for (call, _) in calls {
-            let outcome = self.attached(call.session());
-            self.ctx.answer(&call, self.ctx.state.seq(), outcome);
-        }
-    }
-
-    fn attached(&mut self, session: SessionId) -> Outcome {
-        let sole = self.ctx.mounts() == [session]
-            && self.sessions.recalling.is_empty()
-            && self.sessions.attaching.is_empty()
-            && self.ctx.durability.is_synced(self.sessions.ended_at);
-        if let Some(alive) = self.sessions.alive.get_mut(&session) {
-            // Until it says that it keeps nothing any more.
-            alive.sole |= sole;
-        }
-        Outcome::Attached { sole, power: self.ctx.state.meta().power }
-    }
-
-    fn recall(&mut self, session: SessionId) {
-        if !self.sessions.alive.contains_key(&session) {
-            let recovered = self.ctx.recovered(session);
-            self.sessions.alive.insert(session, recovered);
-        }
-        if self.sessions.recalling.insert(session)
-            && let Some(link) = self.ctx.replies.link_of(session)
-        {
-            self.ctx.durability.emit(Effect::Notice(link, Notice::Recall));
-        }
-    }
-
-    /// A mount has dropped what it kept, or can no longer use it.
-    pub(crate) fn recalled(&mut self, session: SessionId) {
-        if let Some(alive) = self.sessions.alive.get_mut(&session) {
-            alive.sole = false;
-        }
-        if self.sessions.recalling.remove(&session) {
-            self.let_in();
-        }
     }
 
     pub(crate) fn tick_sessions(&mut self) {
@@ -291,7 +216,7 @@ impl Island {
         let ended: Vec<SessionId> =
             alive.iter().filter(|(_, a)| a.until_ms <= now).map(|(s, _)| *s).collect();
         for session in lapsed {
-            self.recalled(session);
+            self.sessions.recalled(&mut self.ctx, session);
         }
         for session in ended {
             self.end_session(session, None);
@@ -299,20 +224,97 @@ impl Island {
         self.tick_ending();
         self.tick_again();
     }
+}
 
+impl FileLocks {
     /// Ends a request that waits for a lock, also if it only comes to that later.
-    fn cancel(&mut self, link: LinkId, id: u64) {
-        let Some((session, seq)) = self.ctx.replies.interrupt(link, id) else { return };
+    fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) {
+        let Some((session, seq)) = ctx.replies.interrupt(link, id) else { return };
         let mut found = None;
-        for waiting in self.file_locks.waiting.values_mut() {
+        for waiting in self.waiting.values_mut() {
             let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
             if let Some(i) = waiting.iter().position(it) {
                 found = waiting.remove(i);
             }
         }
-        self.file_locks.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
         if let Some(call) = found {
-            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+            ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+        }
+    }
+}
+
+impl Sessions {
+    fn attach(&mut self, ctx: &mut Ctx, call: Call, mount: bool) {
+        let session = call.session();
+        self.recalled(ctx, session);
+        if mount && !planted(Bug::NotRecalled) {
+            for other in ctx.mounts() {
+                let alive = &self.alive;
+                let holds = |a: Option<&Alive>| a.map_or_else(|| ctx.may_be_sole(other), |a| a.sole);
+                if other != session && !ctx.replies.is_ending(other) && holds(alive.get(&other)) {
+                    self.recall(ctx, other);
+                }
+            }
+        }
+        self.attaching.push((call, mount));
+        self.let_in(ctx);
+    }
+
+    /// Lets in who waits, when nobody keeps anything any more.
+    fn let_in(&mut self, ctx: &mut Ctx) {
+        if !self.recalling.is_empty() {
+            return;
+        }
+        let calls = std::mem::take(&mut self.attaching);
+        let (ending, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|(call, _)| ctx.replies.is_ending(call.session()));
+        for (call, _) in ending {
+            ctx.answer(&call, 0, Outcome::NotNow);
+        }
+        for (call, mount) in &calls {
+            if ctx.state.session(call.session()).is_none() {
+                let mut decision = Decision::new();
+                let (mount, local) = (*mount, call.link.is_local());
+                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
+                decision.session(call.session(), Some(row));
+                ctx.decide(decision);
+            }
+        }
+        for (call, _) in calls {
+            let outcome = self.attached(ctx, call.session());
+            ctx.answer(&call, ctx.state.seq(), outcome);
+        }
+    }
+
+    fn attached(&mut self, ctx: &Ctx, session: SessionId) -> Outcome {
+        let sole = ctx.mounts() == [session]
+            && self.recalling.is_empty()
+            && self.attaching.is_empty()
+            && ctx.durability.is_synced(self.ended_at);
+        if let Some(alive) = self.alive.get_mut(&session) {
+            // Until it says that it keeps nothing any more.
+            alive.sole |= sole;
+        }
+        Outcome::Attached { sole, power: ctx.state.meta().power }
+    }
+
+    fn recall(&mut self, ctx: &mut Ctx, session: SessionId) {
+        self.alive.entry(session).or_insert_with(|| ctx.recovered(session));
+        if self.recalling.insert(session)
+            && let Some(link) = ctx.replies.link_of(session)
+        {
+            ctx.durability.emit(Effect::Notice(link, Notice::Recall));
+        }
+    }
+
+    /// A mount has dropped what it kept, or can no longer use it.
+    pub(crate) fn recalled(&mut self, ctx: &mut Ctx, session: SessionId) {
+        if let Some(alive) = self.alive.get_mut(&session) {
+            alive.sole = false;
+        }
+        if self.recalling.remove(&session) {
+            self.let_in(ctx);
         }
     }
 }

@@ -4,20 +4,13 @@ use atoll_core::planted::{Bug, planted};
 use atoll_posix::Answer;
 use atoll_proto::Outcome;
 
+use crate::client::requests::Requests;
 use crate::ctx::Ctx;
 use crate::ctx::request::Call;
 use crate::event::{BodyOp, Effect};
 use crate::island::Island;
 
 impl Island {
-    pub(crate) fn await_synced(&mut self, seq: u64, call: Call) {
-        if self.ctx.durability.is_synced(seq) || planted(Bug::FsyncBeforeSync) {
-            return self.ctx.finish_sync(&call);
-        }
-        self.requests.sync_waiting.push((seq, call));
-        self.ctx.durability.want_sync(seq);
-    }
-
     pub(crate) fn synced(&mut self, upto: u64) {
         self.ctx.log_synced(upto);
         let durability = &self.ctx.durability;
@@ -35,11 +28,21 @@ impl Island {
                 _ => self.ctx.durability.emit(Effect::Body(ticket, op)),
             }
         }
-        self.continue_checkpoint();
+        self.bodies.continue_checkpoint(&mut self.ctx);
         self.ctx.send_posted();
         self.ctx.durability.leave_synced();
-        self.tell_moved();
+        self.mover.tell_moved(&mut self.ctx);
         self.stable();
+    }
+}
+
+impl Requests {
+    pub(crate) fn await_synced(&mut self, ctx: &mut Ctx, seq: u64, call: Call) {
+        if ctx.durability.is_synced(seq) || planted(Bug::FsyncBeforeSync) {
+            return ctx.finish_sync(&call);
+        }
+        self.sync_waiting.push((seq, call));
+        ctx.durability.want_sync(seq);
     }
 }
 

@@ -145,7 +145,7 @@ impl Island {
         let mut missed = self.anti_entropy.round.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
         // It may be told again: what goes on goes on.
         if missed.insert(from, upto) != Some(upto) {
-            self.begin_comparing(missed);
+            self.anti_entropy.begin_comparing(&mut self.ctx, missed);
         }
     }
 
@@ -159,77 +159,17 @@ impl Island {
         for (island, upto) in skipped {
             self.on_skipped(island, upto);
         }
-        if !self.has_missed() && self.anti_entropy.skipped.is_empty() {
+        if !self.anti_entropy.has_missed(&self.ctx) && self.anti_entropy.skipped.is_empty() {
             self.ctx.next(Next::Serve);
         }
         self.ctx.next(Next::CompareDoubts);
-    }
-
-    fn begin_comparing(&mut self, mut upto: BTreeMap<IslandId, Stamp>) {
-        let me = self.ctx.config.id;
-        if self.ctx.has_skipped(me) {
-            upto.insert(me, self.ctx.state.skipped(me));
-        }
-        self.anti_entropy.round = Some(Box::new(self.afresh(upto)));
-        self.ctx.next(Next::Compare);
-    }
-
-    /// A round that begins with the first row. Those that no checkpoint has are in memory.
-    fn afresh(&mut self, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
-        self.anti_entropy.rounds += 1;
-        let (round, rows) = (self.anti_entropy.rounds, Rows::Before(Ino(0)));
-        let also = self.ctx.state.dirs_in_memory().map(|(ino, _)| ino).collect();
-        let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
-        for dir in self.ctx.lent_dirs() {
-            if comparing.missed(&self.ctx.config, dir.key) {
-                let item = Item { is_stub: true, ..Item::new(dir, Question::Fixed, true) };
-                comparing.open.insert(item.dir.ino, item);
-            }
-        }
-        comparing
     }
 
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
     pub(crate) fn compare_doubts(&mut self) {
         let waits = self.recovery.is_waiting() || !self.recovery.lost.is_empty();
         if self.anti_entropy.round.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
-            self.begin_comparing(BTreeMap::new());
-        }
-    }
-
-    /// A part of some journal was missed and is not made up for.
-    pub(crate) fn has_missed(&self) -> bool {
-        let comparing = self.anti_entropy.round.as_ref();
-        comparing.is_some_and(|comparing| comparing.upto.keys().any(|island| *island != self.ctx.config.id))
-    }
-
-    /// Whether something of this journal was missed and is not made up for.
-    pub(crate) fn compares_for(&self, island: IslandId) -> bool {
-        self.anti_entropy.round.as_ref().is_some_and(|comparing| comparing.upto.contains_key(&island))
-    }
-
-    /// An island is away: what it did not keep, it tells of when it returns.
-    pub(crate) fn compare_without(&mut self, island: IslandId) {
-        let Some(comparing) = &mut self.anti_entropy.round else { return };
-        if comparing.upto.remove(&island).is_none() || comparing.takes {
-            return;
-        }
-        let rest = std::mem::take(&mut comparing.upto);
-        if !rest.is_empty() {
-            self.begin_comparing(rest);
-        } else {
-            self.anti_entropy.round = None;
-        }
-        if !self.has_missed() {
-            self.ctx.next(Next::CaughtUp);
-            self.ctx.next(Next::Serve);
-        }
-    }
-
-    /// A directory has come to the skeleton, or has another place there: it is compared, again perhaps.
-    pub(crate) fn compare_also(&mut self, ino: Ino) {
-        if let Some(comparing) = self.anti_entropy.round.as_mut().filter(|comparing| !comparing.takes) {
-            comparing.also.insert(ino);
+            self.anti_entropy.begin_comparing(&mut self.ctx, BTreeMap::new());
         }
     }
 
@@ -284,7 +224,7 @@ impl Island {
         }
         if !self.ctx.is_tree(comparing)? {
             // What was told of two directories was so at different moments.
-            *comparing = self.afresh(std::mem::take(&mut comparing.upto));
+            *comparing = self.anti_entropy.afresh(&self.ctx, std::mem::take(&mut comparing.upto));
             return Ok(false);
         }
         comparing.takes = true;
@@ -292,19 +232,6 @@ impl Island {
     }
 
     // ------------------------------------------------------------------ walking
-
-    /// Rows of directories, as the last checkpoint has left them.
-    pub(crate) fn compare_rows(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
-        let Some(comparing) = self.anti_entropy.round.as_mut().filter(|c| c.rows == Rows::Reading(from))
-        else {
-            return;
-        };
-        comparing.also.extend(dirs.iter().map(|(ino, _)| *ino));
-        comparing.rows = match dirs.last() {
-            Some((last, _)) if more => Rows::Before(Ino(last.0 + 1)),
-            _ => Rows::All,
-        };
-    }
 
     // ------------------------------------------------------------------- asking
 
@@ -497,14 +424,6 @@ impl Island {
         Ok(())
     }
 
-    /// What was not answered is asked again.
-    pub(crate) fn ask_again(&mut self) {
-        if self.anti_entropy.round.is_some() {
-            self.ctx.next(Next::Compare);
-        }
-        self.ctx.next(Next::CompareDoubts);
-    }
-
     // ------------------------------------------------------------------- taking
 
     /// All is as it was when the coordinators told: their journals go on from there.
@@ -530,6 +449,88 @@ impl Island {
         self.ctx.next(Next::CaughtUp);
         self.ctx.next(Next::Serve);
         self.ctx.next(Next::CompareDoubts);
+    }
+}
+
+impl AntiEntropy {
+    fn begin_comparing(&mut self, ctx: &mut Ctx, mut upto: BTreeMap<IslandId, Stamp>) {
+        let me = ctx.config.id;
+        if ctx.has_skipped(me) {
+            upto.insert(me, ctx.state.skipped(me));
+        }
+        self.round = Some(Box::new(self.afresh(ctx, upto)));
+        ctx.next(Next::Compare);
+    }
+
+    /// A round that begins with the first row. Those that no checkpoint has are in memory.
+    fn afresh(&mut self, ctx: &Ctx, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
+        self.rounds += 1;
+        let (round, rows) = (self.rounds, Rows::Before(Ino(0)));
+        let also = ctx.state.dirs_in_memory().map(|(ino, _)| ino).collect();
+        let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
+        for dir in ctx.lent_dirs() {
+            if comparing.missed(&ctx.config, dir.key) {
+                let item = Item { is_stub: true, ..Item::new(dir, Question::Fixed, true) };
+                comparing.open.insert(item.dir.ino, item);
+            }
+        }
+        comparing
+    }
+
+    /// A part of some journal was missed and is not made up for.
+    pub(crate) fn has_missed(&self, ctx: &Ctx) -> bool {
+        let comparing = self.round.as_ref();
+        comparing.is_some_and(|comparing| comparing.upto.keys().any(|island| *island != ctx.config.id))
+    }
+
+    /// Whether something of this journal was missed and is not made up for.
+    pub(crate) fn compares_for(&self, island: IslandId) -> bool {
+        self.round.as_ref().is_some_and(|comparing| comparing.upto.contains_key(&island))
+    }
+
+    /// An island is away: what it did not keep, it tells of when it returns.
+    pub(crate) fn compare_without(&mut self, ctx: &mut Ctx, island: IslandId) {
+        let Some(comparing) = &mut self.round else { return };
+        if comparing.upto.remove(&island).is_none() || comparing.takes {
+            return;
+        }
+        let rest = std::mem::take(&mut comparing.upto);
+        if !rest.is_empty() {
+            self.begin_comparing(ctx, rest);
+        } else {
+            self.round = None;
+        }
+        if !self.has_missed(ctx) {
+            ctx.next(Next::CaughtUp);
+            ctx.next(Next::Serve);
+        }
+    }
+
+    /// A directory has come to the skeleton, or has another place there: it is compared, again perhaps.
+    pub(crate) fn compare_also(&mut self, ino: Ino) {
+        if let Some(comparing) = self.round.as_mut().filter(|comparing| !comparing.takes) {
+            comparing.also.insert(ino);
+        }
+    }
+
+    /// Rows of directories, as the last checkpoint has left them.
+    pub(crate) fn compare_rows(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
+        let Some(comparing) = self.round.as_mut().filter(|c| c.rows == Rows::Reading(from)) else {
+            return;
+        };
+        comparing.also.extend(dirs.iter().map(|(ino, _)| *ino));
+        comparing.rows = match dirs.last() {
+            Some((last, _)) if more => Rows::Before(Ino(last.0 + 1)),
+            _ => Rows::All,
+        };
+    }
+
+    /// What was not answered is asked again.
+    pub(crate) fn ask_again(&mut self, ctx: &mut Ctx) {
+        if self.round.is_some() {
+            ctx.next(Next::Compare);
+        }
+        ctx.next(Next::CompareDoubts);
     }
 }
 

@@ -105,62 +105,9 @@ impl Journal {
 }
 
 impl Island {
-    pub(crate) fn set_reachable(&mut self, island: IslandId, up: bool) {
-        self.ctx.peers.set_reachable(island, up);
-        if !up {
-            self.nobody_waits_for(island);
-        }
-    }
-
     // ------------------------------------------------------------- coordinating
 
-    /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
-    pub(crate) fn await_applied(&mut self, call: Call, stamp: Stamp, outcome: Outcome) {
-        let seq = self.ctx.state.seq();
-        let behind = |island: &IslandId| self.journal.applied.get(island).is_none_or(|s| *s < stamp);
-        // Who compares is away still: it serves nothing that depends on this before it has.
-        let is_here =
-            |island: &IslandId| self.ctx.peers.is_reachable(*island) && !self.ctx.has_skipped(*island);
-        let missing: IdSet<_> = self.ctx.config.others().filter(is_here).filter(behind).collect();
-        if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
-            return self.ctx.answer(&call, seq, outcome);
-        }
-        self.journal.waiting.push(Waiting { stamp, missing, seq, call, outcome });
-    }
-
-    fn nobody_waits_for(&mut self, island: IslandId) {
-        for waiting in &mut self.journal.waiting {
-            waiting.missing.remove(&island);
-        }
-        self.answer_applied();
-    }
-
-    pub(crate) fn answer_applied(&mut self) {
-        let mut at = 0;
-        while let Some(waiting) = self.journal.waiting.get(at) {
-            if waiting.missing.is_empty() {
-                // In the order in which they came.
-                let ready = self.journal.waiting.remove(at);
-                self.ctx.answer(&ready.call, ready.seq, ready.outcome);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
     // ------------------------------------------------------- losing and keeping
-
-    pub(crate) fn on_kept(&mut self, from: IslandId, upto: Stamp) {
-        let known = self.journal.kept_by.entry(from).or_default();
-        // An older one may arrive late.
-        let upto = upto.max(*known);
-        *known = upto;
-        if self.ctx.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
-            let mut decision = Decision::new();
-            decision.push(Change::Unreceived { island: from, upto });
-            self.ctx.decide(decision);
-        }
-    }
 
     // ----------------------------------------------------------------- applying
 
@@ -171,7 +118,7 @@ impl Island {
         entries: &[(Stamp, JournalEntry)],
     ) -> Result<(), Stop> {
         let seen = self.ctx.state.clocks().get(from);
-        if self.compares_for(from) {
+        if self.anti_entropy.compares_for(from) {
             // What was missed comes first; then it is asked for.
             return Ok(());
         }
@@ -206,7 +153,7 @@ impl Island {
             let first = if alone <= 1 { now } else { &now[..1] };
             let mut chains = Vec::new();
             for (_, entry) in first {
-                let Ready::Yes { chain } = self.readiness(from, entry)? else {
+                let Ready::Yes { chain } = self.journal.readiness(&mut self.ctx, from, entry)? else {
                     self.journal.stalled.insert(from);
                     if rest.len() < fresh.len() {
                         self.ctx.next(Next::CaughtUp);
@@ -219,114 +166,20 @@ impl Island {
                 chains.extend(chain);
             }
             for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
-                if self.readiness(from, entry)? == Ready::No {
+                if self.journal.readiness(&mut self.ctx, from, entry)? == Ready::No {
                     self.journal.stalled.insert(from);
-                    self.apply_entries(from, &now[..at], &chains);
+                    self.journal.apply_entries(&mut self.ctx, from, &now[..at], &chains);
                     // Others wait for no more than these.
                     self.ctx.next(Next::CaughtUp);
                     return Ok(());
                 }
             }
-            self.apply_entries(from, now, &chains);
+            self.journal.apply_entries(&mut self.ctx, from, now, &chains);
             rest = later;
         }
         self.journal.stalled.remove(&from);
         self.ctx.next(Next::CaughtUp);
         Ok(())
-    }
-
-    /// Applies entries of a journal that are ready; what they read is in memory.
-    fn apply_entries(&mut self, from: IslandId, entries: &[&(Stamp, JournalEntry)], chains: &[Chain]) {
-        let Some((last, _)) = entries.last() else { return };
-        let mut decision = Decision::new();
-        for chain in chains {
-            if !matches!(self.ctx.is_new_enough(chain), Ok(true)) {
-                // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
-                self.ctx.doubt(&mut decision);
-            }
-            self.ctx.lay_chain_over(&mut decision, chain);
-        }
-        let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
-        let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
-            JournalEntry::Place { ino, .. } => self.ctx.dir_now(&decision, *ino).map(|dir| dir.place.parent),
-            _ => None,
-        };
-        let left: Vec<Ino> = if pair { entries.iter().filter_map(left).collect() } else { Vec::new() };
-        // What one of them leaves is what the other goes to.
-        decision.prunes_nothing = pair;
-        for (stamp, entry) in entries {
-            self.ctx.apply_entry(&mut decision, entry);
-            if self.journal.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
-                decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
-            }
-        }
-        decision.prunes_nothing = false;
-        // A chain may know a newer place of what was to come below it.
-        let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
-        left.into_iter().chain(laid).for_each(|dir| self.ctx.prune(&mut decision, dir));
-        decision.push(Change::Clock { island: from, stamp: *last });
-        let seq = self.ctx.decide(decision);
-        self.journal.to_confirm.insert(from, (seq, *last));
-        // Before it is written: if this island dies now, it gets the entries again before it serves.
-        self.ctx.send(0, from, Peer::Applied { upto: *last, synced: false });
-    }
-
-    /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
-    /// seen, or two directories might come to be below each other here on the way.
-    fn readiness(&mut self, from: IslandId, entry: &JournalEntry) -> Result<Ready, Stop> {
-        let JournalEntry::Place { ino, place, chain, .. } = entry else {
-            return Ok(Ready::Yes { chain: None });
-        };
-        let newer = |dir: &Dir| dir.place.version < place.version;
-        if !self.ctx.state.dir(*ino)?.is_some_and(newer) {
-            return Ok(Ready::Yes { chain: None });
-        }
-        if let Sight::Newer { missing } = self.ctx.sight_of(&chain.vector) {
-            let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
-            if !missing.is_empty() {
-                for island in missing {
-                    if self.journal.stalled.contains(&island) {
-                        // It waits itself, and is asked again with all that do.
-                        continue;
-                    }
-                    let after = self.ctx.state.clocks().get(island);
-                    self.ctx.send(0, island, Peer::Resend { after });
-                }
-                return Ok(Ready::No);
-            }
-        }
-        if self.ctx.state.dir(place.parent)?.is_some() {
-            return Ok(Ready::Yes { chain: None });
-        }
-        let owner = chain.dirs.last().map_or(from, |last| self.ctx.config.owner(last.key));
-        let carried = Some(chain).filter(|chain| !chain.dirs.is_empty()).cloned();
-        let told = self.ctx.skeleton.take_chain(place.parent);
-        let chain = match told {
-            // Its owner has it no more: what came with the entry must do.
-            Some(None) => return Ok(Ready::Yes { chain: carried }),
-            Some(told) => told,
-            None => carried.clone(),
-        };
-        if let Some(chain) = chain
-            && self.ctx.is_new_enough(&chain)?
-        {
-            self.ctx.need_own_over(&chain)?;
-            return Ok(Ready::Yes { chain: Some(chain) });
-        }
-        if owner == self.ctx.config.id || !self.ctx.peers.is_reachable(owner) {
-            // Nobody can tell a newer one.
-            return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
-        }
-        self.ctx.send(self.ctx.state.seq(), owner, Peer::WantChain { dir: place.parent });
-        Ok(Ready::No)
-    }
-
-    /// Asks for journals again whose next entries waited for something.
-    pub(crate) fn ask_stalled(&mut self) {
-        for island in std::mem::take(&mut self.journal.stalled) {
-            let after = self.ctx.state.clocks().get(island);
-            self.ctx.send(0, island, Peer::Resend { after });
-        }
     }
 
     // ------------------------------------------------------------------ vectors
@@ -343,7 +196,7 @@ impl Island {
                 | ClientOp::SkeletonAttr { .. }
                 | ClientOp::SkeletonTarget { .. }
         );
-        if by_path && self.has_missed() {
+        if by_path && self.anti_entropy.has_missed(&self.ctx) {
             // What it knows of paths may be as old as its absence.
             self.fall_behind(&[], Next::Start(call));
             return None;
@@ -385,38 +238,14 @@ impl Island {
         }
     }
 
-    pub(crate) fn caught_up(&mut self) {
-        for next in self.journal.behind.take() {
-            self.ctx.next(match next {
-                Next::Start(call) => Next::CatchUp(call),
-                next => next,
-            });
-        }
-    }
-
     // --------------------------------------------------------------------- time
-
-    pub(crate) fn confirm_applied(&mut self) {
-        let durability = &self.ctx.durability;
-        let ready: Vec<(IslandId, Stamp)> = self
-            .journal
-            .to_confirm
-            .iter()
-            .filter(|(_, (seq, _))| durability.is_synced(*seq))
-            .map(|(island, (_, stamp))| (*island, *stamp))
-            .collect();
-        for (island, upto) in ready {
-            self.journal.to_confirm.remove(&island);
-            self.ctx.send(0, island, Peer::Applied { upto, synced: true });
-        }
-    }
 
     pub(crate) fn tick_journal(&mut self) {
         self.ctx.bound_outbox();
         if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
             self.journal.stalled_ms = self.ctx.now.ms;
-            self.ask_stalled();
-            self.ask_again();
+            self.journal.ask_stalled(&mut self.ctx);
+            self.anti_entropy.ask_again(&mut self.ctx);
         }
         let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
         // An island that does not answer is alerted: it gets the journal before it serves again.
@@ -425,12 +254,189 @@ impl Island {
                 waiting.missing.clear();
             }
         }
-        self.answer_applied();
+        self.journal.answer_applied(&mut self.ctx);
         let is_late = |parked: &Next| matches!(parked, Next::Start(call) if call.since_ms < late);
         for parked in self.journal.behind.take_if(is_late) {
             if let Next::Start(call) = parked {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }
+        }
+    }
+}
+
+impl Journal {
+    pub(crate) fn set_reachable(&mut self, ctx: &mut Ctx, island: IslandId, up: bool) {
+        ctx.peers.set_reachable(island, up);
+        if !up {
+            self.nobody_waits_for(ctx, island);
+        }
+    }
+
+    /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
+    pub(crate) fn await_applied(&mut self, ctx: &mut Ctx, call: Call, stamp: Stamp, outcome: Outcome) {
+        let seq = ctx.state.seq();
+        let behind = |island: &IslandId| self.applied.get(island).is_none_or(|s| *s < stamp);
+        // Who compares is away still: it serves nothing that depends on this before it has.
+        let is_here = |island: &IslandId| ctx.peers.is_reachable(*island) && !ctx.has_skipped(*island);
+        let missing: IdSet<_> = ctx.config.others().filter(is_here).filter(behind).collect();
+        if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
+            return ctx.answer(&call, seq, outcome);
+        }
+        self.waiting.push(Waiting { stamp, missing, seq, call, outcome });
+    }
+
+    fn nobody_waits_for(&mut self, ctx: &mut Ctx, island: IslandId) {
+        for waiting in &mut self.waiting {
+            waiting.missing.remove(&island);
+        }
+        self.answer_applied(ctx);
+    }
+
+    pub(crate) fn answer_applied(&mut self, ctx: &mut Ctx) {
+        let mut at = 0;
+        while let Some(waiting) = self.waiting.get(at) {
+            if waiting.missing.is_empty() {
+                // In the order in which they came.
+                let ready = self.waiting.remove(at);
+                ctx.answer(&ready.call, ready.seq, ready.outcome);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    pub(crate) fn on_kept(&mut self, ctx: &mut Ctx, from: IslandId, upto: Stamp) {
+        let known = self.kept_by.entry(from).or_default();
+        // An older one may arrive late.
+        let upto = upto.max(*known);
+        *known = upto;
+        if ctx.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
+            let mut decision = Decision::new();
+            decision.push(Change::Unreceived { island: from, upto });
+            ctx.decide(decision);
+        }
+    }
+
+    /// Applies entries of a journal that are ready; what they read is in memory.
+    fn apply_entries(
+        &mut self,
+        ctx: &mut Ctx,
+        from: IslandId,
+        entries: &[&(Stamp, JournalEntry)],
+        chains: &[Chain],
+    ) {
+        let Some((last, _)) = entries.last() else { return };
+        let mut decision = Decision::new();
+        for chain in chains {
+            if !matches!(ctx.is_new_enough(chain), Ok(true)) {
+                // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
+                ctx.doubt(&mut decision);
+            }
+            ctx.lay_chain_over(&mut decision, chain);
+        }
+        let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
+        let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
+            JournalEntry::Place { ino, .. } => ctx.dir_now(&decision, *ino).map(|dir| dir.place.parent),
+            _ => None,
+        };
+        let left: Vec<Ino> = if pair { entries.iter().filter_map(left).collect() } else { Vec::new() };
+        // What one of them leaves is what the other goes to.
+        decision.prunes_nothing = pair;
+        for (stamp, entry) in entries {
+            ctx.apply_entry(&mut decision, entry);
+            if self.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
+                decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
+            }
+        }
+        decision.prunes_nothing = false;
+        // A chain may know a newer place of what was to come below it.
+        let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
+        left.into_iter().chain(laid).for_each(|dir| ctx.prune(&mut decision, dir));
+        decision.push(Change::Clock { island: from, stamp: *last });
+        let seq = ctx.decide(decision);
+        self.to_confirm.insert(from, (seq, *last));
+        // Before it is written: if this island dies now, it gets the entries again before it serves.
+        ctx.send(0, from, Peer::Applied { upto: *last, synced: false });
+    }
+
+    /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
+    /// seen, or two directories might come to be below each other here on the way.
+    fn readiness(&mut self, ctx: &mut Ctx, from: IslandId, entry: &JournalEntry) -> Result<Ready, Stop> {
+        let JournalEntry::Place { ino, place, chain, .. } = entry else {
+            return Ok(Ready::Yes { chain: None });
+        };
+        let newer = |dir: &Dir| dir.place.version < place.version;
+        if !ctx.state.dir(*ino)?.is_some_and(newer) {
+            return Ok(Ready::Yes { chain: None });
+        }
+        if let Sight::Newer { missing } = ctx.sight_of(&chain.vector) {
+            let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
+            if !missing.is_empty() {
+                for island in missing {
+                    if self.stalled.contains(&island) {
+                        // It waits itself, and is asked again with all that do.
+                        continue;
+                    }
+                    let after = ctx.state.clocks().get(island);
+                    ctx.send(0, island, Peer::Resend { after });
+                }
+                return Ok(Ready::No);
+            }
+        }
+        if ctx.state.dir(place.parent)?.is_some() {
+            return Ok(Ready::Yes { chain: None });
+        }
+        let owner = chain.dirs.last().map_or(from, |last| ctx.config.owner(last.key));
+        let carried = Some(chain).filter(|chain| !chain.dirs.is_empty()).cloned();
+        let told = ctx.skeleton.take_chain(place.parent);
+        let chain = match told {
+            // Its owner has it no more: what came with the entry must do.
+            Some(None) => return Ok(Ready::Yes { chain: carried }),
+            Some(told) => told,
+            None => carried.clone(),
+        };
+        if let Some(chain) = chain
+            && ctx.is_new_enough(&chain)?
+        {
+            ctx.need_own_over(&chain)?;
+            return Ok(Ready::Yes { chain: Some(chain) });
+        }
+        if owner == ctx.config.id || !ctx.peers.is_reachable(owner) {
+            // Nobody can tell a newer one.
+            return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
+        }
+        ctx.send(ctx.state.seq(), owner, Peer::WantChain { dir: place.parent });
+        Ok(Ready::No)
+    }
+
+    /// Asks for journals again whose next entries waited for something.
+    pub(crate) fn ask_stalled(&mut self, ctx: &mut Ctx) {
+        for island in std::mem::take(&mut self.stalled) {
+            let after = ctx.state.clocks().get(island);
+            ctx.send(0, island, Peer::Resend { after });
+        }
+    }
+
+    pub(crate) fn caught_up(&mut self, ctx: &mut Ctx) {
+        for next in self.behind.take() {
+            ctx.next(match next {
+                Next::Start(call) => Next::CatchUp(call),
+                next => next,
+            });
+        }
+    }
+
+    pub(crate) fn confirm_applied(&mut self, ctx: &mut Ctx) {
+        let durability = &ctx.durability;
+        let ready: Vec<(IslandId, Stamp)> = self
+            .to_confirm
+            .iter()
+            .filter(|(_, (seq, _))| durability.is_synced(*seq))
+            .map(|(island, (_, stamp))| (*island, *stamp))
+            .collect();
+        for (island, upto) in ready {
+            self.to_confirm.remove(&island);
+            ctx.send(0, island, Peer::Applied { upto, synced: true });
         }
     }
 }

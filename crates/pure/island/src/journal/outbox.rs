@@ -11,7 +11,7 @@ use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::island::Island;
+use crate::journal::others::Journal;
 
 /// Entries of its journal that an island keeps for one that is away.
 pub const OUTBOX_MAX: usize = 4096;
@@ -21,31 +21,6 @@ pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
 /// ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
 const ENTRIES_PER_MESSAGE: usize = 64;
 const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
-
-impl Island {
-    pub(crate) fn on_applied(&mut self, from: IslandId, upto: Stamp, synced: bool) {
-        let known = self.journal.applied.entry(from).or_default();
-        *known = upto.max(*known);
-        for waiting in &mut self.journal.waiting {
-            if waiting.stamp <= upto {
-                waiting.missing.remove(&from);
-            }
-        }
-        self.answer_applied();
-        if (synced || planted(Bug::DroppedUnsynced)) && upto > self.ctx.state.delivered(from) {
-            let mut decision = Decision::new();
-            decision.push(Change::Delivered { island: from, upto });
-            let slowest =
-                self.ctx.config.others().map(|i| if i == from { upto } else { self.ctx.needs_from(i) }).min();
-            if let Some(all) =
-                slowest.filter(|all| self.ctx.state.first_posted().is_some_and(|first| first <= *all))
-            {
-                decision.push(Change::Unposted { upto: all });
-            }
-            self.ctx.decide(decision);
-        }
-    }
-}
 
 impl Ctx {
     /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
@@ -148,5 +123,29 @@ pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
             JournalEntry::Place { place: other_place, from: other_from, time: other_time, .. },
         ) => time == other_time && goes_to(place, other_from) && goes_to(other_place, from),
         _ => false,
+    }
+}
+
+impl Journal {
+    pub(crate) fn on_applied(&mut self, ctx: &mut Ctx, from: IslandId, upto: Stamp, synced: bool) {
+        let known = self.applied.entry(from).or_default();
+        *known = upto.max(*known);
+        for waiting in &mut self.waiting {
+            if waiting.stamp <= upto {
+                waiting.missing.remove(&from);
+            }
+        }
+        self.answer_applied(ctx);
+        if (synced || planted(Bug::DroppedUnsynced)) && upto > ctx.state.delivered(from) {
+            let mut decision = Decision::new();
+            decision.push(Change::Delivered { island: from, upto });
+            let slowest = ctx.config.others().map(|i| if i == from { upto } else { ctx.needs_from(i) }).min();
+            if let Some(all) =
+                slowest.filter(|all| ctx.state.first_posted().is_some_and(|first| first <= *all))
+            {
+                decision.push(Change::Unposted { upto: all });
+            }
+            ctx.decide(decision);
+        }
     }
 }

@@ -106,37 +106,6 @@ fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
 }
 
 impl Island {
-    /// All links of this island are looked at when it starts: what it had told may have been lost.
-    pub(crate) fn begin_symlinks(&mut self) {
-        let own = self.ctx.state.links_of(self.ctx.config.id, Ino(0));
-        self.symlinks.pending = own.map(|(ino, _)| (ino, BTreeSet::new())).collect();
-    }
-
-    /// An island is away: what it has when it is back is not known.
-    pub(crate) fn forget_told(&mut self, island: IslandId) {
-        self.symlinks.told.remove(&island);
-    }
-
-    /// An island that may have lost something is told what is kept here of its own links; where nobody has
-    /// any, nobody talks of them.
-    pub(crate) fn compare_links(&mut self, island: IslandId) {
-        self.symlinks.tell_ms = 0;
-        let digest = self.ctx.state.links_digest(island);
-        if digest != 0 {
-            self.ctx.send(self.ctx.state.links_seq(), island, Peer::LinksHeld { digest });
-        }
-    }
-
-    /// Links wait to be looked at.
-    pub(crate) fn looks_at_links(&self) -> bool {
-        !self.symlinks.pending.is_empty()
-    }
-
-    fn has_told(&self, island: IslandId) -> bool {
-        let told = self.symlinks.told.get(&island).copied().unwrap_or(0);
-        told == self.ctx.state.links_digest(self.ctx.config.id)
-    }
-
     /// Nothing about links is under way, and all who can be reached have them.
     pub fn links_are_told(&self) -> bool {
         self.symlinks.pending.is_empty()
@@ -146,61 +115,98 @@ impl Island {
                 .config
                 .others()
                 .filter(|island| self.ctx.peers.is_reachable(*island))
-                .all(|island| self.has_told(island))
+                .all(|island| self.symlinks.has_told(&self.ctx, island))
     }
 
     // ------------------------------------------------------------------ noticing
 
+    // ------------------------------------------------------------------- looking
+
+    // ------------------------------------------------------------------- telling
+
+    // ----------------------------------------------------------------- answering
+}
+
+impl Symlinks {
+    /// All links of this island are looked at when it starts: what it had told may have been lost.
+    pub(crate) fn begin_symlinks(&mut self, ctx: &Ctx) {
+        let own = ctx.state.links_of(ctx.config.id, Ino(0));
+        self.pending = own.map(|(ino, _)| (ino, BTreeSet::new())).collect();
+    }
+
+    /// An island is away: what it has when it is back is not known.
+    pub(crate) fn forget_told(&mut self, island: IslandId) {
+        self.told.remove(&island);
+    }
+
+    /// An island that may have lost something is told what is kept here of its own links; where nobody has
+    /// any, nobody talks of them.
+    pub(crate) fn compare_links(&mut self, ctx: &mut Ctx, island: IslandId) {
+        self.tell_ms = 0;
+        let digest = ctx.state.links_digest(island);
+        if digest != 0 {
+            ctx.send(ctx.state.links_seq(), island, Peer::LinksHeld { digest });
+        }
+    }
+
+    /// Links wait to be looked at.
+    pub(crate) fn looks_at_links(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn has_told(&self, ctx: &Ctx, island: IslandId) -> bool {
+        let told = self.told.get(&island).copied().unwrap_or(0);
+        told == ctx.state.links_digest(ctx.config.id)
+    }
+
     /// Somebody uses a link. One that led to nothing may lead to a directory by now.
-    pub(crate) fn link_used(&mut self, dir: Ino, name: &Name, ino: Ino, home: IslandId) {
-        if self.ctx.config.islands.len() < 2
-            || self.ctx.state.carried(ino).is_some()
-            || self.symlinks.asking.contains_key(&ino)
-            || self.symlinks.checked.get(&ino).is_some_and(|at| self.ctx.now.ms < at + CHECK_AGAIN_MS)
+    pub(crate) fn link_used(&mut self, ctx: &mut Ctx, dir: Ino, name: &Name, ino: Ino, home: IslandId) {
+        if ctx.config.islands.len() < 2
+            || ctx.state.carried(ino).is_some()
+            || self.asking.contains_key(&ino)
+            || self.checked.get(&ino).is_some_and(|at| ctx.now.ms < at + CHECK_AGAIN_MS)
         {
             return;
         }
         let at = Spot { dir, name: name.clone() };
-        if home == self.ctx.config.id {
-            return self.symlinks.look_at(ino, Some(at));
+        if home == ctx.config.id {
+            return self.look_at(ino, Some(at));
         }
-        self.checked(ino);
-        self.ctx.send(self.ctx.state.seq(), home, Peer::LinkUsed { link: ino, at });
+        self.checked(ctx, ino);
+        ctx.send(ctx.state.seq(), home, Peer::LinkUsed { link: ino, at });
     }
 
-    // ------------------------------------------------------------------- looking
-
-    pub(crate) fn tick_symlinks(&mut self) {
-        let now = self.ctx.now.ms;
-        self.symlinks.asking.retain(|_, asking| now < asking.since_ms + ASKING_MS);
-        let inos: Vec<Ino> = self.symlinks.pending.keys().copied().take(LOOKS_AT_ONCE).collect();
+    pub(crate) fn tick_symlinks(&mut self, ctx: &mut Ctx) {
+        let now = ctx.now.ms;
+        self.asking.retain(|_, asking| now < asking.since_ms + ASKING_MS);
+        let inos: Vec<Ino> = self.pending.keys().copied().take(LOOKS_AT_ONCE).collect();
         for ino in inos {
-            let names = self.symlinks.pending.remove(&ino).expect("just listed");
-            self.ctx.state.look_away();
-            if let Err(Stop::Load(loads)) = self.look_at_link(ino, &names) {
-                self.symlinks.pending.insert(ino, names);
-                self.ctx.load(loads, Next::Nothing);
+            let names = self.pending.remove(&ino).expect("just listed");
+            ctx.state.look_away();
+            if let Err(Stop::Load(loads)) = self.look_at_link(ctx, ino, &names) {
+                self.pending.insert(ino, names);
+                ctx.load(loads, Next::Nothing);
             }
         }
-        if now >= self.symlinks.tell_ms + TELL_MS {
-            self.symlinks.tell_ms = now;
-            self.tell_links();
+        if now >= self.tell_ms + TELL_MS {
+            self.tell_ms = now;
+            self.tell_links(ctx);
         }
     }
 
     /// Compares what is told of a link of this island's with what is so.
-    fn look_at_link(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
-        let is_carried = is_carried(&self.ctx.config, &self.ctx.state, ino);
-        match self.ctx.link_now(ino, names)? {
-            None if is_carried => self.ctx.tell_of(ino, None),
+    fn look_at_link(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+        let is_carried = is_carried(&ctx.config, &ctx.state, ino);
+        match ctx.link_now(ino, names)? {
+            None if is_carried => ctx.tell_of(ino, None),
             None => {}
-            Some(_) if !is_carried => self.look_where(ino, names)?,
+            Some(_) if !is_carried => self.look_where(ctx, ino, names)?,
             Some(now) => {
-                let told = self.ctx.state.carried(ino).expect("just looked at");
+                let told = ctx.state.carried(ino).expect("just looked at");
                 let mut attr = now.attr;
                 attr.atime = told.attr.atime;
                 if (attr, &now.target, &now.names) != (told.attr, &told.target, &told.names) {
-                    self.ctx.tell_of(ino, Some(now));
+                    ctx.tell_of(ino, Some(now));
                 }
             }
         }
@@ -208,53 +214,50 @@ impl Island {
     }
 
     /// It was looked at, and is not worth telling of now.
-    pub(crate) fn checked(&mut self, ino: Ino) {
-        if self.symlinks.checked.len() >= CHECKED_MAX {
-            self.symlinks.checked.clear();
+    pub(crate) fn checked(&mut self, ctx: &Ctx, ino: Ino) {
+        if self.checked.len() >= CHECKED_MAX {
+            self.checked.clear();
         }
-        self.symlinks.checked.insert(ino, self.ctx.now.ms);
+        self.checked.insert(ino, ctx.now.ms);
     }
 
     /// Asks another island; false if too much is asked already.
     pub(crate) fn ask_where(
         &mut self,
+        ctx: &Ctx,
         ino: Ino,
         island: IslandId,
         names: &BTreeSet<Spot>,
         hops: u32,
     ) -> bool {
-        let room = self.symlinks.asking.len() < ASKING_MAX;
+        let room = self.asking.len() < ASKING_MAX;
         if room {
-            let asking = Asking { island, names: names.clone(), hops, since_ms: self.ctx.now.ms };
-            self.symlinks.asking.insert(ino, asking);
+            let asking = Asking { island, names: names.clone(), hops, since_ms: ctx.now.ms };
+            self.asking.insert(ino, asking);
         }
         room
     }
 
-    // ------------------------------------------------------------------- telling
-
     /// Tells those who may not have all what they should have; they ask for what is missing.
-    fn tell_links(&mut self) {
-        let digest = self.ctx.state.links_digest(self.ctx.config.id);
-        let (others, need) = (self.ctx.config.others(), self.ctx.state.links_seq());
-        for island in others.filter(|island| self.ctx.peers.is_reachable(*island)).collect::<Vec<_>>() {
-            if !self.has_told(island) {
+    fn tell_links(&mut self, ctx: &mut Ctx) {
+        let digest = ctx.state.links_digest(ctx.config.id);
+        let (others, need) = (ctx.config.others(), ctx.state.links_seq());
+        for island in others.filter(|island| ctx.peers.is_reachable(*island)).collect::<Vec<_>>() {
+            if !self.has_told(ctx, island) {
                 let links = Vec::new();
-                self.ctx.send(need, island, Peer::Links { before: digest, links, after: digest });
+                ctx.send(need, island, Peer::Links { before: digest, links, after: digest });
             }
         }
     }
 
-    pub(crate) fn on_links_held(&mut self, from: IslandId, digest: u64) {
-        self.symlinks.told.insert(from, digest);
-        if self.ctx.state.links_told(from) != digest {
+    pub(crate) fn on_links_held(&mut self, ctx: &mut Ctx, from: IslandId, digest: u64) {
+        self.told.insert(from, digest);
+        if ctx.state.links_told(from) != digest {
             let mut decision = Decision::new();
             decision.push(Change::LinksTold { island: from, digest });
-            self.ctx.decide(decision);
+            ctx.decide(decision);
         }
     }
-
-    // ----------------------------------------------------------------- answering
 }
 
 impl Ctx {

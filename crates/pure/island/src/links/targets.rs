@@ -9,76 +9,12 @@ use atoll_proto::{Led, Peer, Spot};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::Stop;
-use crate::island::Island;
+use crate::links::Symlinks;
 
 /// Links on the way of a target that are followed.
 const FOLLOWED_MAX: u32 = 8;
 /// Islands that are asked for one target.
 const HOPS_MAX: u32 = 32;
-
-impl Island {
-    /// Finds out whether a link of this island's leads to a directory.
-    pub(crate) fn look_where(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
-        let target = self.ctx.file(ino)?.target.clone().unwrap_or_default();
-        // Any of its names will do: a relative target of two names in different directories leads to two.
-        let Some(spot) = names.first() else { return Ok(()) };
-        match self.ctx.names_down_to(spot.dir)?.and_then(|at| beside(at, &target)) {
-            Some(path) => self.follow_target(ino, names, path, 0),
-            None => {
-                self.checked(ino);
-                Ok(())
-            }
-        }
-    }
-
-    fn follow_target(
-        &mut self,
-        ino: Ino,
-        names: &BTreeSet<Spot>,
-        path: VolumePath,
-        hops: u32,
-    ) -> Result<(), Stop> {
-        match self.ctx.leads(&path)? {
-            Led::Directory => self.ctx.leads_to_directory(ino, names)?,
-            Led::Elsewhere { key, path } => self.ask_further(ino, names, key, path, hops),
-            Led::Nothing => self.checked(ino),
-        }
-        Ok(())
-    }
-
-    fn ask_further(&mut self, ino: Ino, names: &BTreeSet<Spot>, key: Key, path: VolumePath, hops: u32) {
-        let island = self.ctx.config.owner(key);
-        if island == self.ctx.config.id || !self.ctx.peers.is_reachable(island) || hops >= HOPS_MAX {
-            // It is not known now: looked at again when it is used.
-            self.checked(ino);
-        } else if self.ask_where(ino, island, names, hops) {
-            self.ctx.send(0, island, Peer::Leads { link: ino, path });
-        }
-    }
-
-    pub(crate) fn on_leads_to(&mut self, from: IslandId, link: Ino, led: &Led) -> Result<(), Stop> {
-        let Some(asking) = self.symlinks.asking.get(&link).filter(|asking| asking.island == from) else {
-            return Ok(());
-        };
-        let (names, hops) = (asking.names.clone(), asking.hops);
-        match led {
-            Led::Directory => self.ctx.leads_to_directory(link, &names)?,
-            Led::Nothing => self.checked(link),
-            Led::Elsewhere { key, path } if self.ctx.config.owner(*key) == self.ctx.config.id => {
-                self.follow_target(link, &names, path.clone(), hops + 1)?;
-            }
-            Led::Elsewhere { key, path } => {
-                self.symlinks.asking.remove(&link);
-                self.ask_further(link, &names, *key, path.clone(), hops + 1);
-                return Ok(());
-            }
-        }
-        if self.symlinks.asking.get(&link).is_some_and(|asking| asking.hops == hops) {
-            self.symlinks.asking.remove(&link);
-        }
-        Ok(())
-    }
-}
 
 impl Ctx {
     /// Another island asks where a path leads.
@@ -150,6 +86,85 @@ fn beside(mut at: Vec<Name>, target: &[u8]) -> Option<VolumePath> {
 
 fn joined(path: VolumePath, rest: &[Name]) -> Option<VolumePath> {
     VolumePath::from_names([path.names(), rest].concat()).ok()
+}
+
+impl Symlinks {
+    /// Finds out whether a link of this island's leads to a directory.
+    pub(crate) fn look_where(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+        let target = ctx.file(ino)?.target.clone().unwrap_or_default();
+        // Any of its names will do: a relative target of two names in different directories leads to two.
+        let Some(spot) = names.first() else { return Ok(()) };
+        match ctx.names_down_to(spot.dir)?.and_then(|at| beside(at, &target)) {
+            Some(path) => self.follow_target(ctx, ino, names, path, 0),
+            None => {
+                self.checked(ctx, ino);
+                Ok(())
+            }
+        }
+    }
+
+    fn follow_target(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        names: &BTreeSet<Spot>,
+        path: VolumePath,
+        hops: u32,
+    ) -> Result<(), Stop> {
+        match ctx.leads(&path)? {
+            Led::Directory => ctx.leads_to_directory(ino, names)?,
+            Led::Elsewhere { key, path } => self.ask_further(ctx, ino, names, key, path, hops),
+            Led::Nothing => self.checked(ctx, ino),
+        }
+        Ok(())
+    }
+
+    fn ask_further(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        names: &BTreeSet<Spot>,
+        key: Key,
+        path: VolumePath,
+        hops: u32,
+    ) {
+        let island = ctx.config.owner(key);
+        if island == ctx.config.id || !ctx.peers.is_reachable(island) || hops >= HOPS_MAX {
+            // It is not known now: looked at again when it is used.
+            self.checked(ctx, ino);
+        } else if self.ask_where(ctx, ino, island, names, hops) {
+            ctx.send(0, island, Peer::Leads { link: ino, path });
+        }
+    }
+
+    pub(crate) fn on_leads_to(
+        &mut self,
+        ctx: &mut Ctx,
+        from: IslandId,
+        link: Ino,
+        led: &Led,
+    ) -> Result<(), Stop> {
+        let Some(asking) = self.asking.get(&link).filter(|asking| asking.island == from) else {
+            return Ok(());
+        };
+        let (names, hops) = (asking.names.clone(), asking.hops);
+        match led {
+            Led::Directory => ctx.leads_to_directory(link, &names)?,
+            Led::Nothing => self.checked(ctx, link),
+            Led::Elsewhere { key, path } if ctx.config.owner(*key) == ctx.config.id => {
+                self.follow_target(ctx, link, &names, path.clone(), hops + 1)?;
+            }
+            Led::Elsewhere { key, path } => {
+                self.asking.remove(&link);
+                self.ask_further(ctx, link, &names, *key, path.clone(), hops + 1);
+                return Ok(());
+            }
+        }
+        if self.asking.get(&link).is_some_and(|asking| asking.hops == hops) {
+            self.asking.remove(&link);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use atoll_proto::{
 use atoll_state::Load;
 use bytes::Bytes;
 
+use crate::bodies::Bodies;
 use crate::bodies::data::{CARRY_BYTES_MAX, InBody, body_attr};
 use crate::bodies::gate::Use;
 use crate::client::sessions::WITNESS;
@@ -171,97 +172,6 @@ impl Mover {
 impl Island {
     // ------------------------------------------------------------- which files
 
-    /// A file that is homed here has a name in a directory of another's.
-    pub(crate) fn may_move_to(&mut self, ino: Ino, at: &Spot) {
-        let Some(moving) = self.ctx.config.moving else { return };
-        // Those of a while together: they share syncs.
-        let due_ms = (self.ctx.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
-        self.wait_to_move(ino, Waiting { at: at.clone(), due_ms, tries: 0 });
-    }
-
-    fn wait_to_move(&mut self, ino: Ino, waiting: Waiting) {
-        if let Some(old) = self.mover.waiting.remove(&ino) {
-            self.mover.due.remove(&(old.due_ms, ino));
-        }
-        if self.mover.waiting.len() >= QUEUE_MAX {
-            self.mover.missed = true;
-            return;
-        }
-        self.mover.due.insert((waiting.due_ms, ino));
-        self.mover.waiting.insert(ino, waiting);
-    }
-
-    fn try_again(&mut self, ino: Ino, at: Spot, tries: u32) {
-        if self.mover.waiting.contains_key(&ino) {
-            // It has got another name meanwhile.
-            return;
-        }
-        let due_ms = self.ctx.now.ms + (PAUSE_MS << tries.min(DOUBLINGS));
-        self.wait_to_move(ino, Waiting { at, due_ms, tries: tries + 1 });
-    }
-
-    /// Looks through the skeleton for files that could move: after a start, and when too many waited.
-    fn search_to_move(&mut self) {
-        match self.mover.search {
-            Search::Begin => {
-                // What the snapshot does not have yet is in memory.
-                let in_memory = self.ctx.state.dirs_in_memory().filter(|(_, dir)| has_homes(dir));
-                let dirs: Vec<(Ino, u64)> = in_memory.map(|(ino, _)| (ino, 0)).collect();
-                self.mover.dirs.extend(dirs);
-                self.mover.search = Search::Wanted(Ino(0));
-            }
-            Search::Wanted(from) => {
-                self.mover.search = Search::Asked(from);
-                self.ctx.load(vec![Load::Dirs { from }], Next::Nothing);
-            }
-            Search::Asked(_) => {}
-            Search::Done => {
-                if self.mover.waiting.is_empty() && std::mem::take(&mut self.mover.missed) {
-                    self.mover.search = Search::Begin;
-                }
-            }
-        }
-    }
-
-    /// A page of the skeleton, as the last checkpoint has left it.
-    pub(crate) fn found_dirs(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
-        if self.mover.search != Search::Asked(from) {
-            return;
-        }
-        for (ino, row) in dirs {
-            if Dir::from_slice(row).is_ok_and(|dir| has_homes(&dir)) {
-                self.mover.dirs.push((*ino, 0));
-            }
-        }
-        self.mover.search = match dirs.last() {
-            Some((last, _)) if more => Search::Wanted(Ino(last.0 + 1)),
-            _ => Search::Done,
-        };
-    }
-
-    /// Notes the files that have their names in a directory of another's.
-    fn read_names_to_move(&mut self) -> Result<(), Stop> {
-        let Some((dir, after)) = self.mover.dirs.last().copied() else { return Ok(()) };
-        let (mut found, mut last) = (Vec::new(), None);
-        let (names, whole) = self.ctx.state.entries_after(dir, after)?;
-        for (cookie, name, entry) in names {
-            last = Some(cookie);
-            if entry.kind != Kind::Directory && entry.home == self.ctx.config.id {
-                found.push((entry.ino, Spot { dir, name: name.clone() }));
-            }
-        }
-        self.mover.dirs.pop();
-        if let Some(last) = last.filter(|_| !whole) {
-            self.mover.dirs.push((dir, last));
-        }
-        for (ino, at) in found {
-            if !self.mover.waiting.contains_key(&ino) {
-                self.may_move_to(ino, &at);
-            }
-        }
-        Ok(())
-    }
-
     // ------------------------------------------------------------- at the home
 
     pub(crate) fn tick_mover(&mut self) {
@@ -283,14 +193,17 @@ impl Island {
         for txn in late {
             self.abort(txn, None);
         }
-        if self.recovery.phase != Phase::Normal || self.recovery.may_miss_something() || self.is_held() {
+        if self.recovery.phase != Phase::Normal
+            || self.recovery.may_miss_something()
+            || self.enumerating.is_held()
+        {
             return;
         }
         if self.mover.waiting.len() < QUEUE_MAX / 2 {
             if self.mover.dirs.is_empty() {
-                self.search_to_move();
+                self.mover.search_to_move(&mut self.ctx);
             }
-            if let Err(Stop::Load(loads)) = self.read_names_to_move() {
+            if let Err(Stop::Load(loads)) = self.mover.read_names_to_move(&self.ctx) {
                 self.ctx.load(loads, Next::Nothing);
             }
         }
@@ -306,10 +219,10 @@ impl Island {
                 Ok(Some(shipping)) => self.ship(shipping),
                 Ok(None) => {}
                 Err(Stop::Load(loads)) => {
-                    self.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
+                    self.mover.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
                     self.ctx.load(loads, Next::Nothing);
                 }
-                Err(_) => self.try_again(ino, waiting.at, waiting.tries),
+                Err(_) => self.mover.try_again(&self.ctx, ino, waiting.at, waiting.tries),
             }
         }
     }
@@ -355,13 +268,6 @@ impl Island {
         let origin = Origin { session: WITNESS, seq: 0 };
         let txn = self.begin_of(origin, None, Vec::new(), Plan::Ship, vec![(to, work)]);
         self.mover.shipping.insert(txn, shipping);
-    }
-
-    /// A move does not happen, for now.
-    pub(crate) fn not_shipped(&mut self, txn: TxnId) {
-        if let Some(Shipping { file, at, tries, .. }) = self.mover.shipping.remove(&txn) {
-            self.try_again(file.attr.ino, at, tries);
-        }
     }
 
     /// Nothing is on its way from here any more: a listing of everything waits for that.
@@ -411,17 +317,12 @@ impl Island {
         // A hole has no checksums; what has none may still be no hole.
         if sums.iter().all(|sum| *sum == 0) {
             let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
-            let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+            let ticket = self.bodies.ticket(InBody::Shipping { ino, txn, offset, len, size });
             self.ctx.durability.emit(Effect::Body(ticket, op));
         } else {
-            self.fetch(ino, txn, offset, len, size, sums);
+            self.bodies.fetch(&mut self.ctx, ino, txn, offset, len, size, sums);
         }
         Ok(())
-    }
-
-    fn fetch(&mut self, ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64, sums: Vec<u32>) {
-        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
-        self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
     }
 
     /// Bytes of a file that moves are read; the gate is still entered.
@@ -437,7 +338,7 @@ impl Island {
                 let data = data.unwrap_or(size);
                 if data < offset + u64::from(len) {
                     let sums = vec![0; sum::blocks_of(offset, u64::from(len)).1 as usize];
-                    return self.fetch(ino, txn, offset, len, size, sums);
+                    return self.bodies.fetch(&mut self.ctx, ino, txn, offset, len, size, sums);
                 }
                 let end = if data >= size { size } else { data - data % BLOCK_BYTES };
                 Some((end, Bytes::new()))
@@ -445,7 +346,7 @@ impl Island {
             Ok(BodyDone::Bytes(bytes)) => Some((offset, bytes)),
             _ => None,
         };
-        self.leave(ino, Use::Shared);
+        self.bodies.leave(&mut self.ctx, ino, Use::Shared);
         let Some(shipping) = self.mover.shipping.get(&txn) else { return };
         match chunk {
             Some((offset, bytes)) => {
@@ -472,7 +373,7 @@ impl Island {
             || !named
             || !is_elsewhere
             || self.is_in_use(ino)?
-            || self.is_held()
+            || self.enumerating.is_held()
         {
             return Err(Stop::NotNow);
         }
@@ -486,33 +387,6 @@ impl Island {
         self.mover.leaving.insert(ino);
         self.mover.unsynced.push_back((seq, txn, ino));
         Ok(())
-    }
-
-    /// What has gone cannot come back any more: whoever may ask here is told.
-    pub(crate) fn tell_moved(&mut self) {
-        while self.mover.unsynced.front().is_some_and(|(seq, ..)| self.ctx.durability.is_synced(*seq)) {
-            let (_, txn, ino) = self.mover.unsynced.pop_front().expect("looked at");
-            if let Some(Forward { to, moves, sessions }) = self.ctx.state.forward(ino).cloned() {
-                if sessions.is_empty() {
-                    let mut decision = Decision::new();
-                    decision.push(Change::Forward { ino, row: None });
-                    self.ctx.decide(decision);
-                }
-                for session in sessions {
-                    self.ctx.notify(session, 0, Notice::Moved { ino, to, moves });
-                }
-            }
-            self.ctx.next(Next::TxnEnded(txn));
-        }
-    }
-
-    /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
-    pub(crate) fn unheard_moves(&self, session: SessionId, after: Ino, max: usize) -> Vec<(Ino, Forward)> {
-        let of = self.ctx.state.forwards_after(after).filter(|(_, row)| row.sessions.contains(&session));
-        of.filter(|(ino, _)| self.mover.unsynced(*ino).is_none())
-            .map(|(ino, row)| (ino, row.clone()))
-            .take(max)
-            .collect()
     }
 
     /// Whether a file is here, for whoever asks for it by its id.
@@ -540,31 +414,9 @@ impl Island {
         }
     }
 
-    /// It has gone for good, and all clients of that time have been told, or will be.
-    pub(crate) fn has_gone(&self, ino: Ino) -> bool {
-        self.mover.unsynced(ino).is_none()
-            && (self.mover.leaving.contains(&ino) || self.ctx.state.forward(ino).is_some())
-    }
-
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
     pub(crate) fn is_moving(&self, ino: Ino) -> bool {
         self.holds.arriving(ino).is_some() || self.mover.leaving.contains(&ino)
-    }
-
-    /// After a start: what had gone, and may not be there for good.
-    pub(crate) fn remember_leaving(&mut self, txn: TxnId, work: &Work) {
-        if let Work::Arrive { file, .. } = work
-            && txn.coordinator == self.ctx.config.id
-        {
-            self.mover.leaving.insert(file.attr.ino);
-        }
-    }
-
-    /// The new home has it for good.
-    pub(crate) fn has_left(&mut self, work: &Work) {
-        if let Work::Arrive { file, .. } = work {
-            self.mover.leaving.remove(&file.attr.ino);
-        }
     }
 
     // --------------------------------------------------------- at the new home
@@ -648,10 +500,10 @@ impl Island {
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
             let seq = self.ctx.decide(decision);
-            self.touch(ino, seq);
+            self.bodies.touch(ino, seq);
             self.bodies.carried.insert(ino);
             self.bodies.gates.enter(ino, Use::Beside, false);
-            let ticket = self.ticket(InBody::Arriving { ino, txn });
+            let ticket = self.bodies.ticket(InBody::Arriving { ino, txn });
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
             return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
         }
@@ -692,7 +544,7 @@ impl Island {
         }
         if len == 0 {
             // A hole, up to there.
-            self.pulled(txn, end);
+            self.mover.pulled(&self.ctx, txn, end);
             self.pull(txn);
             return Ok(());
         }
@@ -700,7 +552,7 @@ impl Island {
         let before = row.attr.size;
         let old = self.ctx.old_sums(ino, offset, len, before)?;
         let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
-        self.pulled(txn, end);
+        self.mover.pulled(&self.ctx, txn, end);
         let attr = body_attr(&row.attr);
         row.attr.size = end;
         let mut decision = Decision::new();
@@ -708,20 +560,14 @@ impl Island {
         decision.sums(ino, new);
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let seq = self.ctx.decide(decision);
-        self.touch(ino, seq);
+        self.bodies.touch(ino, seq);
         self.bodies.carried.insert(ino);
         self.bodies.gates.enter(ino, Use::Beside, false);
-        let ticket = self.ticket(InBody::Arriving { ino, txn });
+        let ticket = self.bodies.ticket(InBody::Arriving { ino, txn });
         let data = bytes.clone();
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
         self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
         Ok(())
-    }
-
-    /// Up to there the bytes of a file that comes are here.
-    fn pulled(&mut self, txn: TxnId, upto: u64) {
-        let pulling = self.mover.pulling.get_mut(&txn).expect("looked at by the caller");
-        (pulling.next, pulling.heard_ms) = (upto, self.ctx.now.ms);
     }
 
     /// Bytes of a file that comes are in place.
@@ -729,6 +575,182 @@ impl Island {
         self.bodies.gates.leave(ino, Use::Beside);
         self.ctx.state.view_again(&[ino], &[]);
         self.pull(txn);
+    }
+}
+
+impl Bodies {
+    fn fetch(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        txn: TxnId,
+        offset: u64,
+        len: u32,
+        size: u64,
+        sums: Vec<u32>,
+    ) {
+        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+        ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
+    }
+}
+
+impl Mover {
+    /// A file that is homed here has a name in a directory of another's.
+    pub(crate) fn may_move_to(&mut self, ctx: &Ctx, ino: Ino, at: &Spot) {
+        let Some(moving) = ctx.config.moving else { return };
+        // Those of a while together: they share syncs.
+        let due_ms = (ctx.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
+        self.wait_to_move(ino, Waiting { at: at.clone(), due_ms, tries: 0 });
+    }
+
+    fn wait_to_move(&mut self, ino: Ino, waiting: Waiting) {
+        if let Some(old) = self.waiting.remove(&ino) {
+            self.due.remove(&(old.due_ms, ino));
+        }
+        if self.waiting.len() >= QUEUE_MAX {
+            self.missed = true;
+            return;
+        }
+        self.due.insert((waiting.due_ms, ino));
+        self.waiting.insert(ino, waiting);
+    }
+
+    fn try_again(&mut self, ctx: &Ctx, ino: Ino, at: Spot, tries: u32) {
+        if self.waiting.contains_key(&ino) {
+            // It has got another name meanwhile.
+            return;
+        }
+        let due_ms = ctx.now.ms + (PAUSE_MS << tries.min(DOUBLINGS));
+        self.wait_to_move(ino, Waiting { at, due_ms, tries: tries + 1 });
+    }
+
+    /// Looks through the skeleton for files that could move: after a start, and when too many waited.
+    fn search_to_move(&mut self, ctx: &mut Ctx) {
+        match self.search {
+            Search::Begin => {
+                // What the snapshot does not have yet is in memory.
+                let in_memory = ctx.state.dirs_in_memory().filter(|(_, dir)| has_homes(dir));
+                let dirs: Vec<(Ino, u64)> = in_memory.map(|(ino, _)| (ino, 0)).collect();
+                self.dirs.extend(dirs);
+                self.search = Search::Wanted(Ino(0));
+            }
+            Search::Wanted(from) => {
+                self.search = Search::Asked(from);
+                ctx.load(vec![Load::Dirs { from }], Next::Nothing);
+            }
+            Search::Asked(_) => {}
+            Search::Done => {
+                if self.waiting.is_empty() && std::mem::take(&mut self.missed) {
+                    self.search = Search::Begin;
+                }
+            }
+        }
+    }
+
+    /// A page of the skeleton, as the last checkpoint has left it.
+    pub(crate) fn found_dirs(&mut self, from: Ino, dirs: &[(Ino, Vec<u8>)], more: bool) {
+        if self.search != Search::Asked(from) {
+            return;
+        }
+        for (ino, row) in dirs {
+            if Dir::from_slice(row).is_ok_and(|dir| has_homes(&dir)) {
+                self.dirs.push((*ino, 0));
+            }
+        }
+        self.search = match dirs.last() {
+            Some((last, _)) if more => Search::Wanted(Ino(last.0 + 1)),
+            _ => Search::Done,
+        };
+    }
+
+    /// Notes the files that have their names in a directory of another's.
+    fn read_names_to_move(&mut self, ctx: &Ctx) -> Result<(), Stop> {
+        let Some((dir, after)) = self.dirs.last().copied() else { return Ok(()) };
+        let (mut found, mut last) = (Vec::new(), None);
+        let (names, whole) = ctx.state.entries_after(dir, after)?;
+        for (cookie, name, entry) in names {
+            last = Some(cookie);
+            if entry.kind != Kind::Directory && entry.home == ctx.config.id {
+                found.push((entry.ino, Spot { dir, name: name.clone() }));
+            }
+        }
+        self.dirs.pop();
+        if let Some(last) = last.filter(|_| !whole) {
+            self.dirs.push((dir, last));
+        }
+        for (ino, at) in found {
+            if !self.waiting.contains_key(&ino) {
+                self.may_move_to(ctx, ino, &at);
+            }
+        }
+        Ok(())
+    }
+
+    /// A move does not happen, for now.
+    pub(crate) fn not_shipped(&mut self, ctx: &Ctx, txn: TxnId) {
+        if let Some(Shipping { file, at, tries, .. }) = self.shipping.remove(&txn) {
+            self.try_again(ctx, file.attr.ino, at, tries);
+        }
+    }
+
+    /// What has gone cannot come back any more: whoever may ask here is told.
+    pub(crate) fn tell_moved(&mut self, ctx: &mut Ctx) {
+        while self.unsynced.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
+            let (_, txn, ino) = self.unsynced.pop_front().expect("looked at");
+            if let Some(Forward { to, moves, sessions }) = ctx.state.forward(ino).cloned() {
+                if sessions.is_empty() {
+                    let mut decision = Decision::new();
+                    decision.push(Change::Forward { ino, row: None });
+                    ctx.decide(decision);
+                }
+                for session in sessions {
+                    ctx.notify(session, 0, Notice::Moved { ino, to, moves });
+                }
+            }
+            ctx.next(Next::TxnEnded(txn));
+        }
+    }
+
+    /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
+    pub(crate) fn unheard_moves(
+        &self,
+        ctx: &Ctx,
+        session: SessionId,
+        after: Ino,
+        max: usize,
+    ) -> Vec<(Ino, Forward)> {
+        let of = ctx.state.forwards_after(after).filter(|(_, row)| row.sessions.contains(&session));
+        of.filter(|(ino, _)| self.unsynced(*ino).is_none())
+            .map(|(ino, row)| (ino, row.clone()))
+            .take(max)
+            .collect()
+    }
+
+    /// It has gone for good, and all clients of that time have been told, or will be.
+    pub(crate) fn has_gone(&self, ctx: &Ctx, ino: Ino) -> bool {
+        self.unsynced(ino).is_none() && (self.leaving.contains(&ino) || ctx.state.forward(ino).is_some())
+    }
+
+    /// After a start: what had gone, and may not be there for good.
+    pub(crate) fn remember_leaving(&mut self, ctx: &Ctx, txn: TxnId, work: &Work) {
+        if let Work::Arrive { file, .. } = work
+            && txn.coordinator == ctx.config.id
+        {
+            self.leaving.insert(file.attr.ino);
+        }
+    }
+
+    /// The new home has it for good.
+    pub(crate) fn has_left(&mut self, work: &Work) {
+        if let Work::Arrive { file, .. } = work {
+            self.leaving.remove(&file.attr.ino);
+        }
+    }
+
+    /// Up to there the bytes of a file that comes are here.
+    fn pulled(&mut self, ctx: &Ctx, txn: TxnId, upto: u64) {
+        let pulling = self.pulling.get_mut(&txn).expect("looked at by the caller");
+        (pulling.next, pulling.heard_ms) = (upto, ctx.now.ms);
     }
 }
 

@@ -72,7 +72,7 @@ impl Island {
                 self.look().file_is_free(ino)?;
                 let (after, xattrs) = self.ctx.changed_attr(call, ino, set)?;
                 if set.size.is_some() {
-                    return self.set_size(call, ino, set, &after.attr, turn);
+                    return self.bodies.set_size(&mut self.ctx, call, ino, set, &after.attr, turn);
                 }
                 let attr = after.attr;
                 let mut decision = Decision::new();

@@ -30,7 +30,7 @@ impl Island {
         let outcome = self.look().looked_up(&entry)?;
         if entry.kind == Kind::Symlink {
             let (ino, home) = (entry.ino, entry.home);
-            self.link_used(dir, name, ino, home);
+            self.symlinks.link_used(&mut self.ctx, dir, name, ino, home);
         }
         Ok(Step::Looked(outcome))
     }

@@ -110,30 +110,14 @@ impl Enumerating {
 impl Island {
     // -------------------------------------------------------------------- holding
 
-    /// Nothing that is listed begins to change.
-    pub(crate) const fn is_held(&self) -> bool {
-        self.enumerating.until_ms.is_some()
-    }
-
-    /// Puts a request aside that would change what is listed, while the island is held.
-    pub(crate) fn hold_back(&mut self, call: Call) -> Option<Call> {
-        if !self.is_held() || !changes_listing(&call.request.op) {
-            return Some(call);
-        }
-        if let Err(call) = self.enumerating.held.push(call) {
-            self.ctx.answer(&call, 0, Outcome::NotNow);
-        }
-        None
-    }
-
     /// What a listing asks that is about this island, and not about the tree.
     pub(crate) fn enumerate_request(&mut self, call: Call) -> Option<Call> {
         let id = |cut| (call.session(), cut);
         match call.request.op {
             ClientOp::Hold { cut, again } => self.begin_hold(id(cut), again, call),
-            ClientOp::Cut { cut } => self.make_cut(id(cut), &call),
+            ClientOp::Cut { cut } => self.enumerating.make_cut(&mut self.ctx, id(cut), &call),
             ClientOp::EndCut { cut } => {
-                self.end_cut(id(cut));
+                self.enumerating.end_cut(&mut self.ctx, id(cut));
                 self.ctx.answer(&call, 0, done());
             }
             _ => return Some(call),
@@ -143,14 +127,14 @@ impl Island {
 
     fn begin_hold(&mut self, id: CutId, again: bool, call: Call) {
         let now = self.ctx.now.ms;
-        self.end_late_hold();
+        self.enumerating.end_late_hold(&mut self.ctx);
         let holds = self.enumerating.holds.len();
         let known = self.enumerating.holds.get_mut(&id);
         let may = if again {
             known.as_ref().is_some_and(|hold| hold.quiet_at.is_some())
         } else {
             let room = known.is_some() || holds < atoll_state::CUTS_MAX;
-            room && (self.is_held() || now >= self.enumerating.rest_until_ms)
+            room && (self.enumerating.is_held() || now >= self.enumerating.rest_until_ms)
         };
         if !may {
             return self.ctx.tell_held(&call, false);
@@ -201,106 +185,124 @@ impl Island {
             && !self.ctx.state.txn_ids().any(prepared)
     }
 
-    fn make_cut(&mut self, id: CutId, call: &Call) {
-        self.end_late_hold();
-        let holds = self.enumerating.holds.get(&id).is_some_and(|hold| hold.firm && !hold.broken);
+    // -------------------------------------------------------------------- listing
+}
+
+impl Enumerating {
+    /// Nothing that is listed begins to change.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.until_ms.is_some()
+    }
+
+    /// Puts a request aside that would change what is listed, while the island is held.
+    pub(crate) fn hold_back(&mut self, ctx: &mut Ctx, call: Call) -> Option<Call> {
+        if !self.is_held() || !changes_listing(&call.request.op) {
+            return Some(call);
+        }
+        if let Err(call) = self.held.push(call) {
+            ctx.answer(&call, 0, Outcome::NotNow);
+        }
+        None
+    }
+
+    fn make_cut(&mut self, ctx: &mut Ctx, id: CutId, call: &Call) {
+        self.end_late_hold(ctx);
+        let holds = self.holds.get(&id).is_some_and(|hold| hold.firm && !hold.broken);
         if holds {
-            self.make_room_for_cut();
+            self.make_room_for_cut(ctx);
         }
         // A repetition is answered as the first.
-        let made = self.ctx.state.has_cut(id) || (holds && self.ctx.state.begin_cut(id));
+        let made = ctx.state.has_cut(id) || (holds && ctx.state.begin_cut(id));
         if made {
-            self.enumerating.used_ms.insert(id, self.ctx.now.ms);
+            self.used_ms.insert(id, ctx.now.ms);
         }
-        self.ctx.answer(call, self.ctx.state.seq(), Outcome::CutMade { made });
-        self.end_hold(id);
+        ctx.answer(call, ctx.state.seq(), Outcome::CutMade { made });
+        self.end_hold(ctx, id);
     }
 
     /// Who reads asks all the time: a cut of which nothing is heard gives way, because the end of its listing
     /// was lost with a link.
-    fn make_room_for_cut(&mut self) {
-        let used = &self.enumerating.used_ms;
+    fn make_room_for_cut(&mut self, ctx: &mut Ctx) {
+        let used = &self.used_ms;
         let oldest = used.iter().min_by_key(|(_, ms)| **ms).map(|(id, ms)| (*id, *ms));
         if let Some((id, ms)) = oldest.filter(|_| used.len() >= atoll_state::CUTS_MAX)
-            && self.ctx.now.ms >= ms + GIVES_WAY_MS
+            && ctx.now.ms >= ms + GIVES_WAY_MS
         {
-            self.end_cut(id);
+            self.end_cut(ctx, id);
         }
     }
 
     /// A listing is over, or goes on without holding.
-    fn end_hold(&mut self, id: CutId) {
-        self.enumerating.holds.remove(&id);
-        if self.enumerating.holds.is_empty() {
-            self.end_holding();
+    fn end_hold(&mut self, ctx: &mut Ctx, id: CutId) {
+        self.holds.remove(&id);
+        if self.holds.is_empty() {
+            self.end_holding(ctx);
         }
     }
 
     /// Changes go on.
-    fn end_holding(&mut self) {
-        self.enumerating.holds.clear();
-        if self.enumerating.until_ms.take().is_some() {
-            self.enumerating.rest_until_ms = self.ctx.now.ms + REST_MS;
+    fn end_holding(&mut self, ctx: &mut Ctx) {
+        self.holds.clear();
+        if self.until_ms.take().is_some() {
+            self.rest_until_ms = ctx.now.ms + REST_MS;
         }
-        for call in std::mem::take(&mut self.enumerating.waiting) {
-            self.ctx.tell_held(&call, false);
+        for call in std::mem::take(&mut self.waiting) {
+            ctx.tell_held(&call, false);
         }
-        for call in self.enumerating.held.take() {
-            self.ctx.next(Next::Start(call));
-        }
-    }
-
-    fn end_late_hold(&mut self) {
-        if self.enumerating.until_ms.is_some_and(|until| self.ctx.now.ms >= until) {
-            self.end_holding();
+        for call in self.held.take() {
+            ctx.next(Next::Start(call));
         }
     }
 
-    fn end_cut(&mut self, id: CutId) {
-        self.ctx.state.end_cut(id);
-        self.enumerating.used_ms.remove(&id);
-        if self.enumerating.holds.contains_key(&id) {
-            self.end_hold(id);
+    fn end_late_hold(&mut self, ctx: &mut Ctx) {
+        if self.until_ms.is_some_and(|until| ctx.now.ms >= until) {
+            self.end_holding(ctx);
+        }
+    }
+
+    fn end_cut(&mut self, ctx: &mut Ctx, id: CutId) {
+        ctx.state.end_cut(id);
+        self.used_ms.remove(&id);
+        if self.holds.contains_key(&id) {
+            self.end_hold(ctx, id);
         }
     }
 
     /// Whoever held over this link is gone, or does not know that it holds.
-    pub(crate) fn enumerate_link_closed(&mut self, link: LinkId) {
-        self.enumerating.waiting.retain(|call| call.link != link);
+    pub(crate) fn enumerate_link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
+        self.waiting.retain(|call| call.link != link);
         let gone: Vec<CutId> =
-            self.enumerating.holds.iter().filter(|(_, hold)| hold.link == link).map(|(id, _)| *id).collect();
+            self.holds.iter().filter(|(_, hold)| hold.link == link).map(|(id, _)| *id).collect();
         for id in gone {
-            self.end_hold(id);
+            self.end_hold(ctx, id);
         }
     }
 
     /// A client is gone, and its listings with it.
-    pub(crate) fn enumerate_session_ended(&mut self, session: SessionId) {
+    pub(crate) fn enumerate_session_ended(&mut self, ctx: &mut Ctx, session: SessionId) {
         let of = |id: &&CutId| id.0 == session;
-        let Enumerating { holds, used_ms, .. } = &self.enumerating;
+        let Enumerating { holds, used_ms, .. } = &self;
         for id in holds.keys().chain(used_ms.keys()).filter(of).copied().collect::<Vec<_>>() {
-            self.end_cut(id);
+            self.end_cut(ctx, id);
         }
     }
 
-    pub(crate) fn tick_enumerate(&mut self) {
-        self.end_late_hold();
-        let now = self.ctx.now.ms;
+    pub(crate) fn tick_enumerate(&mut self, ctx: &mut Ctx) {
+        self.end_late_hold(ctx);
+        let now = ctx.now.ms;
         let idle = |(_, used): &(&CutId, &u64)| **used + CUT_IDLE_MS <= now;
-        for id in self.enumerating.used_ms.iter().filter(idle).map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.end_cut(id);
+        for id in self.used_ms.iter().filter(idle).map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.end_cut(ctx, id);
         }
     }
-
-    // -------------------------------------------------------------------- listing
 
     /// What a listing asks of the tree as of its cut.
-    pub(crate) fn run_at(&mut self, call: &Call) -> Result<Step, Stop> {
+    pub(crate) fn run_at(&mut self, ctx: &Ctx, call: &Call) -> Result<Step, Stop> {
         let id = |cut: &u64| (call.session(), *cut);
         let outcome = match &call.request.op {
-            ClientOp::ListAt { cut, dir, after } => self.list_at(id(cut), *dir, *after),
-            ClientOp::EntryAt { cut, dir, name } => self.name_at(id(cut), *dir, name),
-            ClientOp::FilesAt { cut, inos } => self.files_at(id(cut), inos),
+            ClientOp::ListAt { cut, dir, after } => self.list_at(ctx, id(cut), *dir, *after),
+            ClientOp::EntryAt { cut, dir, name } => self.name_at(ctx, id(cut), *dir, name),
+            ClientOp::FilesAt { cut, inos } => self.files_at(ctx, id(cut), inos),
             _ => unreachable!("called for what is asked as of a cut"),
         };
         match outcome {
@@ -310,19 +312,19 @@ impl Island {
         }
     }
 
-    fn use_cut(&mut self, id: CutId) -> Result<(), Stop> {
-        let used = self.enumerating.used_ms.get_mut(&id).ok_or(Stop::CutLost(CutLost::Unknown))?;
-        *used = self.ctx.now.ms;
+    fn use_cut(&mut self, ctx: &Ctx, id: CutId) -> Result<(), Stop> {
+        let used = self.used_ms.get_mut(&id).ok_or(Stop::CutLost(CutLost::Unknown))?;
+        *used = ctx.now.ms;
         Ok(())
     }
 
-    fn list_at(&mut self, id: CutId, dir: Ino, after: u64) -> Result<Outcome, Stop> {
-        self.use_cut(id)?;
-        let Some(row) = self.ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
+    fn list_at(&mut self, ctx: &Ctx, id: CutId, dir: Ino, after: u64) -> Result<Outcome, Stop> {
+        self.use_cut(ctx, id)?;
+        let Some(row) = ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
         };
         let attr = Some(dir_attr(dir, row));
-        let NamesAt { names: rows, mut next } = self.ctx.state.names_at(id, dir, after, NAMES_PER_ANSWER)?;
+        let NamesAt { names: rows, mut next } = ctx.state.names_at(id, dir, after, NAMES_PER_ANSWER)?;
         let (mut names, mut missing) = (Vec::with_capacity(rows.len()), Vec::new());
         let (mut bytes, mut last) = (0, None);
         for (cookie, name, entry) in rows {
@@ -332,7 +334,7 @@ impl Island {
                 break;
             }
             last = Some(cookie);
-            match self.ctx.listed(id, name, &entry) {
+            match ctx.listed(id, name, &entry) {
                 Ok(listed) => {
                     bytes += listed.encoded_len();
                     names.push(listed);
@@ -349,21 +351,21 @@ impl Island {
         }
     }
 
-    fn name_at(&mut self, id: CutId, dir: Ino, name: &Name) -> Result<Outcome, Stop> {
-        self.use_cut(id)?;
-        let Some(row) = self.ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
+    fn name_at(&mut self, ctx: &Ctx, id: CutId, dir: Ino, name: &Name) -> Result<Outcome, Stop> {
+        self.use_cut(ctx, id)?;
+        let Some(row) = ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
         };
         let attr = Some(dir_attr(dir, row));
-        let names = match self.ctx.state.entry_at(id, dir, name)?.cloned() {
-            Some(entry) => vec![self.ctx.listed(id, name.clone(), &entry)?],
+        let names = match ctx.state.entry_at(id, dir, name)?.cloned() {
+            Some(entry) => vec![ctx.listed(id, name.clone(), &entry)?],
             None => Vec::new(),
         };
         Ok(Outcome::ListedAt { attr, names, next: None })
     }
 
-    fn files_at(&mut self, id: CutId, inos: &[Ino]) -> Result<Outcome, Stop> {
-        self.use_cut(id)?;
+    fn files_at(&mut self, ctx: &Ctx, id: CutId, inos: &[Ino]) -> Result<Outcome, Stop> {
+        self.use_cut(ctx, id)?;
         let (mut files, mut missing): (Vec<Option<FileAt>>, Vec<Load>) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for ino in inos.iter().take(FILES_PER_REQUEST) {
@@ -371,7 +373,7 @@ impl Island {
                 // The rest is asked for again.
                 break;
             }
-            match self.ctx.file_at(id, *ino) {
+            match ctx.file_at(id, *ino) {
                 Ok(file) => {
                     bytes += file.encoded_len();
                     files.push(file);

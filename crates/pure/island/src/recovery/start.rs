@@ -163,15 +163,15 @@ impl Island {
             let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
             self.recovery.redone.insert(txn);
             match state {
-                TxnState::Prepared => self.hold(txn, &work, 0),
+                TxnState::Prepared => self.holds.hold(&self.ctx, txn, &work, 0),
                 TxnState::Committed => {
-                    self.remember_leaving(txn, &work);
+                    self.mover.remember_leaving(&self.ctx, txn, &work);
                     self.recovery.remember_replaced(&self.ctx, prepared, txn, &work);
                 }
             }
         }
         self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
-        self.begin_symlinks();
+        self.symlinks.begin_symlinks(&self.ctx);
         self.ctx.begin_skeleton();
         self.ctx.next(Next::Redo);
     }
@@ -180,12 +180,12 @@ impl Island {
         if island == self.ctx.config.id {
             return;
         }
-        self.set_reachable(island, up);
+        self.journal.set_reachable(&mut self.ctx, island, up);
         if !up {
-            self.forget_told(island);
+            self.symlinks.forget_told(island);
             self.abort_with(island);
             self.anti_entropy.skipped.remove(&island);
-            self.compare_without(island);
+            self.anti_entropy.compare_without(&mut self.ctx, island);
             self.mover.lost_link(island);
             self.recovery.heard(&mut self.ctx, island);
             self.ctx.next(Next::CompareSkipped);
@@ -205,7 +205,7 @@ impl Island {
         self.retell(island, |_| true);
         self.ctx.resend(island, Stamp::default());
         self.ctx.return_journal(island);
-        self.compare_links(island);
+        self.symlinks.compare_links(&mut self.ctx, island);
         if self.recovery.may_tell_kept(island) {
             self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
         }
@@ -236,7 +236,7 @@ impl Island {
             // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
             Life::Earlier => return Ok(()),
             // What its last life had said may have come late, and be lost there since.
-            Life::New => self.forget_told(from),
+            Life::New => self.symlinks.forget_told(from),
             Life::Same => {}
         }
         match &message.peer {
@@ -271,7 +271,7 @@ impl Island {
             }
             Peer::Journal { after, entries } => self.on_journal(from, *after, entries),
             Peer::Applied { upto, synced } => {
-                self.on_applied(from, *upto, *synced);
+                self.journal.on_applied(&mut self.ctx, from, *upto, *synced);
                 Ok(())
             }
             Peer::Resend { after } => {
@@ -287,7 +287,7 @@ impl Island {
                 Ok(())
             }
             Peer::Happened { txn } => {
-                self.on_happened(from, *txn);
+                self.holds.on_happened(&mut self.ctx, from, *txn);
                 Ok(())
             }
             Peer::Skipped { upto } => {
@@ -301,7 +301,7 @@ impl Island {
             }
             Peer::WantChain { dir } => self.ctx.on_want_chain(message, *dir),
             Peer::ChainOf { dir, chain } => {
-                self.on_chain_of(*dir, chain.as_ref());
+                self.journal.on_chain_of(&mut self.ctx, *dir, chain.as_ref());
                 Ok(())
             }
             Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),
@@ -311,7 +311,7 @@ impl Island {
                 Ok(())
             }
             Peer::LinksHeld { digest } => {
-                self.on_links_held(from, *digest);
+                self.symlinks.on_links_held(&mut self.ctx, from, *digest);
                 Ok(())
             }
             Peer::WantLinks { after } => {
@@ -323,13 +323,14 @@ impl Island {
                 Ok(())
             }
             Peer::LinkUsed { link, at } => {
-                self.link_used(at.dir, &at.name, *link, self.ctx.config.id);
+                let me = self.ctx.config.id;
+                self.symlinks.link_used(&mut self.ctx, at.dir, &at.name, *link, me);
                 Ok(())
             }
             Peer::Leads { link, path } => self.ctx.on_leads(from, *link, path),
-            Peer::LeadsTo { link, led } => self.on_leads_to(from, *link, led),
+            Peer::LeadsTo { link, led } => self.symlinks.on_leads_to(&mut self.ctx, from, *link, led),
             Peer::Kept { upto } => {
-                self.on_kept(from, *upto);
+                self.journal.on_kept(&mut self.ctx, from, *upto);
                 Ok(())
             }
         }

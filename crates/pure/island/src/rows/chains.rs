@@ -8,15 +8,8 @@ use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
-use crate::island::Island;
+use crate::journal::others::Journal;
 use crate::journal::others::Sight;
-
-impl Island {
-    pub(crate) fn on_chain_of(&mut self, dir: Ino, chain: Option<&Chain>) {
-        self.ctx.skeleton.tell_chain(dir, chain.cloned());
-        self.ask_stalled();
-    }
-}
 
 impl Ctx {
     /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
@@ -115,11 +108,19 @@ pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
     known.map_or(Stamp::default(), |(_, stamp)| *stamp)
 }
 
+impl Journal {
+    pub(crate) fn on_chain_of(&mut self, ctx: &mut Ctx, dir: Ino, chain: Option<&Chain>) {
+        ctx.skeleton.tell_chain(dir, chain.cloned());
+        self.ask_stalled(ctx);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ctx::Config;
     use crate::event::{Event, Now};
+    use crate::island::Island;
     use crate::recovery::redo::LostPart;
     use crate::recovery::start::Ended;
     use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};

@@ -53,7 +53,7 @@ impl Island {
             unreachable!("called for what a home does")
         };
         let ino = *ino;
-        if matches!(work, Work::Count { .. }) && self.has_gone(ino) {
+        if matches!(work, Work::Count { .. }) && self.mover.has_gone(&self.ctx, ino) {
             return Ok(Err(Vote::Moved));
         }
         if self.look().is_claimed(ino, work) || self.is_moving(ino) {

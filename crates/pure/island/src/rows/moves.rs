@@ -21,6 +21,7 @@ use crate::island::Island;
 use crate::rows::chains::seen_in;
 use crate::rows::look::Look;
 use crate::rows::path::owned_by;
+use crate::txn::locks::Holds;
 
 /// A directory that a rename moves.
 #[derive(Debug, Clone)]
@@ -87,7 +88,9 @@ impl Island {
     // -------------------------------------------------------------- participants
 
     // -------------------------------------------------------------- coordinator
+}
 
+impl Holds {
     /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
     pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
         if renaming.from.dir == renaming.to.dir {
@@ -98,9 +101,9 @@ impl Island {
             return;
         }
         for ino in &moved {
-            self.holds.hold_dir(*ino, first);
+            self.hold_dir(*ino, first);
         }
-        self.holds.hold_ticket(first, moved);
+        self.hold_ticket(first, moved);
     }
 }
 

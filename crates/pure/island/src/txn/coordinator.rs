@@ -18,6 +18,7 @@ use atoll_proto::{
     Chain, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState, Vote, Work,
 };
 
+use crate::client::requests::Requests;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Next, Step, Stop};
@@ -223,27 +224,8 @@ impl Island {
         self.holds.hold_names(first, &names);
         let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
         self.txns.begun.insert(first, begun);
-        self.ask_parties(first, works);
+        self.txns.ask_parties(&mut self.ctx, first, works);
         first
-    }
-
-    /// Asks further participants to prepare.
-    fn ask_parties(&mut self, first: TxnId, works: Vec<(IslandId, Work)>) {
-        for (island, work) in works {
-            let begun = &self.txns.begun[&first];
-            let origin = begun.origin;
-            let txn = if begun.parties.is_empty() {
-                first
-            } else {
-                let txn = TxnId { coordinator: self.ctx.config.id, stamp: self.ctx.stamp() };
-                self.txns.first.insert(txn, first);
-                txn
-            };
-            // What the chain of ancestors shows must be committed before another island builds on it.
-            self.ctx.send(self.ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
-            let party = Party { txn, island, work, prepared: None };
-            self.txns.begun.get_mut(&first).expect("looked at").parties.push(party);
-        }
     }
 
     pub(crate) fn on_voted(&mut self, message: &PeerMessage, txn: TxnId, vote: &Vote) -> Result<(), Stop> {
@@ -339,8 +321,8 @@ impl Island {
                 }
                 let begun = self.txns.begun.get_mut(&first).expect("looked at");
                 begun.lent_by(txn, renaming.clone(), chain);
-                self.take_holds(first, &renaming);
-                self.ask_parties(first, works);
+                self.holds.take_holds(first, &renaming);
+                self.txns.ask_parties(&mut self.ctx, first, works);
             }
             _ => {}
         }
@@ -394,7 +376,7 @@ impl Island {
                         self.ctx.answer(&call, seq, outcome);
                     }
                     (Step::Later(Later::Applied(stamp, outcome)), Some(call)) => {
-                        self.await_applied(call, stamp, outcome);
+                        self.journal.await_applied(&mut self.ctx, call, stamp, outcome);
                     }
                     (Step::Answered, None) => {}
                     _ => unreachable!("a commit waits for the journal only"),
@@ -431,7 +413,7 @@ impl Island {
         }
         self.holds.release_names(txn, &begun.names);
         self.holds.free_dirs(txn);
-        self.not_shipped(txn);
+        self.mover.not_shipped(&self.ctx, txn);
         if let Some(mut call) = begun.call {
             match outcome {
                 Some(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
@@ -449,12 +431,6 @@ impl Island {
             }
         }
         self.ctx.next(Next::TxnEnded(txn));
-    }
-
-    pub(crate) fn let_waiters_in(&mut self, txn: TxnId) {
-        for call in self.requests.txn_waiting.remove(&txn).unwrap_or_default() {
-            self.ctx.next(Next::Start(call));
-        }
     }
 
     /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
@@ -519,7 +495,7 @@ impl Island {
                 Some(row) => {
                     decision.txn(*txn, None);
                     if mine {
-                        self.has_left(&row.part.work);
+                        self.mover.has_left(&row.part.work);
                         done.push((*txn, *committed));
                     }
                 }
@@ -577,7 +553,7 @@ impl Island {
                 self.ctx.send(0, partner, Peer::Stable { txns: part.to_vec() });
             }
         }
-        self.confirm_applied();
+        self.journal.confirm_applied(&mut self.ctx);
         self.recovery.tell_kept(&mut self.ctx);
     }
 
@@ -645,6 +621,35 @@ impl Island {
                 self.retell(island, is_old);
             }
             self.stable();
+        }
+    }
+}
+
+impl Txns {
+    /// Asks further participants to prepare.
+    fn ask_parties(&mut self, ctx: &mut Ctx, first: TxnId, works: Vec<(IslandId, Work)>) {
+        for (island, work) in works {
+            let begun = &self.begun[&first];
+            let origin = begun.origin;
+            let txn = if begun.parties.is_empty() {
+                first
+            } else {
+                let txn = TxnId { coordinator: ctx.config.id, stamp: ctx.stamp() };
+                self.first.insert(txn, first);
+                txn
+            };
+            // What the chain of ancestors shows must be committed before another island builds on it.
+            ctx.send(ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
+            let party = Party { txn, island, work, prepared: None };
+            self.begun.get_mut(&first).expect("looked at").parties.push(party);
+        }
+    }
+}
+
+impl Requests {
+    pub(crate) fn let_waiters_in(&mut self, ctx: &mut Ctx, txn: TxnId) {
+        for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
+            ctx.next(Next::Start(call));
         }
     }
 }

@@ -242,29 +242,6 @@ pub(crate) fn as_shown<'a>(
 }
 
 impl Island {
-    /// Notes what was prepared for another island, by the record `seq`.
-    pub(crate) fn hold(&mut self, txn: TxnId, work: &Work, seq: u64) {
-        let held = Held { txn, prepared: Some(seq) };
-        match work {
-            Work::Lend { renaming, .. } => {
-                self.holds.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
-            }
-            Work::Hold { ino, .. } => self.holds.hold_dir(*ino, txn),
-            Work::Ticket { moved, .. } => self.holds.hold_ticket(txn, moved.clone()),
-            Work::Arrive { at, file, .. } => {
-                self.holds.arriving.insert(file.attr.ino, txn);
-                if seq == 0 {
-                    // In an earlier life it may have voted.
-                    self.holds.hold_names(txn, std::slice::from_ref(at));
-                }
-            }
-            _ => {}
-        }
-        for (ino, _) in self.ctx.claims(work) {
-            self.holds.files.entry(ino).or_default().push(held);
-        }
-    }
-
     /// What was held is free.
     pub(crate) fn let_go_of(&mut self, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work {
@@ -296,14 +273,6 @@ impl Island {
         }
     }
 
-    /// A transaction that is prepared here has happened.
-    pub(crate) fn on_happened(&mut self, from: IslandId, txn: TxnId) {
-        if self.ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
-            self.holds.happened.insert(txn);
-            self.ctx.next(Next::TxnEnded(txn));
-        }
-    }
-
     /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
     /// what is there would change that.
     pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
@@ -312,6 +281,39 @@ impl Island {
         match self.holds.holder(dir, name) {
             Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Holds {
+    /// Notes what was prepared for another island, by the record `seq`.
+    pub(crate) fn hold(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
+        let held = Held { txn, prepared: Some(seq) };
+        match work {
+            Work::Lend { renaming, .. } => {
+                self.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
+            }
+            Work::Hold { ino, .. } => self.hold_dir(*ino, txn),
+            Work::Ticket { moved, .. } => self.hold_ticket(txn, moved.clone()),
+            Work::Arrive { at, file, .. } => {
+                self.arriving.insert(file.attr.ino, txn);
+                if seq == 0 {
+                    // In an earlier life it may have voted.
+                    self.hold_names(txn, std::slice::from_ref(at));
+                }
+            }
+            _ => {}
+        }
+        for (ino, _) in ctx.claims(work) {
+            self.files.entry(ino).or_default().push(held);
+        }
+    }
+
+    /// A transaction that is prepared here has happened.
+    pub(crate) fn on_happened(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
+        if ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
+            self.happened.insert(txn);
+            ctx.next(Next::TxnEnded(txn));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Island {
             self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
             return Ok(());
         }
-        if self.is_held() {
+        if self.enumerating.is_held() {
             // What a listing waits for must come to its end: nobody waits for what is held.
             self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
             return Ok(());
@@ -79,7 +79,7 @@ impl Island {
                 let part = Part { origin, work: work.clone() };
                 decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
                 let seq = self.ctx.decide(decision);
-                self.hold(txn, &work, seq);
+                self.holds.hold(&self.ctx, txn, &work, seq);
                 if let Work::Arrive { file, .. } = &work {
                     self.begin_pulling(from, txn, file, prepared);
                     return Ok(());
