@@ -5,6 +5,8 @@
 //! home lets go only of what it has read, unchanged, and of what survives a power cut where it goes; nobody
 //! hears of the new home before the old one cannot take it back any more.
 
+mod incoming;
+
 use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,15 +14,12 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind, Op, Whence};
-use atoll_proto::{
-    BodyChange, Change, Dir, Forward, Inode, Notice, Origin, Peer, PeerMessage, Seen, Spot, Vote, Work,
-    Xattrs,
-};
+use atoll_proto::{Change, Dir, Forward, Inode, Notice, Origin, Peer, PeerMessage, Spot, Work, Xattrs};
 use atoll_state::Load;
 use bytes::Bytes;
 
 use crate::bodies::Bodies;
-use crate::bodies::data::{CARRY_BYTES_MAX, InBody, body_attr};
+use crate::bodies::data::{CARRY_BYTES_MAX, InBody};
 use crate::bodies::gate::Use;
 use crate::client::sessions::WITNESS;
 use crate::ctx::Ctx;
@@ -170,8 +169,6 @@ impl Mover {
 }
 
 impl Island {
-    // ------------------------------------------------------------- which files
-
     // ------------------------------------------------------------- at the home
 
     pub(crate) fn tick_mover(&mut self) {
@@ -420,162 +417,6 @@ impl Island {
     }
 
     // --------------------------------------------------------- at the new home
-
-    pub(crate) fn prepare_arrival(
-        &mut self,
-        decision: &mut Decision,
-        from: IslandId,
-        work: &Work,
-    ) -> Result<Result<Seen, Vote>, Stop> {
-        let Work::Arrive { at, file, mounts, .. } = work else { unreachable!("called for what arrives") };
-        let ino = file.attr.ino;
-        let (size, kind) = (file.attr.size, file.attr.kind);
-        let known = self.ctx.mounts();
-        let going = |body: &InBody| matches!(body, InBody::Dropping { ino: of } if *of == ino);
-        if self.is_moving(ino)
-            || self.ctx.state.inode(ino)?.is_some()
-            // What is left of an earlier stay goes first, natively too.
-            || self.bodies.in_body.values().any(going)
-            || !self.ctx.state.view_is_done_with(ino)
-            || mounts.iter().any(|mount| !known.contains(mount))
-            || self.recovery.may_miss_something()
-        {
-            return Ok(Err(Vote::Busy));
-        }
-        let Some(row) = self.ctx.state.dir(at.dir)?.filter(|row| row.owned.is_some()) else {
-            return Ok(Err(Vote::No { errno: Errno::ESTALE }));
-        };
-        let is_settled = row.owned.as_ref().is_some_and(|owned| owned.adopted.is_none());
-        let named = self
-            .ctx
-            .state
-            .entry(at.dir, &at.name)?
-            .is_some_and(|entry| entry.ino == ino && entry.home == from);
-        let whole = kind != Kind::Regular || file.target.is_none();
-        if !named || !is_settled || kind == Kind::Directory || file.attr.nlink != 1 || !whole {
-            return Ok(Err(Vote::No { errno: Errno::ESTALE }));
-        }
-        self.ctx.state.locks(ino)?;
-        self.ctx.state.xattrs(ino)?;
-        self.ctx.state.sums(ino, 0, 1)?;
-        if let Err(Stop::Fail(errno)) = self.ctx.room.take(size) {
-            return Ok(Err(Vote::No { errno }));
-        }
-        // Without a name, so that it is in no listing; its bytes come one after the other.
-        let mut row = (**file).clone();
-        (row.attr.nlink, row.attr.blocks) = (0, 0);
-        if kind == Kind::Regular {
-            row.attr.size = 0;
-        }
-        (row.has_xattrs, row.has_acl, row.orphan_of) = (false, false, Vec::new());
-        decision.inode(row);
-        Ok(Ok(Seen::Nothing))
-    }
-
-    /// It is prepared: asks for its bytes, or, if it has none, votes.
-    pub(crate) fn begin_pulling(&mut self, from: IslandId, txn: TxnId, file: &Inode, prepared: Stamp) {
-        let size = if file.attr.kind == Kind::Regular { file.attr.size } else { 0 };
-        let pulling =
-            Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: self.ctx.now.ms };
-        self.mover.pulling.insert(txn, pulling);
-        self.pull(txn);
-    }
-
-    /// Asks for what follows, or votes when that is all.
-    fn pull(&mut self, txn: TxnId) {
-        let Some(Pulling { from, ino, size, next, prepared, .. }) = self.mover.pulling.get(&txn).cloned()
-        else {
-            return;
-        };
-        if next < size {
-            return self.ctx.send(0, from, Peer::Pull { txn, offset: next });
-        }
-        let here = self.ctx.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
-        if here < size {
-            // It ends with a hole.
-            let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else { return };
-            let attr = body_attr(&row.attr);
-            row.attr.size = size;
-            let mut decision = Decision::new();
-            decision.inode(row);
-            decision.body(BodyChange::Cut { ino, len: size });
-            let seq = self.ctx.decide(decision);
-            self.bodies.touch(ino, seq);
-            self.bodies.carried.insert(ino);
-            self.bodies.gates.enter(ino, Use::Beside, false);
-            let ticket = self.bodies.ticket(InBody::Arriving { ino, txn });
-            let op = BodyOp::Cut { ino, len: size, size: here, attr };
-            return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
-        }
-        self.mover.pulling.remove(&txn);
-        let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
-            return;
-        };
-        if self.holds.holder(at.dir, &at.name).is_some() {
-            // Whoever changes the name knows the old home.
-            return self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
-        }
-        self.holds.hold_names(txn, &[at]);
-        let vote = Vote::Yes { prepared, seen: Seen::Nothing };
-        self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Voted { txn, vote });
-    }
-
-    /// Bytes of a file that comes: its record carries them.
-    pub(crate) fn on_chunk(
-        &mut self,
-        from: IslandId,
-        txn: TxnId,
-        offset: u64,
-        bytes: &Bytes,
-    ) -> Result<(), Stop> {
-        let Some(pulling) = self.mover.pulling.get(&txn).filter(|p| p.from == from && p.next <= offset)
-        else {
-            return Ok(());
-        };
-        let (ino, size, len) = (pulling.ino, pulling.size, bytes.len() as u64);
-        let writing = |body: &InBody| matches!(body, InBody::Arriving { txn: of, .. } if *of == txn);
-        if self.bodies.in_body.values().any(writing) || len > CARRY_BYTES_MAX as u64 {
-            return Ok(());
-        }
-        let end = offset.saturating_add(len);
-        if end > size || (end < size && !end.is_multiple_of(BLOCK_BYTES)) {
-            // Its sender does not send what was asked for: the transaction ends by its silence.
-            return Ok(());
-        }
-        if len == 0 {
-            // A hole, up to there.
-            self.mover.pulled(&self.ctx, txn, end);
-            self.pull(txn);
-            return Ok(());
-        }
-        let Some(mut row) = self.ctx.state.inode(ino)?.cloned() else { return Ok(()) };
-        let before = row.attr.size;
-        let old = self.ctx.old_sums(ino, offset, len, before)?;
-        let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
-        self.mover.pulled(&self.ctx, txn, end);
-        let attr = body_attr(&row.attr);
-        row.attr.size = end;
-        let mut decision = Decision::new();
-        decision.inode(row);
-        decision.sums(ino, new);
-        decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
-        let seq = self.ctx.decide(decision);
-        self.bodies.touch(ino, seq);
-        self.bodies.carried.insert(ino);
-        self.bodies.gates.enter(ino, Use::Beside, false);
-        let ticket = self.bodies.ticket(InBody::Arriving { ino, txn });
-        let data = bytes.clone();
-        let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
-        self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
-        Ok(())
-    }
-
-    /// Bytes of a file that comes are in place.
-    pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
-        self.bodies.gates.leave(ino, Use::Beside);
-        self.ctx.state.view_again(&[ino], &[]);
-        self.pull(txn);
-    }
 }
 
 impl Bodies {
@@ -746,12 +587,6 @@ impl Mover {
             self.leaving.remove(&file.attr.ino);
         }
     }
-
-    /// Up to there the bytes of a file that comes are here.
-    fn pulled(&mut self, ctx: &Ctx, txn: TxnId, upto: u64) {
-        let pulling = self.pulling.get_mut(&txn).expect("looked at by the caller");
-        (pulling.next, pulling.heard_ms) = (upto, ctx.now.ms);
-    }
 }
 
 impl<'a> Look<'a> {
@@ -761,37 +596,6 @@ impl<'a> Look<'a> {
             return Ok(None);
         }
         Ok(self.ctx.state.inode(ino)?)
-    }
-}
-
-impl Ctx {
-    /// The file is homed here from now on, or stays where it was.
-    pub(crate) fn finish_arrival(
-        &mut self,
-        decision: &mut Decision,
-        at: &Spot,
-        file: &Inode,
-        xattrs: Option<&Xattrs>,
-        commit: bool,
-    ) {
-        let ino = file.attr.ino;
-        if !commit {
-            if let Some(row) = self.state.inode(ino).ok().flatten().cloned() {
-                self.drop_file(decision, &row);
-            }
-            return;
-        }
-        self.issuer.not_before(file.attr.ctime);
-        let mut row = file.clone();
-        row.moves += 1;
-        decision.file(row, xattrs.cloned());
-        let entry = self.state.entry(at.dir, &at.name).ok().flatten().cloned();
-        let mut entry = entry.expect("its old home agrees to every change of its name");
-        entry.home = self.config.id;
-        decision.entry(at.dir, &at.name, Some(entry));
-        if self.state.forward(ino).is_some() {
-            decision.push(Change::Forward { ino, row: None });
-        }
     }
 }
 
@@ -813,14 +617,6 @@ impl Ctx {
         row.sessions.retain(|of| *of != session);
         let row = (!row.sessions.is_empty()).then_some(row);
         decision.push(Change::Forward { ino, row });
-    }
-
-    /// What [`Ctx::finish_arrival`] reads must be in memory.
-    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
-        self.state.entry(at.dir, &at.name)?;
-        self.state.inode(file.attr.ino)?;
-        self.state.locks(file.attr.ino)?;
-        Ok(())
     }
 }
 
