@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_handover::Gate;
-use atoll_posix::perm::ZERO_BYTES_MAX;
-use atoll_posix::{Allocation, Answer, Beside, Caching, Caller, Errno, Op};
+use atoll_posix::{Answer, Beside, Caching, Caller, Errno, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
+
+use crate::pieces::{Early, Next, Pieces, Range};
 
 /// How often time is told to the routing machine.
 const TICK: Duration = Duration::from_millis(20);
@@ -62,6 +63,7 @@ enum Token {
 /// A client of a volume: one session.
 pub struct Client {
     route: Mutex<Route<Token>>,
+    pieces: Pieces,
     wires: BTreeMap<IslandId, Arc<dyn Wire>>,
     watcher: OnceLock<Arc<dyn Watcher>>,
     /// What the clock showed when it began.
@@ -88,6 +90,7 @@ impl Client {
     pub fn new(config: Config, wires: BTreeMap<IslandId, Arc<dyn Wire>>) -> Arc<Self> {
         let client = Arc::new_cyclic(|me| Self {
             route: Mutex::new(Route::new(config)),
+            pieces: Pieces::default(),
             wires,
             watcher: OnceLock::new(),
             start: since_boot(),
@@ -120,30 +123,40 @@ impl Client {
 
     /// Starts an operation; its number for [`Client::cancel`], or 0 if it has ended already.
     pub fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
-        let (op, done) = self.first_piece(caller, op, done);
-        let id = self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out));
+        if let Some(range) = Range::of(&op) {
+            let ticket = self.pieces.begin(caller, range, done);
+            self.go_on(ticket, self.pieces.next(ticket));
+            return if self.pieces.is_under_way(ticket) { ticket } else { 0 };
+        }
+        let id = self.call(caller, op, data, done);
         if self.lock().is_under_way(id) { id } else { 0 }
     }
 
-    /// Zeroing sets the checksum of every block, all in one record: a long range is zeroed in pieces, one after the
-    /// other. What is begun here, and its completion, which begins what follows.
-    fn first_piece(&self, caller: &Caller, op: Op, done: Done) -> (Op, Done) {
-        let Op::Fallocate { ino, offset, len, what } = op else { return (op, done) };
-        let (Some(end), Some(client)) = (offset.checked_add(len), self.me.upgrade()) else {
-            return (op, done);
-        };
-        let piece_end = (offset / ZERO_BYTES_MAX + 1) * ZERO_BYTES_MAX;
-        if matches!(what, Allocation::Allocate { .. }) || end <= piece_end {
-            return (op, done);
+    fn call(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
+        self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out))
+    }
+
+    /// Goes on with an operation in pieces, as far as its pieces are answered at once.
+    fn go_on(&self, ticket: u64, mut next: Next) {
+        loop {
+            next = match next {
+                Next::Ask(caller, op) => {
+                    let client = Weak::clone(&self.me);
+                    // A client that is gone has no call left that could be answered.
+                    let answered = move |result: Result<Answer, Errno>, _: Beside<'_>| {
+                        if let Some(client) = client.upgrade() {
+                            client.go_on(ticket, client.pieces.answered(ticket, result));
+                        }
+                    };
+                    let call = self.call(&caller, op, Bytes::new(), Box::new(answered));
+                    self.pieces.asked(ticket, call)
+                }
+                Next::Early(call, Early::Cancel) => return self.cancel(call),
+                Next::Early(call, Early::Abandon) => return self.abandon(call),
+                Next::End(done, result) => return done(result, Beside::default()),
+                Next::Wait => return,
+            };
         }
-        let first = Op::Fallocate { ino, offset, len: piece_end - offset, what };
-        let rest = Op::Fallocate { ino, offset: piece_end, len: end - piece_end, what };
-        let caller = caller.clone();
-        let go_on = move |result: Result<Answer, Errno>, beside: Beside<'_>| match result {
-            Ok(_) => drop(client.submit(&caller, rest, Bytes::new(), done)),
-            Err(_) => done(result, beside),
-        };
-        (first, Box::new(go_on))
     }
 
     /// Walks a path from the root.
@@ -156,13 +169,19 @@ impl Client {
         self.with(|route, now, out| route.ask_island(now, island, op, Token::Island(told), out));
     }
 
-    /// Ends an operation early, if it waits.
+    /// Ends an operation early, if it waits. A long zeroing ends with the piece that is under way: a part of it may be done.
     pub fn cancel(&self, id: u64) {
+        if let Some(next) = self.pieces.end_early(id, Early::Cancel) {
+            return self.go_on(id, next);
+        }
         self.with(|route, _, out| route.cancel(id, out));
     }
 
     /// Ends an operation whose caller dies, unless its island answers.
     pub fn abandon(&self, id: u64) {
+        if let Some(next) = self.pieces.end_early(id, Early::Abandon) {
+            return self.go_on(id, next);
+        }
         self.with(|route, _, out| route.abandon(id, out));
     }
 

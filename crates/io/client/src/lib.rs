@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod client;
+mod pieces;
 mod remote;
 
 pub use client::{Client, Done, Sink, Told, Walked, Watcher, Wire};
