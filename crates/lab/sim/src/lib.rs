@@ -40,6 +40,7 @@ pub mod sequential;
 mod storm;
 mod thread;
 mod transcript;
+mod unanswered;
 mod votes;
 mod walks;
 mod wire;

@@ -82,7 +82,7 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::JournalGap => "storm_deaths",
         Bug::DroppedUnsynced => "errors",
         Bug::NoRelay => "link",
-        Bug::OneWayCounts => "link_one_way",
+        Bug::OneWayCounts => "unanswered",
         Bug::NotRecalled => "recalls",
         Bug::LeaseCutShort | Bug::LapseUnseen => "leases",
         Bug::VoteBeforeLog => "votes",

@@ -218,6 +218,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::link::run(run, crate::link::Trouble::OneWay),
     },
     Scenario {
+        name: "unanswered",
+        what: "an island hears another one and cannot answer, and nobody waits for that",
+        steps: 1,
+        body: crate::unanswered::run,
+    },
+    Scenario {
         name: "link_deaths",
         what: "the same, in one direction or both, and islands die",
         steps: 200,
