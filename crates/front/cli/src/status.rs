@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_proto::control::{IslandStatus, Metric, MountStatus, VolumeStatus};
+use atoll_proto::control::{Connection, IslandStatus, Metric, MountStatus, VolumeStatus};
 use atoll_volume::status::{Collected, Told, first_line};
 use serde_json::{Value, json};
 
@@ -93,9 +93,13 @@ fn show_volume(volume: &VolumeStatus) {
     if let Some(problem) = &volume.volume.problem {
         say::line(format_args!("    NOT SERVED: {}", first_line(problem)));
     }
-    for (node, up) in &volume.others {
-        if !up {
-            say::line(format_args!("    node {node} cannot be reached from here"));
+    for (node, connection) in &volume.others {
+        match connection {
+            Connection::Direct => {}
+            Connection::Relayed => {
+                say::line(format_args!("    node {node} is reached through another node, not directly"));
+            }
+            Connection::Down => say::line(format_args!("    node {node} cannot be reached from here")),
         }
     }
     for island in &volume.islands {
@@ -149,7 +153,11 @@ fn show_mount(mount: &MountStatus) {
     say::line(format_args!("    {}", listed(&mount.metrics)));
     for node in &mount.nodes {
         let islands: Vec<String> = node.islands.iter().map(ToString::to_string).collect();
-        let state = if node.up { "connected" } else { "AWAY" };
+        let state = match node.connection {
+            Connection::Direct => "connected",
+            Connection::Relayed => "relayed",
+            Connection::Down => "AWAY",
+        };
         say::line(format_args!(
             "    node {:<3} {state:<9} islands {}  {}",
             node.node.to_string(),
@@ -190,7 +198,10 @@ fn volume_json(volume: &VolumeStatus) -> Value {
         });
         with_metrics(object, &i.metrics)
     });
-    let others = volume.others.iter().map(|(node, up)| json!({ "node": node.0, "reachable": up }));
+    let others = volume.others.iter().map(|(node, connection)| {
+        let relayed = *connection == Connection::Relayed;
+        json!({ "node": node.0, "reachable": connection.is_up(), "relayed": relayed })
+    });
     json!({
         "volume": crate::volume::summary(&volume.volume),
         "node": volume.node.0,
@@ -208,7 +219,8 @@ fn mount_json(mount: &MountStatus) -> Value {
         .map(|c| json!({ "operation": c.operation, "requests": c.requests, "errors": c.errors }));
     let nodes = mount.nodes.iter().map(|n| {
         let islands: Vec<u16> = n.islands.iter().map(|i| i.0).collect();
-        json!({ "node": n.node.0, "address": n.address, "islands": islands, "up": n.up })
+        let (up, relayed) = (n.connection.is_up(), n.connection == Connection::Relayed);
+        json!({ "node": n.node.0, "address": n.address, "islands": islands, "up": up, "relayed": relayed })
     });
     let object = json!({
         "point": mount.point, "volume": mount.volume, "kind": mount.kind.to_string(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use atoll_core::{IslandId, SessionId};
 use atoll_posix::Errno;
+use atoll_proto::control::Connection;
 use atoll_proto::{Notice, Outcome, Reply, Request};
 use atoll_rpc::{
     Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Relays, Role,
@@ -62,6 +63,15 @@ impl Remote {
     /// Whether the connection is up.
     pub fn is_up(&self) -> bool {
         self.outgoing.link().is_some()
+    }
+
+    /// The connection, and whether another node passes it on.
+    pub fn connection(&self) -> Connection {
+        match self.outgoing.link() {
+            None => Connection::Down,
+            Some(link) if link.is_relayed() => Connection::Relayed,
+            Some(_) => Connection::Direct,
+        }
     }
 
     /// Ends the connection.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use atoll_proto::ControlReply;
-use atoll_proto::control::{Daemon, Metric, MountStatus, VolumeStatus};
+use atoll_proto::control::{Connection, Daemon, Metric, MountStatus, VolumeStatus};
 
 /// The lines of one metric: whether it is a count, then labels and value of each.
 #[derive(Default)]
@@ -77,9 +77,11 @@ fn of_volume(volume: &VolumeStatus, families: &mut Families) {
     ] {
         families.add("volume", &metric, &[("volume", name)]);
     }
-    for (node, up) in &volume.others {
+    for (node, connection) in &volume.others {
         let labels = [("volume", name), ("node", &*node.to_string())];
-        families.add("volume", &Metric::now("node_reachable", u64::from(*up)), &labels);
+        families.add("volume", &Metric::now("node_reachable", u64::from(connection.is_up())), &labels);
+        let relayed = u64::from(*connection == Connection::Relayed);
+        families.add("volume", &Metric::now("node_relayed", relayed), &labels);
     }
     for island in &volume.islands {
         let labels = [("volume", name), ("island", &*island.island.to_string())];
@@ -96,7 +98,9 @@ fn of_mount(mount: &MountStatus, families: &mut Families) {
     mount.metrics.iter().for_each(|metric| families.add("mount", metric, &labels));
     for node in &mount.nodes {
         let labels = [labels[0], labels[1], ("node", &*node.node.to_string())];
-        families.add("mount", &Metric::now("node_connected", u64::from(node.up)), &labels);
+        families.add("mount", &Metric::now("node_connected", u64::from(node.connection.is_up())), &labels);
+        let relayed = u64::from(node.connection == Connection::Relayed);
+        families.add("mount", &Metric::now("node_relayed", relayed), &labels);
     }
     for count in &mount.fuse {
         let labels = [labels[0], labels[1], ("operation", count.operation.as_str())];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_metrics::{PATIENCE, REQUEST_BYTES_MAX, serve, text};
 use atoll_proto::control::{
-    Daemon, FuseCount, IslandStatus, Metric, MountStatus, VolumeStatus, VolumeSummary,
+    Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::{ControlReply, VolumeKind};
 
@@ -95,7 +95,7 @@ fn status() -> ControlReply {
         volume: summary,
         node: NodeId(0),
         islands: vec![island(0, None), island(1, Some("why".into()))],
-        others: vec![(NodeId(1), false)],
+        others: vec![(NodeId(1), Connection::Relayed), (NodeId(2), Connection::Down)],
         bytes: 100,
         bytes_available: 50,
     };
@@ -124,7 +124,11 @@ fn a_metric_has_its_type_once_and_all_its_lines_together() {
         "{page}"
     );
     assert!(page.contains("atoll_island_normal{volume=\"home\",island=\"1\"} 0\n"), "halted is not normal");
-    assert!(page.contains("atoll_volume_node_reachable{volume=\"home\",node=\"1\"} 0\n"), "{page}");
+    for (node, reachable, relayed) in [(1, 1, 1), (2, 0, 0)] {
+        let of = format!("{{volume=\"home\",node=\"{node}\"}}");
+        assert!(page.contains(&format!("atoll_volume_node_reachable{of} {reachable}\n")), "{page}");
+        assert!(page.contains(&format!("atoll_volume_node_relayed{of} {relayed}\n")), "{page}");
+    }
     assert_eq!(page.matches("# TYPE atoll_island_normal ").count(), 1);
     assert_eq!(text(&ControlReply::Done), "");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_client::{Sink, Wire};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_proto::VolumeConfig;
-use atoll_proto::control::{IslandStatus, Trace};
+use atoll_proto::control::{Connection, IslandStatus, Trace};
 use atoll_rpc::{Address, Handler};
 
 use crate::node::NodeError;
@@ -81,7 +81,7 @@ pub struct ServedStatus {
     /// Its islands.
     pub islands: Vec<IslandStatus>,
     /// The volume's other nodes, and whether they can be reached from here.
-    pub others: Vec<(NodeId, bool)>,
+    pub others: Vec<(NodeId, Connection)>,
     /// Bytes of the native file system.
     pub bytes: u64,
     /// Bytes of it that Atoll may still use.

@@ -11,6 +11,7 @@ use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, Moving, Now};
 use atoll_posix::{Answer, Errno, Op};
+use atoll_proto::control::Connection;
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Relays, Role};
 use bytes::Bytes;
@@ -357,10 +358,15 @@ impl<D: Disk> Volume<D> {
     }
 
     /// The volume's other nodes, and whether they can be reached.
-    pub fn others(&self) -> Vec<(NodeId, bool)> {
+    pub fn others(&self) -> Vec<(NodeId, Connection)> {
         let others = self.config.nodes.iter().filter(|n| n.node != self.node).map(|n| n.node);
         let links = self.nodes.lock().expect("no panic while it is held");
-        others.zip(links.iter().map(|link| link.link().is_some())).collect()
+        let connection = |outgoing: &Outgoing| match outgoing.link() {
+            None => Connection::Down,
+            Some(link) if link.is_relayed() => Connection::Relayed,
+            Some(_) => Connection::Direct,
+        };
+        others.zip(links.iter().map(|outgoing| connection(outgoing))).collect()
     }
 
     /// Whether it is another node of the volume.

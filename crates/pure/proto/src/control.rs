@@ -121,8 +121,8 @@ wire_struct! {
         pub node: NodeId,
         /// Its islands.
         pub islands: Vec<IslandStatus>,
-        /// The volume's other nodes, and whether they can be reached from here.
-        pub others: Vec<(NodeId, bool)>,
+        /// The volume's other nodes, and this one's links to them.
+        pub others: Vec<(NodeId, Connection)>,
         /// Bytes of the native file system.
         pub bytes: u64,
         /// Bytes of it that Atoll may still use.
@@ -201,8 +201,28 @@ wire_struct! {
         pub address: String,
         /// The islands that it holds.
         pub islands: Vec<IslandId>,
-        /// The connection is up.
-        pub up: bool,
+        /// The connection.
+        pub connection: Connection,
+    }
+}
+
+wire_enum! {
+    /// A link to a node.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Connection {
+        /// There is none.
+        0 => Down,
+        /// To the node itself.
+        1 => Direct,
+        /// Through another node, which passes on what is sent.
+        2 => Relayed,
+    }
+}
+
+impl Connection {
+    /// The node can be reached.
+    pub fn is_up(self) -> bool {
+        self != Self::Down
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use atoll_client::{Client, Remote, Wire};
 use atoll_core::{Ino, NodeId, SessionId, VolumePath};
-use atoll_proto::control::{Metric, NodeLink, Trace};
+use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
 use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_route::Listed;
 use atoll_rpc::{Address, Relays};
@@ -110,12 +110,12 @@ impl ClusterVolume {
     /// The volume's nodes, and whether they are connected.
     fn nodes(&self) -> Vec<NodeLink> {
         let node = |n: &atoll_proto::NodeConfig| {
-            let (address, up) = match self.ways.get(&n.node) {
-                Some(Way::Local { address, .. }) => (address.clone(), true),
-                Some(Way::Remote(remote, address)) => (address.to_string(), remote.is_up()),
-                None => (n.address.clone(), false),
+            let (address, connection) = match self.ways.get(&n.node) {
+                Some(Way::Local { address, .. }) => (address.clone(), Connection::Direct),
+                Some(Way::Remote(remote, address)) => (address.to_string(), remote.connection()),
+                None => (n.address.clone(), Connection::Down),
             };
-            NodeLink { node: n.node, address, islands: n.islands.clone(), up }
+            NodeLink { node: n.node, address, islands: n.islands.clone(), connection }
         };
         self.config.nodes.iter().map(node).collect()
     }

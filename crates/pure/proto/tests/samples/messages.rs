@@ -7,7 +7,8 @@ use atoll_posix::{
     RenameMode, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
-    Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
+    Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
+    VolumeSummary,
 };
 use atoll_proto::{
     Ask, Born, ClientOp, Control, ControlReply, CutLost, FileAt, Hint, Known, Led, ListedName, Notice,
@@ -340,7 +341,7 @@ fn status() -> ControlReply {
         volume: summary(),
         node: NodeId(0),
         islands: vec![island],
-        others: vec![(NodeId(1), false)],
+        others: vec![(NodeId(1), Connection::Down)],
         bytes: 8,
         bytes_available: 9,
     };
@@ -354,7 +355,7 @@ fn status() -> ControlReply {
             node: NodeId(1),
             address: "b:2".to_owned(),
             islands: vec![IslandId(2)],
-            up: true,
+            connection: Connection::Direct,
         }],
     };
     ControlReply::Status { daemon: daemon(), volumes: vec![volume], mounts: vec![mount] }
