@@ -43,6 +43,8 @@ pub trait Sink: Send + Sync + 'static {
     fn notice(&self, island: IslandId, notice: Notice);
     /// The island can be reached, or not.
     fn reachable(&self, island: IslandId, up: bool);
+    /// Another link to an island's node has taken the place of the one before it.
+    fn replaced(&self, island: IslandId);
 }
 
 /// Who keeps answers, and must be told when they are void.
@@ -372,6 +374,14 @@ impl Sink for Client {
             }
             route.at(now);
             route.reachable(island, up, out);
+        });
+    }
+
+    fn replaced(&self, island: IslandId) {
+        self.with(|route, now, out| {
+            self.keep_until_ms.store(0, Ordering::Release);
+            route.at(now);
+            route.replaced(island, out);
         });
     }
 }

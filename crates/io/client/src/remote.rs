@@ -115,6 +115,11 @@ impl Handler for Incoming {
         self.reachable(true);
     }
 
+    fn replaced(&self, _link: &Arc<Link>, _old: &Arc<Link>) {
+        let Some(client) = self.client() else { return };
+        self.islands.iter().for_each(|island| client.replaced(*island));
+    }
+
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let Some(client) = self.client() else { return };
         if !self.islands.contains(&frame.island) {

@@ -76,8 +76,15 @@ pub trait Handler: Send + Sync + 'static {
     /// A frame has come; never one of the handshake.
     fn frame(&self, link: &Arc<Link>, frame: Frame);
 
-    /// The link is down. Runs exactly once, and no frame follows; earlier ones may still be in
-    /// their handlers.
+    /// A link has taken the place of another one to the same process, which is ended now: what was under way on that
+    /// may be lost. Runs instead of `closed` for the old link and `opened` for the new one, and like that one
+    /// before the first frame of the new one is read.
+    fn replaced(&self, link: &Arc<Link>, _old: &Arc<Link>) {
+        self.opened(link);
+    }
+
+    /// The link is down. Runs exactly once, unless another one has replaced it, and no frame follows; earlier ones
+    /// may still be in their handlers.
     fn closed(&self, link: &Arc<Link>, why: &Closed);
 
     /// An [`Outgoing`](crate::Outgoing) could not connect; it goes on trying while it is wanted.

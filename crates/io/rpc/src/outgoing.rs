@@ -324,20 +324,9 @@ impl Shared {
         let (version, reader, options) = (greeted.version, greeted.reader, &self.options);
         let link = Link::new(id, name, remote, version, stream, reader, handler, options);
         let mut state = self.lock();
-        loop {
-            // The end of the link before it is told first: whoever hears of both must not hear of the end last.
-            let relayed = state.link.as_ref().filter(|old| via == Via::Direct && old.is_relayed()).cloned();
-            if state.stopping || (relayed.is_none() && !state.closing) {
-                break;
-            }
-            if let Some(old) = relayed {
-                drop(state);
-                old.close(Goodbye::new(Reason::Stopping, "the direct way is there again"));
-                state = self.lock();
-            }
-            if state.link.as_ref().is_some_and(|old| old.is_relayed()) || state.closing {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        // The end of the link before it is told first: whoever hears of both must not hear of the end last.
+        while state.closing && !state.stopping {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let now_ms = self.now_ms();
         if state.stopping || !state.dialer.connected(now_ms, via) {
@@ -345,10 +334,16 @@ impl Shared {
             link.close(Goodbye::new(Reason::Stopping, "the connection is no longer needed"));
             return;
         }
-        state.link = Some(Arc::clone(&link));
+        let old = state.link.replace(Arc::clone(&link));
         drop(state);
         // After that: what the handler sends from inside it, by way of `send`, has to go somewhere.
-        self.handler.opened(&link);
+        match old {
+            Some(old) => {
+                old.close(Goodbye::new(Reason::Stopping, "the direct way is there again"));
+                self.handler.replaced(&link, &old);
+            }
+            None => self.handler.opened(&link),
+        }
         self.changed.notify_all();
         link.start();
     }
@@ -364,11 +359,13 @@ impl Handler for Watched {
 
     fn closed(&self, link: &Arc<Link>, why: &Closed) {
         let mut state = self.0.lock();
-        if state.link.as_ref().is_some_and(|l| l.id() == link.id()) {
-            state.link = None;
-            state.closing = true;
-            state.dialer.closed(self.0.now_ms());
+        if state.link.as_ref().is_none_or(|current| current.id() != link.id()) {
+            // Another one has replaced it, and that was told.
+            return;
         }
+        state.link = None;
+        state.closing = true;
+        state.dialer.closed(self.0.now_ms());
         drop(state);
         self.0.handler.closed(link, why);
         self.0.lock().closing = false;

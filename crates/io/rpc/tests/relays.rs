@@ -75,6 +75,10 @@ impl Handler for Events {
         let _ = self.0.send(Event::Opened(Arc::clone(link)));
     }
 
+    fn replaced(&self, link: &Arc<Link>, old: &Arc<Link>) {
+        let _ = self.0.send(Event::Replaced(Arc::clone(link), old.id()));
+    }
+
     fn frame(&self, _link: &Arc<Link>, frame: Frame) {
         let _ = self.0.send(Event::Frame(frame));
     }
@@ -135,21 +139,29 @@ fn a_relay_that_cannot_reach_the_node_is_passed_over() {
 }
 
 #[test]
-fn the_direct_way_is_taken_again_when_it_is_there_and_the_end_of_the_other_is_told_first() {
+fn the_direct_way_takes_the_place_of_the_other_and_at_no_time_is_there_no_link() {
     let (node, _node_events) = serve(echo);
     let (relay, _passer) = passer(Some(node.address()));
     let address = nowhere();
     let (client, events) = client(&address, &[&relay]);
     let relayed = next_opened(&events);
     let (_direct, _direct_events) = serve_at(&address, Options::default(), echo);
-    match events.recv_timeout(PATIENCE).unwrap() {
-        Event::Closed(id, _) => assert_eq!(id, relayed.id()),
-        other => panic!("first the end of the old link, not {other:?}"),
-    }
-    let link = next_opened(&events);
+    let until = Instant::now() + PATIENCE;
+    let link = loop {
+        assert!(client.link().is_some(), "no link for a moment");
+        assert!(Instant::now() < until, "the direct way is not taken");
+        match events.try_recv() {
+            Ok(Event::Replaced(link, old)) if old == relayed.id() => break link,
+            Ok(other) => panic!("one link takes the place of the other, not {other:?}"),
+            Err(_) => {}
+        }
+    };
     assert!(!link.is_relayed() && client.is_direct());
+    assert!(relayed.closed().is_some());
     send(&link, 1, b"", b"");
     next_frame(&events);
+    // The end of the old one is not told.
+    assert!(events.recv_timeout(Duration::from_millis(200)).is_err());
 }
 
 #[test]

@@ -144,6 +144,12 @@ impl<D: Disk> Handler for Peers<D> {
         self.other.change(&volume, |both| both.outgoing(true));
     }
 
+    fn replaced(&self, _link: &Arc<Link>, _old: &Arc<Link>) {
+        let Some(volume) = self.volume.upgrade() else { return };
+        self.other.state.lock().expect("no panic while it is held").gone.clear();
+        self.other.change(&volume, |both| both.replaced());
+    }
+
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         match frame.kind {
             Kind::Gone if self.other.islands.contains(&frame.island) => {

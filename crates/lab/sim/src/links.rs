@@ -42,8 +42,6 @@ pub(crate) enum Cut {
 /// How a link ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Whoever opened it has said so.
-    Said,
     /// The connection was closed.
     Closed,
     /// Nothing came any more.
@@ -139,12 +137,12 @@ impl World {
         let c = &mut self.conns[conn];
         let (from, to, generation) = (c.from, c.to, c.generation);
         let ended = match ending {
-            Ending::Said => true,
             // A relay may have ended what the client still has.
             Ending::Closed => c.via.is_none(),
             Ending::Silent => false,
         };
         if std::mem::take(&mut c.whole) {
+            c.replaces = false;
             c.dialer.closed(now_ms);
             let loses = c.loses();
             // What was sent before the end may still arrive, also from a process that died.
@@ -348,12 +346,28 @@ impl World {
         if !possible {
             c.dialer.failed(now_ms, Via::Direct);
         } else if c.open && c.via.is_some() {
-            // First the end of the one before it is told; then it is opened.
-            self.end_link(conn, Ending::Said);
+            // One that has ended is told first; then it is opened.
+            if c.whole && c.dialer.connected(now_ms, Via::Direct) {
+                self.replace_link(conn);
+            }
         } else if !c.open && !c.whole && c.dialer.connected(now_ms, Via::Direct) {
             self.establish(conn, None);
         }
         self.dial_later(conn);
+    }
+
+    /// A direct link takes the place of one that is passed on: whoever opened it has both for a moment.
+    fn replace_link(&mut self, conn: usize) {
+        let (now, late, gone_late) = (self.now_us(), self.delay(), self.delay());
+        let c = &mut self.conns[conn];
+        let (to, generation) = (c.to, c.generation);
+        c.replaces = true;
+        c.broken = (generation, now + late, now + late);
+        self.establish(conn, None);
+        // The other side had the new one before it was told that the old one ends.
+        let at = self.conns[conn].last_to_us.max(now + late) + gone_late;
+        let life = self.nodes[to].life;
+        self.schedule_at(at, Happening::LinkGone { conn, generation, life, ended: true });
     }
 
     /// A link is opened from here on, perhaps through another island.
@@ -508,6 +522,7 @@ impl World {
         if !c.whole || c.generation != generation {
             return;
         }
+        let replaces = std::mem::take(&mut c.replaces) && c.open;
         c.open = true;
         let (from, to, via) = (c.from, c.to, c.via);
         match via {
@@ -517,11 +532,14 @@ impl World {
         match from {
             End::Client(client) => {
                 let island = IslandId(to as u16);
-                self.with_client(client, &[], |route, out| route.reachable(island, true, out));
+                self.with_client(client, &[], |route, out| match replaces {
+                    true => route.replaced(island, out),
+                    false => route.reachable(island, true, out),
+                });
             }
             End::Island(i) => {
                 self.judge_links(to, i, |both| both.accepted(generation));
-                self.judge_links(i, to, |both| both.outgoing(true));
+                self.judge_links(i, to, |both| if replaces { both.replaced() } else { both.outgoing(true) });
             }
         }
         self.dial_later(conn);

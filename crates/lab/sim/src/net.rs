@@ -58,6 +58,8 @@ pub(crate) struct Conn {
     pub(crate) dialing: bool,
     /// The island that passes on what is sent, if not everything goes directly.
     pub(crate) via: Option<usize>,
+    /// It takes the place of the one before it, and `from` was not told yet.
+    pub(crate) replaces: bool,
     /// When the last message in each direction arrives.
     pub(crate) last_to_us: u64,
     pub(crate) last_from_us: u64,
@@ -86,6 +88,7 @@ impl Conn {
             dialer: Dialer::new(0, relays),
             dialing: false,
             via: None,
+            replaces: false,
             last_to_us: 0,
             last_from_us: 0,
             broken: (0, 0, 0),

@@ -27,6 +27,12 @@ impl BothWays {
         self.change(|both| both.outgoing = up)
     }
 
+    /// Another link has taken the place of this node's own, without a moment without one. What was under way may be
+    /// lost: whoever can reach the other node is to hear anew that it can, and says again what may have been lost.
+    pub fn replaced(&self) -> Option<bool> {
+        self.is_reachable().then_some(true)
+    }
+
     /// The other node has opened a link. As [`Self::outgoing`].
     pub fn accepted(&mut self, link: u64) -> Option<bool> {
         self.change(|both| _ = both.accepted.insert(link))

@@ -31,12 +31,26 @@ impl<T> Route<T> {
         if std::mem::take(&mut peer.up) {
             peer.down_ms = now_ms;
         }
+        self.link_lost(island, out);
+    }
+
+    /// Another link to an island's node has taken the place of the one before it. The island was never away: what was
+    /// under way waits until it is attached to again, and nobody else is asked.
+    pub fn replaced(&mut self, island: IslandId, out: &mut RouteOut<T>) {
+        if self.peers.get(&island).is_some_and(|peer| peer.up) {
+            self.link_lost(island, out);
+        }
+        self.reachable(island, true, out);
+    }
+
+    /// What was under way on a link may or may not have arrived.
+    fn link_lost(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         if self.lease.take() {
             // The lease there runs out unseen.
             self.recall(out);
         }
         let Some(peer) = self.peers.get_mut(&island) else { return };
-        // What was on the way may or may not have arrived: it is asked again, with its number.
+        // It is asked again, with its number.
         peer.attached = false;
         peer.attaching = false;
         peer.sole = false;

@@ -43,6 +43,8 @@ impl atoll_core::Decode for Raw {
 #[derive(Debug)]
 pub(crate) enum Event {
     Opened(Arc<Link>),
+    /// The link that takes the place of the one with this number.
+    Replaced(Arc<Link>, u64),
     Frame(Frame),
     Closed(u64, Closed),
     Unreachable(ConnectError),
