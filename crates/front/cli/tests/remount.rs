@@ -2,26 +2,8 @@
 
 mod common;
 
-use std::process::Command;
-
 use atoll_needs::needs;
-use common::{Cluster, Scratch, text};
-
-/// Runs a script in a mount namespace of its own, in which mount(8) finds the built program.
-fn script(scratch: &Scratch, lines: &str) -> String {
-    let helpers = scratch.dir("helpers");
-    for name in ["mount.atoll", "mount.fuse.atoll"] {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_atoll"), helpers.join(name)).unwrap();
-    }
-    let lines = format!("set -eu\nmount --bind {} /usr/sbin\n{lines}", text(&helpers));
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "bash", "-c", &lines]);
-    let output = command.output().unwrap();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}: {said}", output.status);
-    said
-}
+use common::{Cluster, script, text};
 
 #[test]
 fn mount_8_changes_what_the_kernel_knows_of_a_mount_while_it_is_used() {

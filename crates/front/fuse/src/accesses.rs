@@ -307,24 +307,8 @@ mod tests {
     }
 
     fn attr(ino: u64) -> Attr {
-        let (kind, mode, nlink) = (Kind::Regular, 0o644, 1);
-        let [atime, mtime, ctime, btime] = [Time { secs: 1, nanos: 0 }; 4];
-        let ino = Ino(ino);
-        Attr {
-            ino,
-            kind,
-            mode,
-            nlink,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime,
-            mtime,
-            ctime,
-            btime,
-        }
+        let time = Time { secs: 1, nanos: 0 };
+        Attr { atime: time, mtime: time, ctime: time, ..Attr::blank(Ino(ino), Kind::Regular) }
     }
 
     #[test]

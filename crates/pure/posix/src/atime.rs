@@ -63,24 +63,7 @@ mod tests {
     }
 
     fn attr(atime: i64, mtime: i64, ctime: i64) -> Attr {
-        let (kind, mode, nlink) = (Kind::Regular, 0o644, 1);
-        let (atime, mtime, ctime, btime) = (at(atime), at(mtime), at(ctime), at(0));
-        let ino = Ino(9);
-        Attr {
-            ino,
-            kind,
-            mode,
-            nlink,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime,
-            mtime,
-            ctime,
-            btime,
-        }
+        Attr { atime: at(atime), mtime: at(mtime), ctime: at(ctime), ..Attr::blank(Ino(9), Kind::Regular) }
     }
 
     fn after(rule: AtimeRule, (first, last): (i64, i64), attr: Attr) -> i64 {

@@ -73,6 +73,25 @@ impl Drop for Scratch {
     }
 }
 
+/// Runs a script in a mount namespace of its own, in which mount(8) finds the built program.
+pub fn script(scratch: &Scratch, lines: &str) -> String {
+    let helpers = scratch.dir("helpers");
+    for name in ["mount.atoll", "mount.fuse.atoll"] {
+        let helper = helpers.join(name);
+        if !helper.exists() {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_atoll"), &helper).unwrap();
+        }
+    }
+    let lines = format!("set -eu\nmount --bind {} /usr/sbin\n{lines}", text(&helpers));
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "bash", "-c", &lines]);
+    let output = command.output().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {said}", output.status);
+    said
+}
+
 /// What is mounted below a path, the innermost first.
 pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
