@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use atoll_core::{Decode, Encode, Ino};
 use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_needs::needs;
-use atoll_posix::{Answer, Caller, Op};
-use atoll_vfs::{Beside, Caching, Done, Files, Ticket, Watcher};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use atoll_vfs::{Beside, Caching, Done, Files, Handle, Ticket, Watcher, Wish};
 use bytes::Bytes;
 use common::{Memory, Place};
 
@@ -50,9 +50,9 @@ fn lie(state: &AtomicU64, answer: &Answer) -> Option<Answer> {
 }
 
 impl Files for Liar {
-    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
         if !self.lies.load(SeqCst) {
-            return self.honest.submit(caller, op, data, done);
+            return self.honest.start(caller, wish, op, data, done);
         }
         let (state, told) = (Arc::clone(&self.state), Arc::clone(&self.told));
         let lying: Done = Box::new(move |outcome, beside| {
@@ -75,7 +75,7 @@ impl Files for Liar {
                 _ => done(Ok(changed), beside),
             }
         });
-        self.honest.submit(caller, op, data, lying)
+        self.honest.start(caller, wish, op, data, lying)
     }
 
     fn cancel(&self, ticket: Ticket) {
@@ -84,6 +84,19 @@ impl Files for Liar {
 
     fn forget(&self, inos: &[Ino]) {
         self.honest.forget(inos);
+    }
+
+    fn handle_of(&self, _: Ino, _: Kind) -> Option<Handle> {
+        None
+    }
+
+    fn known(&self, _: &Handle) -> Result<Ino, Errno> {
+        Err(Errno::ESTALE)
+    }
+
+    fn find(&self, _: &Handle, done: Done) -> Ticket {
+        done(Err(Errno::ESTALE), Beside::default());
+        Ticket(0)
     }
 
     fn keeping(&self, ino: Ino, tell: &mut dyn FnMut(Caching)) {

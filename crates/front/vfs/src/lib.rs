@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use atoll_core::{Ino, Name};
-use atoll_posix::{Answer, Caller, Errno, Op};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 pub use atoll_handover as handover;
-pub use atoll_posix::{Beside, Caching};
+pub use atoll_posix::{Beside, Caching, Wish};
 
 /// Called exactly once with the outcome, and what comes beside it. What the outcome allows to keep may be passed on until
 /// this returns, and not later.
@@ -24,11 +24,36 @@ pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ticket(pub u64);
 
+/// Most bytes of a handle. NFS has 64 for it, and its envelope takes 14.
+pub const HANDLE_BYTES_MAX: usize = 50;
+
+/// What names a file or directory for years, whoever serves it. Its bytes are those of the kind of volume. Nothing in it is
+/// secret, and whoever knows an id can make one: a frontend whose clients are not to be trusted signs it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Handle(Bytes);
+
+impl Handle {
+    /// None if these are too many bytes for a handle.
+    pub fn new(bytes: Bytes) -> Option<Self> {
+        (bytes.len() <= HANDLE_BYTES_MAX).then_some(Self(bytes))
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// A volume as a frontend sees it.
 pub trait Files: Send + Sync + 'static {
     /// Starts an operation. `data` are the bytes of a write. The completion may run before this
     /// returns, on this thread, or later on another.
-    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket;
+    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket;
+
+    /// The same for a caller for whom a kernel has walked and opened, without a wish.
+    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
+        self.start(caller, Wish::default(), op, data, done)
+    }
 
     /// Asks to end an operation early. Its completion still runs once: with `EINTR` if it had no
     /// effect, otherwise with its outcome.
@@ -43,6 +68,19 @@ pub trait Files: Send + Sync + 'static {
     /// The frontend no longer knows these ids: it holds no file of them open and will not use them
     /// without looking them up again.
     fn forget(&self, inos: &[Ino]);
+
+    /// The handle of something that the frontend was told of, of this kind. None if the volume cannot tell: then it is to
+    /// be looked up first. Asks nobody.
+    fn handle_of(&self, ino: Ino, kind: Kind) -> Option<Handle>;
+
+    /// The id of what a handle names, with which operations can be started until the frontend says [`Files::forget`].
+    /// `ESTALE` if these bytes name nothing. Asks nobody, so the operation may yet say `ESTALE`: of a file, then
+    /// [`Files::find`] tells whether it is true.
+    fn known(&self, handle: &Handle) -> Result<Ino, Errno>;
+
+    /// Looks everywhere for what a handle names. `Answer::Attr`; `ESTALE` if it is nowhere, which is said only if
+    /// everybody who might have it was asked.
+    fn find(&self, handle: &Handle, done: Done) -> Ticket;
 
     /// Calls `tell` once, at once, with how long that may be kept which the frontend answers about `ino` by itself,
     /// without asking. The promise may be passed on until `tell` returns, and not later.

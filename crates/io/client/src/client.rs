@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_handover::Gate;
-use atoll_posix::{Answer, Beside, Caching, Caller, Errno, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request, Resolved};
+use atoll_posix::{Answer, Beside, Caching, Caller, Errno, Kind, Op, Wish};
+use atoll_proto::{ClientOp, FileHandle, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
 
@@ -125,24 +125,29 @@ impl Client {
 
     /// Starts an operation; its number for [`Client::cancel`], or 0 if it has ended already.
     pub fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
+        self.start(caller, Wish::default(), op, data, done)
+    }
+
+    /// As [`Client::submit`], with a wish.
+    pub fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> u64 {
         if let Some(range) = Range::of(&op) {
-            let ticket = self.pieces.begin(caller, range, done);
+            let ticket = self.pieces.begin(caller, wish, range, done);
             self.go_on(ticket, self.pieces.next(ticket));
             return if self.pieces.is_under_way(ticket) { ticket } else { 0 };
         }
-        let id = self.call(caller, op, data, done);
+        let id = self.call(caller, wish, op, data, done);
         if self.lock().is_under_way(id) { id } else { 0 }
     }
 
-    fn call(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
-        self.with(|route, now, out| route.call(now, caller, op, data, Token::Op(done), out))
+    fn call(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> u64 {
+        self.with(|route, now, out| route.call_wishing(now, caller, wish, op, data, Token::Op(done), out))
     }
 
     /// Goes on with an operation in pieces, as far as its pieces are answered at once.
     fn go_on(&self, ticket: u64, mut next: Next) {
         loop {
             next = match next {
-                Next::Ask(caller, op) => {
+                Next::Ask(caller, wish, op) => {
                     let client = Weak::clone(&self.me);
                     // A client that is gone has no call left that could be answered.
                     let answered = move |result: Result<Answer, Errno>, _: Beside<'_>| {
@@ -150,7 +155,7 @@ impl Client {
                             client.go_on(ticket, client.pieces.answered(ticket, result));
                         }
                     };
-                    let call = self.call(&caller, op, Bytes::new(), Box::new(answered));
+                    let call = self.call(&caller, wish, op, Bytes::new(), Box::new(answered));
                     self.pieces.asked(ticket, call)
                 }
                 Next::Early(call, Early::Cancel) => return self.cancel(call),
@@ -159,6 +164,30 @@ impl Client {
                 Next::Wait => return,
             };
         }
+    }
+
+    /// The handle of something that was found or listed; none of a directory that was not.
+    pub fn handle_of(&self, ino: Ino, kind: Kind) -> Option<FileHandle> {
+        self.lock().handle_of(ino, kind)
+    }
+
+    /// Notes where to ask for what a handle names; its id. `ESTALE` if no such thing can be.
+    pub fn know(&self, handle: &FileHandle) -> Result<Ino, Errno> {
+        self.lock().know(handle)
+    }
+
+    /// Asks for the attributes of what a handle names wherever it may be; as [`Client::submit`].
+    pub fn find(&self, handle: &FileHandle, done: Done) -> u64 {
+        match self.with(|route, now, out| route.find(now, handle, Token::Op(done), out)) {
+            Ok(id) => {
+                if self.lock().is_under_way(id) {
+                    return id;
+                }
+            }
+            Err((errno, Token::Op(done))) => done(Err(errno), Beside::default()),
+            Err(_) => unreachable!("it gives back what it was given"),
+        }
+        0
     }
 
     /// Walks a path from the root.

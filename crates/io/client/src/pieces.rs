@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use atoll_posix::perm::{FILE_BYTES_MAX, ZERO_BYTES_MAX};
-use atoll_posix::{Allocation, Answer, Caller, Errno, Op};
+use atoll_posix::{Allocation, Answer, Caller, Errno, Op, Wish};
 
 use crate::client::Done;
 
@@ -40,6 +40,7 @@ enum Piece {
 
 struct Long {
     caller: Caller,
+    wish: Wish,
     range: Range,
     done: Done,
     piece: Piece,
@@ -49,7 +50,7 @@ struct Long {
 /// What to do after a step.
 pub(crate) enum Next {
     /// Ask for this piece, then call [`Pieces::asked`].
-    Ask(Caller, Op),
+    Ask(Caller, Wish, Op),
     /// End the call with this number early.
     Early(u64, Early),
     /// Tell the end.
@@ -97,11 +98,11 @@ impl Pieces {
     }
 
     /// Begins an operation: its ticket. Its first piece is [`Pieces::next`].
-    pub(crate) fn begin(&self, caller: &Caller, range: Range, done: Done) -> u64 {
+    pub(crate) fn begin(&self, caller: &Caller, wish: Wish, range: Range, done: Done) -> u64 {
         let mut all = self.lock();
         all.0 += 1;
         let ticket = IN_PIECES | all.0;
-        let long = Long { caller: caller.clone(), range, done, piece: Piece::Begun, early: None };
+        let long = Long { caller: caller.clone(), wish, range, done, piece: Piece::Begun, early: None };
         all.1.insert(ticket, long);
         ticket
     }
@@ -122,7 +123,7 @@ impl Pieces {
         if !is_over && long.early.is_none() {
             long.piece = Piece::Begun;
             if let Some(op) = long.range.take() {
-                return Next::Ask(long.caller.clone(), op);
+                return Next::Ask(long.caller.clone(), long.wish, op);
             }
         }
         let Some(long) = all.1.remove(&ticket) else { return Next::Wait };

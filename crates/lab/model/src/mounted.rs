@@ -2,9 +2,9 @@
 //! suite. Adds a clock, a lock around the model, and the queue of those who wait for file locks.
 
 use crate::tree::{AtimeRule, Model, Outcome};
-use atoll_core::{Ino, SessionId, Time};
-use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_vfs::{Beside, Caching, Done, Files, Ticket, Watcher};
+use atoll_core::{Decode, Encode, Ino, SessionId, Time};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use atoll_vfs::{Beside, Caching, Done, Files, Handle, Ticket, Watcher, Wish};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,13 +116,14 @@ fn complete(ended: Vec<Ended>, caching: Caching) {
 }
 
 impl Files for ModelFiles {
-    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
         let mut ended = Vec::new();
         let mut ticket = Ticket::default();
         {
             let mut state = self.lock();
             let now = state.now();
-            match state.model.apply(now, self.session, caller, &op, &data) {
+            let may = if wish.unchecked { state.model.may_use(caller, &op) } else { Ok(()) };
+            match may.and_then(|()| state.model.apply(now, self.session, caller, &op, &data)) {
                 Ok(Outcome::Blocked) => {
                     state.tickets += 1;
                     ticket = Ticket(state.tickets);
@@ -164,6 +165,24 @@ impl Files for ModelFiles {
         unknown.into_iter().for_each(|ino| state.model.forget(*ino));
     }
 
+    fn handle_of(&self, ino: Ino, _: Kind) -> Option<Handle> {
+        Handle::new(ino.to_vec().into())
+    }
+
+    fn known(&self, handle: &Handle) -> Result<Ino, Errno> {
+        Ino::from_slice(handle.as_bytes()).map_err(|_| Errno::ESTALE)
+    }
+
+    fn find(&self, handle: &Handle, done: Done) -> Ticket {
+        match self.known(handle) {
+            Ok(ino) => self.submit(&Caller::ROOT, Op::GetAttr { ino }, Bytes::new(), done),
+            Err(errno) => {
+                done(Err(errno), Beside::default());
+                Ticket::default()
+            }
+        }
+    }
+
     fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {
         tell(self.caching);
     }
@@ -177,7 +196,7 @@ impl Files for ModelFiles {
 mod tests {
     use super::*;
     use atoll_core::Name;
-    use atoll_posix::{Kind, LockKind, LockRange};
+    use atoll_posix::{LockKind, LockRange};
     use atoll_vfs::call;
     use std::sync::mpsc::{Receiver, channel};
 

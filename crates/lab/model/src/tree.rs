@@ -5,8 +5,8 @@ use crate::content::Content;
 use atoll_core::{Ino, Name, SessionId, Time};
 use atoll_posix::acl::Acl;
 use atoll_posix::locks::Locks;
-use atoll_posix::perm::{Access, Denied, Owned, check};
-use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op};
+use atoll_posix::perm::{self, Access, Denied, Owned, check};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -179,6 +179,18 @@ impl Model {
         })
     }
 
+    /// Whether an operation may be applied for a caller for whom nobody has walked to its objects or opened them.
+    pub fn may_use(&self, caller: &Caller, op: &Op) -> Result<(), Errno> {
+        for (ino, need) in perm::needs(op).into_iter().flatten() {
+            let Ok(node) = self.node(ino) else { continue };
+            need.check(caller, node.owned(), node.acl.as_ref()).map_err(|denied| match denied {
+                Denied::Errno(errno) => errno,
+                Denied::NeedGroups => Errno::EACCES,
+            })?;
+        }
+        Ok(())
+    }
+
     fn dispatch(
         &mut self,
         now: Time,
@@ -227,6 +239,16 @@ impl Model {
             Op::Statfs => Ok(self.statfs()),
             Op::GetLock { ino, lock } => self.get_lock(session, *ino, lock),
             Op::SetLock { ino, lock, wait } => self.set_lock(session, *ino, lock, *wait),
+            Op::Access { ino } => {
+                let node = self.node(*ino)?;
+                let granted = perm::granted(caller, node.owned(), node.acl.as_ref())?;
+                Ok(Answer::Access { granted }.into())
+            }
+            Op::Parent { dir } => {
+                self.node(*dir)?.directory()?;
+                let above = self.parent(*dir).ok_or(Errno::ESTALE)?;
+                Ok(Answer::Found { found: Found { attr: self.node(above)?.attr, attr_current: true } }.into())
+            }
             Op::Accessed { ino, access } => {
                 let attr = self.node(*ino)?.attr;
                 self.known(*ino).attr.atime = access.atime(&attr);

@@ -48,6 +48,7 @@ pub(crate) const fn target_of(op: &Op) -> Option<Ino> {
         | Op::GetLock { ino, .. }
         | Op::SetLock { ino, .. }
         | Op::Accessed { ino, .. }
+        | Op::Access { ino }
         | Op::CopyRange { to: ino, .. } => *ino,
         _ => return None,
     })

@@ -108,11 +108,23 @@ impl Island {
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.ctx.now = now;
         match event {
-            Event::Request { link, id, request, data } => {
+            Event::Request { link, id, mut request, data } => {
                 self.ctx.counters.requests += 1;
+                let wish;
+                (request.op, wish) = request.op.without_wish();
                 let since_ms = now.ms;
                 let upto = self.ctx.state.seq();
-                self.arrive(Call { link, id, request, data, since_ms, attempts: 0, upto, again: false });
+                self.arrive(Call {
+                    link,
+                    id,
+                    request,
+                    wish,
+                    data,
+                    since_ms,
+                    attempts: 0,
+                    upto,
+                    again: false,
+                });
             }
             Event::Peer(message) => {
                 self.ctx.counters.peer_messages += 1;
@@ -354,7 +366,8 @@ impl Island {
             | ClientOp::Hold { .. }
             | ClientOp::Cut { .. }
             | ClientOp::EndCut { .. }
-            | ClientOp::Cancel { .. } => {
+            | ClientOp::Cancel { .. }
+            | ClientOp::Wished { .. } => {
                 unreachable!("answered when it arrived")
             }
         }
@@ -363,6 +376,9 @@ impl Island {
     /// `key`: of the directory that a name goes to, if that is another one.
     fn run_fs(&mut self, call: &Call, op: &Op, key: Option<Key>, turn: bool) -> Result<Step, Stop> {
         self.is_here(op)?;
+        if call.wish.unchecked {
+            self.look().may_use(call.caller(), op)?;
+        }
         match op {
             Op::Lookup { dir, name } => self.lookup(*dir, name),
             Op::GetAttr { ino } => self.look().get_attr(*ino),
@@ -409,6 +425,8 @@ impl Island {
             Op::GetLock { ino, lock } => self.ctx.get_lock(call.session(), *ino, lock),
             Op::SetLock { ino, lock, wait } => self.ctx.set_lock(call, *ino, lock, *wait),
             Op::Accessed { ino, access } => self.accessed(*ino, access),
+            Op::Access { ino } => self.look().access(call.caller(), *ino),
+            Op::Parent { dir } => self.look().parent(*dir),
         }
     }
 

@@ -1,4 +1,16 @@
-//! What comes beside an answer: bytes, and for how long it may be kept. What a frontend may wish for.
+//! What goes beside an operation, and what comes beside its answer.
+
+use atoll_core::wire_struct;
+
+wire_struct! {
+    /// What a frontend asks for beside an operation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Wish {
+        /// Nobody has walked to the object or opened it for the caller: what that would have checked of the object
+        /// itself is checked too (`perm::needs`).
+        pub unchecked: bool,
+    }
+}
 
 /// For how long an answer may be kept by whoever is told it before its completion returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -228,6 +228,12 @@ wire_enum! {
         26 => Accessed { /// What was read.
             ino: Ino, /// When.
             access: Access },
+        /// What of read, write and execute (search) the caller has. `Answer::Access`.
+        27 => Access { /// Of what.
+            ino: Ino },
+        /// The directory above; the root is above itself. `Answer::Found`.
+        28 => Parent { /// Of this directory.
+            dir: Ino },
     }
 }
 
@@ -251,6 +257,7 @@ impl Op {
             | Self::GetLock { ino, .. }
             | Self::SetLock { ino, .. }
             | Self::Accessed { ino, .. }
+            | Self::Access { ino }
             | Self::CopyRange { to: ino, .. } => Some(*ino),
             _ => None,
         }
@@ -349,5 +356,8 @@ wire_enum! {
         /// mount has let go of it.
         10 => Removed { /// The file that has no name any more.
             orphan: Option<Ino> },
+        /// What the caller has of read (4), write (2) and execute or search (1), added up.
+        11 => Access { /// It.
+            granted: u8 },
     }
 }

@@ -9,7 +9,8 @@
 use crate::acl::Acl;
 use crate::attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
 use crate::errno::Errno;
-use atoll_core::Time;
+use crate::op::Op;
+use atoll_core::{Ino, Time};
 
 /// Largest length of a file in bytes: 16 TiB less a block, what ext4 takes and every other native file
 /// system that bodies lie on. A length is decided before the body gets it; one that the body cannot
@@ -138,6 +139,68 @@ pub fn check(caller: &Caller, what: Owned, want: Access, acl: Option<&Acl>) -> R
         Some(true) => want.verdict(group),
         Some(false) => want.verdict(other),
         None => Err(Denied::NeedGroups),
+    }
+}
+
+/// What of read, write and execute `caller` has on `what`, whose access ACL is `acl`.
+pub fn granted(caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<u8, Denied> {
+    let mut granted = 0;
+    for want in [Access::READ, Access::WRITE, Access::EXEC] {
+        match check(caller, what, want, acl) {
+            Ok(()) => granted |= want.0,
+            Err(Denied::Errno(_)) => {}
+            Err(Denied::NeedGroups) => return Err(Denied::NeedGroups),
+        }
+    }
+    Ok(granted)
+}
+
+/// What a walk to an object, or opening it, would have checked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Search permission.
+    Search,
+    /// Read permission of a directory.
+    List,
+    /// The same, and search permission, for attributes.
+    ListAttributes,
+    /// Read permission of a file; or it is the caller's; or the caller may execute it, and pages it in.
+    Read,
+    /// Write permission of a file; or it is the caller's.
+    Write,
+}
+
+impl Need {
+    /// Whether `caller` may do so with `what`, whose access ACL is `acl`. `EACCES` if not.
+    pub fn check(self, caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<(), Denied> {
+        let has = |want| check(caller, what, want, acl);
+        match self {
+            Self::Search => has(Access::EXEC),
+            Self::List => has(Access::READ),
+            Self::ListAttributes => has(Access(Access::READ.0 | Access::EXEC.0)),
+            // It may have taken its permission away after it was opened.
+            Self::Read | Self::Write if caller.acts_as_owner(&what) => Ok(()),
+            Self::Read => match has(Access::READ) {
+                Err(Denied::Errno(_)) if what.kind == Kind::Regular => has(Access::EXEC),
+                verdict => verdict,
+            },
+            Self::Write => has(Access::WRITE),
+        }
+    }
+}
+
+/// What an operation needs of which objects, if nobody has walked to them or opened them for its caller. What it
+/// asks anyway is not among it.
+pub const fn needs(op: &Op) -> [Option<(Ino, Need)>; 2] {
+    match op {
+        Op::Lookup { dir, .. } | Op::Parent { dir } => [Some((*dir, Need::Search)), None],
+        Op::ReadDir { dir, plus: false, .. } => [Some((*dir, Need::List)), None],
+        Op::ReadDir { dir, plus: true, .. } => [Some((*dir, Need::ListAttributes)), None],
+        Op::Read { ino, .. } | Op::Seek { ino, .. } => [Some((*ino, Need::Read)), None],
+        Op::Write { ino, .. } | Op::Fallocate { ino, .. } => [Some((*ino, Need::Write)), None],
+        Op::SetAttr { ino, set } if set.size.is_some() => [Some((*ino, Need::Write)), None],
+        Op::CopyRange { from, to, .. } => [Some((*from, Need::Read)), Some((*to, Need::Write))],
+        _ => [None, None],
     }
 }
 

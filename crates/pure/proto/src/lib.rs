@@ -6,16 +6,20 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod control;
+mod handle;
+mod listing;
 pub mod message;
 pub mod record;
 pub mod row;
 pub mod volume;
+mod wish;
 
 pub use control::{Control, ControlReply};
+pub use handle::FileHandle;
+pub use listing::{CutLost, FileAt, ListedName};
 pub use message::{
-    Ancestor, Ask, Born, Chain, ClientOp, CutLost, FileAt, Hint, JournalEntry, Known, Led, ListedName,
-    Moments, Notice, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen,
-    Spot, Told, Vote, Work,
+    Ancestor, Ask, Born, Chain, ClientOp, Hint, JournalEntry, Known, Led, Moments, Notice, Origin, Outcome,
+    Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen, Spot, Told, Vote, Work,
 };
 pub use record::{BodyChange, Change, Record};
 pub use row::{

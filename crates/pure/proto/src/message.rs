@@ -3,8 +3,9 @@
 use atoll_core::{
     Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId, VolumePath, wire_enum, wire_struct,
 };
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode};
+use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode, Wish};
 
+use crate::listing::{CutLost, FileAt, ListedName};
 use crate::row::{Entry, Inode, Link, Place, PlaceVersion, Static, Xattrs};
 
 wire_struct! {
@@ -104,49 +105,12 @@ wire_enum! {
         /// Target of a symbolic link, from what this island keeps of links to directories.
         31 => SkeletonTarget { /// The link.
             ino: Ino },
-    }
-}
-
-wire_struct! {
-    /// A file as it was at a cut.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct FileAt {
-        /// What `stat` shows.
-        pub attr: Attr,
-        /// Target of a symbolic link.
-        pub target: Option<bytes::Bytes>,
-    }
-}
-
-wire_struct! {
-    /// A name as it was at a cut.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct ListedName {
-        /// The name.
-        pub name: Name,
-        /// What it names.
-        pub ino: Ino,
-        /// Type of that.
-        pub kind: Kind,
-        /// Where a file is homed.
-        pub home: IslandId,
-        /// Of a directory: who owns it.
-        pub key: Option<Key>,
-        /// Of a file that is homed where it is listed.
-        pub file: Option<FileAt>,
-    }
-}
-
-wire_enum! {
-    /// Why an island cannot list any more as of a cut.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum CutLost {
-        /// It does not know the cut: it has started again since, or the listing has paused for too long.
-        1 => Unknown,
-        /// More has changed since than it keeps.
-        2 => TooMuchChanged,
-        /// What was there before a change is not known.
-        3 => Unseen,
+        /// `Fs`, `Rename` or `Link`, and more is asked for.
+        32 => Wished { /// It.
+            wish: Wish, /// The operation.
+            op: Op, /// As in `Rename`.
+            key: Option<Key>, /// As in `Link`.
+            home: Option<IslandId> },
     }
 }
 

@@ -3,12 +3,12 @@
 //! A stage holds only the data that is valid in it. Deciding -> Following (a name leads to a file homed elsewhere) ->
 //! Deciding (the file is not there: the name is looked up again). Deciding or Following -> Fallback (the island that
 //! knows is away) -> back (nobody else knew). Gathering is for `statfs` alone, from the beginning. Deciding -> Confirming
-//! is for `fsync` alone. Each stage may end the call.
+//! is for `fsync` alone, Searching for handles alone. Each stage may end the call.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::{Ino, IslandId, VolumePath};
-use atoll_posix::{Caller, Kind, Op};
+use atoll_posix::{Caller, Kind, Op, Wish};
 use atoll_proto::ClientOp;
 use bytes::Bytes;
 
@@ -52,6 +52,11 @@ pub(crate) enum Stage {
     },
     /// Every island is asked for its part of a sum.
     Gathering(Gathering),
+    /// Islands are asked for a file of which only a handle is known.
+    Searching {
+        /// Islands that are still to be asked.
+        rest: VecDeque<IslandId>,
+    },
     /// The file is synced. These islands are asked whether they have kept their power since its last change.
     Confirming {
         /// Islands that are still to be asked.
@@ -100,6 +105,7 @@ pub(crate) struct Call<T> {
     pub(crate) island: IslandId,
     /// Its number at that island; 0 if its result need not be remembered.
     pub(crate) seq: u64,
+    pub(crate) wish: Wish,
     pub(crate) stage: Stage,
     pub(crate) sending: Sending,
     /// When it was sent last, in milliseconds.
@@ -130,6 +136,7 @@ impl<T> Call<T> {
             data,
             island,
             seq: 0,
+            wish: Wish { unchecked: false },
             stage: Stage::Deciding { linked_home: None },
             sending: Sending::Waiting,
             asked_ms: 0,
@@ -160,7 +167,10 @@ impl<T> Call<T> {
         match &self.stage {
             Stage::Following(followed) => Some(*followed),
             Stage::Fallback { of, .. } => *of,
-            Stage::Deciding { .. } | Stage::Gathering(_) | Stage::Confirming { .. } => None,
+            Stage::Deciding { .. }
+            | Stage::Gathering(_)
+            | Stage::Searching { .. }
+            | Stage::Confirming { .. } => None,
         }
     }
 
@@ -173,7 +183,10 @@ impl<T> Call<T> {
                 Some(followed)
             }
             Stage::Fallback { of, .. } => of.take(),
-            Stage::Deciding { .. } | Stage::Gathering(_) | Stage::Confirming { .. } => None,
+            Stage::Deciding { .. }
+            | Stage::Gathering(_)
+            | Stage::Searching { .. }
+            | Stage::Confirming { .. } => None,
         }
     }
 

@@ -40,6 +40,7 @@ impl<T> Call<T> {
         let sums_space = matches!(what, What::Op(Op::Statfs));
         let fits = match stage {
             Stage::Gathering(_) => sums_space,
+            Stage::Searching { .. } => matches!(what, What::Op(Op::GetAttr { .. })) && self.seq == 0,
             Stage::Confirming { .. } => matches!(what, What::Op(Op::Fsync { .. } | Op::FsyncDir { .. })),
             // What others are asked, or a file's home after the name's owner, changes nothing.
             Stage::Following(_) | Stage::Fallback { .. } => self.seq == 0,

@@ -17,6 +17,10 @@ impl<T> Route<T> {
     /// Whether somebody else can answer for an island that is away, and if so, asks.
     pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
+        if call.wish.unchecked || matches!(call.stage, Stage::Searching { .. }) {
+            // A skeleton judges no permission, and knows no files.
+            return false;
+        }
         if call.followed().is_some_and(|followed| !self.links.contains(followed.file)) {
             // Only a file's home knows it; of links to directories others do too.
             return false;

@@ -49,6 +49,14 @@ impl Dirs {
         }
     }
 
+    /// A directory is known by its key alone: where it is was not told.
+    pub fn learn_key(&mut self, ino: Ino, key: Key) {
+        match self.known.get_mut(&ino) {
+            Some(known) => known.key = key,
+            None => drop(self.known.insert(ino, Known { key, parent: Ino::ROOT, name: None })),
+        }
+    }
+
     /// The frontend no longer knows it.
     pub fn forget(&mut self, ino: Ino) {
         if ino != Ino::ROOT {

@@ -105,6 +105,10 @@ fn of_op<T>(call: &Call<T>, op: &Op, answer: &Answer) -> Option<&'static str> {
                 _ => of_attr(attr),
             }
         }
+        (Op::Parent { .. }, Answer::Found { found }) if found.attr.kind != Kind::Directory => {
+            Some("a file above a directory")
+        }
+        (_, Answer::Access { granted }) if *granted > 7 => Some("rights that there are not"),
         (Op::Write { .. }, Answer::Wrote { len, .. }) if *len > call.data.len() as u64 => {
             Some("more bytes written than it was given")
         }

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
-use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op};
+use atoll_posix::perm;
+use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op, Wish};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
@@ -188,10 +189,25 @@ impl<T> Route<T> {
         token: T,
         out: &mut RouteOut<T>,
     ) -> u64 {
+        self.call_wishing(now_ms, caller, Wish::default(), op, data, token, out)
+    }
+
+    /// As [`Route::call`], with a wish.
+    pub fn call_wishing(
+        &mut self,
+        now_ms: u64,
+        caller: &Caller,
+        wish: Wish,
+        op: Op,
+        data: Bytes,
+        token: T,
+        out: &mut RouteOut<T>,
+    ) -> u64 {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
         let waiter = Some(Waiter { token, since_ms: now_ms });
-        self.begin(waiter, caller.clone(), What::Op(op), data, out)
+        let call = Call { wish, ..Call::new(waiter, caller.clone(), What::Op(op), data, IslandId(0)) };
+        self.begin_call(call, out)
     }
 
     /// Walks a path from the root with the caller's permissions.
@@ -243,9 +259,12 @@ impl<T> Route<T> {
         data: Bytes,
         out: &mut RouteOut<T>,
     ) -> u64 {
+        self.begin_call(Call::new(waiter, caller, what, data, island), out)
+    }
+
+    pub(crate) fn begin_call(&mut self, mut call: Call<T>, out: &mut RouteOut<T>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let mut call = Call::new(waiter, caller, what, data, island);
         if matches!(call.what, What::Op(Op::Statfs)) {
             let left = self.peers.keys().copied().collect();
             call.stage = Stage::Gathering(Gathering { left, sums: BTreeMap::new() });
@@ -271,6 +290,9 @@ impl<T> Route<T> {
         if let Some(followed) = call.followed() {
             return Ok(self.homes.of(followed.file));
         }
+        if matches!(call.stage, Stage::Searching { .. }) {
+            return Ok(call.island);
+        }
         Ok(match &call.what {
             What::Walk(path) => self.walk_owner(path),
             What::Own(_) | What::Island(_) => call.island,
@@ -283,6 +305,7 @@ impl<T> Route<T> {
                 | Op::Rename { dir, .. }
                 | Op::Link { dir, .. }
                 | Op::FsyncDir { dir }
+                | Op::Parent { dir }
                 | Op::ReadDir { dir, .. } => owner(*dir)?,
                 Op::Statfs => match &call.stage {
                     Stage::Gathering(gathering) => gathering.left.first().copied().ok_or(Errno::EIO)?,
@@ -315,7 +338,10 @@ impl<T> Route<T> {
             }
             return self.wait(id, out);
         }
-        let op = client_op(call, &self.dirs, &self.homes, &self.config.table);
+        let mut op = client_op(call, &self.dirs, &self.homes, &self.config.table);
+        if call.wish.unchecked && matches!(&call.what, What::Op(of) if perm::needs(of)[0].is_some()) {
+            op = if call.followed().is_some() { op } else { op.wishing(call.wish) };
+        }
         if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
         }
@@ -411,6 +437,10 @@ impl<T> Route<T> {
                     What::Op(op) => op.file(),
                     _ => None,
                 });
+                if matches!(call.stage, Stage::Searching { .. }) {
+                    // Whoever forwards it knows more than a search.
+                    call.stage = Stage::Deciding { linked_home: None };
+                }
                 if let Some(ino) = file {
                     self.homes.moved(ino, to, moves, self.next_id);
                 }
@@ -539,7 +569,15 @@ impl<T> Route<T> {
             return self.next_detour(id, out);
         }
         let mut keys = keys.iter().copied();
+        if let (Stage::Searching { .. }, Answer::Attr { attr }) = (&call.stage, &answer) {
+            self.homes.answered(attr.ino, call.island, id);
+        }
         if let What::Op(op) = &call.what {
+            if let (Op::Parent { .. }, Answer::Found { found }, Some(key)) =
+                (op, &answer, keys.clone().next())
+            {
+                self.dirs.learn_key(found.attr.ino, key);
+            }
             if let Answer::Found { found } = &answer {
                 self.links.note(found.attr.ino, found.attr.kind);
                 let tells = found.attr_current && found.attr.kind != Kind::Directory && !call.falls_back();
@@ -606,6 +644,13 @@ impl<T> Route<T> {
 
     fn fail(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        if errno == Errno::ESTALE
+            && let Stage::Searching { rest } = &mut call.stage
+            && let Some(next) = rest.pop_front()
+        {
+            call.island = next;
+            return self.ask(id, out);
+        }
         if !call.falls_back()
             && let Some(followed) = call.take_followed()
             && errno == Errno::ESTALE

@@ -9,7 +9,7 @@ use atoll_posix::{
     Answer, Attr, Caller, DirEntry, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
 };
 use atoll_vfs::handover::Gate;
-use atoll_vfs::{Beside, Caching, Done, Files, Scope, Ticket, Watcher};
+use atoll_vfs::{Beside, Caching, Done, Files, Handle, Scope, Ticket, Watcher, Wish};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -411,7 +411,7 @@ impl Memory {
 }
 
 impl Files for Memory {
-    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, _: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
         if self.broken.load(SeqCst) {
             self.complete(done, Err(Errno::ENOSYS), &[]);
             return Ticket(0);
@@ -498,6 +498,19 @@ impl Files for Memory {
 
     fn forget(&self, inos: &[Ino]) {
         self.forgotten.lock().unwrap().extend_from_slice(inos);
+    }
+
+    fn handle_of(&self, _: Ino, _: Kind) -> Option<Handle> {
+        None
+    }
+
+    fn known(&self, _: &Handle) -> Result<Ino, Errno> {
+        Err(Errno::ESTALE)
+    }
+
+    fn find(&self, _: &Handle, done: Done) -> Ticket {
+        done(Err(Errno::ESTALE), Beside::default());
+        Ticket(0)
     }
 
     fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use atoll_client::{Client, Watcher};
-use atoll_core::Ino;
-use atoll_posix::{Caller, Op};
-use atoll_vfs::{Caching, Done, Files, Scope, Ticket};
+use atoll_core::{Decode, Encode, Ino};
+use atoll_posix::{Caller, Errno, Kind, Op};
+use atoll_proto::FileHandle;
+use atoll_vfs::{Beside, Caching, Done, Files, Handle, Scope, Ticket, Wish};
 use bytes::Bytes;
 
 /// A client seen as `Files`.
@@ -25,9 +26,14 @@ impl Watcher for Watching {
     }
 }
 
+/// The handle that these bytes are.
+fn read(handle: &Handle) -> Result<FileHandle, Errno> {
+    FileHandle::from_slice(handle.as_bytes()).map_err(|_| Errno::ESTALE)
+}
+
 impl Files for ClusterFiles {
-    fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
-        Ticket(self.0.submit(caller, op, data, done))
+    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
+        Ticket(self.0.start(caller, wish, op, data, done))
     }
 
     fn cancel(&self, ticket: Ticket) {
@@ -40,6 +46,24 @@ impl Files for ClusterFiles {
 
     fn forget(&self, inos: &[Ino]) {
         self.0.forget(inos);
+    }
+
+    fn handle_of(&self, ino: Ino, kind: Kind) -> Option<Handle> {
+        Handle::new(self.0.handle_of(ino, kind)?.to_vec().into())
+    }
+
+    fn known(&self, handle: &Handle) -> Result<Ino, Errno> {
+        self.0.know(&read(handle)?)
+    }
+
+    fn find(&self, handle: &Handle, done: Done) -> Ticket {
+        match read(handle) {
+            Ok(handle) => Ticket(self.0.find(&handle, done)),
+            Err(errno) => {
+                done(Err(errno), Beside::default());
+                Ticket::default()
+            }
+        }
     }
 
     fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {

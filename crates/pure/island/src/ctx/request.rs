@@ -2,7 +2,7 @@
 
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
-use atoll_posix::{Caller, Errno};
+use atoll_posix::{Caller, Errno, Wish};
 use atoll_proto::{CutLost, Outcome, PeerMessage, Request};
 use atoll_state::{Load, Miss};
 use bytes::Bytes;
@@ -15,6 +15,7 @@ pub(crate) struct Call {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) request: Request,
+    pub(crate) wish: Wish,
     pub(crate) data: Bytes,
     pub(crate) since_ms: u64,
     /// How often it was begun again because of others.

@@ -5,3 +5,4 @@ pub(crate) mod between;
 pub(crate) mod dirs;
 pub(crate) mod hints;
 pub(crate) mod names;
+pub(crate) mod unchecked;

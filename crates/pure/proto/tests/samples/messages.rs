@@ -4,15 +4,15 @@ use atoll_core::{Ino, IslandId, Key, NodeId, Stamp, VolumeId, VolumePath};
 use atoll_posix::op::Whence;
 use atoll_posix::{
     Access, Allocation, Answer, AtimeRule, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op,
-    RenameMode, SetAttr, SetTime, XattrMode,
+    RenameMode, SetAttr, SetTime, Wish, XattrMode,
 };
 use atoll_proto::control::{
     Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
     VolumeSummary,
 };
 use atoll_proto::{
-    Ask, Born, ClientOp, Control, ControlReply, CutLost, FileAt, Hint, Known, Led, ListedName, Notice,
-    Outcome, Peer, PeerMessage, PlaceVersion, Reply, Request, Resolved, Seen, Told, Vote,
+    Ask, Born, ClientOp, Control, ControlReply, CutLost, FileAt, FileHandle, Hint, Known, Led, ListedName,
+    Notice, Outcome, Peer, PeerMessage, PlaceVersion, Reply, Request, Resolved, Seen, Told, Vote,
 };
 use bytes::Bytes;
 
@@ -92,6 +92,8 @@ fn ops() -> Vec<(&'static str, Op)> {
         ("get lock", Op::GetLock { ino: FILE, lock: LOCK }),
         ("set lock", Op::SetLock { ino: FILE, lock: LOCK, wait: true }),
         ("accessed", Op::Accessed { ino: FILE, access: ACCESS }),
+        ("access", Op::Access { ino: FILE }),
+        ("parent", Op::Parent { dir: DIR }),
     ]
 }
 
@@ -131,6 +133,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ),
         ("lock", Answer::Lock { lock: LOCK }),
         ("removed", Answer::Removed { orphan: Some(FILE) }),
+        ("access", Answer::Access { granted: 5 }),
     ]
 }
 
@@ -156,6 +159,15 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("end cut", ClientOp::EndCut { cut: 3 }),
         ("hints", ClientOp::Hints { after: DIR }),
         ("skeleton target", ClientOp::SkeletonTarget { ino: FILE }),
+        (
+            "wished",
+            ClientOp::Wished {
+                wish: Wish { unchecked: true },
+                op: Op::Statfs,
+                key: Some(Key(7)),
+                home: Some(IslandId(2)),
+            },
+        ),
     ]
 }
 
@@ -411,13 +423,21 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", (1..=12).chain(15..=20).chain(30..=31), client_ops()),
-        samples("op", 1..=26, ops()),
+        samples("client_op", (1..=12).chain(15..=20).chain(30..=32), client_ops()),
+        samples("op", 1..=28, ops()),
         samples("request", [], requests),
         samples("outcome", (1..=11).chain(20..=24).chain([30]), outcomes()),
-        samples("answer", 1..=10, answers()),
+        samples("answer", 1..=11, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=3, notices()),
+        samples(
+            "handle",
+            1..=2,
+            vec![
+                ("file", FileHandle::File { ino: FILE, home: IslandId(2) }),
+                ("directory", FileHandle::Dir { ino: DIR, key: Key(7) }),
+            ],
+        ),
         samples("peer", (1..=18).chain(30..=36).chain(40..=42), peers()),
         samples(
             "peer_message",

@@ -1,0 +1,29 @@
+//! How a wish goes with a request: as a request of its own kind, so that others have the bytes that they had.
+
+use atoll_posix::Wish;
+
+use crate::message::ClientOp;
+
+impl ClientOp {
+    /// The same, with a wish. What is no operation of a file system has none.
+    #[must_use]
+    pub fn wishing(self, wish: Wish) -> Self {
+        match self {
+            Self::Fs { op } => Self::Wished { wish, op, key: None, home: None },
+            Self::Rename { op, key } => Self::Wished { wish, op, key: Some(key), home: None },
+            Self::Link { op, home } => Self::Wished { wish, op, key: None, home: Some(home) },
+            other => other,
+        }
+    }
+
+    /// The same without its wish, and that.
+    #[must_use]
+    pub fn without_wish(self) -> (Self, Wish) {
+        match self {
+            Self::Wished { wish, op, key: Some(key), .. } => (Self::Rename { op, key }, wish),
+            Self::Wished { wish, op, home: Some(home), .. } => (Self::Link { op, home }, wish),
+            Self::Wished { wish, op, .. } => (Self::Fs { op }, wish),
+            other => (other, Wish::default()),
+        }
+    }
+}

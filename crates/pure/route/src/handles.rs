@@ -1,0 +1,78 @@
+//! Handles: what names a file or directory over restarts of a frontend (`docs/design/015-files.md`).
+
+use std::collections::VecDeque;
+
+use atoll_core::{Ino, IslandId};
+use atoll_posix::{Caller, Errno, Kind, Op};
+use atoll_proto::FileHandle;
+use bytes::Bytes;
+
+use crate::call::{Call, Stage, Waiter, What};
+use crate::out::RouteOut;
+use crate::route::Route;
+
+impl<T> Route<T> {
+    /// The handle of something that was found or listed. None of a directory that was not: its key is not known.
+    pub fn handle_of(&self, ino: Ino, kind: Kind) -> Option<FileHandle> {
+        match kind {
+            Kind::Directory => self.dirs.get(ino).map(|known| FileHandle::Dir { ino, key: known.key }),
+            _ => Some(FileHandle::File { ino, home: self.homes.of(ino) }),
+        }
+    }
+
+    /// Notes where to ask for what a handle names; its id, with which every operation can be called from here on.
+    /// `ESTALE` if no such thing can be.
+    pub fn know(&mut self, handle: &FileHandle) -> Result<Ino, Errno> {
+        match *handle {
+            FileHandle::File { ino, .. } | FileHandle::Dir { ino, .. }
+                if ino.0 == 0 || !self.peers.contains_key(&ino.minted_by()) =>
+            {
+                Err(Errno::ESTALE)
+            }
+            FileHandle::File { home, .. } if !self.peers.contains_key(&home) => Err(Errno::ESTALE),
+            FileHandle::File { ino, home } => {
+                self.homes.pointed(ino, home);
+                Ok(ino)
+            }
+            FileHandle::Dir { ino, key } => {
+                if ino != Ino::ROOT {
+                    self.dirs.learn_key(ino, key);
+                }
+                Ok(ino)
+            }
+        }
+    }
+
+    /// Asks for the attributes of what a handle names wherever it may be, and notes where it is. `ESTALE` only if no island
+    /// has it. Its number, for [`Route::cancel`].
+    pub fn find(
+        &mut self,
+        now_ms: u64,
+        handle: &FileHandle,
+        token: T,
+        out: &mut RouteOut<T>,
+    ) -> Result<u64, (Errno, T)> {
+        let ino = match self.know(handle) {
+            Ok(ino) => ino,
+            Err(errno) => return Err((errno, token)),
+        };
+        self.counters.calls += 1;
+        self.now_ms = self.now_ms.max(now_ms);
+        let waiter = Some(Waiter { token, since_ms: now_ms });
+        let what = What::Op(Op::GetAttr { ino });
+        let mut call = Call::new(waiter, Caller::ROOT, what, Bytes::new(), IslandId(0));
+        if let FileHandle::File { home, .. } = *handle {
+            // What is known may be newer than the handle; where its id was minted it was first.
+            let likely = [self.homes.of(ino), home, ino.minted_by()];
+            let mut rest: VecDeque<IslandId> = VecDeque::new();
+            for island in likely.into_iter().chain(self.peers.keys().copied()) {
+                if !rest.contains(&island) {
+                    rest.push_back(island);
+                }
+            }
+            call.island = rest.pop_front().expect("its home is one");
+            call.stage = Stage::Searching { rest };
+        }
+        Ok(self.begin_call(call, out))
+    }
+}
