@@ -300,22 +300,33 @@ fn planted(args: &Args) -> ExitCode {
     let wanted = |bug: &&Bug| args.bug.as_ref().is_none_or(|name| *name == bug.to_string());
     let (first, runs_max) = (args.seed.unwrap_or(1), args.seeds.unwrap_or(RUNS_MAX));
     let find = if args.quick { find_quickly } else { find };
-    let mut missed = Vec::new();
-    for bug in Bug::ALL.iter().filter(wanted) {
-        let began = Instant::now();
-        let (how, why) = match find(*bug, first, runs_max) {
-            Some(found) => {
-                (format!("{} {} | {}", found.scenario, found.seed, found.runs), found.failure.to_string())
-            }
-            None => {
-                missed.push(bug.to_string());
-                (format!("not found | {runs_max}"), String::new())
-            }
-        };
-        println!("| `{bug}` | {} | {how} |", bug.what());
-        let seconds = began.elapsed().as_secs_f64();
-        eprintln!("{bug}: {seconds:.1} s: {}", why.lines().next().unwrap_or_default());
-    }
+    let bugs: Vec<Bug> = Bug::ALL.iter().filter(wanted).copied().collect();
+    let (next, told) = (AtomicU64::new(0), Mutex::new(vec![(String::new(), true); bugs.len()]));
+    let work = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed) as usize;
+            let Some(bug) = bugs.get(n) else { return };
+            let began = Instant::now();
+            let found = find(*bug, first, runs_max);
+            let (how, why) = match &found {
+                Some(found) => {
+                    (format!("{} {} | {}", found.scenario, found.seed, found.runs), found.failure.to_string())
+                }
+                None => (format!("not found | {runs_max}"), String::new()),
+            };
+            let seconds = began.elapsed().as_secs_f64();
+            eprintln!("{bug}: {seconds:.1} s: {}", why.lines().next().unwrap_or_default());
+            let line = format!("| `{bug}` | {} | {how} |", bug.what());
+            told.lock().expect("no panic while it is held")[n] = (line, found.is_some());
+        }
+    };
+    // Each thread has its own bug.
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let told = told.into_inner().expect("no panic while it is held");
+    told.iter().for_each(|(line, _)| println!("{line}"));
+    let missed = bugs.iter().zip(&told).filter(|(_, (_, is_found))| !is_found);
+    let missed: Vec<String> = missed.map(|(bug, _)| bug.to_string()).collect();
     if missed.is_empty() {
         return ExitCode::SUCCESS;
     }

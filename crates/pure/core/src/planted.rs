@@ -95,28 +95,30 @@ impl fmt::Display for Bug {
 
 #[cfg(feature = "planted")]
 mod switch {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::cell::Cell;
 
     use super::Bug;
 
-    /// One more than the bug; 0 if there is none.
-    static PLANTED: AtomicUsize = AtomicUsize::new(0);
-
-    /// Whether this process runs with that bug.
-    pub fn planted(bug: Bug) -> bool {
-        PLANTED.load(Ordering::Relaxed) == bug as usize + 1
+    thread_local! {
+        // A run of the simulator has one thread, so several threads may look for a bug each.
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// This process runs with a bug from here on, or with none.
+    /// Whether this thread runs with that bug.
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// This thread runs with a bug from here on, or with none.
     pub fn plant(bug: Option<Bug>) {
-        PLANTED.store(bug.map_or(0, |bug| bug as usize + 1), Ordering::Relaxed);
+        PLANTED.set(bug);
     }
 }
 
 #[cfg(feature = "planted")]
 pub use switch::{plant, planted};
 
-/// Whether this process runs with that bug.
+/// Whether this thread runs with that bug.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub const fn planted(_: Bug) -> bool {
