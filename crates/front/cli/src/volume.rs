@@ -10,6 +10,7 @@ use atoll_volume::create::{Created, adopt};
 use atoll_volume::places::data_socket;
 use atoll_volume::source::WHOM;
 use atoll_volume::status::{explain_down, first_line, volumes_of, volumes_of_mount};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
 use crate::say;
@@ -42,7 +43,7 @@ struct Create {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands_per_node: u16,
     /// What the volume promises: cluster. The kinds union and wide are not built yet
-    #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kind_named)]
+    #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kinds())]
     kind: VolumeKind,
 }
 
@@ -78,11 +79,11 @@ impl Volume {
     }
 }
 
-/// A kind, as a user writes it.
-fn kind_named(text: &str) -> Result<VolumeKind, String> {
-    let kinds = VolumeKind::ALL.map(|kind| kind.to_string());
-    let found = VolumeKind::ALL.into_iter().find(|kind| kind.to_string() == text);
-    found.ok_or_else(|| format!("there are the kinds {}", kinds.join(", ")))
+/// The kinds, as a user writes them.
+fn kinds() -> impl TypedValueParser<Value = VolumeKind> {
+    let named = |text: String| VolumeKind::ALL.into_iter().find(|kind| kind.name() == text);
+    PossibleValuesParser::new(VolumeKind::ALL.map(VolumeKind::name))
+        .map(move |text| named(text).unwrap_or_default())
 }
 
 impl Create {

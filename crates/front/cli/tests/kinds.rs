@@ -16,7 +16,7 @@ fn a_kind_that_is_not_built_is_refused_and_nothing_is_made() {
     }
     let said = common::run(["volume", "create", "new", "--nodes", node, "--kind", "flat"]);
     let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("there are the kinds cluster, union, wide"), "{said}");
+    assert!(said.contains("[possible values: cluster, union, wide]"), "{said}");
     assert_eq!(good(["volume", "list", node]), "No volumes.\n");
 }
 

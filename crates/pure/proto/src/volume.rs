@@ -20,6 +20,16 @@ impl VolumeKind {
     /// The kinds that have a name.
     pub const ALL: [Self; 3] = [Self::Cluster, Self::Union, Self::Wide];
 
+    /// Its name; kinds that are not known have none of their own.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Union => "union",
+            Self::Wide => "wide",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
     const fn tag(self) -> u8 {
         match self {
             Self::Cluster => 1,
@@ -33,10 +43,8 @@ impl VolumeKind {
 impl std::fmt::Display for VolumeKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Cluster => f.write_str("cluster"),
-            Self::Union => f.write_str("union"),
-            Self::Wide => f.write_str("wide"),
-            Self::Unknown(tag) => write!(f, "unknown-{tag}"),
+            Self::Unknown(tag) => write!(f, "{}-{tag}", self.name()),
+            _ => f.write_str(self.name()),
         }
     }
 }
