@@ -23,7 +23,7 @@ impl Island {
         self.check_requests();
         let me = self.ctx.config.id;
         self.journal.check(|island| self.ctx.peers.is_reachable(island));
-        self.holds.check(|txn| self.txns.is_begun(txn), |txn| self.ctx.state.txn(txn));
+        self.txns.locks.check(|txn| self.txns.is_begun(txn), |txn| self.ctx.state.txn(txn));
         self.txns.check(|txn| self.ctx.state.txn(txn).is_some());
         self.mover.check(|txn| self.txns.is_begun(txn));
         self.sessions.check();

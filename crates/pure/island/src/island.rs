@@ -11,20 +11,20 @@ use crate::bodies::Bodies;
 use crate::client::locks::FileLocks;
 use crate::client::requests::Requests;
 use crate::client::sessions::Sessions;
-use crate::compare::round::AntiEntropy;
+use crate::compare::AntiEntropy;
 use crate::counters::Counters;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Call, Later, Next, Step, Stop};
 use crate::ctx::{Config, Ctx};
 use crate::event::{Effect, Event, LinkId, Now};
-use crate::journal::others::Journal;
+use crate::journal::Journal;
 use crate::links::Symlinks;
 use crate::migration::Mover;
 use crate::quiesce::Enumerating;
-use crate::recovery::start::{Ended, Phase, Recovery};
+use crate::recovery::Recovery;
+use crate::recovery::start::{Ended, Phase};
 use crate::rows::look::Look;
-use crate::txn::coordinator::Txns;
-use crate::txn::locks::Holds;
+use crate::txn::Txns;
 
 /// Milliseconds after which what waits for another island fails with `EIO`.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
@@ -48,7 +48,6 @@ pub struct Island {
     pub(crate) file_locks: FileLocks,
     pub(crate) bodies: Bodies,
     pub(crate) txns: Txns,
-    pub(crate) holds: Holds,
     pub(crate) journal: Journal,
     pub(crate) recovery: Recovery,
     pub(crate) anti_entropy: AntiEntropy,
@@ -68,7 +67,6 @@ impl Island {
             file_locks: FileLocks::default(),
             bodies: Bodies::new(now.ms),
             txns: Txns::default(),
-            holds: Holds::default(),
             journal: Journal::default(),
             recovery: Recovery::default(),
             anti_entropy: AntiEntropy::default(),
@@ -156,7 +154,7 @@ impl Island {
 
     /// What an operation reads.
     pub(crate) const fn look(&self) -> Look<'_> {
-        Look { ctx: &self.ctx, locks: &self.holds, recovery: &self.recovery }
+        Look { ctx: &self.ctx, txns: &self.txns, recovery: &self.recovery }
     }
 
     // --------------------------------------------------------------- inspection

@@ -4,21 +4,19 @@
 use std::fmt;
 
 use crate::island::Island;
-use crate::journal::others::Journal;
-use crate::txn::coordinator::Txns;
-use crate::txn::locks::Holds;
+use crate::journal::Journal;
+use crate::txn::Txns;
 
 /// What an island has begun, holds and waits for, beside its rows. To be shown.
 pub struct UnderWay<'a>(&'a Island);
 
 impl fmt::Debug for UnderWay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Island { recovery, txns, holds, journal, anti_entropy, requests, ctx, .. } = self.0;
+        let Island { recovery, txns, journal, anti_entropy, requests, ctx, .. } = self.0;
         f.debug_struct("UnderWay")
             .field("phase", &recovery.phase)
             .field("unsynced", &!self.0.ctx.is_all_synced())
             .field("txns", txns as &Txns)
-            .field("holds", holds as &Holds)
             .field("journal", journal as &Journal)
             .field("anti-entropy", anti_entropy)
             .field("paused", &requests.retry_at)
@@ -52,7 +50,7 @@ impl Island {
             && self.ctx.config.others().all(|i| self.ctx.state.inbox(i).next().is_none())
             && self.ctx.state.first_posted().is_none()
             && self.txns.is_at_rest()
-            && self.holds.is_empty()
+            && self.txns.locks.is_empty()
             && self.mover.is_at_rest()
             && self.journal.is_at_rest()
             && self.anti_entropy.round.is_none()

@@ -7,7 +7,7 @@ use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told
 use crate::ctx::Ctx;
 use crate::ctx::request::Stop;
 use crate::island::Island;
-use crate::recovery::start::Recovery;
+use crate::recovery::Recovery;
 use crate::rows::moves::arrived;
 
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
@@ -106,7 +106,7 @@ impl Island {
     ) -> Result<Option<Known>, Stop> {
         let parent = ask.parent.expect("asked as the parent's owner");
         let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
-        let holder = self.holds.holder(parent, name);
+        let holder = self.txns.locks.holder(parent, name);
         if holder.is_some_and(|txn| self.txns.decided_early.contains(&txn)) {
             // What takes its place, or its name, has happened.
             return Ok(Some(Known::Gone));
@@ -130,7 +130,7 @@ impl Island {
             // Two islands that compare for the same journal, which this waits for, must not wait for each other.
             return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
         }
-        let holder = self.holds.holds_dir(ask.ino).filter(|_| ask.wants_chain);
+        let holder = self.txns.locks.holds_dir(ask.ino).filter(|_| ask.wants_chain);
         if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }

@@ -16,6 +16,7 @@ use atoll_posix::Kind;
 use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Static, Told, Work};
 use atoll_state::Load;
 
+use crate::compare::AntiEntropy;
 use crate::compare::answer::as_parent;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
@@ -114,18 +115,6 @@ enum Question {
 struct Found {
     dir: Ancestor,
     is_stub: bool,
-}
-
-/// See the module.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct AntiEntropy {
-    /// What was missed of journals is made up for.
-    pub(crate) round: Option<Box<Comparing>>,
-    /// Counts rounds.
-    pub(crate) rounds: u64,
-    /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
-    /// that it has lent are compared when it has them again.
-    pub(crate) skipped: BTreeMap<IslandId, Stamp>,
 }
 
 impl Island {

@@ -2,3 +2,26 @@
 
 pub(crate) mod others;
 pub(crate) mod outbox;
+
+use crate::ctx::Bounded;
+use crate::ctx::request::Next;
+use atoll_core::{IslandId, Stamp};
+use others::Waiting;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of the others, and who waits for them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Journal {
+    /// How far each island has said that it has applied this island's journal.
+    pub(crate) applied: BTreeMap<IslandId, Stamp>,
+    pub(crate) waiting: Vec<Waiting>,
+    /// What waits for this island to catch up.
+    behind: Bounded<Next>,
+    /// Journals applied here whose coordinators do not know yet that this is synced.
+    pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
+    /// How far the others have said that theirs are.
+    kept_by: BTreeMap<IslandId, Stamp>,
+    /// Coordinators whose next entries wait for something.
+    stalled: BTreeSet<IslandId>,
+    stalled_ms: u64,
+}

@@ -4,7 +4,6 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::IdSet;
-use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp};
@@ -14,34 +13,17 @@ use atoll_proto::{
     Xattrs,
 };
 
-use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Next, Stop};
 use crate::island::{Island, PATIENCE_MS};
+use crate::journal::Journal;
 use crate::journal::outbox::{is_pair, whole_part};
-use crate::recovery::start::Recovery;
+use crate::recovery::Recovery;
 use crate::rows::chains::seen_in;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
 const STALLED_MS: u64 = 200;
-
-/// What is known of the others, and who waits for them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Journal {
-    /// How far each island has said that it has applied this island's journal.
-    pub(crate) applied: BTreeMap<IslandId, Stamp>,
-    pub(crate) waiting: Vec<Waiting>,
-    /// What waits for this island to catch up.
-    behind: Bounded<Next>,
-    /// Journals applied here whose coordinators do not know yet that this is synced.
-    pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
-    /// How far the others have said that theirs are.
-    kept_by: BTreeMap<IslandId, Stamp>,
-    /// Coordinators whose next entries wait for something.
-    stalled: BTreeSet<IslandId>,
-    stalled_ms: u64,
-}
 
 /// Whether an entry of a journal can be applied.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::journal::others::Journal;
+use crate::journal::Journal;
 
 /// Entries of its journal that an island keeps for one that is away.
 pub const OUTBOX_MAX: usize = 4096;

@@ -105,11 +105,11 @@ impl Island {
         let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
             return;
         };
-        if self.holds.holder(at.dir, &at.name).is_some() {
+        if self.txns.locks.holder(at.dir, &at.name).is_some() {
             // Whoever changes the name knows the old home.
             return self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
         }
-        self.holds.hold_names(txn, &[at]);
+        self.txns.locks.hold_names(txn, &[at]);
         let vote = Vote::Yes { prepared, seen: Seen::Nothing };
         self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Voted { txn, vote });
     }

@@ -283,7 +283,7 @@ impl Island {
     /// No file is on its way, from here or to here.
     pub fn moves_nothing(&self) -> bool {
         let Mover { shipping, pulling, unsynced, .. } = &self.mover;
-        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.holds.brings_nothing()
+        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks.brings_nothing()
     }
 
     /// The new home wants bytes.
@@ -390,7 +390,7 @@ impl Island {
     pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
         let Some(ino) = op.file() else { return Ok(()) };
         self.is_not_about_to_arrive(ino)?;
-        let arriving = self.holds.arriving(ino);
+        let arriving = self.txns.locks.arriving(ino);
         match self.ctx.state.forward(ino) {
             Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
                 match self.mover.unsynced(ino) {
@@ -405,7 +405,7 @@ impl Island {
 
     /// Nothing is voted for that brings it: where it was it may be gone already.
     pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
-        match self.holds.arriving(ino) {
+        match self.txns.locks.arriving(ino) {
             Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),
         }
@@ -413,7 +413,7 @@ impl Island {
 
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
     pub(crate) fn is_moving(&self, ino: Ino) -> bool {
-        self.holds.arriving(ino).is_some() || self.mover.leaving.contains(&ino)
+        self.txns.locks.arriving(ino).is_some() || self.mover.leaving.contains(&ino)
     }
 
     // --------------------------------------------------------- at the new home
@@ -592,7 +592,7 @@ impl Mover {
 impl<'a> Look<'a> {
     /// A file that is homed here, and not only on its way.
     pub(crate) fn homed(self, ino: Ino) -> Result<Option<&'a Inode>, Stop> {
-        if self.locks.arriving(ino).is_some() {
+        if self.txns.locks.arriving(ino).is_some() {
             return Ok(None);
         }
         Ok(self.ctx.state.inode(ino)?)

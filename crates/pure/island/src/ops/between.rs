@@ -179,7 +179,7 @@ impl Island {
         let renaming = renaming.clone();
         let step = self.begin_txn(call, None, names, plan, others)?;
         if let Step::Later(Later::Txn(first)) = &step {
-            self.holds.take_holds(*first, &renaming);
+            self.txns.locks.take_holds(*first, &renaming);
         }
         Ok(step)
     }

@@ -17,8 +17,8 @@ use crate::ctx::request::{Next, Stop};
 use crate::island::Island;
 use crate::journal::outbox::is_pair;
 use crate::ops::dirs::new_owned;
+use crate::recovery::Recovery;
 use crate::recovery::start::Phase;
-use crate::recovery::start::Recovery;
 use crate::recovery::start::Replaced;
 use crate::rows::look::Look;
 use crate::rows::path::DEPTH_MAX;
@@ -258,7 +258,7 @@ impl Island {
                 }
                 let dir = self.ctx.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
                 let is_sealed = dir.is_some_and(|owned| owned.sealed.is_some());
-                return Ok(!is_sealed && self.holds.holder(to.dir, &to.name).is_none());
+                return Ok(!is_sealed && self.txns.locks.holder(to.dir, &to.name).is_none());
             }
             _ => {}
         }
@@ -350,7 +350,7 @@ impl<'a> Look<'a> {
         let Some(owned) = &dir.owned else { return Ok(()) };
         let is_there =
             self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
-        let holder = self.locks.holder(new.place.parent, name);
+        let holder = self.txns.locks.holder(new.place.parent, name);
         match owned.sealed.or(holder) {
             Some(txn) if !is_there => Err(Stop::Txn(txn)),
             _ => Ok(()),
@@ -361,7 +361,7 @@ impl<'a> Look<'a> {
     fn is_held_for(self, entry: &JournalEntry) -> bool {
         let JournalEntry::Place { place, from, .. } = entry else { return false };
         let to = place.name.as_ref();
-        to.into_iter().chain([&from.name]).any(|name| self.locks.holder(place.parent, name).is_some())
+        to.into_iter().chain([&from.name]).any(|name| self.txns.locks.holder(place.parent, name).is_some())
     }
 
     /// Whether this is an empty directory that is owned here.

@@ -1,26 +1,22 @@
 //! Starting: a new incarnation, the root, and what is exchanged with the others before the first
 //! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
 
-use atoll_core::map::IdSet;
-use std::collections::BTreeMap;
-
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Key, Name, Stamp, TxnId};
+use atoll_core::{Ino, IslandId, Key, Name, Stamp};
 use atoll_posix::Errno;
 use atoll_proto::{
-    Change, Dir, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static,
-    TxnState, Work,
+    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState, Work,
 };
 
 use crate::client::sessions::WITNESS;
 use crate::compare::round::COMPARE_MS;
-use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::Life;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
 use crate::island::{HELLO_MS, Island};
-use crate::recovery::redo::{Lost, LostPart};
+use crate::recovery::Recovery;
+use crate::recovery::redo::LostPart;
 use crate::rows::look::Look;
 
 /// How an island's last life ended.
@@ -44,39 +40,6 @@ pub enum Phase {
     Normal,
 }
 
-/// What a starting island waits for.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Recovery {
-    pub(crate) phase: Phase,
-    /// Islands that have not answered `Hello` yet.
-    waiting: IdSet<IslandId>,
-    since_ms: u64,
-    /// The end before was not orderly, and the clock has not been moved on since.
-    pub(crate) goes_onward: bool,
-    /// Directories that were made since, while something was missing.
-    adopted: IdSet<Ino>,
-    /// Islands that may know of something that this one has lost in a power cut.
-    witnesses: IdSet<IslandId>,
-    /// Those, and those that have told but whose news is not synced: until that is they bring it back again.
-    unkept: BTreeMap<IslandId, Told>,
-    /// What others have brought back of this island's lost records, by its own clock.
-    pub(crate) lost: BTreeMap<Stamp, Lost>,
-    /// Transactions that were not lost, or whose parts were done again. Who has told one may have done so twice, and
-    /// the second time may arrive when nothing else is left of it.
-    pub(crate) redone: IdSet<TxnId>,
-    /// Parts of others' transactions that could not be done again yet: they wait for something. When each was prepared
-    /// first, and what it is.
-    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, LostPart)>,
-    /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
-    /// renamed, or any other that waits for something. They are done again, or told again, first.
-    pub(crate) places: BTreeMap<Stamp, JournalEntry>,
-    /// What replaced a file and was done again. What had brought that file is known by its coordinator alone, and may
-    /// be told later, also in another life: until all have told, the rows stay.
-    pub(crate) replaced: BTreeMap<TxnId, Replaced>,
-    /// Others' journals and prepares, which may be about directories that are brought back.
-    pub(crate) journals: Bounded<PeerMessage>,
-}
-
 /// See [`Recovery::replaced`].
 #[derive(Debug, Clone)]
 pub(crate) struct Replaced {
@@ -91,7 +54,7 @@ pub(crate) struct Replaced {
 
 /// How far an island is with telling what it knows of this one's lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     /// It has not told all.
     No,
     /// It has; that may wait to be done again.
@@ -163,7 +126,7 @@ impl Island {
             let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
             self.recovery.redone.insert(txn);
             match state {
-                TxnState::Prepared => self.holds.hold(&self.ctx, txn, &work, 0),
+                TxnState::Prepared => self.txns.locks.hold(&self.ctx, txn, &work, 0),
                 TxnState::Committed => {
                     self.mover.remember_leaving(&self.ctx, txn, &work);
                     self.recovery.remember_replaced(&self.ctx, prepared, txn, &work);
@@ -287,7 +250,7 @@ impl Island {
                 Ok(())
             }
             Peer::Happened { txn } => {
-                self.holds.on_happened(&mut self.ctx, from, *txn);
+                self.txns.locks.on_happened(&mut self.ctx, from, *txn);
                 Ok(())
             }
             Peer::Skipped { upto } => {
@@ -390,7 +353,7 @@ impl<'a> Look<'a> {
         };
         let Some(to) = self.recovery.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
         // It may wait for one that is away, and so for ever.
-        Err(match self.locks.holder(to.dir, &to.name) {
+        Err(match self.txns.locks.holder(to.dir, &to.name) {
             Some(txn) => Stop::Txn(txn),
             None => self.ctx.untold(self.recovery.witnesses()),
         })

@@ -8,7 +8,7 @@ use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
-use crate::journal::others::Journal;
+use crate::journal::Journal;
 use crate::journal::others::Sight;
 
 impl Ctx {

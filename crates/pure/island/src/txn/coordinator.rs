@@ -8,7 +8,6 @@
 //! Invariant: the outcome of what is about files leaves its coordinator only when that record is synced
 //! there. So it is never lost where others know of it, and one that is not known was aborted.
 
-use atoll_core::map::{IdMap, IdSet};
 use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
@@ -27,6 +26,7 @@ use crate::journal::others::Sight;
 use crate::recovery::redo::Lost;
 use crate::rows::moves::moving;
 use crate::rows::path::ok;
+use crate::txn::Txns;
 use crate::txn::participant::moves_dirs;
 
 /// Milliseconds until an outcome that was not confirmed is told again.
@@ -34,26 +34,9 @@ const RETELL_MS: u64 = 1_000;
 /// Transactions in one message.
 const TXNS_PER_MESSAGE: usize = 1024;
 
-/// Transactions under way, as far as memory is enough.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Txns {
-    /// Moves that are known to have happened, and wait for the journal.
-    pub(crate) decided_early: IdSet<TxnId>,
-    /// What this island coordinates and has not decided, by its first transaction.
-    begun: BTreeMap<TxnId, Begun>,
-    /// The first transaction of what another one belongs to.
-    first: IdMap<TxnId, TxnId>,
-    /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
-    /// was not told that they are synced.
-    unconfirmed: Vec<(u64, IslandId, TxnId, Stamp)>,
-    retell_ms: u64,
-    /// Up to which stamp of each coordinator transactions were there when they were told last.
-    told_before: BTreeMap<IslandId, Stamp>,
-}
-
 /// A transaction that this island coordinates and has not decided.
 #[derive(Debug, Clone)]
-struct Begun {
+pub(super) struct Begun {
     parties: Vec<Party>,
     names: Vec<Spot>,
     plan: Plan,
@@ -123,7 +106,7 @@ impl Begun {
 impl Txns {
     /// Nothing is undecided, and nobody has to be told of an outcome.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.begun.is_empty() && self.first.is_empty() && self.unconfirmed.is_empty()
+        self.locks.is_empty() && self.begun.is_empty() && self.first.is_empty() && self.unconfirmed.is_empty()
     }
 
     /// The requests that wait for what is begun.
@@ -221,7 +204,7 @@ impl Island {
     ) -> TxnId {
         let stamp = stamp.unwrap_or_else(|| self.ctx.stamp());
         let first = TxnId { coordinator: self.ctx.config.id, stamp };
-        self.holds.hold_names(first, &names);
+        self.txns.locks.hold_names(first, &names);
         let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
         self.txns.begun.insert(first, begun);
         self.txns.ask_parties(&mut self.ctx, first, works);
@@ -321,7 +304,7 @@ impl Island {
                 }
                 let begun = self.txns.begun.get_mut(&first).expect("looked at");
                 begun.lent_by(txn, renaming.clone(), chain);
-                self.holds.take_holds(first, &renaming);
+                self.txns.locks.take_holds(first, &renaming);
                 self.txns.ask_parties(&mut self.ctx, first, works);
             }
             _ => {}
@@ -369,8 +352,8 @@ impl Island {
                         self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
                     }
                 }
-                self.holds.release_names(first, &begun.names);
-                self.holds.free_dirs(first);
+                self.txns.locks.release_names(first, &begun.names);
+                self.txns.locks.free_dirs(first);
                 match (step, begun.call) {
                     (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
                         self.ctx.answer(&call, seq, outcome);
@@ -411,8 +394,8 @@ impl Island {
         for party in &begun.parties {
             self.ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
         }
-        self.holds.release_names(txn, &begun.names);
-        self.holds.free_dirs(txn);
+        self.txns.locks.release_names(txn, &begun.names);
+        self.txns.locks.free_dirs(txn);
         self.mover.not_shipped(&self.ctx, txn);
         if let Some(mut call) = begun.call {
             match outcome {

@@ -245,30 +245,30 @@ impl Island {
     /// What was held is free.
     pub(crate) fn let_go_of(&mut self, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work {
-            self.holds.names.remove(&(renaming.to.dir, renaming.to.name.clone()));
+            self.txns.locks.names.remove(&(renaming.to.dir, renaming.to.name.clone()));
         }
         if let Work::Arrive { at, file, .. } = work {
-            self.holds.arriving.remove(&file.attr.ino);
-            if self.holds.holder(at.dir, &at.name) == Some(txn) {
-                self.holds.release_names(txn, std::slice::from_ref(at));
+            self.txns.locks.arriving.remove(&file.attr.ino);
+            if self.txns.locks.holder(at.dir, &at.name) == Some(txn) {
+                self.txns.locks.release_names(txn, std::slice::from_ref(at));
             }
         }
-        self.holds.free_dirs(txn);
+        self.txns.locks.free_dirs(txn);
         for (ino, _) in self.ctx.claims(work) {
-            if let Some(held) = self.holds.files.get_mut(&ino) {
+            if let Some(held) = self.txns.locks.files.get_mut(&ino) {
                 held.retain(|held| held.txn != txn);
                 if held.is_empty() {
-                    self.holds.files.remove(&ino);
+                    self.txns.locks.files.remove(&ino);
                 }
             }
         }
-        self.holds.happened.remove(&txn);
+        self.txns.locks.happened.remove(&txn);
         if self.recovery.may_miss_something() {
             // Before anybody else: it was there first.
             self.ctx.next(Next::RedoAgain);
         }
         self.ctx.next(Next::TxnEnded(txn));
-        for (_, message) in self.holds.waiting.take_if(|(of, _)| *of == txn) {
+        for (_, message) in self.txns.locks.waiting.take_if(|(of, _)| *of == txn) {
             self.ctx.next(Next::Peer(message));
         }
     }
@@ -278,7 +278,7 @@ impl Island {
     pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
         self.look().is_done_again_at(dir, Some(name))?;
         self.look().is_whole(dir)?;
-        match self.holds.holder(dir, name) {
+        match self.txns.locks.holder(dir, name) {
             Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),
         }
@@ -321,7 +321,7 @@ impl Holds {
 impl<'a> Look<'a> {
     /// A name as it is shown.
     pub(crate) fn shown(self, dir: Ino, name: &Name) -> Result<Option<Cow<'a, Entry>>, Stop> {
-        if let Some(txn) = self.locks.shown_name(dir, name)
+        if let Some(txn) = self.txns.locks.shown_name(dir, name)
             && let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn)
         {
             return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
@@ -332,7 +332,7 @@ impl<'a> Look<'a> {
     /// Names of a directory as they are shown by what has happened to them, and is not safe, by their cookies.
     pub(crate) fn shown_names(self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &'a Name, Entry)> {
         let mut shown = Vec::new();
-        for txn in self.locks.shown_in_dir(dir) {
+        for txn in self.txns.locks.shown_in_dir(dir) {
             let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
             let cookie = cookie_of(self.ctx.config.seed, renaming.to.name.as_bytes());
             if cookies.contains(&cookie) {
@@ -375,7 +375,7 @@ impl<'a> Look<'a> {
     /// Attributes of a directory that is owned here, as they are shown.
     pub(crate) fn shown_dir(self, ino: Ino, dir: &Dir) -> Attr {
         let mut attr = dir_attr(ino, dir);
-        for txn in self.locks.shown_in_dir(ino) {
+        for txn in self.txns.locks.shown_in_dir(ino) {
             let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
             let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
             let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
@@ -389,10 +389,10 @@ impl<'a> Look<'a> {
     /// Attributes of a file that is homed here, as they are shown.
     pub(crate) fn shown_file(self, row: &Inode) -> Attr {
         let mut attr = row.attr;
-        if self.locks.shows_nothing() {
+        if self.txns.locks.shows_nothing() {
             return attr;
         }
-        for txn in self.locks.on_file(attr.ino).filter(|txn| self.locks.is_shown(*txn)) {
+        for txn in self.txns.locks.on_file(attr.ino).filter(|txn| self.txns.locks.is_shown(*txn)) {
             let Some(work) = self.ctx.shown_work(txn) else { continue };
             let claim = self.ctx.claims(work).into_iter().find(|(ino, _)| *ino == attr.ino);
             attr.nlink = match claim {
@@ -418,7 +418,10 @@ impl<'a> Look<'a> {
         }
         self.is_done_again_at(dir, Some(name))?;
         self.ctx.is_not_going(dir)?;
-        self.locks.prepared(dir, Some(name), self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns
+            .locks
+            .prepared(dir, Some(name), self.ctx.upto, false)
+            .map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Look::name_is_settled`], for all names of a directory.
@@ -428,33 +431,33 @@ impl<'a> Look<'a> {
         }
         self.is_done_again_at(dir, None)?;
         self.ctx.is_not_going(dir)?;
-        self.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Look::names_are_settled`], and nothing of it can be lost.
     pub(crate) fn names_are_safe(self, dir: Ino) -> Result<(), Stop> {
         self.is_done_again_at(dir, None)?;
-        self.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing is prepared for a file that would change its names or count.
     pub(crate) fn file_is_free(self, ino: Ino) -> Result<(), Stop> {
-        self.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Look::file_is_free`], for who only looks: what was prepared since it came may happen after.
     pub(crate) fn file_is_settled(self, ino: Ino) -> Result<(), Stop> {
-        self.locks.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// As [`Look::file_is_settled`], and nothing of it can be lost.
     pub(crate) fn file_is_safe(self, ino: Ino) -> Result<(), Stop> {
-        self.locks.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.
     pub(crate) fn stays(self, ino: Ino) -> Result<(), Stop> {
-        self.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 }
 

@@ -79,7 +79,7 @@ impl Island {
                 let part = Part { origin, work: work.clone() };
                 decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
                 let seq = self.ctx.decide(decision);
-                self.holds.hold(&self.ctx, txn, &work, seq);
+                self.txns.locks.hold(&self.ctx, txn, &work, seq);
                 if let Work::Arrive { file, .. } = &work {
                     self.begin_pulling(from, txn, file, prepared);
                     return Ok(());
@@ -91,7 +91,9 @@ impl Island {
             Err(Stop::Fail(errno)) => Vote::No { errno },
             Err(Stop::NeedGroups) => Vote::NeedGroups,
             // It has happened, so its end is near, and waits for nobody.
-            Err(Stop::Txn(held)) if self.holds.is_shown(held) && self.holds.wait(held, message.clone()) => {
+            Err(Stop::Txn(held))
+                if self.txns.locks.is_shown(held) && self.txns.locks.wait(held, message.clone()) =>
+            {
                 return Ok(());
             }
             Err(Stop::Txn(_) | Stop::Unheard) => Vote::Busy,
