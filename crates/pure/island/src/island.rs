@@ -95,11 +95,7 @@ impl Island {
     /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
         bodies.iter().for_each(|ino| self.ctx.state.view_disturbed(*ino));
-        self.bodies.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
-        self.bodies.carried.extend(bodies);
-        if !planted(Bug::RecoveredUnsynced) {
-            self.bodies.unsynced_bodies.extend(bodies);
-        }
+        self.bodies.recovered(bodies);
     }
 
     /// Takes an event; what is to be done for it is added to `out`, in order.
@@ -140,7 +136,7 @@ impl Island {
                 self.tick();
             }
             Event::CheckpointWanted => self.bodies.begin_checkpoint(&mut self.ctx),
-            Event::LogStuck(stuck) => self.requests.log_stuck = stuck,
+            Event::LogStuck(stuck) => self.requests.set_log_stuck(stuck),
             Event::Stopping => self.stop_moving(),
         }
         self.run_next();
@@ -181,22 +177,22 @@ impl Island {
 
     /// A checkpoint is being made, or waits for work on bodies.
     pub const fn is_making_checkpoint(&self) -> bool {
-        self.bodies.checkpoint.is_some()
+        self.bodies.is_making_checkpoint()
     }
 
     /// The bytes of a file are being changed, ahead of the record that says so or behind it.
     pub fn is_body_changing(&self, ino: Ino) -> bool {
-        self.bodies.gates.is_exclusive(ino)
+        self.bodies.is_changing(ino)
     }
 
     /// Somebody is inside a body: it must not go, though its file may be gone.
     pub fn is_body_used(&self, ino: Ino) -> bool {
-        self.bodies.gates.is_inside(ino)
+        self.bodies.is_inside(ino)
     }
 
     /// What it lets in.
     pub const fn phase(&self) -> Phase {
-        self.recovery.phase
+        self.recovery.phase()
     }
 
     /// What it has done.
@@ -218,20 +214,14 @@ impl Island {
     /// True if nothing is under way: no record unwritten, no request waiting for a body.
     pub fn is_idle(&self) -> bool {
         let seq = self.ctx.state.seq();
-        self.ctx.durability.is_committed(seq)
-            && self.bodies.in_body.is_empty()
-            && self.bodies.checkpoint.is_none()
-            && !self.symlinks.looks_at_links()
+        self.ctx.durability.is_committed(seq) && self.bodies.is_idle() && !self.symlinks.looks_at_links()
     }
 
     // ----------------------------------------------------------------- requests
 
     pub(crate) fn arrive(&mut self, call: Call) {
-        if self.recovery.phase == Phase::Hidden {
-            if let Err(call) = self.requests.hidden.push(call) {
-                self.ctx.answer(&call, 0, Outcome::NotNow);
-            }
-            return;
+        if !self.recovery.is_serving() {
+            return self.requests.await_start(&mut self.ctx, call);
         }
         if call.request.table < self.ctx.config.table.version() {
             let table = self.ctx.config.table.clone();
@@ -239,7 +229,7 @@ impl Island {
         }
         let Some(call) = self.session_request(call) else { return };
         let Some(call) = self.repeated(call) else { return };
-        if self.requests.log_stuck && call.request.seq != 0 {
+        if self.requests.is_log_stuck() && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
         }
         if let Some(call) = self.catch_up(call) {
@@ -249,8 +239,8 @@ impl Island {
 
     /// Lets in those who waited for the island to start.
     pub(crate) fn come_out(&mut self) {
-        self.recovery.phase = Phase::Normal;
-        for call in self.requests.hidden.take() {
+        self.recovery.serve();
+        for call in self.requests.let_in() {
             self.ctx.next(Next::Arrive(call));
         }
     }
@@ -318,13 +308,13 @@ impl Island {
     fn keep(&mut self, call: Call, later: Later) {
         match later {
             Later::Txn(txn) => self.txns.keep(txn, call),
-            Later::Body(ticket) => self.bodies.in_body.get_mut(&ticket).expect("just begun").keep(call),
+            Later::Body(ticket) => self.bodies.keep(ticket, call),
             Later::Applied(stamp, outcome) => self.journal.await_applied(&mut self.ctx, call, stamp, outcome),
             Later::Synced(seq) => self.requests.await_synced(&mut self.ctx, seq, call),
         }
     }
 
-    pub(crate) fn park(&mut self, mut call: Call, stop: Stop, turn: bool) {
+    pub(crate) fn park(&mut self, call: Call, stop: Stop, turn: bool) {
         match stop {
             Stop::Fail(errno) => self.ctx.answer(&call, self.ctx.state.seen(), Outcome::Failed { errno }),
             Stop::NeedGroups => self.ctx.answer(&call, 0, Outcome::NeedGroups),
@@ -333,14 +323,11 @@ impl Island {
             Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
             Stop::Load(loads) => self.ctx.load(loads, Next::Start(call)),
             Stop::Gate(ino) => self.bodies.wait_at_gate(&mut self.ctx, ino, call, turn),
-            Stop::Txn(txn) => self.requests.txn_waiting.entry(txn).or_default().push(call),
+            Stop::Txn(txn) => self.requests.await_txn(txn, call),
             Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
             }
-            Stop::Locked(ino) => {
-                call.attempts += 1;
-                self.file_locks.waiting.entry(ino).or_default().push_back(call);
-            }
+            Stop::Locked(ino) => self.file_locks.wait(ino, call),
         }
     }
 
@@ -502,7 +489,7 @@ impl Island {
             self.ctx.want_sync();
         }
         let dirty = self.ctx.state.dirty_len();
-        let due = self.ctx.now.ms >= self.bodies.checkpoint_ms + CHECKPOINT_MS
+        let due = self.ctx.now.ms >= self.bodies.last_checkpoint_ms() + CHECKPOINT_MS
             && self.ctx.state.seq() > self.ctx.state.meta().seq;
         if dirty >= CHECKPOINT_ROWS.min(self.ctx.config.rows_max.max(CHECKPOINT_ROWS_MIN)) || due {
             self.bodies.begin_checkpoint(&mut self.ctx);
@@ -512,14 +499,7 @@ impl Island {
             self.swept_ms = self.ctx.now.ms;
             self.ctx.state.sweep(self.ctx.config.rows_max);
         }
-        let now = self.ctx.now.ms;
-        let (ready, waiting) =
-            std::mem::take(&mut self.requests.retry_at).into_iter().partition(|(at, _)| *at <= now);
-        self.requests.retry_at = waiting;
-        let ready: Vec<(u64, Call)> = ready;
-        for (_, call) in ready {
-            self.ctx.next(Next::Start(call));
-        }
+        self.requests.begin_again(&mut self.ctx);
         let parts: [fn(&mut Self); 7] = [
             Self::tick_txns,
             Self::tick_journal,
@@ -540,6 +520,6 @@ impl Island {
         let reached = self.ctx.replies.link_closed(link);
         self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
         self.file_locks.lock_link_closed(&mut self.ctx, link);
-        self.bodies.gates.retain(|call| call.request.seq != 0 || call.link != link);
+        self.bodies.link_closed(link);
     }
 }

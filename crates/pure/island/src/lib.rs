@@ -28,10 +28,9 @@ mod txn;
 mod under_way;
 
 pub use counters::Counters;
-pub use ctx::Config;
+pub use ctx::{Config, Moving};
 pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};
 pub use island::Island;
 pub use journal::outbox::{OUTBOX_BYTES_MAX, OUTBOX_MAX};
-pub use migration::Moving;
 pub use recovery::start::{Ended, Phase};
 pub use under_way::UnderWay;

@@ -14,13 +14,13 @@ impl fmt::Debug for UnderWay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Island { recovery, txns, journal, anti_entropy, requests, ctx, .. } = self.0;
         f.debug_struct("UnderWay")
-            .field("phase", &recovery.phase)
+            .field("phase", &recovery.phase())
             .field("unsynced", &!self.0.ctx.is_all_synced())
             .field("txns", txns as &Txns)
             .field("journal", journal as &Journal)
             .field("anti-entropy", anti_entropy)
-            .field("paused", &requests.retry_at)
-            .field("waiting", &requests.txn_waiting)
+            .field("paused", &requests.paused())
+            .field("waiting", &requests.awaiting_txns())
             .field("loading", &ctx.loads)
             .field("posts", &ctx.posts)
             .field("skeleton", &ctx.skeleton)
@@ -38,7 +38,7 @@ impl Island {
 
     /// When the next request begins again that was put off because of others, in milliseconds.
     pub fn next_retry_ms(&self) -> Option<u64> {
-        self.requests.retry_at.iter().map(|(at, _)| *at).min()
+        self.requests.next_ms()
     }
 
     /// Nothing is begun, held, promised or waited for, no other island has to be told anything, and all of
@@ -50,14 +50,12 @@ impl Island {
             && self.ctx.config.others().all(|i| self.ctx.state.inbox(i).next().is_none())
             && self.ctx.state.first_posted().is_none()
             && self.txns.is_at_rest()
-            && self.txns.locks.is_empty()
             && self.mover.is_at_rest()
             && self.journal.is_at_rest()
-            && self.anti_entropy.round.is_none()
+            && self.anti_entropy.is_at_rest()
             && self.ctx.posts.is_at_rest()
             && self.ctx.durability.is_at_rest()
-            && self.requests.retry_at.is_empty()
-            && self.requests.txn_waiting.is_empty()
+            && self.requests.is_at_rest()
             && self.ctx.loads.is_empty()
             && self.ctx.skeleton.is_pruned()
     }

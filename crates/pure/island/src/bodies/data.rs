@@ -7,8 +7,8 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
 use atoll_core::{Ino, TxnId};
-use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Whence, acl, mode, perm};
-use atoll_proto::{BodyChange, Change, ClientOp, Inode, Outcome, Remembered, Reply};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Whence, mode, perm};
+use atoll_proto::{BodyChange, Change, Inode, Outcome, Remembered, Reply};
 use bytes::Bytes;
 
 use crate::bodies::Bodies;
@@ -16,8 +16,8 @@ use crate::bodies::gate::Use;
 use crate::bodies::space;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Next, Step, Stop};
-use crate::event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Ticket};
+use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::event::{BodyAttr, BodyOp, Effect, Ticket};
 use crate::island::Island;
 use crate::rows::path::ok;
 
@@ -141,10 +141,6 @@ pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
 }
 
 impl Island {
-    // ------------------------------------------------------------------ reading
-
-    // ------------------------------------------------------------------ writing
-
     // --------------------------------------------------------------------- copy
 
     pub(crate) fn copy_range(
@@ -237,129 +233,6 @@ impl Island {
     }
 
     // ---------------------------------------------------------- when it is done
-
-    pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
-        let in_body = self.bodies.in_body.remove(&ticket).expect("every ticket comes back once");
-        if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
-            && let Err(Stop::Load(loads)) = self.ctx.may_decide(*ino, call, then)
-        {
-            // A sweep has let go of rows meanwhile: what the body has said or done stays true.
-            self.bodies.in_body.insert(ticket, in_body);
-            return self.ctx.load(loads, Next::BodyDone(ticket, result));
-        }
-        match in_body {
-            InBody::Dropping { .. } => {}
-            InBody::Shipping { ino, txn, offset, len, size } => {
-                self.fetched((ino, txn), (offset, len, size), result);
-            }
-            InBody::Arriving { ino, txn } => self.arrived_in_body(ino, txn),
-            InBody::Reading { ino } => self.bodies.leave(&mut self.ctx, ino, Use::Shared),
-            InBody::Changing { ino } => {
-                // The record is committed: bytes that do not get in place are a broken disk, and
-                // whoever performs effects stops the island for it. If the view has laid the file
-                // meanwhile, it has yet to see them.
-                self.ctx.state.view_again(&[ino], &[]);
-                self.bodies.leave(&mut self.ctx, ino, Use::Exclusive);
-            }
-            InBody::Syncing { ino, call } => {
-                let call = call.expect("kept when it was begun");
-                self.bodies.gates.leave(ino, Use::Beside);
-                match result {
-                    Ok(_) => {
-                        let seq = self.ctx.state.seq();
-                        self.requests.await_synced(&mut self.ctx, seq, call);
-                    }
-                    Err(BodyFault(errno)) => {
-                        self.bodies.unsynced_bodies.insert(ino);
-                        self.ctx.answer(&call, 0, Outcome::Failed { errno });
-                    }
-                }
-            }
-            InBody::Asked { ino, how, call, then } => {
-                let call = call.expect("kept when it was begun");
-                self.go_on(ino, how, call, then, result);
-            }
-        }
-        self.ctx.next(Next::Checkpoint);
-    }
-
-    fn go_on(&mut self, ino: Ino, how: Use, call: Call, then: Then, result: Result<BodyDone, BodyFault>) {
-        self.ctx.state.look_away();
-        let found = match result {
-            Ok(found) => found,
-            Err(BodyFault(errno)) => {
-                let target = if let Then::InPlace { to, .. } = then { to } else { ino };
-                if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
-                    self.ctx.state.view_disturbed(target);
-                }
-                if matches!(then, Then::InPlace { .. }) {
-                    // The sync that was to come first may not have been made: the next write asks for it again.
-                    self.bodies.carried.insert(target);
-                }
-                self.bodies.leave_asked(&mut self.ctx, ino, target, how);
-                return self.ctx.answer(&call, 0, Outcome::Failed { errno });
-            }
-        };
-        let target = if let Then::InPlace { to, .. } = then { to } else { ino };
-        if matches!(self.ctx.state.inode(target), Ok(None)) {
-            // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
-            self.bodies.leave_asked(&mut self.ctx, ino, target, how);
-            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
-        }
-        let step = match (then, found) {
-            (Then::Found, BodyDone::Offset(at)) => {
-                self.bodies.leave(&mut self.ctx, ino, how);
-                match at {
-                    Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
-                    None => Err(Stop::Fail(Errno::ENXIO)),
-                }
-            }
-            (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
-                let kill =
-                    matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
-                let old = self.ctx.old_sums(ino, offset, call.data.len() as u64, size);
-                let old = old.expect("in memory before this goes on");
-                Ok(self.bodies.carry(&mut self.ctx, &call, ino, offset, size, &old, &new, kill))
-            }
-            (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
-                let step = self.bodies.decide_in_place(&mut self.ctx, &call, to, offset, len, size, &new);
-                self.bodies.leave_asked(&mut self.ctx, ino, to, how);
-                step
-            }
-            (Then::Cut { size }, BodyDone::Edges(edges)) => {
-                let ClientOp::Fs { op: Op::SetAttr { set, .. } } = &call.request.op else {
-                    unreachable!("cutting serves setattr")
-                };
-                let set = *set;
-                self.bodies.decide_cut(&mut self.ctx, &call, ino, &set, size, edges.first().copied())
-            }
-            (Then::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
-                Ok(self.bodies.decide_zero(&mut self.ctx, &call, ino, (offset, len, size), &edges))
-            }
-            (Then::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
-                Ok(self.bodies.decide_allocated(&mut self.ctx, &call, ino, (offset, len, size), keep_size))
-            }
-            (then, found) => unreachable!("{then:?} was answered with {found:?}"),
-        };
-        match step {
-            Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
-            Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
-            Ok(Step::Later(_) | Step::Answered) => unreachable!("nothing is asked twice"),
-            Err(stop) => self.park(call, stop, false),
-        }
-        self.ctx.next(Next::Turn(ino));
-    }
-
-    /// Lets in who waits for a body, as many as can be inside together.
-    pub(crate) fn wake(&mut self, ino: Ino) {
-        let waiting = self.bodies.gates.waiting(ino);
-        let Some(call) = self.bodies.gates.next(ino) else { return };
-        self.start(call, true);
-        // Otherwise it is back at the front of the queue: it is not its turn yet.
-        if self.bodies.gates.waiting(ino) < waiting {
-            self.ctx.next(Next::Turn(ino));
-        }
-    }
 }
 
 impl Bodies {
@@ -474,7 +347,7 @@ impl Bodies {
     }
 
     /// Decides a write whose bytes the record carries.
-    fn carry(
+    pub(super) fn carry(
         &mut self,
         ctx: &mut Ctx,
         call: &Call,
@@ -521,7 +394,7 @@ impl Bodies {
     }
 
     /// Rows of a file after a write. `None` if the file is gone.
-    fn wrote(
+    pub(super) fn wrote(
         &mut self,
         ctx: &mut Ctx,
         decision: &mut Decision,
@@ -641,51 +514,6 @@ impl Bodies {
             ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
     }
-
-    fn decide_in_place(
-        &mut self,
-        ctx: &mut Ctx,
-        call: &Call,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        size: u64,
-        new: &BlockSums,
-    ) -> Result<Step, Stop> {
-        let kill = match call.request.op {
-            ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
-            _ => !call.caller().is_root(),
-        };
-        let old = ctx.old_sums(ino, offset, len, size).expect("in memory before this goes on");
-        let mut decision = Decision::new();
-        let unprivileged = kill.then(|| call.caller());
-        if self.wrote(ctx, &mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
-            return Err(Errno::ESTALE.into());
-        }
-        decision.body(BodyChange::Extent { ino, offset, len });
-        decision.remember_for(call, Remembered::Wrote { len, offset });
-        ctx.decide(decision);
-        self.unsynced_bodies.insert(ino);
-        Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
-    }
-
-    pub(crate) fn lost(&mut self, ino: Ino) -> Step {
-        self.gates.leave(ino, Use::Exclusive);
-        Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
-    }
-
-    pub(crate) fn leave(&mut self, ctx: &mut Ctx, ino: Ino, how: Use) {
-        self.gates.leave(ino, how);
-        ctx.next(Next::Turn(ino));
-    }
-
-    /// What was asked of a body is done: it is free, and so is the one that was changed with it, if that is another.
-    fn leave_asked(&mut self, ctx: &mut Ctx, ino: Ino, target: Ino, how: Use) {
-        if target != ino {
-            self.leave(ctx, target, Use::Exclusive);
-        }
-        self.leave(ctx, ino, how);
-    }
 }
 
 impl Ctx {
@@ -731,34 +559,6 @@ impl Ctx {
     pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
         let xattrs = self.without_capability(&row).expect("in memory before this goes on");
         decision.file(row, xattrs);
-    }
-
-    /// Everything that is read to decide what follows a body operation must be in memory.
-    fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
-        let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
-        let Some(row) = self.state.inode(target)? else { return Ok(()) };
-        self.without_capability(row)?;
-        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
-            let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
-            self.state.sums(ino, first, count)?;
-            self.last_sum(ino, size)
-        };
-        match (then, &call.request.op) {
-            (Then::Found, _) => Ok(()),
-            (Then::Carry { offset, size }, _) => {
-                self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
-            }
-            (Then::InPlace { to, offset, len, size, .. }, _) => {
-                self.old_sums(*to, *offset, *len, *size).map(drop)
-            }
-            (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
-                self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
-                self.cut_sums(ino, set.size.unwrap_or(*size), *size)
-            }
-            (Then::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
-            (Then::Allocated { size, .. }, _) => self.last_sum(ino, *size),
-            (Then::Cut { .. }, _) => unreachable!("cutting serves setattr"),
-        }
     }
 }
 

@@ -2,48 +2,51 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod data;
+mod done;
 pub(crate) mod gate;
 pub(crate) mod shape;
 pub(crate) mod space;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use atoll_core::Ino;
 use atoll_core::map::{IdMap, IdSet};
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, TxnId};
 
+use crate::ctx::Ctx;
 use crate::ctx::request::Call;
-use crate::event::{BodyOp, Ticket};
+use crate::event::{BodyOp, Effect, LinkId, Ticket};
 use checkpoint::Checkpointing;
 use data::InBody;
-use gate::Gates;
+use gate::{Gates, Use};
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
-    pub(crate) gates: Gates<Call>,
-    pub(crate) in_body: BTreeMap<Ticket, InBody>,
-    pub(crate) next_ticket: u64,
+    gates: Gates<Call>,
+    in_body: BTreeMap<Ticket, InBody>,
+    next_ticket: u64,
     /// Body operations that wait until a record is synced.
-    pub(crate) after_sync: VecDeque<(u64, Ticket, BodyOp)>,
+    after_sync: VecDeque<(u64, Ticket, BodyOp)>,
     /// Bodies that go when nobody is inside any more.
-    pub(crate) going: Vec<(Ino, Ticket)>,
+    going: Vec<(Ino, Ticket)>,
     /// Files made since the last checkpoint began, of which no sync has begun: their bytes may be lost.
-    pub(crate) fresh: IdSet<Ino>,
+    fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
-    pub(crate) touched: IdMap<Ino, u64>,
+    touched: IdMap<Ino, u64>,
     /// The record with which the last checkpoint announced what was being put in place then.
-    pub(crate) announced: u64,
+    announced: u64,
     /// Files with bytes in place that no body sync has covered.
-    pub(crate) unsynced_bodies: IdSet<Ino>,
+    unsynced_bodies: IdSet<Ino>,
     /// Those that the checkpoint under way will sync.
-    pub(crate) syncing_bodies: IdSet<Ino>,
+    syncing_bodies: IdSet<Ino>,
     /// Files with changes that are done, or done again by a recovery, as their records say, and that
     /// no body sync has covered.
-    pub(crate) carried: IdSet<Ino>,
+    carried: IdSet<Ino>,
     /// Those of them that the checkpoint under way covers.
-    pub(crate) syncing_carried: IdSet<Ino>,
-    pub(crate) checkpoint: Option<Checkpointing>,
-    pub(crate) checkpoint_ms: u64,
+    syncing_carried: IdSet<Ino>,
+    checkpoint: Option<Checkpointing>,
+    checkpoint_ms: u64,
 }
 
 impl Bodies {
@@ -64,6 +67,135 @@ impl Bodies {
             syncing_carried: IdSet::default(),
             checkpoint: None,
             checkpoint_ms: now_ms,
+        }
+    }
+
+    /// Bodies that a recovery has looked at: no sync has covered what it did there.
+    pub(crate) fn recovered(&mut self, bodies: &[Ino]) {
+        self.touched.extend(bodies.iter().map(|ino| (*ino, 0)));
+        self.carried.extend(bodies);
+        if !planted(Bug::RecoveredUnsynced) {
+            self.unsynced_bodies.extend(bodies);
+        }
+    }
+
+    /// A file was made: its bytes may be lost until a sync of them begins.
+    pub(crate) fn file_made(&mut self, ino: Ino) {
+        self.fresh.insert(ino);
+    }
+
+    /// Bytes of a file that comes from another island are put in place, as the record at `seq` says.
+    pub(crate) fn arrive(&mut self, ino: Ino, txn: TxnId, seq: u64) -> Ticket {
+        self.touch(ino, seq);
+        self.carried.insert(ino);
+        self.gates.enter(ino, Use::Beside, false);
+        self.ticket(InBody::Arriving { ino, txn })
+    }
+
+    /// They are in place.
+    pub(crate) fn has_arrived(&mut self, ino: Ino) {
+        self.gates.leave(ino, Use::Beside);
+    }
+
+    /// Has everything happen that waited for what is synced now.
+    pub(crate) fn synced(&mut self, ctx: &mut Ctx) {
+        while self.after_sync.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
+            let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
+            match op {
+                BodyOp::Drop { ino } if self.gates.is_inside(ino) && !planted(Bug::BodyGoesEarly) => {
+                    self.going.push((ino, ticket))
+                }
+                _ => ctx.durability.emit(Effect::Body(ticket, op)),
+            }
+        }
+    }
+
+    /// The request that goes on when this is done.
+    pub(crate) fn keep(&mut self, ticket: Ticket, call: Call) {
+        self.in_body.get_mut(&ticket).expect("just begun").keep(call);
+    }
+
+    /// A link is gone: what only reads, and came over it, waits no more.
+    pub(crate) fn link_closed(&mut self, link: LinkId) {
+        self.gates.retain(|call| call.request.seq != 0 || call.link != link);
+    }
+
+    /// Somebody is inside who changes it.
+    pub(crate) fn is_changing(&self, ino: Ino) -> bool {
+        self.gates.is_exclusive(ino)
+    }
+
+    /// Somebody is inside.
+    pub(crate) fn is_inside(&self, ino: Ino) -> bool {
+        self.gates.is_inside(ino)
+    }
+
+    /// Somebody is inside, or waits.
+    pub(crate) fn is_used(&self, ino: Ino) -> bool {
+        self.gates.is_used(ino)
+    }
+
+    /// The body of a file goes.
+    pub(crate) fn is_removing(&self, ino: Ino) -> bool {
+        self.in_body.values().any(|body| matches!(body, InBody::Dropping { ino: of } if *of == ino))
+    }
+
+    /// The length of a file changes.
+    pub(crate) fn is_cutting(&self, ino: Ino) -> bool {
+        self.in_body.values().any(|body| body.cuts() == Some(ino))
+    }
+
+    /// Bytes are put in place of a file that this transaction brings.
+    pub(crate) fn is_arriving(&self, txn: TxnId) -> bool {
+        self.in_body.values().any(|body| matches!(body, InBody::Arriving { txn: of, .. } if *of == txn))
+    }
+
+    /// A request goes on after something that may change a row.
+    pub(crate) fn may_decide(&self) -> bool {
+        self.in_body.values().any(InBody::decides)
+    }
+
+    /// A checkpoint is being made, or waits for work on bodies.
+    pub(crate) const fn is_making_checkpoint(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// When the last checkpoint began, in milliseconds.
+    pub(crate) const fn last_checkpoint_ms(&self) -> u64 {
+        self.checkpoint_ms
+    }
+
+    /// Nothing is done in any body.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_body.is_empty() && self.checkpoint.is_none()
+    }
+
+    /// The requests that wait for bodies, or go on when something is done there.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.gates.all_waiting().chain(self.in_body.values().filter_map(InBody::call))
+    }
+
+    /// Panics unless who is inside of a body is exactly what is being done in it.
+    pub(crate) fn check(&self, ctx: &Ctx) {
+        let mut inside: BTreeMap<Ino, (u32, u32, u32)> = BTreeMap::new();
+        for body in self.in_body.values() {
+            for (ino, how) in body.inside() {
+                let of = inside.entry(ino).or_default();
+                match how {
+                    Use::Shared => of.0 += 1,
+                    Use::Exclusive => of.1 += 1,
+                    Use::Beside => of.2 += 1,
+                }
+            }
+        }
+        self.gates.check(&inside);
+        if self.checkpoint.is_none() {
+            assert!(self.syncing_bodies.is_empty(), "bodies are left of a checkpoint that is over");
+            assert!(self.syncing_carried.is_empty(), "carried bytes are left of a checkpoint that is over");
+        }
+        for (seq, ticket, _) in &self.after_sync {
+            assert!(!ctx.durability.is_synced(*seq), "{ticket:?} waits for {seq}, which is synced");
+            assert!(self.in_body.contains_key(ticket), "{ticket:?} is not under way");
         }
     }
 }

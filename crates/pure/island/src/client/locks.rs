@@ -8,7 +8,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
 use atoll_posix::locks::{Locks, NotLocked};
 use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
-use atoll_proto::{Change, Remembered};
+use atoll_proto::{Change, Outcome, Remembered};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -19,7 +19,7 @@ use crate::rows::path::{done, ok};
 /// The requests that wait for a lock, by file, in the order in which they came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileLocks {
-    pub(crate) waiting: IdMap<Ino, VecDeque<Call>>,
+    waiting: IdMap<Ino, VecDeque<Call>>,
 }
 
 impl Ctx {
@@ -120,6 +120,29 @@ impl Ctx {
 }
 
 impl FileLocks {
+    /// A request waits until a lock on a file is given up.
+    pub(crate) fn wait(&mut self, ino: Ino, mut call: Call) {
+        call.attempts += 1;
+        self.waiting.entry(ino).or_default().push_back(call);
+    }
+
+    /// Whether somebody waits for a lock on a file.
+    pub(crate) fn is_awaited(&self, ino: Ino) -> bool {
+        self.waiting.contains_key(&ino)
+    }
+
+    /// The requests that wait.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.waiting.values().flatten()
+    }
+
+    /// Panics if nobody waits for a lock that is waited for.
+    pub(crate) fn check(&self) {
+        for waiting in self.waiting.values() {
+            assert!(!waiting.is_empty(), "nobody waits for a lock that is waited for");
+        }
+    }
+
     /// Whoever waits for a lock on this file asks again, in the order in which they came.
     pub(crate) fn lock_given_up(&mut self, ctx: &mut Ctx, ino: Ino) {
         if planted(Bug::LockNotWoken) {
@@ -142,5 +165,23 @@ impl FileLocks {
             }
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+    }
+}
+
+impl FileLocks {
+    /// Ends a request that waits for a lock, also if it only comes to that later.
+    pub(super) fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) {
+        let Some((session, seq)) = ctx.replies.interrupt(link, id) else { return };
+        let mut found = None;
+        for waiting in self.waiting.values_mut() {
+            let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
+            if let Some(i) = waiting.iter().position(it) {
+                found = waiting.remove(i);
+            }
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+        if let Some(call) = found {
+            ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
+        }
     }
 }

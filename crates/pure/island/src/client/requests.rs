@@ -4,20 +4,117 @@
 use std::collections::BTreeMap;
 
 use atoll_core::TxnId;
+use atoll_core::planted::{Bug, planted};
+
+use atoll_proto::Outcome;
 
 use crate::ctx::Bounded;
-use crate::ctx::request::Call;
+use crate::ctx::Ctx;
+use crate::ctx::request::{Call, Next};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests {
     /// Those that wait for the island to start.
-    pub(crate) hidden: Bounded<Call>,
-    pub(crate) txn_waiting: BTreeMap<TxnId, Vec<Call>>,
+    hidden: Bounded<Call>,
+    txn_waiting: BTreeMap<TxnId, Vec<Call>>,
     /// Those that begin again, and when, in milliseconds.
-    pub(crate) retry_at: Vec<(u64, Call)>,
+    retry_at: Vec<(u64, Call)>,
     /// Those that wait for the record at a position to be synced.
-    pub(crate) sync_waiting: Vec<(u64, Call)>,
+    sync_waiting: Vec<(u64, Call)>,
     /// Records find no space: what would change something is refused before it is decided.
-    pub(crate) log_stuck: bool,
+    log_stuck: bool,
+}
+
+impl Requests {
+    /// A request waits for the island to start, unless too many do: then its client asks again.
+    pub(crate) fn await_start(&mut self, ctx: &mut Ctx, call: Call) {
+        if let Err(call) = self.hidden.push(call) {
+            ctx.answer(&call, 0, Outcome::NotNow);
+        }
+    }
+
+    /// Those that have waited for the island to start.
+    pub(crate) fn let_in(&mut self) -> Vec<Call> {
+        self.hidden.take()
+    }
+
+    /// A request waits for the end of a transaction.
+    pub(crate) fn await_txn(&mut self, txn: TxnId, call: Call) {
+        self.txn_waiting.entry(txn).or_default().push(call);
+    }
+
+    /// A request begins again at this time, in milliseconds.
+    pub(crate) fn pause(&mut self, at_ms: u64, call: Call) {
+        self.retry_at.push((at_ms, call));
+    }
+
+    /// Has those begin again whose pause is over.
+    pub(crate) fn begin_again(&mut self, ctx: &mut Ctx) {
+        let now = ctx.now.ms;
+        for (_, call) in self.retry_at.extract_if(.., |(at, _)| *at <= now) {
+            ctx.next(Next::Start(call));
+        }
+    }
+
+    /// Those that have waited for a transaction since before this time, in milliseconds. They wait no more.
+    pub(crate) fn late(&mut self, before_ms: u64) -> Vec<Call> {
+        let waiting = self.txn_waiting.values_mut();
+        waiting.flat_map(|calls| calls.extract_if(.., |call| call.since_ms < before_ms)).collect()
+    }
+
+    /// Those for which the log is synced far enough. They wait no more.
+    pub(crate) fn synced(&mut self, is_synced: impl Fn(u64) -> bool) -> Vec<Call> {
+        self.sync_waiting.extract_if(.., |(seq, _)| is_synced(*seq)).map(|(_, call)| call).collect()
+    }
+
+    /// Whether records find no space.
+    pub(crate) const fn is_log_stuck(&self) -> bool {
+        self.log_stuck
+    }
+
+    /// Records find no space, or find some again.
+    pub(crate) const fn set_log_stuck(&mut self, stuck: bool) {
+        self.log_stuck = stuck;
+    }
+
+    /// When the next request begins again, in milliseconds.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.retry_at.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Those that begin again, and when. To be shown.
+    pub(crate) fn paused(&self) -> &[(u64, Call)] {
+        &self.retry_at
+    }
+
+    /// Those that wait for transactions. To be shown.
+    pub(crate) const fn awaiting_txns(&self) -> &BTreeMap<TxnId, Vec<Call>> {
+        &self.txn_waiting
+    }
+
+    /// Nothing waits for a transaction or a pause.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.retry_at.is_empty() && self.txn_waiting.is_empty()
+    }
+
+    /// All that wait, but for the start.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        let later = self.retry_at.iter().chain(&self.sync_waiting).map(|(_, call)| call);
+        later.chain(self.txn_waiting.values().flatten())
+    }
+
+    pub(crate) fn await_synced(&mut self, ctx: &mut Ctx, seq: u64, call: Call) {
+        if ctx.durability.is_synced(seq) || planted(Bug::FsyncBeforeSync) {
+            return ctx.finish_sync(&call);
+        }
+        self.sync_waiting.push((seq, call));
+        ctx.durability.want_sync(seq);
+    }
+
+    pub(crate) fn let_waiters_in(&mut self, ctx: &mut Ctx, txn: TxnId) {
+        for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
+            ctx.next(Next::Start(call));
+        }
+    }
 }

@@ -14,7 +14,6 @@ use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
 use crate::client::ending::Ending;
-use crate::client::locks::FileLocks;
 use crate::client::retell::Again;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -46,9 +45,9 @@ pub(crate) struct Sessions {
     /// Those who wait for that, and whether each is a mount.
     attaching: Vec<(Call, bool)>,
     /// Up to where the log must be synced before a mount may be the only one: the end of another.
-    pub(crate) ended_at: u64,
+    pub(super) ended_at: u64,
     /// Sessions that end.
-    pub(crate) ending: BTreeMap<SessionId, Ending>,
+    pub(super) ending: BTreeMap<SessionId, Ending>,
 }
 
 #[derive(Debug, Clone)]
@@ -223,24 +222,6 @@ impl Island {
         }
         self.tick_ending();
         self.tick_again();
-    }
-}
-
-impl FileLocks {
-    /// Ends a request that waits for a lock, also if it only comes to that later.
-    fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) {
-        let Some((session, seq)) = ctx.replies.interrupt(link, id) else { return };
-        let mut found = None;
-        for waiting in self.waiting.values_mut() {
-            let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
-            if let Some(i) = waiting.iter().position(it) {
-                found = waiting.remove(i);
-            }
-        }
-        self.waiting.retain(|_, waiting| !waiting.is_empty());
-        if let Some(call) = found {
-            ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
-        }
     }
 }
 

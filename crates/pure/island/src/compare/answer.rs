@@ -21,8 +21,7 @@ impl Island {
         missed: &[IslandId],
         asks: &[Ask],
     ) -> Result<(), Stop> {
-        if !missed.iter().all(|island| self.recovery.told_of_lost(*island)) || !self.recovery.lost.is_empty()
-        {
+        if !missed.iter().all(|island| self.recovery.told_of_lost(*island)) || self.recovery.has_ready() {
             // Names that were lent are not what they were, or will be. It is asked again.
             return Ok(());
         }
@@ -72,7 +71,7 @@ impl Island {
                 && renaming.file.ino == ask.ino
                 && renaming.to.dir == parent
             {
-                if self.txns.decided_early.contains(&txn)
+                if self.txns.is_decided_early(txn)
                     && let Some(known) = self.ctx.known_as_arrived(ask, renaming)?
                 {
                     return Ok(Some(known));
@@ -106,8 +105,8 @@ impl Island {
     ) -> Result<Option<Known>, Stop> {
         let parent = ask.parent.expect("asked as the parent's owner");
         let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
-        let holder = self.txns.locks.holder(parent, name);
-        if holder.is_some_and(|txn| self.txns.decided_early.contains(&txn)) {
+        let holder = self.txns.locks().holder(parent, name);
+        if holder.is_some_and(|txn| self.txns.is_decided_early(txn)) {
             // What takes its place, or its name, has happened.
             return Ok(Some(Known::Gone));
         }
@@ -130,7 +129,7 @@ impl Island {
             // Two islands that compare for the same journal, which this waits for, must not wait for each other.
             return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
         }
-        let holder = self.txns.locks.holds_dir(ask.ino).filter(|_| ask.wants_chain);
+        let holder = self.txns.locks().holds_dir(ask.ino).filter(|_| ask.wants_chain);
         if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }

@@ -1,7 +1,9 @@
 //! Anti-entropy: what was missed of journals is made up for by comparing directories with those who own them.
 
 pub(crate) mod answer;
+mod asking;
 pub(crate) mod round;
+mod taking;
 
 use atoll_core::{IslandId, Stamp};
 use round::Comparing;
@@ -11,10 +13,22 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AntiEntropy {
     /// What was missed of journals is made up for.
-    pub(crate) round: Option<Box<Comparing>>,
+    round: Option<Box<Comparing>>,
     /// Counts rounds.
-    pub(crate) rounds: u64,
+    rounds: u64,
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names
     /// that it has lent are compared when it has them again.
-    pub(crate) skipped: BTreeMap<IslandId, Stamp>,
+    skipped: BTreeMap<IslandId, Stamp>,
+}
+
+impl AntiEntropy {
+    /// Nothing is compared.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.round.is_none()
+    }
+
+    /// An island is away that has told of a gap: it tells again when it returns.
+    pub(crate) fn forget_skipped(&mut self, island: IslandId) {
+        self.skipped.remove(&island);
+    }
 }

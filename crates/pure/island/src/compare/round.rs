@@ -13,60 +13,55 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Ask, Change, Dir, Known, Peer, Place, Static, Told, Work};
+use atoll_proto::{Ancestor, Dir, Peer, Place, Static, Work};
 use atoll_state::Load;
 
 use crate::compare::AntiEntropy;
 use crate::compare::answer::as_parent;
-use crate::ctx::Config;
 use crate::ctx::Ctx;
-use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
 use crate::island::Island;
-use crate::recovery::start::Phase;
-use crate::rows::path::DEPTH_MAX;
-use crate::rows::promised::Promised;
 use crate::rows::skeleton::{is_needless, is_one_name};
 
 /// Milliseconds that a starting island compares before it serves what does not depend on it.
 pub(crate) const COMPARE_MS: u64 = 10_000;
 /// Milliseconds after which what was not answered is asked again.
-const AGAIN_MS: u64 = 200;
+pub(super) const AGAIN_MS: u64 = 200;
 /// Directories that are asked for at a time.
 const OPEN_MAX: usize = 256;
 /// Questions in one message.
-const ASKS_PER_MESSAGE: usize = 64;
+pub(super) const ASKS_PER_MESSAGE: usize = 64;
 /// Directories that change in one record: each with its ACLs, its row, its name and that of another, some 20 KiB
 /// at most.
-const CHANGES_PER_RECORD: usize = 64;
+pub(super) const CHANGES_PER_RECORD: usize = 64;
 
 /// A comparison under way: walking -> waiting for answers -> taking what was found -> over.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Comparing {
     /// The coordinators whose journals were missed, and up to where.
-    upto: BTreeMap<IslandId, Stamp>,
-    round: u64,
+    pub(super) upto: BTreeMap<IslandId, Stamp>,
+    pub(super) round: u64,
     /// How far the rows of the skeleton were looked through.
-    rows: Rows,
+    pub(super) rows: Rows,
     /// Directories that are owned here, whose names are still to be looked through for stubs, behind these cookies.
-    walk: Vec<(Ino, u64)>,
+    pub(super) walk: Vec<(Ino, u64)>,
     /// Directories of the skeleton that are to be compared, or once more.
-    also: BTreeSet<Ino>,
+    pub(super) also: BTreeSet<Ino>,
     /// Directories that are being asked for.
-    open: BTreeMap<Ino, Item>,
+    pub(super) open: BTreeMap<Ino, Item>,
     /// Those that were met above others, or are left by them: what nothing is below in the end goes again.
-    met: BTreeSet<Ino>,
+    pub(super) met: BTreeSet<Ino>,
     /// What is other than it is here.
-    found: BTreeMap<Ino, Found>,
+    pub(super) found: BTreeMap<Ino, Found>,
     /// Changes are being made.
-    takes: bool,
+    pub(super) takes: bool,
     /// Some were made: it is compared once more, until nothing is found.
-    has_found: bool,
+    pub(super) has_found: bool,
 }
 
 /// Which rows of directories were looked through, in the order of their ids.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Rows {
+pub(super) enum Rows {
     /// Those before this one.
     Before(Ino),
     /// Those before this one; the next ones are being read.
@@ -77,7 +72,7 @@ enum Rows {
 
 /// Where the name of a directory of the skeleton leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leads {
+pub(super) enum Leads {
     /// To it.
     There,
     /// To nothing, or to what is on its way from there.
@@ -88,21 +83,21 @@ enum Leads {
 
 /// A directory that is asked for.
 #[derive(Debug, Clone)]
-struct Item {
-    dir: Ancestor,
-    question: Question,
+pub(super) struct Item {
+    pub(super) dir: Ancestor,
+    pub(super) question: Question,
     /// After its place, its owner is asked for its static attributes.
-    wants_fixed: bool,
+    pub(super) wants_fixed: bool,
     /// Where it is, and what it is like, is other than here.
-    differs: bool,
+    pub(super) differs: bool,
     /// It is no directory of the skeleton here, but a stub.
-    is_stub: bool,
-    asked_ms: Option<u64>,
+    pub(super) is_stub: bool,
+    pub(super) asked_ms: Option<u64>,
 }
 
 /// What is asked next about a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
+pub(super) enum Question {
     /// The owner of its parent: is it there? Looked for behind the cookie.
     There { owner: IslandId, after: u64 },
     /// Its own owner: where is it?
@@ -112,9 +107,9 @@ enum Question {
 }
 
 #[derive(Debug, Clone)]
-struct Found {
-    dir: Ancestor,
-    is_stub: bool,
+pub(super) struct Found {
+    pub(super) dir: Ancestor,
+    pub(super) is_stub: bool,
 }
 
 impl Island {
@@ -122,7 +117,7 @@ impl Island {
     pub(crate) fn on_skipped(&mut self, from: IslandId, upto: Stamp) {
         let seen = self.ctx.state.clocks().get(from);
         if seen >= upto {
-            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
+            self.journal.confirm_later(from, self.ctx.state.seq(), seen);
             self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
             return;
         }
@@ -141,7 +136,7 @@ impl Island {
     /// Begins to compare for those who have told all that was lost here, if that is done again. A starting island
     /// that has nobody to compare for serves.
     pub(crate) fn compare_skipped(&mut self) {
-        if self.recovery.is_waiting() || !self.recovery.lost.is_empty() {
+        if self.recovery.is_waiting() || self.recovery.has_ready() {
             return;
         }
         let skipped = std::mem::take(&mut self.anti_entropy.skipped);
@@ -156,7 +151,7 @@ impl Island {
 
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
     pub(crate) fn compare_doubts(&mut self) {
-        let waits = self.recovery.is_waiting() || !self.recovery.lost.is_empty();
+        let waits = self.recovery.is_waiting() || self.recovery.has_ready();
         if self.anti_entropy.round.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
             self.anti_entropy.begin_comparing(&mut self.ctx, BTreeMap::new());
         }
@@ -164,7 +159,7 @@ impl Island {
 
     /// A starting island lets requests in.
     pub(crate) fn serve(&mut self) {
-        if self.recovery.phase == Phase::Hidden && !self.recovery.is_waiting() {
+        if !self.recovery.is_serving() && !self.recovery.is_waiting() {
             self.come_out();
         }
     }
@@ -220,225 +215,7 @@ impl Island {
         self.ctx.take_found(comparing)
     }
 
-    // ------------------------------------------------------------------ walking
-
-    // ------------------------------------------------------------------- asking
-
-    /// Asks what was not asked, or was not answered for a while.
-    fn ask_open(&mut self, comparing: &mut Comparing) -> Result<(), Stop> {
-        let (me, now) = (self.ctx.config.id, self.ctx.now.ms);
-        let missed: Vec<IslandId> = comparing.upto.keys().copied().collect();
-        let mut gone = Vec::new();
-        for (ino, item) in &comparing.open {
-            // It has been removed since, by a transaction.
-            if !item.is_stub && !comparing.met.contains(ino) && self.ctx.state.dir(*ino)?.is_none() {
-                gone.push(*ino);
-            }
-        }
-        gone.iter().for_each(|ino| drop(comparing.open.remove(ino)));
-        loop {
-            let mut asks: BTreeMap<IslandId, Vec<Ask>> = BTreeMap::new();
-            for item in comparing.open.values() {
-                if item.asked_ms.is_none_or(|asked| now >= asked + AGAIN_MS) {
-                    let (to, ask) = self.ask_for(item)?;
-                    if to == me || self.ctx.peers.is_reachable(to) {
-                        asks.entry(to).or_default().push(ask);
-                    }
-                }
-            }
-            let own = asks.remove(&me).unwrap_or_default();
-            let own_told: Vec<(Ino, Option<Told>)> = own
-                .iter()
-                .map(|ask| Ok((ask.ino, self.own_told(ask, &missed)?)))
-                .collect::<Result<_, Stop>>()?;
-            let all = asks.values().flatten().map(|ask| ask.ino).chain(own_told.iter().map(|(ino, _)| *ino));
-            for ino in all {
-                comparing.open.get_mut(&ino).expect("just listed").asked_ms = Some(now);
-            }
-            for (to, asks) in asks {
-                for part in asks.chunks(ASKS_PER_MESSAGE) {
-                    let (round, missed, asks) = (comparing.round, missed.clone(), part.to_vec());
-                    self.ctx.send(0, to, Peer::Compare { round, missed, asks });
-                }
-            }
-            if own_told.is_empty() {
-                return Ok(());
-            }
-            for told in own_told.into_iter().filter_map(|(_, told)| told) {
-                self.take_told(comparing, told)?;
-            }
-        }
-    }
-
-    /// What this island itself is asked for.
-    fn own_told(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Stop> {
-        let known = match self.promised(ask.ino).filter(|hint| ask.parent == Some(hint.place.parent)) {
-            // Its name is lent for what has happened: there it will be.
-            Some(Promised { place, owner, .. }) => Some(Known::Goes { place, owner }),
-            None => self.known(ask, missed)?,
-        };
-        Ok(known.map(|known| Told { ino: ask.ino, parent: ask.parent, known }))
-    }
-
-    fn ask_for(&self, item: &Item) -> Result<(IslandId, Ask), Stop> {
-        let Ancestor { ino, key, place, fixed, .. } = &item.dir;
-        let (parent, name) = (Some(place.parent), place.name.clone());
-        let (ino, fixed, version) = (*ino, fixed.version, place.version);
-        let mut ask = Ask { ino, parent, name, after: 0, place: version, fixed, wants_chain: false };
-        let Question::There { owner, after } = item.question else {
-            (ask.parent, ask.name, ask.wants_chain) = (None, None, item.question == Question::Where);
-            return Ok((self.ctx.config.owner(*key), ask));
-        };
-        let mut to = owner;
-        match self.promised(ino).filter(|hint| hint.place.version.moves > version.moves) {
-            Some(hint) => {
-                (to, ask.parent, ask.name) = (hint.owner, Some(hint.place.parent), hint.place.name);
-            }
-            None => ask.after = after,
-        }
-        let parent = ask.parent.expect("just set");
-        ask.wants_chain = to != self.ctx.config.id && self.ctx.state.dir(parent)?.is_none();
-        Ok((to, ask))
-    }
-
-    pub(crate) fn on_compared(&mut self, _from: IslandId, round: u64, told: &[Told]) {
-        let Some(mut comparing) = self.anti_entropy.round.take() else { return };
-        let mut loads = Vec::new();
-        if comparing.round == round && !comparing.takes {
-            for told in told {
-                self.ctx.state.look_away();
-                if let Err(Stop::Load(more)) = self.take_told(&mut comparing, told.clone()) {
-                    // It is asked again.
-                    loads.extend(more);
-                }
-            }
-        }
-        self.anti_entropy.round = Some(comparing);
-        if loads.is_empty() { self.ctx.next(Next::Compare) } else { self.ctx.load(loads, Next::Compare) }
-    }
-
-    fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Stop> {
-        let Some(item) = comparing.open.get(&told.ino) else { return Ok(()) };
-        let mut item = item.clone();
-        let asked = self.ask_for(&item)?;
-        if asked.1.parent != told.parent {
-            return Ok(());
-        }
-        let mut above = Vec::new();
-        let mut done = false;
-        match (item.question, told.known) {
-            (Question::There { .. }, Known::Same) => done = !item.next(),
-            // Said by this island itself.
-            (Question::There { .. }, Known::Goes { place, .. }) => {
-                item.goes(place);
-                done = !item.next();
-            }
-            (Question::There { .. }, Known::Is { dir, chain }) => {
-                item.goes(dir.place);
-                above = chain;
-                done = !item.next();
-            }
-            (Question::There { owner, .. }, Known::Further { after }) => {
-                item.question = Question::There { owner, after };
-                item.asked_ms = None;
-            }
-            (Question::There { .. }, Known::Gone) => {
-                // Its own owner knows where it has gone; if that is this island, whoever has moved it tells.
-                if self.ctx.config.owner(item.dir.key) != self.ctx.config.id {
-                    (item.question, item.asked_ms) = (Question::Where, None);
-                } else if asked.0 == self.ctx.config.id {
-                    // It is replaced by what is about to take its name: it goes with that.
-                    comparing.open.remove(&told.ino);
-                    return Ok(());
-                } else if let Question::There { after, .. } = &mut item.question {
-                    *after = 0;
-                }
-            }
-            (Question::Where, Known::Is { dir, chain }) => {
-                let Some(owner) = chain.last().map(|last| self.ctx.config.owner(last.key)) else {
-                    return Ok(());
-                };
-                // Told again, if its owner has not heard of it yet.
-                let heard = dir.place.parent != item.dir.place.parent;
-                item.question = Question::there(owner);
-                if heard {
-                    item.asked_ms = None;
-                }
-                if dir.place.version >= item.dir.place.version {
-                    item.differs |= dir.place != item.dir.place;
-                    item.dir.place = dir.place;
-                }
-                above = chain;
-            }
-            (Question::Where, Known::Goes { place, owner }) => {
-                (item.question, item.asked_ms) = (Question::there(owner), None);
-                item.goes(place);
-            }
-            (Question::Fixed, Known::Is { dir, .. }) => {
-                if dir.fixed.version > item.dir.fixed.version {
-                    (item.dir.fixed, item.dir.xattrs) = (dir.fixed, dir.xattrs);
-                    item.differs = true;
-                }
-                done = true;
-            }
-            (Question::Fixed, Known::Same) => done = true,
-            // It is gone, and what is below it here goes by what is told otherwise.
-            (Question::Where | Question::Fixed, _) => {
-                comparing.open.remove(&told.ino);
-                return Ok(());
-            }
-        }
-        for new in above {
-            if self.ctx.state.dir(new.ino)?.is_none() && comparing.met.insert(new.ino) {
-                // Nothing is known of it here: whatever is told is news, and is compared like all else.
-                let at = new.place.parent;
-                let key = match self.ctx.state.dir(at)? {
-                    Some(dir) => Some(dir.key),
-                    None => comparing.key_of(at),
-                };
-                let root = self.ctx.config.owner(Key(0));
-                let owner = key.map_or(root, |key| self.ctx.config.owner(key));
-                let item = Item { differs: true, ..Item::new(new, Question::there(owner), true) };
-                comparing.open.insert(item.dir.ino, item);
-            }
-        }
-        if done {
-            comparing.open.remove(&told.ino);
-            if item.differs {
-                comparing.found.insert(told.ino, Found { dir: item.dir, is_stub: item.is_stub });
-            }
-        } else {
-            comparing.open.insert(told.ino, item);
-        }
-        Ok(())
-    }
-
     // ------------------------------------------------------------------- taking
-
-    /// All is as it was when the coordinators told: their journals go on from there.
-    fn compared(&mut self) {
-        let Some(comparing) = self.anti_entropy.round.take() else { return };
-        let (me, mut decision) = (self.ctx.config.id, Decision::new());
-        for (island, stamp) in &comparing.upto {
-            decision.push(if *island == me {
-                Change::Delivered { island: me, upto: *stamp }
-            } else {
-                Change::Clock { island: *island, stamp: *stamp }
-            });
-        }
-        if comparing.has_found {
-            self.ctx.doubt(&mut decision);
-        }
-        let seq = self.ctx.decide(decision);
-        for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
-            self.journal.to_confirm.insert(island, (seq, stamp));
-            self.ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
-            self.ctx.send(0, island, Peer::Resend { after: stamp });
-        }
-        self.ctx.next(Next::CaughtUp);
-        self.ctx.next(Next::Serve);
-        self.ctx.next(Next::CompareDoubts);
-    }
 }
 
 impl AntiEntropy {
@@ -513,14 +290,6 @@ impl AntiEntropy {
             _ => Rows::All,
         };
     }
-
-    /// What was not answered is asked again.
-    pub(crate) fn ask_again(&mut self, ctx: &mut Ctx) {
-        if self.round.is_some() {
-            ctx.next(Next::Compare);
-        }
-        ctx.next(Next::CompareDoubts);
-    }
 }
 
 impl Ctx {
@@ -569,75 +338,11 @@ impl Ctx {
             _ => None,
         })
     }
-
-    /// Takes what was found, from the root down; true when all is taken.
-    fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
-        let mut order = Vec::new();
-        for (ino, found) in &comparing.found {
-            let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
-            order.push((depth.unwrap_or(usize::MAX), *ino));
-        }
-        order.sort_unstable();
-        for order in order.chunks(CHANGES_PER_RECORD) {
-            for (_, ino) in order {
-                self.need_found(&comparing.found[ino])?;
-            }
-            let mut decision = Decision::new();
-            // What is left by one may be what another goes to: nothing is pruned before all are there.
-            decision.prunes_nothing = true;
-            for (_, ino) in order {
-                let found = comparing.found.remove(ino).expect("just listed");
-                comparing.met.extend(self.in_memory(*ino).map(|dir| dir.place.parent));
-                // What was known here, and is no more, was pruned meanwhile.
-                if comparing.met.contains(ino) || found.is_stub || self.dir_now(&decision, *ino).is_some() {
-                    self.take_one(&mut decision, &found);
-                }
-            }
-            decision.prunes_nothing = false;
-            comparing.has_found |= !decision.record.changes.is_empty();
-            self.decide(decision);
-        }
-        // What was above others, and is above nothing here.
-        let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
-        while let Some(ino) = met.pop() {
-            if self.state.dir(ino)?.is_some() {
-                self.need_skeleton(ino)?;
-                let mut decision = Decision::new();
-                self.prune(&mut decision, ino);
-                self.decide(decision);
-            }
-            comparing.met.remove(&ino);
-        }
-        Ok(true)
-    }
-
-    fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
-        if *is_stub {
-            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
-        }
-        if dir.ino != Ino::ROOT && self.dir_now(decision, dir.place.parent).is_none() {
-            // It was pruned meanwhile, with what was above it.
-            return;
-        }
-        let old = self.dir_now(decision, dir.ino).map(|row| row.place);
-        self.add_skeleton(decision, dir, None);
-        if let Some(row) = self.dir_now(decision, dir.ino)
-            && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
-            && old.as_ref() == Some(&row.place)
-        {
-            self.skeleton_name(decision, &row.place, dir.ino, true);
-        }
-        self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
-        self.apply_to_lent(decision, dir.ino, &dir.fixed);
-        if let Some(old) = old.filter(|old| old.parent != dir.place.parent) {
-            self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
-        }
-    }
 }
 
 impl Ctx {
     /// Where the name of a directory of the skeleton leads.
-    fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
+    pub(super) fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
         let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
         if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
             return Ok(Leads::There);
@@ -685,65 +390,27 @@ impl Ctx {
         let next = last.max(self.state.known_to(dir).saturating_sub(1));
         Ok((!whole).then_some((dir, next)))
     }
-
-    /// The directories above one, as they will be, and whether there is an end to them.
-    fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
-        let mut at = ino;
-        for depth in 0..DEPTH_MAX {
-            if at == Ino::ROOT {
-                return Ok(Some(depth));
-            }
-            at = match comparing.found.get(&at).filter(|found| !found.is_stub) {
-                Some(found) => found.dir.place.parent,
-                None => match self.state.dir(at)? {
-                    Some(dir) => dir.place.parent,
-                    None => return Ok(None),
-                },
-            };
-        }
-        Ok(None)
-    }
-
-    fn is_tree(&self, comparing: &Comparing) -> Result<bool, Stop> {
-        for (ino, found) in &comparing.found {
-            if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
-        self.need_acls(dir.ino)?;
-        self.state.dir(dir.place.parent)?;
-        self.need_name(&dir.place)?;
-        if let Some(row) = self.state.dir(dir.ino)? {
-            self.need_name(&row.place)?;
-            self.need_skeleton(dir.ino)?;
-        }
-        Ok(())
-    }
 }
 
 /// Whether the stub of a directory has missed attributes that a chain of ancestors has brought its row.
-fn is_behind(stub: &Static, row: &Dir) -> bool {
+pub(super) fn is_behind(stub: &Static, row: &Dir) -> bool {
     stub.version < row.fixed.version
 }
 
 impl Question {
-    const fn there(owner: IslandId) -> Self {
+    pub(super) const fn there(owner: IslandId) -> Self {
         Self::There { owner, after: 0 }
     }
 }
 
 impl Item {
     /// A directory of the skeleton as it is here.
-    const fn new(dir: Ancestor, question: Question, wants_fixed: bool) -> Self {
+    pub(super) const fn new(dir: Ancestor, question: Question, wants_fixed: bool) -> Self {
         Self { dir, question, wants_fixed, differs: false, is_stub: false, asked_ms: None }
     }
 
     /// It is there, if that is newer.
-    fn goes(&mut self, place: Place) {
+    pub(super) fn goes(&mut self, place: Place) {
         if place.version > self.dir.place.version {
             self.dir.place = place;
             self.differs = true;
@@ -751,22 +418,8 @@ impl Item {
     }
 
     /// Its place is known; false if nothing more is asked.
-    const fn next(&mut self) -> bool {
+    pub(super) const fn next(&mut self) -> bool {
         (self.question, self.asked_ms) = (Question::Fixed, None);
         self.wants_fixed
-    }
-}
-
-impl Comparing {
-    /// Whether changes of the attributes of directories with this key may have been missed.
-    fn missed(&self, config: &Config, key: Key) -> bool {
-        let owner = config.owner(key);
-        owner != config.id && (self.upto.contains_key(&owner) || self.upto.contains_key(&config.id))
-    }
-
-    /// The placement key of a directory that was met.
-    fn key_of(&self, dir: Ino) -> Option<Key> {
-        let open = self.open.get(&dir).map(|item| item.dir.key);
-        open.or_else(|| self.found.get(&dir).map(|found| found.dir.key))
     }
 }

@@ -2,8 +2,6 @@
 
 use atoll_core::{IslandId, Key, Table};
 
-use crate::migration::Moving;
-
 /// What an island needs to know of itself and of its volume.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -62,5 +60,23 @@ impl Config {
     /// The island that owns a directory with this placement key (Ring FS 3).
     pub(crate) fn owner(&self, key: Key) -> IslandId {
         self.table.owner(key)
+    }
+}
+
+/// When files move, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moving {
+    /// Milliseconds since the last change of a small file after which it moves; a large one rests longer.
+    pub rests_ms: u64,
+    /// Bytes that one island sends a second.
+    pub bytes_per_s: u64,
+}
+
+impl Moving {
+    /// Milliseconds for which a file of that many bytes rests first: who has not changed it for twice the time
+    /// that it takes will hardly do so on its way.
+    pub(crate) const fn rest_ms(self, bytes: u64) -> u64 {
+        let way_ms = bytes.saturating_mul(1_000) / if self.bytes_per_s == 0 { 1 } else { self.bytes_per_s };
+        self.rests_ms.saturating_add(way_ms.saturating_mul(2))
     }
 }

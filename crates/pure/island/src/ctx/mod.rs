@@ -22,7 +22,7 @@ use atoll_state::{Load, State};
 use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
-pub use config::Config;
+pub use config::{Config, Moving};
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;

@@ -1,5 +1,6 @@
 //! The journal (`DESIGN` 5; Archipelago 8): changes to places and static attributes of directories.
 
+mod catch_up;
 pub(crate) mod others;
 pub(crate) mod outbox;
 
@@ -13,15 +14,22 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     /// How far each island has said that it has applied this island's journal.
-    pub(crate) applied: BTreeMap<IslandId, Stamp>,
-    pub(crate) waiting: Vec<Waiting>,
+    applied: BTreeMap<IslandId, Stamp>,
+    waiting: Vec<Waiting>,
     /// What waits for this island to catch up.
     behind: Bounded<Next>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
-    pub(crate) to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
+    to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
     /// How far the others have said that theirs are.
     kept_by: BTreeMap<IslandId, Stamp>,
     /// Coordinators whose next entries wait for something.
     stalled: BTreeSet<IslandId>,
     stalled_ms: u64,
+}
+
+impl Journal {
+    /// An island is told that its journal is applied up to `stamp` when the record at `seq` is synced.
+    pub(crate) fn confirm_later(&mut self, island: IslandId, seq: u64, stamp: Stamp) {
+        self.to_confirm.insert(island, (seq, stamp));
+    }
 }

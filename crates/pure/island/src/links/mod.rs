@@ -56,7 +56,7 @@ pub(crate) struct Asking {
 pub(crate) struct Symlinks {
     /// To be looked at, with names that they may have.
     pending: BTreeMap<Ino, BTreeSet<Spot>>,
-    pub(crate) asking: BTreeMap<Ino, Asking>,
+    asking: BTreeMap<Ino, Asking>,
     /// When links that lead to no directory were last looked at.
     checked: IdMap<Ino, u64>,
     /// The digest of this island's links that each has said it has.

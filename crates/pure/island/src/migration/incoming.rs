@@ -1,8 +1,7 @@
 //! Files on their way to this island: their bytes are asked for piece by piece, and the vote is given when all are safe.
 
 use super::{Mover, Pulling};
-use crate::bodies::data::{CARRY_BYTES_MAX, InBody, body_attr};
-use crate::bodies::gate::Use;
+use crate::bodies::data::{CARRY_BYTES_MAX, body_attr};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
@@ -25,11 +24,10 @@ impl Island {
         let ino = file.attr.ino;
         let (size, kind) = (file.attr.size, file.attr.kind);
         let known = self.ctx.mounts();
-        let going = |body: &InBody| matches!(body, InBody::Dropping { ino: of } if *of == ino);
         if self.is_moving(ino)
             || self.ctx.state.inode(ino)?.is_some()
             // What is left of an earlier stay goes first, natively too.
-            || self.bodies.in_body.values().any(going)
+            || self.bodies.is_removing(ino)
             || !self.ctx.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
             || self.recovery.may_miss_something()
@@ -94,10 +92,7 @@ impl Island {
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
             let seq = self.ctx.decide(decision);
-            self.bodies.touch(ino, seq);
-            self.bodies.carried.insert(ino);
-            self.bodies.gates.enter(ino, Use::Beside, false);
-            let ticket = self.bodies.ticket(InBody::Arriving { ino, txn });
+            let ticket = self.bodies.arrive(ino, txn, seq);
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
             return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
         }
@@ -105,11 +100,11 @@ impl Island {
         let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
             return;
         };
-        if self.txns.locks.holder(at.dir, &at.name).is_some() {
+        if self.txns.locks().holder(at.dir, &at.name).is_some() {
             // Whoever changes the name knows the old home.
             return self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
         }
-        self.txns.locks.hold_names(txn, &[at]);
+        self.txns.lock_name(txn, at);
         let vote = Vote::Yes { prepared, seen: Seen::Nothing };
         self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Voted { txn, vote });
     }
@@ -127,8 +122,7 @@ impl Island {
             return Ok(());
         };
         let (ino, size, len) = (pulling.ino, pulling.size, bytes.len() as u64);
-        let writing = |body: &InBody| matches!(body, InBody::Arriving { txn: of, .. } if *of == txn);
-        if self.bodies.in_body.values().any(writing) || len > CARRY_BYTES_MAX as u64 {
+        if self.bodies.is_arriving(txn) || len > CARRY_BYTES_MAX as u64 {
             return Ok(());
         }
         let end = offset.saturating_add(len);
@@ -154,10 +148,7 @@ impl Island {
         decision.sums(ino, new);
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let seq = self.ctx.decide(decision);
-        self.bodies.touch(ino, seq);
-        self.bodies.carried.insert(ino);
-        self.bodies.gates.enter(ino, Use::Beside, false);
-        let ticket = self.bodies.ticket(InBody::Arriving { ino, txn });
+        let ticket = self.bodies.arrive(ino, txn, seq);
         let data = bytes.clone();
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
         self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
@@ -166,7 +157,7 @@ impl Island {
 
     /// Bytes of a file that comes are in place.
     pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
-        self.bodies.gates.leave(ino, Use::Beside);
+        self.bodies.has_arrived(ino);
         self.ctx.state.view_again(&[ino], &[]);
         self.pull(txn);
     }

@@ -6,30 +6,21 @@
 //! hears of the new home before the old one cannot take it back any more.
 
 mod incoming;
+mod outgoing;
 
 use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use atoll_core::planted::{Bug, planted};
-use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
-use atoll_posix::{Errno, Kind, Op, Whence};
-use atoll_proto::{Change, Dir, Forward, Inode, Notice, Origin, Peer, PeerMessage, Spot, Work, Xattrs};
+use atoll_posix::{Errno, Kind, Op};
+use atoll_proto::{Change, Dir, Forward, Inode, PeerMessage, Spot, Work, Xattrs};
 use atoll_state::Load;
-use bytes::Bytes;
 
-use crate::bodies::Bodies;
-use crate::bodies::data::{CARRY_BYTES_MAX, InBody};
-use crate::bodies::gate::Use;
-use crate::client::sessions::WITNESS;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
-use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
 use crate::island::{Island, PATIENCE_MS};
-use crate::recovery::start::Phase;
 use crate::rows::look::Look;
-use crate::txn::coordinator::Plan;
 
 /// Files that wait to move at most; when there were more, the skeleton is looked through again.
 const QUEUE_MAX: usize = 10_000;
@@ -43,24 +34,6 @@ const DOUBLINGS: u32 = 8;
 const TRIES_MAX: u32 = 4;
 /// Milliseconds after which a transfer of which nothing is heard is given up.
 const SILENT_MS: u64 = 2_000;
-
-/// When files move, and how fast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moving {
-    /// Milliseconds since the last change of a small file after which it moves; a large one rests longer.
-    pub rests_ms: u64,
-    /// Bytes that one island sends a second.
-    pub bytes_per_s: u64,
-}
-
-impl Moving {
-    /// Milliseconds for which a file of that many bytes rests first: who has not changed it for twice the time
-    /// that it takes will hardly do so on its way.
-    const fn rest_ms(self, bytes: u64) -> u64 {
-        let way_ms = bytes.saturating_mul(1_000) / if self.bytes_per_s == 0 { 1 } else { self.bytes_per_s };
-        self.rests_ms.saturating_add(way_ms.saturating_mul(2))
-    }
-}
 
 /// A file that may move.
 #[derive(Debug, Clone)]
@@ -190,10 +163,7 @@ impl Island {
         for txn in late {
             self.abort(txn, None);
         }
-        if self.recovery.phase != Phase::Normal
-            || self.recovery.may_miss_something()
-            || self.enumerating.is_held()
-        {
+        if !self.recovery.is_serving() || self.recovery.may_miss_something() || self.enumerating.is_held() {
             return;
         }
         if self.mover.waiting.len() < QUEUE_MAX / 2 {
@@ -224,173 +194,17 @@ impl Island {
         }
     }
 
-    /// What is sent of a file, if it can move now. None if it need not move at all.
-    fn to_ship(&self, moving: Moving, ino: Ino, at: &Spot, tries: u32) -> Result<Option<Shipping>, Stop> {
-        let later = Err(Stop::NotNow);
-        let (Some(row), Some(dir)) = (self.look().homed(ino)?, self.ctx.state.dir(at.dir)?) else {
-            return Ok(None);
-        };
-        let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
-        if dir.owned.is_some() || !named || row.attr.nlink == 0 {
-            return Ok(None);
-        }
-        if row.attr.nlink > 1 {
-            return if tries < TRIES_MAX { later } else { Ok(None) };
-        }
-        let to = self.ctx.config.owner(dir.key);
-        let rests = row.attr.ctime.plus_millis(moving.rest_ms(row.attr.size)) <= self.ctx.now.wall;
-        if !rests || self.is_in_use(ino)? || !self.ctx.peers.is_reachable(to) {
-            return later;
-        }
-        let xattrs = if row.has_xattrs { self.ctx.state.xattrs(ino)?.cloned() } else { None };
-        let (at, file, mounts) = (at.clone(), Box::new(row.clone()), self.ctx.mounts());
-        Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: self.ctx.now.ms, tries }))
-    }
-
-    /// Somebody has locked the file, reads or changes it, or has prepared to; or after a power cut its names are
-    /// not sure.
-    fn is_in_use(&self, ino: Ino) -> Result<bool, Stop> {
-        let locked = self.ctx.state.locks(ino)?.is_some_and(|locks| !locks.is_empty())
-            && !planted(Bug::LockedFileMoves);
-        Ok(locked
-            || self.bodies.gates.is_used(ino)
-            || self.look().file_is_free(ino).is_err()
-            || self.ctx.state.session(WITNESS).is_some()
-            || self.file_locks.waiting.contains_key(&ino))
-    }
-
-    fn ship(&mut self, shipping: Shipping) {
-        let Shipping { to, at, file, xattrs, mounts, .. } = shipping.clone();
-        let work = Work::Arrive { at, file, xattrs, mounts };
-        let origin = Origin { session: WITNESS, seq: 0 };
-        let txn = self.begin_of(origin, None, Vec::new(), Plan::Ship, vec![(to, work)]);
-        self.mover.shipping.insert(txn, shipping);
-    }
-
-    /// Nothing is on its way from here any more: a listing of everything waits for that.
-    pub(crate) fn ship_nothing(&mut self) {
-        for txn in self.mover.shipping.keys().copied().collect::<Vec<_>>() {
-            self.abort(txn, None);
-        }
-    }
-
-    /// No file moves from here any more.
-    pub(crate) fn stop_moving(&mut self) {
-        self.ctx.config.moving = None;
-        self.ship_nothing();
-    }
-
     /// No file is on its way, from here or to here.
     pub fn moves_nothing(&self) -> bool {
         let Mover { shipping, pulling, unsynced, .. } = &self.mover;
-        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks.brings_nothing()
-    }
-
-    /// The new home wants bytes.
-    pub(crate) fn on_pull(&mut self, message: &PeerMessage, txn: TxnId, offset: u64) -> Result<(), Stop> {
-        let from = message.from;
-        let Some(shipping) = self.mover.shipping.get(&txn).filter(|shipping| shipping.to == from) else {
-            return Ok(());
-        };
-        let (ino, size) = (shipping.file.attr.ino, shipping.file.attr.size);
-        if !self.ctx.is_as_shipped(shipping)? || offset >= size || !offset.is_multiple_of(BLOCK_BYTES) {
-            self.abort(txn, None);
-            return Ok(());
-        }
-        if self.mover.allowance < 0 {
-            self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
-            self.mover.slowed.push_back(message.clone());
-            return Ok(());
-        }
-        let len = (size - offset).min(CARRY_BYTES_MAX as u64) as u32;
-        let (first, count) = sum::blocks_of(offset, u64::from(len));
-        let sums = self.ctx.state.sums(ino, first, count)?;
-        if !self.bodies.gates.enter(ino, Use::Shared, false) {
-            // Whoever is inside changes it.
-            self.abort(txn, None);
-            return Ok(());
-        }
-        self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
-        // A hole has no checksums; what has none may still be no hole.
-        if sums.iter().all(|sum| *sum == 0) {
-            let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
-            let ticket = self.bodies.ticket(InBody::Shipping { ino, txn, offset, len, size });
-            self.ctx.durability.emit(Effect::Body(ticket, op));
-        } else {
-            self.bodies.fetch(&mut self.ctx, ino, txn, offset, len, size, sums);
-        }
-        Ok(())
-    }
-
-    /// Bytes of a file that moves are read; the gate is still entered.
-    pub(crate) fn fetched(
-        &mut self,
-        (ino, txn): (Ino, TxnId),
-        (offset, len, size): (u64, u32, u64),
-        result: Result<BodyDone, BodyFault>,
-    ) {
-        let chunk = match result {
-            // The first data is behind this piece: a hole, up to there.
-            Ok(BodyDone::Offset(data)) => {
-                let data = data.unwrap_or(size);
-                if data < offset + u64::from(len) {
-                    let sums = vec![0; sum::blocks_of(offset, u64::from(len)).1 as usize];
-                    return self.bodies.fetch(&mut self.ctx, ino, txn, offset, len, size, sums);
-                }
-                let end = if data >= size { size } else { data - data % BLOCK_BYTES };
-                Some((end, Bytes::new()))
-            }
-            Ok(BodyDone::Bytes(bytes)) => Some((offset, bytes)),
-            _ => None,
-        };
-        self.bodies.leave(&mut self.ctx, ino, Use::Shared);
-        let Some(shipping) = self.mover.shipping.get(&txn) else { return };
-        match chunk {
-            Some((offset, bytes)) => {
-                self.mover.allowance -= bytes.len() as i64;
-                let to = shipping.to;
-                self.ctx.send(0, to, Peer::Chunk { txn, offset, bytes });
-            }
-            // Its bytes cannot be read: they stay where that is known.
-            None => self.abort(txn, None),
-        }
-    }
-
-    /// The new home has all of it, safe from power cuts: it moves, if it is as it was. `Stop::NotNow` if not.
-    pub(crate) fn commit_ship(&mut self, txn: TxnId, mut decision: Decision) -> Result<(), Stop> {
-        let shipping = self.mover.shipping.get(&txn).ok_or(Stop::NotNow)?.clone();
-        let Shipping { to, at, file, .. } = &shipping;
-        let ino = file.attr.ino;
-        self.ctx.need_spot(at)?;
-        let strange = self.ctx.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
-        let named = self.ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
-        let is_elsewhere = self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
-        if !self.ctx.is_as_shipped(&shipping)?
-            || strange
-            || !named
-            || !is_elsewhere
-            || self.is_in_use(ino)?
-            || self.enumerating.is_held()
-        {
-            return Err(Stop::NotNow);
-        }
-        self.ctx.name_goes(&mut decision, at, ino);
-        self.ctx.drop_file(&mut decision, file);
-        let sessions = self.ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
-        decision
-            .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
-        let seq = self.ctx.decide(decision);
-        self.mover.shipping.remove(&txn);
-        self.mover.leaving.insert(ino);
-        self.mover.unsynced.push_back((seq, txn, ino));
-        Ok(())
+        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks().brings_nothing()
     }
 
     /// Whether a file is here, for whoever asks for it by its id.
     pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
         let Some(ino) = op.file() else { return Ok(()) };
         self.is_not_about_to_arrive(ino)?;
-        let arriving = self.txns.locks.arriving(ino);
+        let arriving = self.txns.locks().arriving(ino);
         match self.ctx.state.forward(ino) {
             Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
                 match self.mover.unsynced(ino) {
@@ -405,7 +219,7 @@ impl Island {
 
     /// Nothing is voted for that brings it: where it was it may be gone already.
     pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
-        match self.txns.locks.arriving(ino) {
+        match self.txns.locks().arriving(ino) {
             Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),
         }
@@ -413,26 +227,10 @@ impl Island {
 
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
     pub(crate) fn is_moving(&self, ino: Ino) -> bool {
-        self.txns.locks.arriving(ino).is_some() || self.mover.leaving.contains(&ino)
+        self.txns.locks().arriving(ino).is_some() || self.mover.leaving.contains(&ino)
     }
 
     // --------------------------------------------------------- at the new home
-}
-
-impl Bodies {
-    fn fetch(
-        &mut self,
-        ctx: &mut Ctx,
-        ino: Ino,
-        txn: TxnId,
-        offset: u64,
-        len: u32,
-        size: u64,
-        sums: Vec<u32>,
-    ) {
-        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
-        ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
-    }
 }
 
 impl Mover {
@@ -527,31 +325,6 @@ impl Mover {
         Ok(())
     }
 
-    /// A move does not happen, for now.
-    pub(crate) fn not_shipped(&mut self, ctx: &Ctx, txn: TxnId) {
-        if let Some(Shipping { file, at, tries, .. }) = self.shipping.remove(&txn) {
-            self.try_again(ctx, file.attr.ino, at, tries);
-        }
-    }
-
-    /// What has gone cannot come back any more: whoever may ask here is told.
-    pub(crate) fn tell_moved(&mut self, ctx: &mut Ctx) {
-        while self.unsynced.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
-            let (_, txn, ino) = self.unsynced.pop_front().expect("looked at");
-            if let Some(Forward { to, moves, sessions }) = ctx.state.forward(ino).cloned() {
-                if sessions.is_empty() {
-                    let mut decision = Decision::new();
-                    decision.push(Change::Forward { ino, row: None });
-                    ctx.decide(decision);
-                }
-                for session in sessions {
-                    ctx.notify(session, 0, Notice::Moved { ino, to, moves });
-                }
-            }
-            ctx.next(Next::TxnEnded(txn));
-        }
-    }
-
     /// Moves that a client has not heard of, of files with ids above `after`: so many at most.
     pub(crate) fn unheard_moves(
         &self,
@@ -592,7 +365,7 @@ impl Mover {
 impl<'a> Look<'a> {
     /// A file that is homed here, and not only on its way.
     pub(crate) fn homed(self, ino: Ino) -> Result<Option<&'a Inode>, Stop> {
-        if self.txns.locks.arriving(ino).is_some() {
+        if self.txns.locks().arriving(ino).is_some() {
             return Ok(None);
         }
         Ok(self.ctx.state.inode(ino)?)
@@ -600,14 +373,6 @@ impl<'a> Look<'a> {
 }
 
 impl Ctx {
-    /// The file is as it was when its move began.
-    fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
-        let ino = shipping.file.attr.ino;
-        let xattrs = if shipping.file.has_xattrs { self.state.xattrs(ino)? } else { None };
-        let same = self.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);
-        Ok(same && xattrs == shipping.xattrs.as_ref())
-    }
-
     /// A client knows where a file has gone, or is gone itself.
     pub(crate) fn knows_of_move(&self, decision: &mut Decision, session: SessionId, ino: Ino) {
         let Some(forward) = self.state.forward(ino).filter(|row| row.sessions.contains(&session)) else {

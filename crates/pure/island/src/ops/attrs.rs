@@ -260,7 +260,7 @@ impl<'a> Look<'a> {
     /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
     /// they stay until that is decided.
     fn nothing_begun_in(self, dir: Ino) -> Result<(), Stop> {
-        self.txns.locks.in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks().in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 
     fn node_xattrs(self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Stop> {

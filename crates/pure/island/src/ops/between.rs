@@ -179,7 +179,7 @@ impl Island {
         let renaming = renaming.clone();
         let step = self.begin_txn(call, None, names, plan, others)?;
         if let Step::Later(Later::Txn(first)) = &step {
-            self.txns.locks.take_holds(*first, &renaming);
+            self.txns.lock_moves(*first, &renaming);
         }
         Ok(step)
     }

@@ -177,7 +177,7 @@ impl<'a> Look<'a> {
         if planted(Bug::HeldNameIgnored) {
             return Ok(());
         }
-        self.txns.locks.in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks().in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
     }
 }
 

@@ -100,7 +100,7 @@ impl Island {
         decision.names_changed(dir, &parent, 1, 0, (now, now));
         decision.remember_for(call, Remembered::Ino { ino });
         self.ctx.state.new_file(ino);
-        self.bodies.fresh.insert(ino);
+        self.bodies.file_made(ino);
         self.ctx.decide(decision);
         Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
     }

@@ -12,13 +12,11 @@ use atoll_posix::{Kind, Op};
 use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record, TxnState};
 use atoll_state::{CutId, Load, NamesAt, NotAt};
 
-use crate::bodies::data::InBody;
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::event::LinkId;
 use crate::island::Island;
-use crate::recovery::start::Phase;
 use crate::rows::path::{dir_attr, done};
 
 /// Milliseconds for which an island is held at most, however many listings begin meanwhile.
@@ -176,12 +174,11 @@ impl Island {
     /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
     /// that has begun, nothing that is done again after a power cut.
     fn is_quiet(&self) -> bool {
-        let decides = |body: &InBody| body.decides();
         let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
-        self.recovery.phase == Phase::Normal
+        self.recovery.is_serving()
             && !self.txns.has_begun()
-            && !self.bodies.in_body.values().any(decides)
-            && self.recovery.lost.is_empty()
+            && !self.bodies.may_decide()
+            && !self.recovery.has_ready()
             && !self.ctx.state.txn_ids().any(prepared)
     }
 

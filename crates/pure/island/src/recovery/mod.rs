@@ -1,5 +1,6 @@
 //! A start: what others know of this island's lost records, and doing those again.
 
+mod places;
 pub(crate) mod redo;
 pub(crate) mod start;
 
@@ -14,12 +15,12 @@ use std::collections::BTreeMap;
 /// What a starting island waits for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
-    pub(crate) phase: Phase,
+    phase: Phase,
     /// Islands that have not answered `Hello` yet.
     waiting: IdSet<IslandId>,
     since_ms: u64,
     /// The end before was not orderly, and the clock has not been moved on since.
-    pub(crate) goes_onward: bool,
+    goes_onward: bool,
     /// Directories that were made since, while something was missing.
     adopted: IdSet<Ino>,
     /// Islands that may know of something that this one has lost in a power cut.
@@ -27,19 +28,51 @@ pub(crate) struct Recovery {
     /// Those, and those that have told but whose news is not synced: until that is they bring it back again.
     unkept: BTreeMap<IslandId, Told>,
     /// What others have brought back of this island's lost records, by its own clock.
-    pub(crate) lost: BTreeMap<Stamp, Lost>,
+    lost: BTreeMap<Stamp, Lost>,
     /// Transactions that were not lost, or whose parts were done again. Who has told one may have done so twice, and
     /// the second time may arrive when nothing else is left of it.
-    pub(crate) redone: IdSet<TxnId>,
+    redone: IdSet<TxnId>,
     /// Parts of others' transactions that could not be done again yet: they wait for something. When each was prepared
     /// first, and what it is.
-    pub(crate) unfinished: BTreeMap<TxnId, (Stamp, LostPart)>,
+    unfinished: BTreeMap<TxnId, (Stamp, LostPart)>,
     /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
     /// renamed, or any other that waits for something. They are done again, or told again, first.
-    pub(crate) places: BTreeMap<Stamp, JournalEntry>,
+    places: BTreeMap<Stamp, JournalEntry>,
     /// What replaced a file and was done again. What had brought that file is known by its coordinator alone, and may
     /// be told later, also in another life: until all have told, the rows stay.
-    pub(crate) replaced: BTreeMap<TxnId, Replaced>,
+    replaced: BTreeMap<TxnId, Replaced>,
     /// Others' journals and prepares, which may be about directories that are brought back.
-    pub(crate) journals: Bounded<PeerMessage>,
+    journals: Bounded<PeerMessage>,
+}
+
+impl Recovery {
+    /// What the island lets in.
+    pub(crate) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether requests are let in.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.phase == Phase::Normal
+    }
+
+    /// Requests are let in from here on.
+    pub(crate) const fn serve(&mut self) {
+        self.phase = Phase::Normal;
+    }
+
+    /// Something that was lost, and was told, can be done again now.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Whether a transaction was not lost, or was done again.
+    pub(crate) fn is_known(&self, txn: TxnId) -> bool {
+        self.redone.contains(&txn)
+    }
+
+    /// Whether the row of a transaction says what is not to be done again.
+    pub(crate) fn supersedes(&self, txn: TxnId) -> bool {
+        self.replaced.contains_key(&txn)
+    }
 }

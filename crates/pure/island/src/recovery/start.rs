@@ -126,7 +126,7 @@ impl Island {
             let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
             self.recovery.redone.insert(txn);
             match state {
-                TxnState::Prepared => self.txns.locks.hold(&self.ctx, txn, &work, 0),
+                TxnState::Prepared => self.txns.hold_again(&self.ctx, txn, &work),
                 TxnState::Committed => {
                     self.mover.remember_leaving(&self.ctx, txn, &work);
                     self.recovery.remember_replaced(&self.ctx, prepared, txn, &work);
@@ -147,7 +147,7 @@ impl Island {
         if !up {
             self.symlinks.forget_told(island);
             self.abort_with(island);
-            self.anti_entropy.skipped.remove(&island);
+            self.anti_entropy.forget_skipped(island);
             self.anti_entropy.compare_without(&mut self.ctx, island);
             self.mover.lost_link(island);
             self.recovery.heard(&mut self.ctx, island);
@@ -250,7 +250,7 @@ impl Island {
                 Ok(())
             }
             Peer::Happened { txn } => {
-                self.txns.locks.on_happened(&mut self.ctx, from, *txn);
+                self.txns.on_happened(&mut self.ctx, from, *txn);
                 Ok(())
             }
             Peer::Skipped { upto } => {
@@ -353,7 +353,7 @@ impl<'a> Look<'a> {
         };
         let Some(to) = self.recovery.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
         // It may wait for one that is away, and so for ever.
-        Err(match self.txns.locks.holder(to.dir, &to.name) {
+        Err(match self.txns.locks().holder(to.dir, &to.name) {
             Some(txn) => Stop::Txn(txn),
             None => self.ctx.untold(self.recovery.witnesses()),
         })

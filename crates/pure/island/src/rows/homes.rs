@@ -77,7 +77,7 @@ impl Island {
                     return refused(Errno::EMLINK);
                 }
                 // Its answer will tell attributes from before this, and this the attributes from before it.
-                if self.bodies.in_body.values().any(|in_body| in_body.cuts() == Some(ino)) {
+                if self.bodies.is_cutting(ino) {
                     return Ok(Err(Vote::Busy));
                 }
                 if let Err(Stop::Fail(errno)) = self.ctx.room.take(0) {
@@ -86,7 +86,7 @@ impl Island {
                 if !self.pin(decision, message, at, chain)? {
                     return Ok(Err(Vote::Behind));
                 }
-                let pending = self.txns.locks.on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
+                let pending = self.txns.locks().on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
                 let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
                 let mut attr = row.attr;
                 attr.nlink += 1 + more as u32;
@@ -164,7 +164,7 @@ impl<'a> Look<'a> {
         let of =
             |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
         let (mine, at) = (of(work), spots(work));
-        self.txns.locks.on_file(ino).any(|txn| {
+        self.txns.locks().on_file(ino).any(|txn| {
             let Some(row) = self.ctx.state.txn(txn) else { return false };
             let other = &row.part.work;
             mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))

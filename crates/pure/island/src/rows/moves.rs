@@ -132,7 +132,7 @@ impl<'a> Look<'a> {
         match self.may_grant(&moved, &above, &seen) {
             Ok(()) => Ok(()),
             Err(Vote::No { errno }) => Err(errno.into()),
-            Err(Vote::Busy) => match self.txns.locks.ticket_against(&above) {
+            Err(Vote::Busy) => match self.txns.locks().ticket_against(&above) {
                 Some(txn) => Err(Stop::Txn(txn)),
                 None => Err(Stop::NotNow),
             },
@@ -159,7 +159,7 @@ impl<'a> Look<'a> {
                 return Err(Vote::Behind);
             }
         }
-        if self.txns.locks.ticket_against(above).is_some() {
+        if self.txns.locks().ticket_against(above).is_some() {
             return Err(Vote::Busy);
         }
         if moved.iter().any(|ino| above.contains(ino)) {

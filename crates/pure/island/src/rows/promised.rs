@@ -30,7 +30,7 @@ impl Island {
         let rows = self.ctx.state.txn_ids().filter_map(|txn| {
             let row = self.ctx.state.txn(txn)?;
             let is_news = match row.state {
-                TxnState::Prepared => self.txns.decided_early.contains(&txn),
+                TxnState::Prepared => self.txns.is_decided_early(txn),
                 TxnState::Committed => self.ctx.state.clocks().get(txn.coordinator) <= row.moments.committed,
             };
             is_news.then_some((txn, row.moments.prepared, &row.part.work))

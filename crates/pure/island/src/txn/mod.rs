@@ -1,21 +1,24 @@
 //! Transactions among islands, and what they lock.
 
 pub(crate) mod coordinator;
+mod delivery;
 pub(crate) mod locks;
 pub(crate) mod participant;
 
+use crate::ctx::Ctx;
 use crate::txn::locks::Holds;
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{IslandId, Stamp, TxnId};
+use atoll_proto::{Renaming, Spot, Work};
 use coordinator::Begun;
 use std::collections::BTreeMap;
 
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Txns {
-    pub(crate) locks: Holds,
+    locks: Holds,
     /// Moves that are known to have happened, and wait for the journal.
-    pub(crate) decided_early: IdSet<TxnId>,
+    decided_early: IdSet<TxnId>,
     /// What this island coordinates and has not decided, by its first transaction.
     begun: BTreeMap<TxnId, Begun>,
     /// The first transaction of what another one belongs to.
@@ -26,4 +29,36 @@ pub(crate) struct Txns {
     retell_ms: u64,
     /// Up to which stamp of each coordinator transactions were there when they were told last.
     told_before: BTreeMap<IslandId, Stamp>,
+}
+
+impl Txns {
+    /// What transactions lock.
+    pub(crate) const fn locks(&self) -> &Holds {
+        &self.locks
+    }
+
+    /// A move is known to have happened, and waits for the journal.
+    pub(crate) fn is_decided_early(&self, txn: TxnId) -> bool {
+        self.decided_early.contains(&txn)
+    }
+
+    /// What was prepared in an earlier life is locked again.
+    pub(crate) fn hold_again(&mut self, ctx: &Ctx, txn: TxnId, work: &Work) {
+        self.locks.hold(ctx, txn, work, 0);
+    }
+
+    /// A transaction that is prepared here has happened.
+    pub(crate) fn on_happened(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
+        self.locks.on_happened(ctx, from, txn);
+    }
+
+    /// Locks what a rename moves, for what this island coordinates.
+    pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
+        self.locks.take_holds(first, renaming);
+    }
+
+    /// Locks the name to which a file comes.
+    pub(crate) fn lock_name(&mut self, txn: TxnId, at: Spot) {
+        self.locks.hold_names(txn, &[at]);
+    }
 }

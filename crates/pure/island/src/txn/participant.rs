@@ -172,7 +172,7 @@ impl Island {
             // Its prepare was lost here: the coordinator has to say what it was.
             (None, Some(moments))
                 if self.ctx.state.lost(moments.prepared)
-                    && !self.recovery.redone.contains(&txn)
+                    && !self.recovery.is_known(txn)
                     && !planted(Bug::LostPartStaysLost) =>
             {
                 match part {

@@ -1,0 +1,143 @@
+//! What a comparison has found is taken, from the root down, when all of it is known.
+
+use super::round::{CHANGES_PER_RECORD, Comparing, Found, Leads};
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Next, Stop};
+use crate::island::Island;
+use crate::rows::path::DEPTH_MAX;
+use atoll_core::Ino;
+use atoll_proto::{Change, Peer};
+
+impl Island {
+    /// All is as it was when the coordinators told: their journals go on from there.
+    pub(super) fn compared(&mut self) {
+        let Some(comparing) = self.anti_entropy.round.take() else { return };
+        let (me, mut decision) = (self.ctx.config.id, Decision::new());
+        for (island, stamp) in &comparing.upto {
+            decision.push(if *island == me {
+                Change::Delivered { island: me, upto: *stamp }
+            } else {
+                Change::Clock { island: *island, stamp: *stamp }
+            });
+        }
+        if comparing.has_found {
+            self.ctx.doubt(&mut decision);
+        }
+        let seq = self.ctx.decide(decision);
+        for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
+            self.journal.confirm_later(island, seq, stamp);
+            self.ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
+            self.ctx.send(0, island, Peer::Resend { after: stamp });
+        }
+        self.ctx.next(Next::CaughtUp);
+        self.ctx.next(Next::Serve);
+        self.ctx.next(Next::CompareDoubts);
+    }
+}
+
+impl Ctx {
+    /// Takes what was found, from the root down; true when all is taken.
+    pub(super) fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
+        let mut order = Vec::new();
+        for (ino, found) in &comparing.found {
+            let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
+            order.push((depth.unwrap_or(usize::MAX), *ino));
+        }
+        order.sort_unstable();
+        for order in order.chunks(CHANGES_PER_RECORD) {
+            for (_, ino) in order {
+                self.need_found(&comparing.found[ino])?;
+            }
+            let mut decision = Decision::new();
+            // What is left by one may be what another goes to: nothing is pruned before all are there.
+            decision.prunes_nothing = true;
+            for (_, ino) in order {
+                let found = comparing.found.remove(ino).expect("just listed");
+                comparing.met.extend(self.in_memory(*ino).map(|dir| dir.place.parent));
+                // What was known here, and is no more, was pruned meanwhile.
+                if comparing.met.contains(ino) || found.is_stub || self.dir_now(&decision, *ino).is_some() {
+                    self.take_one(&mut decision, &found);
+                }
+            }
+            decision.prunes_nothing = false;
+            comparing.has_found |= !decision.record.changes.is_empty();
+            self.decide(decision);
+        }
+        // What was above others, and is above nothing here.
+        let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
+        while let Some(ino) = met.pop() {
+            if self.state.dir(ino)?.is_some() {
+                self.need_skeleton(ino)?;
+                let mut decision = Decision::new();
+                self.prune(&mut decision, ino);
+                self.decide(decision);
+            }
+            comparing.met.remove(&ino);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
+        if *is_stub {
+            return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        }
+        if dir.ino != Ino::ROOT && self.dir_now(decision, dir.place.parent).is_none() {
+            // It was pruned meanwhile, with what was above it.
+            return;
+        }
+        let old = self.dir_now(decision, dir.ino).map(|row| row.place);
+        self.add_skeleton(decision, dir, None);
+        if let Some(row) = self.dir_now(decision, dir.ino)
+            && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
+            && old.as_ref() == Some(&row.place)
+        {
+            self.skeleton_name(decision, &row.place, dir.ino, true);
+        }
+        self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
+        self.apply_to_lent(decision, dir.ino, &dir.fixed);
+        if let Some(old) = old.filter(|old| old.parent != dir.place.parent) {
+            self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
+        }
+    }
+}
+
+impl Ctx {
+    /// The directories above one, as they will be, and whether there is an end to them.
+    pub(super) fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
+        let mut at = ino;
+        for depth in 0..DEPTH_MAX {
+            if at == Ino::ROOT {
+                return Ok(Some(depth));
+            }
+            at = match comparing.found.get(&at).filter(|found| !found.is_stub) {
+                Some(found) => found.dir.place.parent,
+                None => match self.state.dir(at)? {
+                    Some(dir) => dir.place.parent,
+                    None => return Ok(None),
+                },
+            };
+        }
+        Ok(None)
+    }
+
+    pub(super) fn is_tree(&self, comparing: &Comparing) -> Result<bool, Stop> {
+        for (ino, found) in &comparing.found {
+            if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
+        self.need_acls(dir.ino)?;
+        self.state.dir(dir.place.parent)?;
+        self.need_name(&dir.place)?;
+        if let Some(row) = self.state.dir(dir.ino)? {
+            self.need_name(&row.place)?;
+            self.need_skeleton(dir.ino)?;
+        }
+        Ok(())
+    }
+}

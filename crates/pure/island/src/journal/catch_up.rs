@@ -1,0 +1,104 @@
+//! Waiting for what a sender has seen and this island has not.
+
+use super::others::Sight;
+use crate::ctx::Ctx;
+use crate::ctx::request::{Call, Next, Stop};
+use crate::island::Island;
+use crate::journal::Journal;
+use crate::rows::chains::seen_in;
+use atoll_core::{IslandId, Stamp};
+use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
+
+impl Island {
+    /// Lets a request through if this island has seen all that the client has; otherwise it waits.
+    pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
+        let clocks = self.ctx.state.clocks();
+        let unseen = |(i, s): (IslandId, Stamp)| (i != self.ctx.config.id && clocks.get(i) < s).then_some(i);
+        let seen = self.sessions.seen_by(call.session());
+        let by_path = matches!(
+            call.request.op,
+            ClientOp::Resolve { .. }
+                | ClientOp::Skeleton { .. }
+                | ClientOp::SkeletonAttr { .. }
+                | ClientOp::SkeletonTarget { .. }
+        );
+        if by_path && self.anti_entropy.has_missed(&self.ctx) {
+            // What it knows of paths may be as old as its absence.
+            self.fall_behind(&[], Next::Start(call));
+            return None;
+        }
+        let missing: Vec<IslandId> =
+            seen.into_iter().flat_map(atoll_core::ClockVector::iter).filter_map(unseen).collect();
+        if missing.is_empty() {
+            return Some(call);
+        }
+        self.fall_behind(&missing, Next::Start(call));
+        None
+    }
+
+    pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Next) {
+        for island in missing {
+            let after = self.ctx.state.clocks().get(*island);
+            self.ctx.send(0, *island, Peer::Resend { after });
+        }
+        match self.journal.behind.push(parked) {
+            Err(Next::Start(call)) => self.ctx.answer(&call, 0, Outcome::NotNow),
+            Err(Next::Peer(message)) => self.turn_away(&message),
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// There is no room for a message to wait: its sender begins again, or says it again by itself.
+    pub(crate) fn turn_away(&mut self, message: &PeerMessage) {
+        let from = message.from;
+        match &message.peer {
+            Peer::Prepare { txn, .. } => self.ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
+            // Its request begins again after a pause; all who have prepared are told.
+            Peer::Voted { txn, .. } => self.abort(self.txns.first_of(*txn), None),
+            // It is asked for again, from the first that is missing.
+            Peer::Journal { .. } => drop(self.journal.stalled.insert(from)),
+            // An outcome is told each second until it is known to be carried out, a comparison five times a second until
+            // it is answered.
+            Peer::Decided { .. } | Peer::Compare { .. } => {}
+            other => unreachable!("{other:?} does not wait"),
+        }
+    }
+}
+
+impl Journal {
+    pub(crate) fn caught_up(&mut self, ctx: &mut Ctx) {
+        for next in self.behind.take() {
+            ctx.next(match next {
+                Next::Start(call) => Next::CatchUp(call),
+                next => next,
+            });
+        }
+    }
+}
+
+impl Ctx {
+    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
+    /// says nothing new.
+    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
+        for above in &chain.dirs {
+            if self.state.dir(above.ino)?.is_none() {
+                return Ok(self.sight_of(&chain.vector));
+            }
+        }
+        Ok(Sight::Same)
+    }
+
+    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
+    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
+    /// the old state back. So would one that this island's own journal has not reached.
+    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
+        let clocks = self.state.clocks();
+        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
+        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
+        if !missing.is_empty() {
+            return Sight::Newer { missing };
+        }
+        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
+        if older { Sight::Older } else { Sight::Same }
+    }
+}
