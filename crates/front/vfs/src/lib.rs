@@ -14,7 +14,7 @@ use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 pub use atoll_handover as handover;
-pub use atoll_posix::{Beside, Caching, Wish};
+pub use atoll_posix::{Around, Beside, Caching, Wish};
 
 /// Called exactly once with the outcome, and what comes beside it. What the outcome allows to keep may be passed on until
 /// this returns, and not later.

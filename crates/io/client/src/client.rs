@@ -327,7 +327,7 @@ impl Client {
             match finished.token {
                 Token::Op(done) => {
                     let bytes = finished.data.as_deref().unwrap_or(data);
-                    done(finished.result, Beside { bytes, caching });
+                    done(finished.result, Beside { bytes, caching, around: &finished.around });
                 }
                 Token::Walk(walked) => {
                     walked(finished.result.and_then(|_| finished.resolved.ok_or(Errno::EIO)));

@@ -1,5 +1,5 @@
 //! What a frontend builds on, over a real volume of four islands in one process: promises of caching and their recall,
-//! handles, callers for whom nobody has walked.
+//! handles, callers for whom nobody has walked, attributes before and after.
 
 mod common;
 
@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use atoll_client::{Client, Watcher};
 use atoll_core::{Ino, IslandId, Key};
-use atoll_posix::{Answer, Attr, Beside, Caching, Caller, Errno, Kind, Op, RenameMode, SetAttr, Wish};
+use atoll_posix::{
+    Answer, Around, Attr, Beside, Caching, Caller, Errno, Kind, Op, RenameMode, SetAttr, Wish,
+};
 use atoll_proto::FileHandle;
 use bytes::Bytes;
 use common::{ISLANDS, Tree, client, n};
 
 const LONG: Duration = Duration::from_secs(20);
-const UNCHECKED: Wish = Wish { unchecked: true };
+const UNCHECKED: Wish = Wish { unchecked: true, attributes: false };
 
 fn ask(client: &Client, caller: &Caller, wish: Wish, op: Op, data: &'static [u8]) -> Result<Answer, Errno> {
     let (send, receive) = mpsc::sync_channel(1);
@@ -259,4 +261,66 @@ fn for_a_caller_for_whom_nobody_has_walked_the_object_s_own_permissions_are_chec
 
 fn asked_as(client: &Client, caller: &Caller, op: Op) -> Result<Answer, Errno> {
     ask(client, caller, UNCHECKED, op, b"")
+}
+
+/// What is told around an operation that succeeds.
+fn around(client: &Client, op: Op, data: &'static [u8]) -> Vec<Around> {
+    let (send, receive) = mpsc::sync_channel(1);
+    let done = Box::new(move |result: Result<Answer, Errno>, beside: Beside<'_>| {
+        send.send(result.map(|_| beside.around.to_vec())).unwrap();
+    });
+    let wish = Wish { unchecked: false, attributes: true };
+    client.start(&Caller::ROOT, wish, op, Bytes::from_static(data), done);
+    receive.recv_timeout(LONG).expect("an answer").unwrap()
+}
+
+#[test]
+fn the_attributes_around_an_operation_are_those_just_before_and_just_after_it() {
+    let tree = Tree::new("around");
+    let client = &tree.client;
+    let attr = |ino| attr(client, ino).unwrap();
+    let change = |ino: Ino, op: Op, data| {
+        let before = attr(ino);
+        let told = around(client, op, data);
+        assert_eq!(told, [Around::new(Some(&before), attr(ino))]);
+    };
+    let (dir, other) = (tree.mkdir(Ino::ROOT, "a"), tree.mkdir(Ino::ROOT, "b"));
+    change(dir, create(dir, "f", 0o644), b"");
+    let file = tree.found(Op::Lookup { dir, name: n("f") });
+    let write = |offset, append| Op::Write { ino: file, offset, append, kill_set_id: false };
+    change(file, write(0, false), b"abc");
+    change(file, write(0, true), b"def");
+    // Too long for a record to carry: its bytes are in place before it is decided.
+    change(file, write(5, false), &[7; 100_000]);
+    change(file, write(3, false), b"xyz");
+    let set = |set| Op::SetAttr { ino: file, set };
+    change(file, set(SetAttr { size: Some(70_001), ..SetAttr::default() }), b"");
+    change(file, set(SetAttr { mode: Some(0o600), ..SetAttr::default() }), b"");
+    change(dir, Op::SetAttr { ino: dir, set: SetAttr { mode: Some(0o700), ..SetAttr::default() } }, b"");
+    change(dir, Op::Link { ino: file, dir, name: n("g") }, b"");
+    change(dir, rename(dir, "g", dir, "h"), b"");
+    change(dir, Op::Unlink { dir, name: n("h") }, b"");
+    // Whatever islands the new directories are on.
+    for at in 0..6 {
+        change(dir, Op::Mkdir { dir, name: n(&format!("d{at}")), mode: 0o755, umask: 0 }, b"");
+        change(dir, Op::Rmdir { dir, name: n(&format!("d{at}")), meant: None }, b"");
+    }
+    // Both directories, or one, or none where islands have to agree: but nothing that is not so.
+    let before = [attr(dir), attr(other)];
+    for told in around(client, rename(dir, "f", other, "f"), b"") {
+        let was = before.iter().find(|attr| attr.ino == told.after.ino).unwrap();
+        assert_eq!(told, Around::new(Some(was), attr(was.ino)));
+    }
+    // A transaction that is not forgotten may have changed more than the rows show.
+    tree.wait_until_forgotten();
+    // What only looks has nothing before it.
+    let looks = [
+        (Op::Read { ino: file, offset: 70_000, len: 10 }, file),
+        (Op::Read { ino: file, offset: 70_001, len: 10 }, file),
+        (Op::ReadDir { dir: other, after: 0, bytes: 4096, plus: false }, other),
+    ];
+    for (op, of) in looks {
+        assert_eq!(around(client, op, b""), [Around::new(None, attr(of))]);
+    }
+    assert!(around(client, Op::Statfs, b"").is_empty());
 }

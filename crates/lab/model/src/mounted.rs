@@ -4,7 +4,7 @@
 use crate::tree::{AtimeRule, Model, Outcome};
 use atoll_core::{Decode, Encode, Ino, SessionId, Time};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
-use atoll_vfs::{Beside, Caching, Done, Files, Handle, Ticket, Watcher, Wish};
+use atoll_vfs::{Around, Beside, Caching, Done, Files, Handle, Ticket, Watcher, Wish};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ struct Waiting {
 }
 
 /// What an operation that ends now tells to whom.
-type Ended = (Done, Result<(Answer, Vec<u8>), Errno>);
+type Ended = (Done, Result<(Answer, Vec<u8>), Errno>, Vec<Around>);
 
 struct State {
     model: Model,
@@ -89,7 +89,7 @@ impl State {
                 Ok(Outcome::Blocked) => at += 1,
                 outcome => {
                     let done = self.waiting.remove(at).done;
-                    ended.push((done, outcome.map(answered)));
+                    ended.push((done, outcome.map(answered), Vec::new()));
                     // A lock that was converted may have let an earlier one go.
                     at = 0;
                 }
@@ -107,10 +107,10 @@ fn answered(outcome: Outcome) -> (Answer, Vec<u8>) {
 
 /// Outside the lock: a completion may submit the next operation.
 fn complete(ended: Vec<Ended>, caching: Caching) {
-    for (done, outcome) in ended {
+    for (done, outcome, around) in ended {
         match outcome {
-            Ok((answer, bytes)) => done(Ok(answer), Beside { bytes: &bytes, caching }),
-            Err(errno) => done(Err(errno), Beside { bytes: &[], caching }),
+            Ok((answer, bytes)) => done(Ok(answer), Beside { bytes: &bytes, caching, around: &around }),
+            Err(errno) => done(Err(errno), Beside { caching, ..Beside::default() }),
         }
     }
 }
@@ -122,6 +122,7 @@ impl Files for ModelFiles {
         {
             let mut state = self.lock();
             let now = state.now();
+            let before = wish.attributes.then(|| state.model.clone());
             let may = if wish.unchecked { state.model.may_use(caller, &op) } else { Ok(()) };
             match may.and_then(|()| state.model.apply(now, self.session, caller, &op, &data)) {
                 Ok(Outcome::Blocked) => {
@@ -130,7 +131,10 @@ impl Files for ModelFiles {
                     let (session, caller) = (self.session, caller.clone());
                     state.waiting.push(Waiting { ticket, session, caller, op: op.clone(), done });
                 }
-                outcome => ended.push((done, outcome.map(answered))),
+                outcome => {
+                    let around = before.map(|before| before.around(&state.model, &op)).unwrap_or_default();
+                    ended.push((done, outcome.map(answered), around));
+                }
             }
             // Also after a refusal or while waiting: a conversion gave up the old lock.
             if matches!(op, Op::SetLock { .. }) {
@@ -146,7 +150,7 @@ impl Files for ModelFiles {
         {
             let mut state = self.lock();
             if let Some(at) = state.waiting.iter().position(|waiting| waiting.ticket == ticket) {
-                ended.push((state.waiting.remove(at).done, Err(Errno::EINTR)));
+                ended.push((state.waiting.remove(at).done, Err(Errno::EINTR), Vec::new()));
             }
         }
         complete(ended, self.caching);

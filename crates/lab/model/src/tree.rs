@@ -6,7 +6,7 @@ use atoll_core::{Ino, Name, SessionId, Time};
 use atoll_posix::acl::Acl;
 use atoll_posix::locks::Locks;
 use atoll_posix::perm::{self, Access, Denied, Owned, check};
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op};
+use atoll_posix::{Answer, Around, Attr, Caller, Errno, Found, Kind, Op};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -177,6 +177,15 @@ impl Model {
             Denied::Errno(errno) => errno,
             Denied::NeedGroups => Errno::EACCES,
         })
+    }
+
+    /// What an operation is about, as it was here and is in `after`: of a change both, otherwise what is alone.
+    pub fn around(&self, after: &Self, op: &Op) -> Vec<Around> {
+        let around = |ino| {
+            let (before, after) = (self.attr(ino)?, after.attr(ino)?);
+            Some(Around::new(op.changes().then_some(before), *after))
+        };
+        op.subjects().into_iter().flatten().filter_map(around).collect()
     }
 
     /// Whether an operation may be applied for a caller for whom nobody has walked to its objects or opened them.

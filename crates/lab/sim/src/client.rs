@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, SessionId};
-use atoll_posix::{Answer, Errno};
+use atoll_posix::{Answer, Around, Errno};
 use atoll_proto::{ClientOp, Outcome};
 use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
 
@@ -42,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) renewals: u64,
     /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
+    /// What was told of the attributes around the last operation that has ended.
+    pub(crate) around: Vec<Around>,
 }
 
 impl Client {
@@ -61,6 +63,7 @@ impl Client {
             unread: Vec::new(),
             renewals: 0,
             kept_until_ms: 0,
+            around: Vec::new(),
         }
     }
 
@@ -102,6 +105,7 @@ impl Client {
             self.told.extend(out.told.drain(..).map(|told| (told.token, told.outcome)));
             for finished in out.finished.drain(..) {
                 self.under_way -= 1;
+                self.around = finished.around;
                 if self.route.may_keep(now_ms) {
                     self.kept_until_ms = now_ms + KEEP_MS;
                 }

@@ -1,9 +1,10 @@
 //! Judges one operation after another by the model, and the whole tree now and then.
 
 use atoll_core::{Ino, Name, Time, VolumePath};
-use atoll_model::answer::differences;
+use atoll_model::answer::{attr_differences, differences};
 use atoll_model::{AtimeRule, Dump, Model, Outcome, Rng, Step, Strictness};
-use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op};
+use atoll_posix::beside::Before;
+use atoll_posix::{Answer, Around, Attr, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -69,6 +70,14 @@ impl Judge {
         if is_refused(&step.op, &got, disturbed, &self.model) {
             return Ok(Verdict::Refused);
         }
+        let around = std::mem::take(&mut world.clients[client].around);
+        let before: Vec<Attr> = step
+            .op
+            .subjects()
+            .into_iter()
+            .flatten()
+            .filter_map(|ino| self.model.attr(ino).copied())
+            .collect();
         let decided = self.time_of(world, client, step, &got)?;
         if let Some(at) = decided
             // Whichever island decided it, by its own clock or the latest time that it has seen.
@@ -80,11 +89,27 @@ impl Judge {
         let expected = self.apply(world, step, &got, decided.unwrap_or(began));
         self.forget_removed(world);
         let got = as_if_here(world, client, &self.model, &step.op, &expected, got);
-        let what = verdict(&expected, &got, disturbed, world.strict(Strictness::FULL));
+        let strict = world.strict(Strictness::FULL);
+        let mut what = verdict(&expected, &got, disturbed, strict);
+        what.extend(around.iter().flat_map(|around| self.around_differences(&before, around, strict)));
         if what.is_empty() {
             return Ok(Verdict::Same);
         }
         Err(Failure::new(format!("{:?} of uid {}:\n  {}", step.op, step.caller.uid, what.join("\n  "))))
+    }
+
+    /// In what the attributes around an operation differ from the model's before it and after it.
+    fn around_differences(&self, before: &[Attr], around: &Around, strict: Strictness) -> Vec<String> {
+        let ino = around.after.ino;
+        let (Some(was), Some(is)) = (before.iter().find(|attr| attr.ino == ino), self.model.attr(ino)) else {
+            return vec![format!("attributes around it: {ino} is not what it is about")];
+        };
+        let mut what = attr_differences(is, &around.after, strict, true);
+        if let Some(Before { size, mtime, ctime }) = around.before {
+            let size = if is.kind == Kind::Directory { was.size } else { size };
+            what.extend(attr_differences(was, &Attr { size, mtime, ctime, ..*was }, strict, true));
+        }
+        what.into_iter().map(|what| format!("around it, of {ino}: {what}")).collect()
     }
 
     /// Applies an operation to the model, with the ids that the world gave. It may be one that has not happened,

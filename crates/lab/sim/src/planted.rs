@@ -64,7 +64,11 @@ pub const fn found_by(bug: Bug) -> &'static str {
         Bug::RepeatedWhileUnderWay | Bug::NotSealed | Bug::HeldNameIgnored | Bug::OpenBeforeCommit => {
             "history_partition"
         }
-        Bug::StampTwice | Bug::FullDirectoryGoes | Bug::StubStays | Bug::OrphanDropped => "sequential",
+        Bug::StampTwice
+        | Bug::FullDirectoryGoes
+        | Bug::StubStays
+        | Bug::OrphanDropped
+        | Bug::BeforeIsAfter => "sequential",
         Bug::NameNotHeld | Bug::NoTicket | Bug::OrderlyEndKeepsIncarnation => "deaths",
         Bug::LentNameNotHeld | Bug::CountNotClaimed | Bug::ShippedAsItWas => "storm",
         Bug::UndecidedLookup | Bug::VoteOfNobody => "concurrent",

@@ -13,7 +13,7 @@ use atoll_dispatch::{Engine, Laying};
 use atoll_island::{Event, Phase};
 use atoll_links::BothWays;
 use atoll_model::{Rng, Strictness};
-use atoll_posix::{Caller, Op};
+use atoll_posix::{Caller, Op, Wish};
 use atoll_route::{Route, RouteOut};
 use atoll_view::Finding;
 use bytes::Bytes;
@@ -505,7 +505,9 @@ impl World {
                 let now_ms = self.client_ms(client);
                 self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
                 self.with_client(client, &[], |route, out| {
-                    route.call(now_ms, &caller, *op, data, token, out);
+                    // One of three wishes to know the attributes around it.
+                    let wish = Wish { unchecked: false, attributes: token.is_multiple_of(3) };
+                    route.call_wishing(now_ms, &caller, wish, *op, data, token, out);
                 });
             }
             Happening::Recalled { client } => {

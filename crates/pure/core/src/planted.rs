@@ -49,6 +49,7 @@ bugs! {
     CountNotClaimed: "two changes of one file's link count are prepared together",
     FullDirectoryGoes: "an rmdir does not look whether the directory is empty",
     NotSealed: "a directory that is about to go still takes names",
+    BeforeIsAfter: "the attributes before a change are those after it",
     HeldNameIgnored: "a directory goes while a name in it is lent",
     OpenBeforeCommit: "a directory takes names before its mkdir is known to have happened",
     OutcomeBeforeSync: "an outcome is told before it survives a power cut",

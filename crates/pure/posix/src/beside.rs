@@ -1,6 +1,7 @@
 //! What goes beside an operation, and what comes beside its answer.
 
-use atoll_core::wire_struct;
+use crate::attr::Attr;
+use atoll_core::{Time, wire_struct};
 
 wire_struct! {
     /// What a frontend asks for beside an operation.
@@ -9,6 +10,40 @@ wire_struct! {
         /// Nobody has walked to the object or opened it for the caller: what that would have checked of the object
         /// itself is checked too (`perm::needs`).
         pub unchecked: bool,
+        /// The attributes of what it is about are wanted, as they were just before it and just after it.
+        pub attributes: bool,
+    }
+}
+
+wire_struct! {
+    /// What tells whether a file or directory has changed since it was seen.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Before {
+        /// Bytes.
+        pub size: u64,
+        /// Last change of content.
+        pub mtime: Time,
+        /// Last change of anything.
+        pub ctime: Time,
+    }
+}
+
+wire_struct! {
+    /// A file or directory around an operation: both are of the decision that made it, with nothing in between.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Around {
+        /// Just before it. None if it only looked.
+        pub before: Option<Before>,
+        /// Just after it.
+        pub after: Attr,
+    }
+}
+
+impl Around {
+    /// Of an object with these attributes before, if it was changed, and after.
+    pub fn new(before: Option<&Attr>, after: Attr) -> Self {
+        let before = before.map(|a| Before { size: a.size, mtime: a.mtime, ctime: a.ctime });
+        Self { before, after }
     }
 }
 
@@ -31,11 +66,14 @@ pub struct Beside<'a> {
     pub bytes: &'a [u8],
     /// For how long the outcome may be kept, a name that is absent too.
     pub caching: Caching,
+    /// What it is about, if that was wished for: as much of it as the island that decided has. None for what failed, or was
+    /// answered from memory.
+    pub around: &'a [Around],
 }
 
 impl<'a> Beside<'a> {
     /// Nothing that may be kept, with these bytes.
     pub const fn bytes(bytes: &'a [u8]) -> Self {
-        Self { bytes, caching: Caching::Never }
+        Self { bytes, caching: Caching::Never, around: &[] }
     }
 }

@@ -17,6 +17,6 @@ pub mod xattr;
 
 pub use atime::{Access, AtimeRule};
 pub use attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
-pub use beside::{Beside, Caching, Wish};
+pub use beside::{Around, Beside, Caching, Wish};
 pub use errno::Errno;
 pub use op::{Allocation, Answer, DirEntry, Found, LockKind, LockRange, Op, RenameMode, Whence, XattrMode};

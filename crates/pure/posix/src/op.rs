@@ -263,6 +263,25 @@ impl Op {
         }
     }
 
+    /// What it is about: the directories whose names it reads or changes, or the file or directory that it names by its
+    /// id.
+    #[must_use]
+    pub fn subjects(&self) -> [Option<Ino>; 2] {
+        match self {
+            Self::Lookup { dir, .. }
+            | Self::Create { dir, .. }
+            | Self::Mkdir { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::Rmdir { dir, .. }
+            | Self::Link { dir, .. }
+            | Self::FsyncDir { dir }
+            | Self::ReadDir { dir, .. }
+            | Self::Parent { dir } => [Some(*dir), None],
+            Self::Rename { dir, new_dir, .. } => [Some(*dir), Some(*new_dir).filter(|new| new != dir)],
+            op => [op.file(), None],
+        }
+    }
+
     /// Whether it can change something: a name, attributes, a body or a lock. A time of access does not count: it
     /// need not survive anything, and setting it twice does no harm.
     #[must_use]

@@ -3,7 +3,7 @@
 use atoll_core::{
     Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId, VolumePath, wire_enum, wire_struct,
 };
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, Op, RenameMode, Wish};
+use atoll_posix::{Answer, Around, Attr, Caller, Errno, Found, Kind, Op, RenameMode, Wish};
 
 use crate::listing::{CutLost, FileAt, ListedName};
 use crate::row::{Entry, Inode, Link, Place, PlaceVersion, Static, Xattrs};
@@ -176,6 +176,11 @@ wire_enum! {
         /// Done.
         1 => Ok { /// What it tells.
             answer: Answer, /// Placement keys of the directories in the answer, in their order.
+            keys: Vec<Key> },
+        /// As `Ok`, with the attributes that were wished for.
+        13 => Observed { /// They.
+            around: Vec<Around>, /// What it tells.
+            answer: Box<Answer>, /// As in `Ok`.
             keys: Vec<Key> },
         /// Done: these few bytes (a target, an attribute). Those of a read travel beside the reply.
         9 => Data { /// They.

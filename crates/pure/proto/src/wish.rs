@@ -1,10 +1,20 @@
 //! How a wish goes with a request: as a request of its own kind, so that others have the bytes that they had.
 
-use atoll_posix::Wish;
+use atoll_posix::{Op, Wish};
 
 use crate::message::ClientOp;
 
 impl ClientOp {
+    /// The operation of a file system that it is, if it is one.
+    pub const fn operation(&self) -> Option<&Op> {
+        match self {
+            Self::Fs { op } | Self::Rename { op, .. } | Self::Link { op, .. } | Self::Wished { op, .. } => {
+                Some(op)
+            }
+            _ => None,
+        }
+    }
+
     /// The same, with a wish. What is no operation of a file system has none.
     #[must_use]
     pub fn wishing(self, wish: Wish) -> Self {

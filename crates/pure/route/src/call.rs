@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::{Ino, IslandId, VolumePath};
-use atoll_posix::{Caller, Kind, Op, Wish};
+use atoll_posix::{Around, Caller, Kind, Op, Wish};
 use atoll_proto::ClientOp;
 use bytes::Bytes;
 
@@ -106,6 +106,8 @@ pub(crate) struct Call<T> {
     /// Its number at that island; 0 if its result need not be remembered.
     pub(crate) seq: u64,
     pub(crate) wish: Wish,
+    /// The attributes that it has wished for, as far as they were told.
+    pub(crate) around: Vec<Around>,
     pub(crate) stage: Stage,
     pub(crate) sending: Sending,
     /// When it was sent last, in milliseconds.
@@ -136,7 +138,8 @@ impl<T> Call<T> {
             data,
             island,
             seq: 0,
-            wish: Wish { unchecked: false },
+            wish: Wish { unchecked: false, attributes: false },
+            around: Vec::new(),
             stage: Stage::Deciding { linked_home: None },
             sending: Sending::Waiting,
             asked_ms: 0,

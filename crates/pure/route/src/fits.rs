@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Time};
 use atoll_posix::attr::mode;
-use atoll_posix::{Answer, Attr, Kind, Op};
+use atoll_posix::{Answer, Around, Attr, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Resolved};
 
 use crate::call::{Call, What};
@@ -63,6 +63,16 @@ pub(crate) fn misfit<T>(
         },
         Outcome::Data { .. } => (!matches!(&call.what, What::Op(_)) || call.followed().is_some())
             .then_some("bytes that it was not asked for"),
+        Outcome::Observed { around, answer, .. } => match &call.what {
+            What::Op(op) if call.wish.attributes && !call.is_confirming() => {
+                let known = |around: &Around| op.subjects().contains(&Some(around.after.ino));
+                let strange =
+                    || (!around.iter().all(known)).then_some("attributes that it was not asked for");
+                let wrong = || around.iter().find_map(|around| of_attr(&around.after));
+                of_op(call, op, answer).or_else(strange).or_else(wrong)
+            }
+            _ => Some("attributes that it was not asked for"),
+        },
         Outcome::Ok { answer, .. } => match &call.what {
             What::Own(_) => of_own(renews, answer),
             _ if call.is_confirming() => Some("an answer instead of a sign of life"),

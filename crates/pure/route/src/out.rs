@@ -1,7 +1,7 @@
 //! What the routing machine puts out: requests, outcomes, and what is to be dropped or logged.
 
 use atoll_core::{Ino, IslandId};
-use atoll_posix::{Answer, Errno};
+use atoll_posix::{Answer, Around, Errno};
 use atoll_proto::{Outcome, Request, Resolved};
 use bytes::Bytes;
 
@@ -29,6 +29,8 @@ pub struct Finished<T> {
     pub result: Result<Answer, Errno>,
     /// Bytes of `Answer::Data`, if the reply itself brought them; otherwise they came beside it.
     pub data: Option<Bytes>,
+    /// The attributes that were wished for.
+    pub around: Vec<Around>,
     /// Of a walked path.
     pub resolved: Option<Resolved>,
 }

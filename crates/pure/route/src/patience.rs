@@ -93,7 +93,13 @@ impl<T> Route<T> {
         if is_unlock(&call.what) {
             // The lock goes when its island is back, whoever waits for that.
             if let Some(Waiter { token, .. }) = call.waiter.take() {
-                out.finished.push(Finished { token, result: Err(errno), data: None, resolved: None });
+                out.finished.push(Finished {
+                    token,
+                    result: Err(errno),
+                    data: None,
+                    around: Vec::new(),
+                    resolved: None,
+                });
             }
             return;
         }

@@ -339,8 +339,14 @@ impl<T> Route<T> {
             return self.wait(id, out);
         }
         let mut op = client_op(call, &self.dirs, &self.homes, &self.config.table);
-        if call.wish.unchecked && matches!(&call.what, What::Op(of) if perm::needs(of)[0].is_some()) {
-            op = if call.followed().is_some() { op } else { op.wishing(call.wish) };
+        if call.wish != Wish::default()
+            && let What::Op(of) = &call.what
+            && call.followed().is_none()
+            && !call.falls_back()
+            && (call.wish.attributes || perm::needs(of)[0].is_some())
+            && of.subjects()[0].is_some()
+        {
+            op = op.wishing(call.wish);
         }
         if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
@@ -405,21 +411,28 @@ impl<T> Route<T> {
             out.misfits.push(Misfit { island, what });
             return self.disbelieve(now_ms, id, out);
         }
+        let outcome = match reply.outcome {
+            Outcome::Observed { around, answer, keys } => {
+                call.around.extend(around);
+                Outcome::Ok { answer: *answer, keys }
+            }
+            outcome => outcome,
+        };
         let settled = !matches!(
-            reply.outcome,
+            outcome,
             Outcome::StaleTable { .. } | Outcome::NotNow | Outcome::NoSession | Outcome::NeedGroups
         );
         // These say nothing of what was sent before and lost: it may have been carried out.
-        call.doubtful &= matches!(reply.outcome, Outcome::StaleTable { .. } | Outcome::NoSession);
+        call.doubtful &= matches!(outcome, Outcome::StaleTable { .. } | Outcome::NoSession);
         if settled && let Some(peer) = self.peers.get_mut(&island) {
             peer.serial.done(call.seq);
         }
         if settled && matches!(call.what, What::Island(_)) {
             let call = self.take(id);
-            out.told.extend(call.waiter.map(|of| Told { token: of.token, outcome: Ok(reply.outcome) }));
+            out.told.extend(call.waiter.map(|of| Told { token: of.token, outcome: Ok(outcome) }));
             return;
         }
-        match reply.outcome {
+        match outcome {
             Outcome::Ok { answer, keys } => self.succeed(id, answer, &keys, out),
             Outcome::Data { data } => {
                 let call = self.take(id);
@@ -477,8 +490,9 @@ impl<T> Route<T> {
                 }
             }
             Outcome::NoSession => self.on_no_session(id, island, out),
-            // Asked for by nobody who waits here.
-            Outcome::Held { .. }
+            // Asked for by nobody who waits here; or looked into above.
+            Outcome::Observed { .. }
+            | Outcome::Held { .. }
             | Outcome::CutMade { .. }
             | Outcome::ListedAt { .. }
             | Outcome::FilesAt { .. }
@@ -741,7 +755,10 @@ impl<T> Route<T> {
                 let outcome = Err(result.err().unwrap_or(Errno::EIO));
                 out.told.push(Told { token, outcome });
             }
-            _ => out.finished.push(Finished { token, result, data, resolved }),
+            _ => {
+                let around = if result.is_ok() { call.around } else { Vec::new() };
+                out.finished.push(Finished { token, result, data, around, resolved });
+            }
         }
     }
 }

@@ -118,7 +118,7 @@ fn who_forwards_a_file_ends_the_search_for_it() {
 #[test]
 fn what_is_asked_for_an_unchecked_caller_is_judged_by_the_island_that_decides_and_by_no_skeleton() {
     let (mut client, ..) = scene();
-    let wish = Wish { unchecked: true };
+    let wish = Wish { unchecked: true, attributes: false };
     let op = Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() };
     let ask = |client: &mut Client, op: Op| {
         client.route.call_wishing(0, &Caller::ROOT, wish, op, Bytes::new(), 1, &mut client.out)

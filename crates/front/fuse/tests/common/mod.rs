@@ -406,7 +406,7 @@ impl Memory {
     fn complete(&self, done: Done, outcome: Result<Answer, Errno>, bytes: &[u8]) {
         let _promise = self.promises.answer();
         let caching = *self.caching.lock().unwrap();
-        done(outcome, Beside { bytes, caching });
+        done(outcome, Beside { caching, ..Beside::bytes(bytes) });
     }
 }
 

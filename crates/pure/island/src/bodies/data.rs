@@ -274,9 +274,10 @@ impl Bodies {
         self.enter(ino, Use::Shared, turn)?;
         let seen = ctx.state.seen();
         let ticket = self.ticket(InBody::Reading { ino });
+        let outcome = ctx.with_attributes(call, ok(Answer::Data, None));
         let (link, id) = ctx.replies.end(call);
         let vector = ctx.replies.news(call.session(), ctx.state.clocks());
-        let reply = Reply { vector, outcome: ok(Answer::Data, None) };
+        let reply = Reply { vector, outcome };
         let len = u32::try_from(len).expect("as asked for at most");
         let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
         ctx.durability.after_commit(seen, Effect::Body(ticket, op));

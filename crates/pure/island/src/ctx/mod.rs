@@ -1,6 +1,7 @@
 //! What every part of an island needs: its rows, and the leaves through which records are decided and effects leave.
 //! A leaf asks nobody.
 
+mod around;
 mod bounded;
 mod config;
 pub(crate) mod decision;
@@ -97,9 +98,11 @@ impl Ctx {
             return self.state.seq();
         }
         let seq = self.state.seq() + 1;
+        let before = self.observe_before(&decision.record);
         for change in &decision.record.changes {
             self.state.apply(seq, change);
         }
+        self.observe_after(before);
         self.counters.records += 1;
         self.entailed.extend(decision.entails.into_iter().map(|what| (seq, what)));
         self.durability.decided(self.now.ms, Effect::Append(seq, decision.record));
@@ -217,6 +220,7 @@ impl Ctx {
 
     /// As [`Ctx::answer`], with the bytes of `Answer::Data`.
     pub(crate) fn answer_data(&mut self, call: &Call, need: u64, outcome: Outcome, data: Bytes) {
+        let outcome = self.with_attributes(call, outcome);
         let (link, id) = self.replies.end(call);
         let vector = self.replies.news(call.session(), self.state.clocks());
         let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdMap;
-use atoll_core::{ClockVector, IslandId, SessionId, Stamp};
+use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
+use atoll_posix::{Around, Op};
+use atoll_proto::{Change, Record};
 
 use super::request::Call;
 use crate::event::LinkId;
@@ -24,6 +26,19 @@ impl ReplyAddress {
     }
 }
 
+/// A change: whose, and its number.
+pub(crate) type Asked = (SessionId, u64);
+/// What an operation is about.
+pub(crate) type Subjects = [Option<Ino>; 2];
+
+/// A change of which the attributes around are wished for.
+#[derive(Debug, Clone)]
+struct Observed {
+    of: Subjects,
+    /// What was seen when it was decided.
+    seen: Vec<Around>,
+}
+
 /// A client that is reached over a link, or was.
 #[derive(Debug, Clone, Default)]
 struct Client {
@@ -38,6 +53,8 @@ struct Client {
 pub(crate) struct Replies {
     /// Changes under way, by session and number.
     under_way: IdMap<(SessionId, u64), ReplyAddress>,
+    /// Those of them of which the attributes around are wished for, with what they are about and what was seen.
+    observed: IdMap<Asked, Observed>,
     clients: BTreeMap<SessionId, Client>,
     /// Sessions that have begun to end.
     ending: BTreeSet<SessionId>,
@@ -51,6 +68,38 @@ impl Replies {
     /// A change begins; its answer goes to where it came from.
     pub(crate) fn begin(&mut self, call: &Call) {
         self.under_way.insert((call.session(), call.request.seq), ReplyAddress::of(call));
+        if call.wish.attributes {
+            let of = call.request.op.operation().map_or([None; 2], Op::subjects);
+            self.observed.insert((call.session(), call.request.seq), Observed { of, seen: Vec::new() });
+        }
+    }
+
+    /// What a change is about of which the attributes around are wished for. Almost always none is.
+    pub(crate) fn observes(&self, record: &Record) -> Option<(Asked, Subjects)> {
+        if self.observed.is_empty() {
+            return None;
+        }
+        let of = |change: &Change| match change {
+            Change::Result { session, seq, .. } => Some((*session, *seq)),
+            _ => None,
+        };
+        let key = record.changes.iter().find_map(of)?;
+        self.observed.get(&key).map(|observed| (key, observed.of))
+    }
+
+    /// What was seen of a change.
+    pub(crate) fn saw(&mut self, key: Asked, around: Vec<Around>) {
+        if let Some(observed) = self.observed.get_mut(&key) {
+            observed.seen = around;
+        }
+    }
+
+    /// What was seen of a change that is answered now.
+    pub(crate) fn seen(&mut self, call: &Call) -> Vec<Around> {
+        self.observed
+            .remove(&(call.session(), call.request.seq))
+            .map(|observed| observed.seen)
+            .unwrap_or_default()
     }
 
     /// A change that is under way came once more: its answer goes there. False if it is not under way.
@@ -62,6 +111,7 @@ impl Replies {
     /// A change is not under way any more, and nobody is told.
     pub(crate) fn forget_request(&mut self, call: &Call) {
         self.under_way.remove(&(call.session(), call.request.seq));
+        self.seen(call);
     }
 
     /// Where the answer to `call` goes, which is over with it: a repetition is answered from memory from here on.
@@ -160,6 +210,9 @@ impl Replies {
         for (key, times) in &found {
             assert!(*times == 1, "{key:?} is under way {times} times");
             assert!(self.under_way.contains_key(key), "nobody knows where the answer to {key:?} goes");
+        }
+        for key in self.observed.keys() {
+            assert!(self.under_way.contains_key(key), "{key:?} is observed, and not under way");
         }
         for key in self.under_way.keys() {
             assert!(found.contains_key(key), "{key:?} is under way and in no queue: it is never answered");

@@ -3,7 +3,7 @@
 use atoll_core::{Ino, IslandId, Key, NodeId, Stamp, VolumeId, VolumePath};
 use atoll_posix::op::Whence;
 use atoll_posix::{
-    Access, Allocation, Answer, AtimeRule, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op,
+    Access, Allocation, Answer, Around, AtimeRule, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op,
     RenameMode, SetAttr, SetTime, Wish, XattrMode,
 };
 use atoll_proto::control::{
@@ -162,7 +162,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         (
             "wished",
             ClientOp::Wished {
-                wish: Wish { unchecked: true },
+                wish: Wish { unchecked: true, attributes: false },
                 op: Op::Statfs,
                 key: Some(Key(7)),
                 home: Some(IslandId(2)),
@@ -214,6 +214,14 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
         ("done to", Outcome::DoneTo { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
         ("moved", Outcome::Moved { to: IslandId(2), moves: 3 }),
+        (
+            "observed",
+            Outcome::Observed {
+                around: vec![Around::new(Some(&attr()), attr()), Around::new(None, attr())],
+                answer: Box::new(Answer::Done),
+                keys: vec![Key(1)],
+            },
+        ),
         ("held", Outcome::Held { quiet: true, incarnation: 4, keeps: vec![(IslandId(1), 3)] }),
         ("cut made", Outcome::CutMade { made: true }),
         ("listed at", Outcome::ListedAt { attr: Some(attr()), names: vec![listed], next: Some(9) }),
@@ -426,7 +434,7 @@ pub fn all() -> Vec<Samples> {
         samples("client_op", (1..=12).chain(15..=20).chain(30..=32), client_ops()),
         samples("op", 1..=28, ops()),
         samples("request", [], requests),
-        samples("outcome", (1..=11).chain(20..=24).chain([30]), outcomes()),
+        samples("outcome", (1..=11).chain([13]).chain(20..=24).chain([30]), outcomes()),
         samples("answer", 1..=11, answers()),
         samples("reply", [], replies),
         samples("notice", 1..=3, notices()),

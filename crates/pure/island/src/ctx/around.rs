@@ -1,0 +1,75 @@
+//! The attributes of what a request is about, just before and just after the decision that makes it. Costs a look at one
+//! number where nobody wishes for them.
+
+use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
+use atoll_posix::{Answer, Around, Attr, Op};
+use atoll_proto::{Outcome, Record, Work};
+
+use super::Ctx;
+use super::replies::Asked;
+use super::request::Call;
+use crate::rows::path::dir_attr;
+
+/// What was seen before a decision, and of which request.
+pub(crate) type Before = Option<(Asked, Vec<Attr>)>;
+
+impl Ctx {
+    /// To be called before a record is applied.
+    pub(super) fn observe_before(&self, record: &Record) -> Before {
+        let (key, of) = self.replies.observes(record)?;
+        Some((key, of.into_iter().flatten().filter_map(|ino| self.shown(ino)).collect()))
+    }
+
+    /// To be called when it is applied.
+    pub(super) fn observe_after(&mut self, before: Before) {
+        let Some((key, before)) = before else { return };
+        let around = |before: &Attr| {
+            let after = self.row_attr(before.ino)?;
+            Some(Around::new(Some(if planted(Bug::BeforeIsAfter) { &after } else { before }), after))
+        };
+        let seen = before.iter().filter_map(around).collect();
+        self.replies.saw(key, seen);
+    }
+
+    /// An outcome with the attributes that its request has wished for.
+    pub(crate) fn with_attributes(&mut self, call: &Call, outcome: Outcome) -> Outcome {
+        if !call.wish.attributes {
+            return outcome;
+        }
+        let around = match (call.request.seq, call.request.op.operation()) {
+            (0, Some(op)) => {
+                let of = op.subjects().into_iter().flatten();
+                of.filter_map(|ino| self.shown(ino)).map(|attr| Around::new(None, attr)).collect()
+            }
+            _ => self.replies.seen(call),
+        };
+        match (outcome, call.request.op.operation()) {
+            (Outcome::Ok { answer, keys }, _) => Outcome::Observed { around, answer: Box::new(answer), keys },
+            // The end of a file is told by its size.
+            (Outcome::Data { data }, Some(Op::Read { .. })) if data.is_empty() => {
+                Outcome::Observed { around, answer: Box::new(Answer::Data), keys: Vec::new() }
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// The attributes of a file or directory that is decided on here, unless a transaction with another island may have
+    /// changed them already: what is shown then is not all in its row.
+    fn shown(&self, ino: Ino) -> Option<Attr> {
+        let mut open = self.state.txn_ids().filter_map(|txn| self.state.txn(txn));
+        let changes = |work: &Work| match work {
+            Work::Lend { renaming, .. } if [renaming.from.dir, renaming.to.dir].contains(&ino) => true,
+            work => self.claims(work).iter().any(|(of, _)| *of == ino),
+        };
+        if open.any(|row| changes(&row.part.work)) { None } else { self.row_attr(ino) }
+    }
+
+    fn row_attr(&self, ino: Ino) -> Option<Attr> {
+        if let Ok(Some(row)) = self.state.inode(ino) {
+            return Some(row.attr);
+        }
+        let dir = self.state.dir(ino).ok().flatten().filter(|dir| dir.owned.is_some())?;
+        Some(dir_attr(ino, dir))
+    }
+}
