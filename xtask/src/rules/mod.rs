@@ -13,6 +13,7 @@ type Rule = (&'static str, fn(&Repo) -> Vec<Violation>);
 /// Every rule.
 pub(crate) const RULES: &[Rule] = &[
     ("imports go one way", imports::direction),
+    ("the ground of a crate imports nothing above it", imports::ground),
     ("pure crates link nothing that touches the world", imports::pure_links),
     ("every crate is described and linted", imports::described),
     ("versions are named", imports::versions),

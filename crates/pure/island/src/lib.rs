@@ -28,9 +28,8 @@ mod txn;
 mod under_way;
 
 pub use counters::Counters;
-pub use ctx::{Config, Moving};
+pub use ctx::{Config, Moving, OUTBOX_BYTES_MAX, OUTBOX_MAX};
 pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};
 pub use island::Island;
-pub use journal::outbox::{OUTBOX_BYTES_MAX, OUTBOX_MAX};
 pub use recovery::start::{Ended, Phase};
 pub use under_way::UnderWay;

@@ -9,7 +9,7 @@ use atoll_proto::{Outcome, Record, Work};
 use super::Ctx;
 use super::replies::Asked;
 use super::request::Call;
-use crate::rows::path::dir_attr;
+use crate::ctx::shown::dir_attr;
 
 /// What was seen before a decision, and of which request.
 pub(crate) type Before = Option<(Asked, Vec<Attr>)>;

@@ -2,6 +2,11 @@
 
 use atoll_core::{IslandId, Key, Table};
 
+/// Entries of its journal that an island keeps for one that is away.
+pub const OUTBOX_MAX: usize = 4096;
+/// Encoded bytes of these at most.
+pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
+
 /// What an island needs to know of itself and of its volume.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -45,8 +50,8 @@ impl Config {
             root_gid: 0,
             rows_max: 1000,
             reserve_bytes: 0,
-            outbox_max: crate::OUTBOX_MAX,
-            outbox_bytes_max: crate::OUTBOX_BYTES_MAX,
+            outbox_max: OUTBOX_MAX,
+            outbox_bytes_max: OUTBOX_BYTES_MAX,
             moving: None,
         }
     }

@@ -13,6 +13,7 @@ mod posts;
 mod replies;
 pub(crate) mod request;
 mod room;
+pub(crate) mod shown;
 mod skeleton;
 
 use atoll_core::planted::{Bug, planted};
@@ -23,7 +24,7 @@ use atoll_state::{Load, State};
 use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
-pub use config::{Config, Moving};
+pub use config::{Config, Moving, OUTBOX_BYTES_MAX, OUTBOX_MAX};
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;

@@ -13,10 +13,6 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::journal::Journal;
 
-/// Entries of its journal that an island keeps for one that is away.
-pub const OUTBOX_MAX: usize = 4096;
-/// Encoded bytes of these at most.
-pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
 /// Entries in one message, and their encoded bytes; one entry, or two that go together, may have more
 /// ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
 const ENTRIES_PER_MESSAGE: usize = 64;

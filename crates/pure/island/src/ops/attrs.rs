@@ -11,10 +11,11 @@ use bytes::Bytes;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::ctx::shown::dir_attr;
 use crate::island::Island;
 use crate::journal::others::set_xattrs;
 use crate::rows::look::Look;
-use crate::rows::path::{dir_attr, done, ok};
+use crate::rows::path::{done, ok};
 
 /// Bytes of all extended attributes of one file or directory together, as they are encoded. More cannot be set
 /// (`ENOSPC`): they are one row, and go to another island with the file.

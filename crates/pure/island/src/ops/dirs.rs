@@ -201,7 +201,7 @@ impl Ctx {
         decision.remember_for(call, Remembered::Ino { ino: new.ino });
         self.decide(decision);
         let row = new_row(new, Some(new_owned(time, None)));
-        let found = Found { attr: crate::rows::path::dir_attr(new.ino, &row), attr_current: true };
+        let found = Found { attr: crate::ctx::shown::dir_attr(new.ino, &row), attr_current: true };
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
     }
 

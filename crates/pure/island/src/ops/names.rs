@@ -235,7 +235,7 @@ impl<'a> Look<'a> {
                 }
                 match self.ctx.state.dir(*ino)? {
                     Some(dir) => {
-                        let attr = crate::rows::path::dir_attr(*ino, dir);
+                        let attr = crate::ctx::shown::dir_attr(*ino, dir);
                         let found = Found { attr, attr_current: dir.owned.is_some() };
                         ok(Answer::Found { found }, Some(dir.key))
                     }

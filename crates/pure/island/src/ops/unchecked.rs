@@ -6,8 +6,9 @@ use atoll_posix::perm::{self, Owned};
 use atoll_posix::{Answer, Caller, Errno, Found, Op, acl};
 
 use crate::ctx::request::{Step, Stop};
+use crate::ctx::shown::dir_attr;
 use crate::rows::look::Look;
-use crate::rows::path::{dir_attr, ok, owned_by};
+use crate::rows::path::{ok, owned_by};
 
 impl Look<'_> {
     /// The owner and the access ACL of a file or directory; none if it is not here.

@@ -15,9 +15,10 @@ use atoll_state::{CutId, Load, NamesAt, NotAt};
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::ctx::shown::dir_attr;
 use crate::event::LinkId;
 use crate::island::Island;
-use crate::rows::path::{dir_attr, done};
+use crate::rows::path::done;
 
 /// Milliseconds for which an island is held at most, however many listings begin meanwhile.
 pub(crate) const HOLD_MS: u64 = 300;

@@ -4,19 +4,17 @@ use std::borrow::Cow;
 
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Encode, Ino, Key, Name, PathHash, Stamp, Time, VolumePath};
+use atoll_core::{Encode, Ino, Key, Name, PathHash, VolumePath};
 use atoll_posix::perm::{self, Access, Owned};
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, acl};
+use atoll_posix::{Answer, Caller, Errno, Found, Kind, acl};
 use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::{Step, Stop};
+use crate::ctx::shown::{dir_attr, pointer_attr, stub_attr};
 use crate::island::Island;
 use crate::ops::hints::Births;
 use crate::rows::look::Look;
-
-/// What a directory's size is shown as: names have no bytes that anyone counts.
-const DIR_SIZE: u64 = 4096;
 
 /// A successful outcome with the placement keys of the directories in it.
 pub(crate) fn ok(answer: Answer, key: Option<Key>) -> Outcome {
@@ -301,42 +299,4 @@ fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<Born>) -> Outcome {
 /// What permission rules need of a directory's static attributes.
 pub(crate) const fn owned_by(fixed: &Static) -> Owned {
     Owned { uid: fixed.uid, gid: fixed.gid, mode: fixed.mode, kind: Kind::Directory }
-}
-
-/// What `stat` shows of a directory: everything at its owner, the static part elsewhere.
-pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
-    let time = dir.owned.as_ref().map(|o| o.btime).unwrap_or_default();
-    let mut attr = stub_attr(ino, &dir.fixed, time);
-    if let Some(owned) = &dir.owned {
-        attr.nlink = owned.subdirs + 2;
-        attr.atime = owned.atime;
-        attr.mtime = owned.mtime;
-        attr.ctime = owned.ctime;
-    }
-    attr
-}
-
-/// What a name tells of a file that is homed elsewhere: which it is, and of what type.
-fn pointer_attr(entry: &Entry) -> Attr {
-    let none =
-        stub_attr(entry.ino, &Static { version: Stamp::default(), mode: 0, uid: 0, gid: 0 }, Time::default());
-    Attr { kind: entry.kind, nlink: 1, size: 0, blocks: 0, ..none }
-}
-
-fn stub_attr(ino: Ino, fixed: &Static, time: Time) -> Attr {
-    Attr {
-        ino,
-        kind: Kind::Directory,
-        mode: fixed.mode,
-        nlink: 2,
-        uid: fixed.uid,
-        gid: fixed.gid,
-        rdev: 0,
-        size: DIR_SIZE,
-        blocks: DIR_SIZE / 512,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-    }
 }

@@ -19,11 +19,11 @@ use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::decision::names_changed_at;
 use crate::ctx::request::{Next, Stop};
+use crate::ctx::shown::dir_attr;
 use crate::island::Island;
 use crate::rows::homes::Claim;
 use crate::rows::look::Look;
 use crate::rows::moves::arrived;
-use crate::rows::path::dir_attr;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]

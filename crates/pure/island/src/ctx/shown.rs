@@ -1,0 +1,47 @@
+//! Attributes as rows tell them.
+
+use atoll_core::{Ino, Stamp, Time};
+use atoll_posix::{Attr, Kind};
+use atoll_proto::{Dir, Entry, Static};
+
+/// What a directory's size is shown as: names have no bytes that anyone counts.
+const DIR_SIZE: u64 = 4096;
+
+/// What `stat` shows of a directory: everything at its owner, the static part elsewhere.
+pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
+    let time = dir.owned.as_ref().map(|o| o.btime).unwrap_or_default();
+    let mut attr = stub_attr(ino, &dir.fixed, time);
+    if let Some(owned) = &dir.owned {
+        attr.nlink = owned.subdirs + 2;
+        attr.atime = owned.atime;
+        attr.mtime = owned.mtime;
+        attr.ctime = owned.ctime;
+    }
+    attr
+}
+
+/// What a name tells of a file that is homed elsewhere: which it is, and of what type.
+pub(crate) fn pointer_attr(entry: &Entry) -> Attr {
+    let none =
+        stub_attr(entry.ino, &Static { version: Stamp::default(), mode: 0, uid: 0, gid: 0 }, Time::default());
+    Attr { kind: entry.kind, nlink: 1, size: 0, blocks: 0, ..none }
+}
+
+/// What the stub of a directory tells of it.
+pub(crate) fn stub_attr(ino: Ino, fixed: &Static, time: Time) -> Attr {
+    Attr {
+        ino,
+        kind: Kind::Directory,
+        mode: fixed.mode,
+        nlink: 2,
+        uid: fixed.uid,
+        gid: fixed.gid,
+        rdev: 0,
+        size: DIR_SIZE,
+        blocks: DIR_SIZE / 512,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+    }
+}
