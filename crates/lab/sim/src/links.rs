@@ -343,15 +343,17 @@ impl World {
         let now_ms = self.now_us() / 1000;
         let c = &mut self.conns[conn];
         c.opening = false;
-        if !possible {
+        // The end of one that has ended is told first, and one that is being opened is there soon: then this attempt is over
+        // too, and the next one finds that.
+        let replaces = c.open && c.whole && c.via.is_some();
+        if !possible || !replaces && (c.open || c.whole) {
             c.dialer.failed(now_ms, Via::Direct);
-        } else if c.open && c.via.is_some() {
-            // One that has ended is told first; then it is opened.
-            if c.whole && c.dialer.connected(now_ms, Via::Direct) {
+        } else if c.dialer.connected(now_ms, Via::Direct) {
+            if replaces {
                 self.replace_link(conn);
+            } else {
+                self.establish(conn, None);
             }
-        } else if !c.open && !c.whole && c.dialer.connected(now_ms, Via::Direct) {
-            self.establish(conn, None);
         }
         self.dial_later(conn);
     }
@@ -660,6 +662,20 @@ mod tests {
         world.partition(|_| true);
         world.run_for(40_000_000).unwrap();
         let conn = world.conn_between(End::Client(0), 0);
+        assert!(world.conns[conn].open && world.conns[conn].via.is_none(), "{}", world.tail(20));
+    }
+
+    #[test]
+    fn an_attempt_at_the_direct_way_is_over_also_while_the_end_of_a_relayed_link_is_not_told() {
+        let mut world = relayed();
+        world.partition(|_| true);
+        let conn = world.conn_between(End::Client(0), 0);
+        let due_ms = world.conns[conn].dialer.next_ms().expect("the direct way is tried again");
+        assert_eq!(world.conns[conn].dialer.due(due_ms), Some(Via::Direct));
+        world.break_conn(conn);
+        assert!(world.conns[conn].open && !world.conns[conn].whole);
+        world.open_conn(conn);
+        world.run_for(40_000_000).unwrap();
         assert!(world.conns[conn].open && world.conns[conn].via.is_none(), "{}", world.tail(20));
     }
 }
