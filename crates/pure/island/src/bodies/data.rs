@@ -231,8 +231,6 @@ impl Island {
         }
         Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
     }
-
-    // ---------------------------------------------------------- when it is done
 }
 
 impl Bodies {
@@ -514,6 +512,20 @@ impl Bodies {
         for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
             ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
+    }
+
+    pub(crate) fn fetch(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        txn: TxnId,
+        offset: u64,
+        len: u32,
+        size: u64,
+        sums: Vec<u32>,
+    ) {
+        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+        ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
     }
 }
 

@@ -1,5 +1,10 @@
 //! What follows when a body operation is done.
 
+use atoll_core::Ino;
+use atoll_core::sum::{self, BlockSums};
+use atoll_posix::{Answer, Errno, Op, acl};
+use atoll_proto::{BodyChange, ClientOp, Outcome, Remembered};
+
 use super::data::{InBody, Then};
 use crate::bodies::Bodies;
 use crate::bodies::gate::Use;
@@ -9,10 +14,6 @@ use crate::ctx::request::{Call, Next, Step, Stop};
 use crate::event::{BodyDone, BodyFault, Ticket};
 use crate::island::Island;
 use crate::rows::path::ok;
-use atoll_core::Ino;
-use atoll_core::sum::{self, BlockSums};
-use atoll_posix::{Answer, Errno, Op, acl};
-use atoll_proto::{BodyChange, ClientOp, Outcome, Remembered};
 
 impl Island {
     pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {

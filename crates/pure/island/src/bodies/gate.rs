@@ -4,10 +4,10 @@
 //! checksum is not decided yet, and a write's bytes are in place before the next read. A body goes only
 //! when nobody is inside.
 
-use atoll_core::map::IdMap;
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::Ino;
+use atoll_core::map::IdMap;
 use atoll_core::planted::{Bug, planted};
 
 /// How a body is used.

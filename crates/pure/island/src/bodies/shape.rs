@@ -17,9 +17,7 @@ use crate::event::BodyOp;
 use crate::island::Island;
 use crate::rows::path::{done, ok};
 
-impl Island {
-    // ------------------------------------------------------------------- length
-}
+impl Island {}
 
 impl Bodies {
     /// `truncate` and its kin, together with the other attributes that come along.

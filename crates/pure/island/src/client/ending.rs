@@ -173,9 +173,7 @@ impl Ctx {
         }
         Ok(Step::Decided(done()))
     }
-}
 
-impl Ctx {
     /// A session lets go of as many of these files as one record takes; how many. `locks`: also of its locks on those that
     /// have a name. The files' rows are in memory.
     fn let_files_go(
@@ -218,9 +216,7 @@ impl Ctx {
             decision.inode(row);
         }
     }
-}
 
-impl Ctx {
     /// Rows that are to be read before a session lets go of these files.
     fn missing_of(&self, files: &[Ino]) -> Vec<Load> {
         let mut missing = Vec::new();

@@ -66,9 +66,7 @@ impl Ctx {
         }
         Ok(Step::Decided(done()))
     }
-}
 
-impl Ctx {
     fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
         // Directories can be locked with flock(2); what the lock is on plays no part here.
         let kind = match self.state.inode(ino)? {
@@ -166,9 +164,7 @@ impl FileLocks {
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
-}
 
-impl FileLocks {
     /// Ends a request that waits for a lock, also if it only comes to that later.
     pub(super) fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) {
         let Some((session, seq)) = ctx.replies.interrupt(link, id) else { return };

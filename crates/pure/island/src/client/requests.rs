@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use atoll_core::TxnId;
 use atoll_core::planted::{Bug, planted};
-
 use atoll_proto::Outcome;
 
 use crate::ctx::Bounded;

@@ -5,9 +5,9 @@
 //! mounts that a recovery finds none keeps anything, and nobody has to wait for them. And whoever
 //! attaches keeps nothing: its client has seen to that.
 
-use atoll_core::map::IdSet;
 use std::collections::BTreeMap;
 
+use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{ClockVector, Ino, SessionId};
 use atoll_posix::Errno;
@@ -127,6 +127,79 @@ impl Sessions {
         // Whoever waits will ask again on a new link.
         self.attaching.retain(|(call, _)| call.link != link);
     }
+
+    fn attach(&mut self, ctx: &mut Ctx, call: Call, mount: bool) {
+        let session = call.session();
+        self.recalled(ctx, session);
+        if mount && !planted(Bug::NotRecalled) {
+            for other in ctx.mounts() {
+                let alive = &self.alive;
+                let holds = |a: Option<&Alive>| a.map_or_else(|| ctx.may_be_sole(other), |a| a.sole);
+                if other != session && !ctx.replies.is_ending(other) && holds(alive.get(&other)) {
+                    self.recall(ctx, other);
+                }
+            }
+        }
+        self.attaching.push((call, mount));
+        self.let_in(ctx);
+    }
+
+    /// Lets in who waits, when nobody keeps anything any more.
+    fn let_in(&mut self, ctx: &mut Ctx) {
+        if !self.recalling.is_empty() {
+            return;
+        }
+        let calls = std::mem::take(&mut self.attaching);
+        let (ending, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|(call, _)| ctx.replies.is_ending(call.session()));
+        for (call, _) in ending {
+            ctx.answer(&call, 0, Outcome::NotNow);
+        }
+        for (call, mount) in &calls {
+            if ctx.state.session(call.session()).is_none() {
+                let mut decision = Decision::new();
+                let (mount, local) = (*mount, call.link.is_local());
+                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
+                decision.session(call.session(), Some(row));
+                ctx.decide(decision);
+            }
+        }
+        for (call, _) in calls {
+            let outcome = self.attached(ctx, call.session());
+            ctx.answer(&call, ctx.state.seq(), outcome);
+        }
+    }
+
+    fn attached(&mut self, ctx: &Ctx, session: SessionId) -> Outcome {
+        let sole = ctx.mounts() == [session]
+            && self.recalling.is_empty()
+            && self.attaching.is_empty()
+            && ctx.durability.is_synced(self.ended_at);
+        if let Some(alive) = self.alive.get_mut(&session) {
+            // Until it says that it keeps nothing any more.
+            alive.sole |= sole;
+        }
+        Outcome::Attached { sole, power: ctx.state.meta().power }
+    }
+
+    fn recall(&mut self, ctx: &mut Ctx, session: SessionId) {
+        self.alive.entry(session).or_insert_with(|| ctx.recovered(session));
+        if self.recalling.insert(session)
+            && let Some(link) = ctx.replies.link_of(session)
+        {
+            ctx.durability.emit(Effect::Notice(link, Notice::Recall));
+        }
+    }
+
+    /// A mount has dropped what it kept, or can no longer use it.
+    pub(crate) fn recalled(&mut self, ctx: &mut Ctx, session: SessionId) {
+        if let Some(alive) = self.alive.get_mut(&session) {
+            alive.sole = false;
+        }
+        if self.recalling.remove(&session) {
+            self.let_in(ctx);
+        }
+    }
 }
 
 impl Island {
@@ -222,81 +295,6 @@ impl Island {
         }
         self.tick_ending();
         self.tick_again();
-    }
-}
-
-impl Sessions {
-    fn attach(&mut self, ctx: &mut Ctx, call: Call, mount: bool) {
-        let session = call.session();
-        self.recalled(ctx, session);
-        if mount && !planted(Bug::NotRecalled) {
-            for other in ctx.mounts() {
-                let alive = &self.alive;
-                let holds = |a: Option<&Alive>| a.map_or_else(|| ctx.may_be_sole(other), |a| a.sole);
-                if other != session && !ctx.replies.is_ending(other) && holds(alive.get(&other)) {
-                    self.recall(ctx, other);
-                }
-            }
-        }
-        self.attaching.push((call, mount));
-        self.let_in(ctx);
-    }
-
-    /// Lets in who waits, when nobody keeps anything any more.
-    fn let_in(&mut self, ctx: &mut Ctx) {
-        if !self.recalling.is_empty() {
-            return;
-        }
-        let calls = std::mem::take(&mut self.attaching);
-        let (ending, calls): (Vec<_>, Vec<_>) =
-            calls.into_iter().partition(|(call, _)| ctx.replies.is_ending(call.session()));
-        for (call, _) in ending {
-            ctx.answer(&call, 0, Outcome::NotNow);
-        }
-        for (call, mount) in &calls {
-            if ctx.state.session(call.session()).is_none() {
-                let mut decision = Decision::new();
-                let (mount, local) = (*mount, call.link.is_local());
-                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
-                decision.session(call.session(), Some(row));
-                ctx.decide(decision);
-            }
-        }
-        for (call, _) in calls {
-            let outcome = self.attached(ctx, call.session());
-            ctx.answer(&call, ctx.state.seq(), outcome);
-        }
-    }
-
-    fn attached(&mut self, ctx: &Ctx, session: SessionId) -> Outcome {
-        let sole = ctx.mounts() == [session]
-            && self.recalling.is_empty()
-            && self.attaching.is_empty()
-            && ctx.durability.is_synced(self.ended_at);
-        if let Some(alive) = self.alive.get_mut(&session) {
-            // Until it says that it keeps nothing any more.
-            alive.sole |= sole;
-        }
-        Outcome::Attached { sole, power: ctx.state.meta().power }
-    }
-
-    fn recall(&mut self, ctx: &mut Ctx, session: SessionId) {
-        self.alive.entry(session).or_insert_with(|| ctx.recovered(session));
-        if self.recalling.insert(session)
-            && let Some(link) = ctx.replies.link_of(session)
-        {
-            ctx.durability.emit(Effect::Notice(link, Notice::Recall));
-        }
-    }
-
-    /// A mount has dropped what it kept, or can no longer use it.
-    pub(crate) fn recalled(&mut self, ctx: &mut Ctx, session: SessionId) {
-        if let Some(alive) = self.alive.get_mut(&session) {
-            alive.sole = false;
-        }
-        if self.recalling.remove(&session) {
-            self.let_in(ctx);
-        }
     }
 }
 

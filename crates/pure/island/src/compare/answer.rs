@@ -7,7 +7,6 @@ use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told
 use crate::ctx::Ctx;
 use crate::ctx::request::Stop;
 use crate::island::Island;
-use crate::recovery::Recovery;
 use crate::rows::moves::arrived;
 
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
@@ -54,8 +53,11 @@ impl Island {
         if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(Some(Known::Gone));
         }
-        if let Some(known) = self.recovery.known_of_lost(&self.ctx, ask)? {
-            return Ok(Some(known));
+        if let Some(renaming) = self.recovery.lost_lend(parent, ask.ino) {
+            // It is not done again yet: what it says is so, or will be.
+            let comes = renaming.file.ino == ask.ino;
+            let known = if comes { self.ctx.known_as_arrived(ask, renaming)? } else { None };
+            return Ok(Some(known.unwrap_or(Known::Gone)));
         }
         if let Some(name) = &ask.name
             && let Some(entry) = self.ctx.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
@@ -139,24 +141,6 @@ impl Island {
         let mut chain = if ask.wants_chain { self.ctx.end_of_chain(ask.ino)? } else { Vec::new() };
         chain.pop();
         Ok(Some(Known::Is { dir: self.ctx.ancestor(ask.ino, row)?, chain }))
-    }
-}
-
-impl Recovery {
-    /// What lends that were lost, and are not done again yet, say of a directory: the last of them.
-    fn known_of_lost(&self, ctx: &Ctx, ask: &Ask) -> Result<Option<Known>, Stop> {
-        let lost = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
-            Work::Lend { renaming, .. } if ask.parent == Some(renaming.to.dir) => Some((stamp, renaming)),
-            _ => None,
-        });
-        let is_about = |renaming: &Renaming| {
-            renaming.file.ino == ask.ino || renaming.there.as_ref().is_some_and(|there| there.ino == ask.ino)
-        };
-        let last = lost.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
-        let Some((_, renaming)) = last else { return Ok(None) };
-        let comes = renaming.file.ino == ask.ino;
-        let known = if comes { ctx.known_as_arrived(ask, renaming)? } else { None };
-        Ok(Some(known.unwrap_or(Known::Gone)))
     }
 }
 

@@ -1,5 +1,10 @@
 //! What a comparison asks others about directories, and what it does with their answers.
 
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, IslandId, Key};
+use atoll_proto::{Ancestor, Ask, Known, Peer, Told};
+
 use super::round::{AGAIN_MS, ASKS_PER_MESSAGE, Comparing, Found, Item, Question};
 use crate::compare::AntiEntropy;
 use crate::ctx::Config;
@@ -7,9 +12,6 @@ use crate::ctx::Ctx;
 use crate::ctx::request::{Next, Stop};
 use crate::island::Island;
 use crate::rows::promised::Promised;
-use atoll_core::{Ino, IslandId, Key};
-use atoll_proto::{Ancestor, Ask, Known, Peer, Told};
-use std::collections::BTreeMap;
 
 impl Island {
     /// Asks what was not asked, or was not answered for a while.

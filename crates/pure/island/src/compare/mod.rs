@@ -5,9 +5,11 @@ mod asking;
 pub(crate) mod round;
 mod taking;
 
-use atoll_core::{IslandId, Stamp};
-use round::Comparing;
 use std::collections::BTreeMap;
+
+use atoll_core::{IslandId, Stamp};
+
+use round::Comparing;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]

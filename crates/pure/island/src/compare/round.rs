@@ -214,8 +214,6 @@ impl Island {
         comparing.takes = true;
         self.ctx.take_found(comparing)
     }
-
-    // ------------------------------------------------------------------- taking
 }
 
 impl AntiEntropy {
@@ -338,9 +336,7 @@ impl Ctx {
             _ => None,
         })
     }
-}
 
-impl Ctx {
     /// Where the name of a directory of the skeleton leads.
     pub(super) fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
         let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };

@@ -1,13 +1,14 @@
 //! What a comparison has found is taken, from the root down, when all of it is known.
 
+use atoll_core::Ino;
+use atoll_proto::{Change, Peer};
+
 use super::round::{CHANGES_PER_RECORD, Comparing, Found, Leads};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, Stop};
 use crate::island::Island;
 use crate::rows::path::DEPTH_MAX;
-use atoll_core::Ino;
-use atoll_proto::{Change, Peer};
 
 impl Island {
     /// All is as it was when the coordinators told: their journals go on from there.
@@ -100,9 +101,7 @@ impl Ctx {
             self.apply_to_stub(decision, dir.ino, &old, &dir.fixed);
         }
     }
-}
 
-impl Ctx {
     /// The directories above one, as they will be, and whether there is an end to them.
     pub(super) fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
         let mut at = ino;

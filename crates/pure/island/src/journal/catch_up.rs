@@ -1,13 +1,15 @@
 //! Waiting for what a sender has seen and this island has not.
 
+use atoll_core::Ino;
+use atoll_core::{IslandId, Stamp};
+use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
+
 use super::others::Sight;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Call, Next, Stop};
 use crate::island::Island;
 use crate::journal::Journal;
 use crate::rows::chains::seen_in;
-use atoll_core::{IslandId, Stamp};
-use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
 
 impl Island {
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
@@ -73,6 +75,11 @@ impl Journal {
                 next => next,
             });
         }
+    }
+
+    pub(crate) fn on_chain_of(&mut self, ctx: &mut Ctx, dir: Ino, chain: Option<&Chain>) {
+        ctx.skeleton.tell_chain(dir, chain.cloned());
+        self.ask_stalled(ctx);
     }
 }
 

@@ -4,11 +4,13 @@ mod catch_up;
 pub(crate) mod others;
 pub(crate) mod outbox;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::{IslandId, Stamp};
+
 use crate::ctx::Bounded;
 use crate::ctx::request::Next;
-use atoll_core::{IslandId, Stamp};
 use others::Waiting;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the others, and who waits for them.
 #[derive(Debug, Clone, Default)]

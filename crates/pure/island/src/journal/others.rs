@@ -4,7 +4,6 @@
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
 use atoll_core::map::IdSet;
-
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp};
 use atoll_posix::{Kind, acl};
@@ -16,7 +15,6 @@ use crate::ctx::request::{Call, Next, Stop};
 use crate::island::{Island, PATIENCE_MS};
 use crate::journal::Journal;
 use crate::journal::outbox::{is_pair, whole_part};
-use crate::recovery::Recovery;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
 const STALLED_MS: u64 = 200;
@@ -80,109 +78,7 @@ impl Journal {
             && self.to_confirm.is_empty()
             && self.stalled.is_empty()
     }
-}
 
-impl Island {
-    // ----------------------------------------------------------------- applying
-
-    pub(crate) fn on_journal(
-        &mut self,
-        from: IslandId,
-        after: Stamp,
-        entries: &[(Stamp, JournalEntry)],
-    ) -> Result<(), Stop> {
-        let seen = self.ctx.state.clocks().get(from);
-        if self.anti_entropy.compares_for(from) {
-            // What was missed comes first; then it is asked for.
-            return Ok(());
-        }
-        if seen < after && !planted(Bug::JournalGap) {
-            self.ctx.send(0, from, Peer::Resend { after: seen });
-            return Ok(());
-        }
-        let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
-        if fresh.is_empty() {
-            // A repetition, or nothing to do: the sender may have missed the answer, and this island
-            // forgets what it has not confirmed when it dies.
-            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
-            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
-            return Ok(());
-        }
-        // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
-        // change places come together: whoever has one half only has two directories by one name.
-        let mut rest = &fresh[..];
-        while !rest.is_empty() {
-            let alone = rest.iter().position(|(_, entry)| self.ctx.lays_chain(entry)).unwrap_or(rest.len());
-            let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
-            let (now, _) = match rest {
-                [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
-                _ => rest.split_at((alone - usize::from(starts_pair)).max(1)),
-            };
-            // What one record holds of them.
-            let (now, _) = now.split_at(whole_part(now));
-            let later = &rest[now.len()..];
-            for (_, entry) in now {
-                self.ctx.need_entry(entry)?;
-            }
-            let first = if alone <= 1 { now } else { &now[..1] };
-            let mut chains = Vec::new();
-            for (_, entry) in first {
-                let Ready::Yes { chain } = self.journal.readiness(&mut self.ctx, from, entry)? else {
-                    self.journal.stalled.insert(from);
-                    if rest.len() < fresh.len() {
-                        self.ctx.next(Next::CaughtUp);
-                    }
-                    return Ok(());
-                };
-                if let Some(chain) = &chain {
-                    self.ctx.need_chain(chain)?;
-                }
-                chains.extend(chain);
-            }
-            for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
-                if self.journal.readiness(&mut self.ctx, from, entry)? == Ready::No {
-                    self.journal.stalled.insert(from);
-                    self.journal.apply_entries(&mut self.ctx, from, &now[..at], &chains);
-                    // Others wait for no more than these.
-                    self.ctx.next(Next::CaughtUp);
-                    return Ok(());
-                }
-            }
-            self.journal.apply_entries(&mut self.ctx, from, now, &chains);
-            rest = later;
-        }
-        self.journal.stalled.remove(&from);
-        self.ctx.next(Next::CaughtUp);
-        Ok(())
-    }
-
-    // --------------------------------------------------------------------- time
-
-    pub(crate) fn tick_journal(&mut self) {
-        self.ctx.bound_outbox();
-        if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
-            self.journal.stalled_ms = self.ctx.now.ms;
-            self.journal.ask_stalled(&mut self.ctx);
-            self.anti_entropy.ask_again(&mut self.ctx);
-        }
-        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
-        // An island that does not answer is alerted: it gets the journal before it serves again.
-        for waiting in &mut self.journal.waiting {
-            if waiting.call.since_ms < late {
-                waiting.missing.clear();
-            }
-        }
-        self.journal.answer_applied(&mut self.ctx);
-        let is_late = |parked: &Next| matches!(parked, Next::Start(call) if call.since_ms < late);
-        for parked in self.journal.behind.take_if(is_late) {
-            if let Next::Start(call) = parked {
-                self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
-            }
-        }
-    }
-}
-
-impl Journal {
     pub(crate) fn set_reachable(&mut self, ctx: &mut Ctx, island: IslandId, up: bool) {
         ctx.peers.set_reachable(island, up);
         if !up {
@@ -350,17 +246,101 @@ impl Journal {
     }
 }
 
-impl Recovery {
-    /// Tells all islands how much of this island's journal they need not bring back any more.
-    pub(crate) fn tell_kept(&mut self, ctx: &mut Ctx) {
-        let before = ctx.posts.durable_to();
-        let durability = &ctx.durability;
-        ctx.posts.synced(|seq| durability.is_synced(seq));
-        let upto = ctx.posts.durable_to();
-        let newly = self.newly_kept(ctx);
-        for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
-            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
-                ctx.send(0, island, Peer::Kept { upto });
+impl Island {
+    // ----------------------------------------------------------------- applying
+
+    pub(crate) fn on_journal(
+        &mut self,
+        from: IslandId,
+        after: Stamp,
+        entries: &[(Stamp, JournalEntry)],
+    ) -> Result<(), Stop> {
+        let seen = self.ctx.state.clocks().get(from);
+        if self.anti_entropy.compares_for(from) {
+            // What was missed comes first; then it is asked for.
+            return Ok(());
+        }
+        if seen < after && !planted(Bug::JournalGap) {
+            self.ctx.send(0, from, Peer::Resend { after: seen });
+            return Ok(());
+        }
+        let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
+        if fresh.is_empty() {
+            // A repetition, or nothing to do: the sender may have missed the answer, and this island
+            // forgets what it has not confirmed when it dies.
+            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
+            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
+            return Ok(());
+        }
+        // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
+        // change places come together: whoever has one half only has two directories by one name.
+        let mut rest = &fresh[..];
+        while !rest.is_empty() {
+            let alone = rest.iter().position(|(_, entry)| self.ctx.lays_chain(entry)).unwrap_or(rest.len());
+            let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
+            let (now, _) = match rest {
+                [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
+                _ => rest.split_at((alone - usize::from(starts_pair)).max(1)),
+            };
+            // What one record holds of them.
+            let (now, _) = now.split_at(whole_part(now));
+            let later = &rest[now.len()..];
+            for (_, entry) in now {
+                self.ctx.need_entry(entry)?;
+            }
+            let first = if alone <= 1 { now } else { &now[..1] };
+            let mut chains = Vec::new();
+            for (_, entry) in first {
+                let Ready::Yes { chain } = self.journal.readiness(&mut self.ctx, from, entry)? else {
+                    self.journal.stalled.insert(from);
+                    if rest.len() < fresh.len() {
+                        self.ctx.next(Next::CaughtUp);
+                    }
+                    return Ok(());
+                };
+                if let Some(chain) = &chain {
+                    self.ctx.need_chain(chain)?;
+                }
+                chains.extend(chain);
+            }
+            for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
+                if self.journal.readiness(&mut self.ctx, from, entry)? == Ready::No {
+                    self.journal.stalled.insert(from);
+                    self.journal.apply_entries(&mut self.ctx, from, &now[..at], &chains);
+                    // Others wait for no more than these.
+                    self.ctx.next(Next::CaughtUp);
+                    return Ok(());
+                }
+            }
+            self.journal.apply_entries(&mut self.ctx, from, now, &chains);
+            rest = later;
+        }
+        self.journal.stalled.remove(&from);
+        self.ctx.next(Next::CaughtUp);
+        Ok(())
+    }
+
+    // --------------------------------------------------------------------- time
+
+    pub(crate) fn tick_journal(&mut self) {
+        self.ctx.bound_outbox();
+        if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
+            self.journal.stalled_ms = self.ctx.now.ms;
+            self.journal.ask_stalled(&mut self.ctx);
+            self.anti_entropy.ask_again(&mut self.ctx);
+        }
+        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
+        // An island that does not answer is alerted: it gets the journal before it serves again.
+        for waiting in &mut self.journal.waiting {
+            if waiting.call.since_ms < late {
+                waiting.missing.clear();
+            }
+        }
+        self.journal.answer_applied(&mut self.ctx);
+        let is_late = |parked: &Next| matches!(parked, Next::Start(call) if call.since_ms < late);
+        for parked in self.journal.behind.take_if(is_late) {
+            if let Next::Start(call) = parked {
+                self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }
         }
     }
@@ -422,9 +402,7 @@ impl Ctx {
             }
         }
     }
-}
 
-impl Ctx {
     /// Whether an entry puts a directory that is known here where nothing is known.
     fn lays_chain(&self, entry: &JournalEntry) -> bool {
         let JournalEntry::Place { ino, place, .. } = entry else { return false };

@@ -42,9 +42,7 @@ impl Ctx {
         }
         self.decide(decision);
     }
-}
 
-impl Ctx {
     /// Sends what waited for the log to be synced.
     pub(crate) fn send_posted(&mut self) {
         let durability = &self.durability;

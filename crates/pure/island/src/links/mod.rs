@@ -98,36 +98,7 @@ impl Symlinks {
             self.pending.entry(ino).or_default().extend(name);
         }
     }
-}
 
-/// This island tells of a link.
-fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
-    state.carried(ino).is_some_and(|link| link.home == config.id)
-}
-
-impl Island {
-    /// Nothing about links is under way, and all who can be reached have them.
-    pub fn links_are_told(&self) -> bool {
-        self.symlinks.pending.is_empty()
-            && self.symlinks.asking.is_empty()
-            && self
-                .ctx
-                .config
-                .others()
-                .filter(|island| self.ctx.peers.is_reachable(*island))
-                .all(|island| self.symlinks.has_told(&self.ctx, island))
-    }
-
-    // ------------------------------------------------------------------ noticing
-
-    // ------------------------------------------------------------------- looking
-
-    // ------------------------------------------------------------------- telling
-
-    // ----------------------------------------------------------------- answering
-}
-
-impl Symlinks {
     /// All links of this island are looked at when it starts: what it had told may have been lost.
     pub(crate) fn begin_symlinks(&mut self, ctx: &Ctx) {
         let own = ctx.state.links_of(ctx.config.id, Ino(0));
@@ -260,6 +231,25 @@ impl Symlinks {
     }
 }
 
+/// This island tells of a link.
+fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
+    state.carried(ino).is_some_and(|link| link.home == config.id)
+}
+
+impl Island {
+    /// Nothing about links is under way, and all who can be reached have them.
+    pub fn links_are_told(&self) -> bool {
+        self.symlinks.pending.is_empty()
+            && self.symlinks.asking.is_empty()
+            && self
+                .ctx
+                .config
+                .others()
+                .filter(|island| self.ctx.peers.is_reachable(*island))
+                .all(|island| self.symlinks.has_told(&self.ctx, island))
+    }
+}
+
 impl Ctx {
     /// A link leads to a directory: all are told.
     pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
@@ -329,9 +319,7 @@ impl Ctx {
         }
         self.decide(decision);
     }
-}
 
-impl Ctx {
     /// A link as it is, with those of its names that it has; none if it is none of this island's, or has none.
     fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Stop> {
         let Some(row) = self.state.inode(ino)? else { return Ok(None) };

@@ -1,5 +1,11 @@
 //! Files on their way to this island: their bytes are asked for piece by piece, and the vote is given when all are safe.
 
+use atoll_core::sum::{self, BLOCK_BYTES};
+use atoll_core::{Ino, IslandId, Stamp, TxnId};
+use atoll_posix::{Errno, Kind};
+use atoll_proto::{BodyChange, Change, Inode, Peer, Seen, Spot, Vote, Work, Xattrs};
+use bytes::Bytes;
+
 use super::{Mover, Pulling};
 use crate::bodies::data::{CARRY_BYTES_MAX, body_attr};
 use crate::ctx::Ctx;
@@ -7,11 +13,6 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
 use crate::event::{BodyOp, Effect};
 use crate::island::Island;
-use atoll_core::sum::{self, BLOCK_BYTES};
-use atoll_core::{Ino, IslandId, Stamp, TxnId};
-use atoll_posix::{Errno, Kind};
-use atoll_proto::{BodyChange, Change, Inode, Peer, Seen, Spot, Vote, Work, Xattrs};
-use bytes::Bytes;
 
 impl Island {
     pub(crate) fn prepare_arrival(
@@ -200,9 +201,7 @@ impl Ctx {
             decision.push(Change::Forward { ino, row: None });
         }
     }
-}
 
-impl Ctx {
     /// What [`Ctx::finish_arrival`] reads must be in memory.
     pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
         self.state.entry(at.dir, &at.name)?;

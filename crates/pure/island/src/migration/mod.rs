@@ -8,9 +8,9 @@
 mod incoming;
 mod outgoing;
 
-use atoll_core::map::{IdMap, IdSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind, Op};
 use atoll_proto::{Change, Dir, Forward, Inode, PeerMessage, Spot, Work, Xattrs};
@@ -139,101 +139,7 @@ impl Mover {
         self.pulling.retain(|_, pulling| pulling.from != island);
         self.slowed.retain(|message| message.from != island);
     }
-}
 
-impl Island {
-    // ------------------------------------------------------------- at the home
-
-    pub(crate) fn tick_mover(&mut self) {
-        let Some(moving) = self.ctx.config.moving else { return };
-        let passed = self.ctx.now.ms.saturating_sub(self.mover.allowed_ms).min(1_000);
-        self.mover.allowed_ms = self.ctx.now.ms;
-        let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
-        self.mover.allowance = (self.mover.allowance + rate / 1_000 * passed as i64).min(rate);
-        while self.mover.allowance >= 0
-            && let Some(message) = self.mover.slowed.pop_front()
-        {
-            self.peer(message);
-        }
-        let now = self.ctx.now.ms;
-        self.mover.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
-        let silent = |shipping: &Shipping| shipping.heard_ms + PATIENCE_MS < now;
-        let late: Vec<TxnId> =
-            self.mover.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
-        for txn in late {
-            self.abort(txn, None);
-        }
-        if !self.recovery.is_serving() || self.recovery.may_miss_something() || self.enumerating.is_held() {
-            return;
-        }
-        if self.mover.waiting.len() < QUEUE_MAX / 2 {
-            if self.mover.dirs.is_empty() {
-                self.mover.search_to_move(&mut self.ctx);
-            }
-            if let Err(Stop::Load(loads)) = self.mover.read_names_to_move(&self.ctx) {
-                self.ctx.load(loads, Next::Nothing);
-            }
-        }
-        while self.mover.shipping.len() < SHIPPING_MAX
-            && self.mover.allowance >= 0
-            && let Some(&(due_ms, ino)) = self.mover.due.first()
-            && due_ms <= now
-        {
-            let waiting = self.mover.waiting.remove(&ino).expect("whoever is due waits");
-            self.mover.due.remove(&(due_ms, ino));
-            self.ctx.state.look_away();
-            match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
-                Ok(Some(shipping)) => self.ship(shipping),
-                Ok(None) => {}
-                Err(Stop::Load(loads)) => {
-                    self.mover.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
-                    self.ctx.load(loads, Next::Nothing);
-                }
-                Err(_) => self.mover.try_again(&self.ctx, ino, waiting.at, waiting.tries),
-            }
-        }
-    }
-
-    /// No file is on its way, from here or to here.
-    pub fn moves_nothing(&self) -> bool {
-        let Mover { shipping, pulling, unsynced, .. } = &self.mover;
-        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks().brings_nothing()
-    }
-
-    /// Whether a file is here, for whoever asks for it by its id.
-    pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
-        let Some(ino) = op.file() else { return Ok(()) };
-        self.is_not_about_to_arrive(ino)?;
-        let arriving = self.txns.locks().arriving(ino);
-        match self.ctx.state.forward(ino) {
-            Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
-                match self.mover.unsynced(ino) {
-                    Some(txn) => Err(Stop::Txn(txn)),
-                    None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
-                }
-            }
-            _ if arriving.is_some() => Err(Errno::ESTALE.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Nothing is voted for that brings it: where it was it may be gone already.
-    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
-        match self.txns.locks().arriving(ino) {
-            Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
-    pub(crate) fn is_moving(&self, ino: Ino) -> bool {
-        self.txns.locks().arriving(ino).is_some() || self.mover.leaving.contains(&ino)
-    }
-
-    // --------------------------------------------------------- at the new home
-}
-
-impl Mover {
     /// A file that is homed here has a name in a directory of another's.
     pub(crate) fn may_move_to(&mut self, ctx: &Ctx, ino: Ino, at: &Spot) {
         let Some(moving) = ctx.config.moving else { return };
@@ -359,6 +265,96 @@ impl Mover {
         if let Work::Arrive { file, .. } = work {
             self.leaving.remove(&file.attr.ino);
         }
+    }
+}
+
+impl Island {
+    // ------------------------------------------------------------- at the home
+
+    pub(crate) fn tick_mover(&mut self) {
+        let Some(moving) = self.ctx.config.moving else { return };
+        let passed = self.ctx.now.ms.saturating_sub(self.mover.allowed_ms).min(1_000);
+        self.mover.allowed_ms = self.ctx.now.ms;
+        let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
+        self.mover.allowance = (self.mover.allowance + rate / 1_000 * passed as i64).min(rate);
+        while self.mover.allowance >= 0
+            && let Some(message) = self.mover.slowed.pop_front()
+        {
+            self.peer(message);
+        }
+        let now = self.ctx.now.ms;
+        self.mover.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
+        let silent = |shipping: &Shipping| shipping.heard_ms + PATIENCE_MS < now;
+        let late: Vec<TxnId> =
+            self.mover.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
+        for txn in late {
+            self.abort(txn, None);
+        }
+        if !self.recovery.is_serving() || self.recovery.may_miss_something() || self.enumerating.is_held() {
+            return;
+        }
+        if self.mover.waiting.len() < QUEUE_MAX / 2 {
+            if self.mover.dirs.is_empty() {
+                self.mover.search_to_move(&mut self.ctx);
+            }
+            if let Err(Stop::Load(loads)) = self.mover.read_names_to_move(&self.ctx) {
+                self.ctx.load(loads, Next::Nothing);
+            }
+        }
+        while self.mover.shipping.len() < SHIPPING_MAX
+            && self.mover.allowance >= 0
+            && let Some(&(due_ms, ino)) = self.mover.due.first()
+            && due_ms <= now
+        {
+            let waiting = self.mover.waiting.remove(&ino).expect("whoever is due waits");
+            self.mover.due.remove(&(due_ms, ino));
+            self.ctx.state.look_away();
+            match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
+                Ok(Some(shipping)) => self.ship(shipping),
+                Ok(None) => {}
+                Err(Stop::Load(loads)) => {
+                    self.mover.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
+                    self.ctx.load(loads, Next::Nothing);
+                }
+                Err(_) => self.mover.try_again(&self.ctx, ino, waiting.at, waiting.tries),
+            }
+        }
+    }
+
+    /// No file is on its way, from here or to here.
+    pub fn moves_nothing(&self) -> bool {
+        let Mover { shipping, pulling, unsynced, .. } = &self.mover;
+        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks().brings_nothing()
+    }
+
+    /// Whether a file is here, for whoever asks for it by its id.
+    pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
+        let Some(ino) = op.file() else { return Ok(()) };
+        self.is_not_about_to_arrive(ino)?;
+        let arriving = self.txns.locks().arriving(ino);
+        match self.ctx.state.forward(ino) {
+            Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
+                match self.mover.unsynced(ino) {
+                    Some(txn) => Err(Stop::Txn(txn)),
+                    None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
+                }
+            }
+            _ if arriving.is_some() => Err(Errno::ESTALE.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing is voted for that brings it: where it was it may be gone already.
+    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
+        match self.txns.locks().arriving(ino) {
+            Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
+    pub(crate) fn is_moving(&self, ino: Ino) -> bool {
+        self.txns.locks().arriving(ino).is_some() || self.mover.leaving.contains(&ino)
     }
 }
 

@@ -1,7 +1,13 @@
 //! Files on their way from this island.
 
+use atoll_core::planted::{Bug, planted};
+use atoll_core::sum::{self, BLOCK_BYTES};
+use atoll_core::{Ino, TxnId};
+use atoll_posix::Whence;
+use atoll_proto::{Change, Forward, Notice, Origin, Peer, PeerMessage, Spot, Work};
+use bytes::Bytes;
+
 use super::{Shipping, TRIES_MAX};
-use crate::bodies::Bodies;
 use crate::bodies::data::{CARRY_BYTES_MAX, InBody};
 use crate::bodies::gate::Use;
 use crate::client::sessions::WITNESS;
@@ -13,12 +19,6 @@ use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
 use crate::island::Island;
 use crate::migration::Mover;
 use crate::txn::coordinator::Plan;
-use atoll_core::planted::{Bug, planted};
-use atoll_core::sum::{self, BLOCK_BYTES};
-use atoll_core::{Ino, TxnId};
-use atoll_posix::Whence;
-use atoll_proto::{Change, Forward, Notice, Origin, Peer, PeerMessage, Spot, Work};
-use bytes::Bytes;
 
 impl Island {
     /// What is sent of a file, if it can move now. None if it need not move at all.
@@ -181,22 +181,6 @@ impl Island {
         self.mover.leaving.insert(ino);
         self.mover.unsynced.push_back((seq, txn, ino));
         Ok(())
-    }
-}
-
-impl Bodies {
-    pub(super) fn fetch(
-        &mut self,
-        ctx: &mut Ctx,
-        ino: Ino,
-        txn: TxnId,
-        offset: u64,
-        len: u32,
-        size: u64,
-        sums: Vec<u32>,
-    ) {
-        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
-        ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
     }
 }
 

@@ -348,8 +348,6 @@ impl Island {
             }
         }
     }
-
-    // ------------------------------------------------------------------- helpers
 }
 
 impl<'a> Look<'a> {
@@ -417,9 +415,7 @@ impl Ctx {
         self.decide(decision);
         Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
     }
-}
 
-impl Ctx {
     /// The lender's end of it. What it reads is in memory.
     pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &Renaming, commit: bool) {
         if commit {
@@ -473,9 +469,7 @@ impl Ctx {
         let row = self.state.inode(ino).ok().flatten().cloned()?;
         self.drop_name(decision, row, call.map(Call::session), time)
     }
-}
 
-impl Ctx {
     /// What the homes have to do that are neither this island nor the lender of the new name.
     fn works_elsewhere(
         &self,

@@ -221,9 +221,7 @@ impl Ctx {
         self.decide(decision);
         Step::Decided(done())
     }
-}
 
-impl Ctx {
     /// Becomes a directory's owner, with its ancestors as skeleton.
     pub(crate) fn adopt(
         &mut self,

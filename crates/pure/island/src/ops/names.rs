@@ -157,10 +157,6 @@ impl Island {
         let time = self.ctx.time();
         self.rename_here(call, Renaming { from, to, file, there, mode, by, time }, there_by)
     }
-
-    // ------------------------------------------------------------------ listing
-
-    // --------------------------------------------------------- repeated requests
 }
 
 impl<'a> Look<'a> {
@@ -286,9 +282,7 @@ impl Ctx {
         decision.body(BodyChange::Drop { ino });
         decision.entails(Entails::BodyGoes(ino));
     }
-}
 
-impl Ctx {
     pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Stop> {
         let row = self.file(ino)?;
         let target = row.target.clone().ok_or(Stop::Fail(Errno::EINVAL))?;

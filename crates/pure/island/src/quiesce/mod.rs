@@ -104,89 +104,7 @@ impl Enumerating {
             assert!(!hold.broken || hold.firm, "a listing is broken that was not firm: {hold:?}");
         }
     }
-}
 
-impl Island {
-    // -------------------------------------------------------------------- holding
-
-    /// What a listing asks that is about this island, and not about the tree.
-    pub(crate) fn enumerate_request(&mut self, call: Call) -> Option<Call> {
-        let id = |cut| (call.session(), cut);
-        match call.request.op {
-            ClientOp::Hold { cut, again } => self.begin_hold(id(cut), again, call),
-            ClientOp::Cut { cut } => self.enumerating.make_cut(&mut self.ctx, id(cut), &call),
-            ClientOp::EndCut { cut } => {
-                self.enumerating.end_cut(&mut self.ctx, id(cut));
-                self.ctx.answer(&call, 0, done());
-            }
-            _ => return Some(call),
-        }
-        None
-    }
-
-    fn begin_hold(&mut self, id: CutId, again: bool, call: Call) {
-        let now = self.ctx.now.ms;
-        self.enumerating.end_late_hold(&mut self.ctx);
-        let holds = self.enumerating.holds.len();
-        let known = self.enumerating.holds.get_mut(&id);
-        let may = if again {
-            known.as_ref().is_some_and(|hold| hold.quiet_at.is_some())
-        } else {
-            let room = known.is_some() || holds < atoll_state::CUTS_MAX;
-            room && (self.enumerating.is_held() || now >= self.enumerating.rest_until_ms)
-        };
-        if !may {
-            return self.ctx.tell_held(&call, false);
-        }
-        let link = call.link;
-        let new = || Hold { link, quiet_at: None, firm: false, broken: false };
-        self.enumerating.holds.entry(id).or_insert_with(new).link = link;
-        if self.enumerating.until_ms.is_none() {
-            self.enumerating.until_ms = Some(now + HOLD_MS);
-        }
-        self.enumerating.waiting.push(call);
-        self.ship_nothing();
-    }
-
-    /// Answers those who wait for this island to be quiet, if it is.
-    pub(crate) fn tell_when_quiet(&mut self) {
-        if self.enumerating.waiting.is_empty() || !self.is_quiet() {
-            return;
-        }
-        let mine = self.ctx.state.clocks().get(self.ctx.config.id);
-        for call in std::mem::take(&mut self.enumerating.waiting) {
-            let ClientOp::Hold { cut, again } = call.request.op else { unreachable!("only holds wait") };
-            let Some(hold) = self.enumerating.holds.get_mut(&(call.session(), cut)) else {
-                self.ctx.tell_held(&call, false);
-                continue;
-            };
-            let holds = if again {
-                // What it has told others of in between, those may not have applied yet.
-                hold.firm = hold.quiet_at == Some(mine);
-                hold.firm
-            } else {
-                hold.quiet_at = Some(mine);
-                true
-            };
-            self.ctx.tell_held(&call, holds);
-        }
-    }
-
-    /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
-    /// that has begun, nothing that is done again after a power cut.
-    fn is_quiet(&self) -> bool {
-        let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
-        self.recovery.is_serving()
-            && !self.txns.has_begun()
-            && !self.bodies.may_decide()
-            && !self.recovery.has_ready()
-            && !self.ctx.state.txn_ids().any(prepared)
-    }
-
-    // -------------------------------------------------------------------- listing
-}
-
-impl Enumerating {
     /// Nothing that is listed begins to change.
     pub(crate) const fn is_held(&self) -> bool {
         self.until_ms.is_some()
@@ -381,6 +299,84 @@ impl Enumerating {
             }
         }
         if missing.is_empty() { Ok(Outcome::FilesAt { files }) } else { Err(Stop::Load(missing)) }
+    }
+}
+
+impl Island {
+    // -------------------------------------------------------------------- holding
+
+    /// What a listing asks that is about this island, and not about the tree.
+    pub(crate) fn enumerate_request(&mut self, call: Call) -> Option<Call> {
+        let id = |cut| (call.session(), cut);
+        match call.request.op {
+            ClientOp::Hold { cut, again } => self.begin_hold(id(cut), again, call),
+            ClientOp::Cut { cut } => self.enumerating.make_cut(&mut self.ctx, id(cut), &call),
+            ClientOp::EndCut { cut } => {
+                self.enumerating.end_cut(&mut self.ctx, id(cut));
+                self.ctx.answer(&call, 0, done());
+            }
+            _ => return Some(call),
+        }
+        None
+    }
+
+    fn begin_hold(&mut self, id: CutId, again: bool, call: Call) {
+        let now = self.ctx.now.ms;
+        self.enumerating.end_late_hold(&mut self.ctx);
+        let holds = self.enumerating.holds.len();
+        let known = self.enumerating.holds.get_mut(&id);
+        let may = if again {
+            known.as_ref().is_some_and(|hold| hold.quiet_at.is_some())
+        } else {
+            let room = known.is_some() || holds < atoll_state::CUTS_MAX;
+            room && (self.enumerating.is_held() || now >= self.enumerating.rest_until_ms)
+        };
+        if !may {
+            return self.ctx.tell_held(&call, false);
+        }
+        let link = call.link;
+        let new = || Hold { link, quiet_at: None, firm: false, broken: false };
+        self.enumerating.holds.entry(id).or_insert_with(new).link = link;
+        if self.enumerating.until_ms.is_none() {
+            self.enumerating.until_ms = Some(now + HOLD_MS);
+        }
+        self.enumerating.waiting.push(call);
+        self.ship_nothing();
+    }
+
+    /// Answers those who wait for this island to be quiet, if it is.
+    pub(crate) fn tell_when_quiet(&mut self) {
+        if self.enumerating.waiting.is_empty() || !self.is_quiet() {
+            return;
+        }
+        let mine = self.ctx.state.clocks().get(self.ctx.config.id);
+        for call in std::mem::take(&mut self.enumerating.waiting) {
+            let ClientOp::Hold { cut, again } = call.request.op else { unreachable!("only holds wait") };
+            let Some(hold) = self.enumerating.holds.get_mut(&(call.session(), cut)) else {
+                self.ctx.tell_held(&call, false);
+                continue;
+            };
+            let holds = if again {
+                // What it has told others of in between, those may not have applied yet.
+                hold.firm = hold.quiet_at == Some(mine);
+                hold.firm
+            } else {
+                hold.quiet_at = Some(mine);
+                true
+            };
+            self.ctx.tell_held(&call, holds);
+        }
+    }
+
+    /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
+    /// that has begun, nothing that is done again after a power cut.
+    fn is_quiet(&self) -> bool {
+        let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
+        self.recovery.is_serving()
+            && !self.txns.has_begun()
+            && !self.bodies.may_decide()
+            && !self.recovery.has_ready()
+            && !self.ctx.state.txn_ids().any(prepared)
     }
 }
 

@@ -4,13 +4,15 @@ mod places;
 pub(crate) mod redo;
 pub(crate) mod start;
 
-use crate::ctx::Bounded;
-use crate::recovery::redo::{Lost, LostPart};
+use std::collections::BTreeMap;
+
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId, Stamp, TxnId};
 use atoll_proto::{JournalEntry, PeerMessage};
+
+use crate::ctx::Bounded;
+use crate::recovery::redo::{Lost, LostPart};
 use start::{Phase, Replaced, Told};
-use std::collections::BTreeMap;
 
 /// What a starting island waits for.
 #[derive(Debug, Clone, Default)]

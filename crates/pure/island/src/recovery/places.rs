@@ -1,5 +1,11 @@
 //! Entries of this island's journal that were lost: places and attributes of directories are done again.
 
+use atoll_core::{Ino, Name, Stamp, Time};
+use atoll_posix::Errno;
+use atoll_proto::{
+    Ancestor, Change, Entry, JournalEntry, Place, PlaceVersion, Spot, Static, Stub, Work, Xattrs,
+};
+
 use super::redo::Lost;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -11,11 +17,6 @@ use crate::recovery::Recovery;
 use crate::rows::look::Look;
 use crate::rows::path::DEPTH_MAX;
 use crate::rows::staged_dir;
-use atoll_core::{Ino, Name, Stamp, Time};
-use atoll_posix::Errno;
-use atoll_proto::{
-    Ancestor, Change, Entry, JournalEntry, Place, PlaceVersion, Spot, Static, Stub, Work, Xattrs,
-};
 
 impl Island {
     pub(super) fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Stop> {
@@ -186,9 +187,7 @@ impl Ctx {
         }
         Ok(())
     }
-}
 
-impl Ctx {
     /// A directory above one that was made: there again, and owned if the table says so.
     pub(super) fn add_ancestor(&mut self, decision: &mut Decision, above: &Ancestor, time: Time) {
         let row = self.dir_now(decision, above.ino);
@@ -261,9 +260,7 @@ impl Ctx {
             self.take_skeleton_place(decision, ino, place, now);
         }
     }
-}
 
-impl Ctx {
     /// What [`Ctx::take_place`] reads must be in memory.
     pub(super) fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Stop> {
         for dir in [ino, to] {

@@ -259,8 +259,6 @@ impl Island {
         }
         Ok(true)
     }
-
-    // ------------------------------------------------------------------- journal
 }
 
 impl<'a> Look<'a> {
@@ -347,6 +345,19 @@ impl Recovery {
             _ => None,
         });
         lost.chain(self.unfinished.values().map(|(stamp, part)| (*stamp, part)))
+    }
+
+    /// The last lend that was lost, and is not done again yet, of a name in `parent` that is about a directory.
+    pub(crate) fn lost_lend(&self, parent: Ino, ino: Ino) -> Option<&Renaming> {
+        let lends = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
+            Work::Lend { renaming, .. } if renaming.to.dir == parent => Some((stamp, &**renaming)),
+            _ => None,
+        });
+        let is_about = |renaming: &Renaming| {
+            renaming.file.ino == ino || renaming.there.as_ref().is_some_and(|there| there.ino == ino)
+        };
+        let last = lends.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
+        last.map(|(_, renaming)| renaming)
     }
 }
 
@@ -457,9 +468,7 @@ impl Ctx {
         }
         Ok(())
     }
-}
 
-impl Ctx {
     /// A client that has not heard of it asks again, and gets this.
     fn remember_lost(&self, decision: &mut Decision, origin: Origin, result: Remembered) {
         if self.state.session(origin.session).is_some() {

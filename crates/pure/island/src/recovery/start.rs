@@ -80,6 +80,111 @@ impl Recovery {
     pub(crate) fn waits(&self) -> bool {
         !self.waiting.is_empty()
     }
+
+    fn heard(&mut self, ctx: &mut Ctx, island: IslandId) {
+        if self.waiting.remove(&island) {
+            ctx.next(Next::Redo);
+        }
+    }
+
+    /// An island has told all that it knows of what this one has lost.
+    pub(crate) fn told_all(&mut self, ctx: &mut Ctx, island: IslandId) {
+        self.witnesses.remove(&island);
+        if let Some(told) = self.unkept.get_mut(&island).filter(|told| **told == Told::No) {
+            *told = Told::Yes;
+        }
+        ctx.next(Next::CompareSkipped);
+    }
+
+    /// Whether an island has told what it knows of this one since an unclean end.
+    pub(crate) fn told_of_lost(&self, island: IslandId) -> bool {
+        !self.witnesses.contains(&island)
+    }
+
+    /// After an unclean end some island has not told yet what it knows of this one.
+    pub(crate) fn has_witnesses(&self) -> bool {
+        !self.witnesses.is_empty() && !planted(Bug::ServesAtOnce)
+    }
+
+    /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it
+    /// knows of what was lost, or that is not synced here, a later entry that is kept says nothing of that.
+    pub(crate) fn may_tell_kept(&self, island: IslandId) -> bool {
+        !self.unkept.contains_key(&island)
+    }
+
+    /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
+    pub(crate) fn newly_kept(&mut self, ctx: &mut Ctx) -> Vec<IslandId> {
+        let (seq, is_done) = (ctx.state.seq(), self.is_done_again());
+        let is_synced = |seq: u64| ctx.durability.is_synced(seq);
+        for told in self.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
+            *told = Told::Done(seq);
+        }
+        if self.unkept.values().any(|told| matches!(told, Told::Done(seq) if !is_synced(*seq))) {
+            ctx.want_sync();
+        }
+        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if ctx.durability.is_synced(*seq));
+        let kept = self.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
+        let kept: Vec<IslandId> = kept.collect();
+        self.unkept.retain(|island, _| !kept.contains(island));
+        kept
+    }
+
+    /// All entries of this island's journal that were lost, and were told, are done again.
+    fn is_done_again(&self) -> bool {
+        self.lost.is_empty() && self.places.is_empty()
+    }
+
+    /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
+    pub(crate) fn may_miss_something(&self) -> bool {
+        self.has_witnesses() || self.is_lost_waiting()
+    }
+
+    /// Something that was lost, and was told, is not done again.
+    fn is_lost_waiting(&self) -> bool {
+        let Recovery { lost, places, unfinished, .. } = &self;
+        !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
+    }
+
+    /// After an unclean end that island may know of something that is missing here.
+    pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
+        !self.told_of_lost(by) || self.is_lost_waiting()
+    }
+
+    /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
+    /// go with it when that is told. Or a directory may have been made in it: it does not go.
+    pub(crate) fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
+        if is_empty && self.may_miss_something() && !self.adopted.contains(&ino) {
+            return Err(ctx.untold(self.witnesses.iter().copied()));
+        }
+        Ok(())
+    }
+
+    /// A directory is made.
+    pub(crate) fn note_adopted(&mut self, ino: Ino) {
+        if self.may_miss_something() {
+            self.adopted.insert(ino);
+        }
+    }
+
+    /// Nobody is waited for: what was lost is put in order, and then requests are served.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Hidden && !self.waiting.is_empty() && !planted(Bug::ServesAtOnce)
+    }
+
+    /// Tells all islands how much of this island's journal they need not bring back any more.
+    pub(crate) fn tell_kept(&mut self, ctx: &mut Ctx) {
+        let before = ctx.posts.durable_to();
+        let durability = &ctx.durability;
+        ctx.posts.synced(|seq| durability.is_synced(seq));
+        let upto = ctx.posts.durable_to();
+        let newly = self.newly_kept(ctx);
+        for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
+            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
+                ctx.send(0, island, Peer::Kept { upto });
+            }
+        }
+    }
 }
 
 impl Island {
@@ -357,99 +462,6 @@ impl<'a> Look<'a> {
             Some(txn) => Stop::Txn(txn),
             None => self.ctx.untold(self.recovery.witnesses()),
         })
-    }
-}
-
-impl Recovery {
-    fn heard(&mut self, ctx: &mut Ctx, island: IslandId) {
-        if self.waiting.remove(&island) {
-            ctx.next(Next::Redo);
-        }
-    }
-
-    /// An island has told all that it knows of what this one has lost.
-    pub(crate) fn told_all(&mut self, ctx: &mut Ctx, island: IslandId) {
-        self.witnesses.remove(&island);
-        if let Some(told) = self.unkept.get_mut(&island).filter(|told| **told == Told::No) {
-            *told = Told::Yes;
-        }
-        ctx.next(Next::CompareSkipped);
-    }
-
-    /// Whether an island has told what it knows of this one since an unclean end.
-    pub(crate) fn told_of_lost(&self, island: IslandId) -> bool {
-        !self.witnesses.contains(&island)
-    }
-
-    /// After an unclean end some island has not told yet what it knows of this one.
-    pub(crate) fn has_witnesses(&self) -> bool {
-        !self.witnesses.is_empty() && !planted(Bug::ServesAtOnce)
-    }
-
-    /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it
-    /// knows of what was lost, or that is not synced here, a later entry that is kept says nothing of that.
-    pub(crate) fn may_tell_kept(&self, island: IslandId) -> bool {
-        !self.unkept.contains_key(&island)
-    }
-
-    /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
-    pub(crate) fn newly_kept(&mut self, ctx: &mut Ctx) -> Vec<IslandId> {
-        let (seq, is_done) = (ctx.state.seq(), self.is_done_again());
-        let is_synced = |seq: u64| ctx.durability.is_synced(seq);
-        for told in self.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
-            *told = Told::Done(seq);
-        }
-        if self.unkept.values().any(|told| matches!(told, Told::Done(seq) if !is_synced(*seq))) {
-            ctx.want_sync();
-        }
-        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if ctx.durability.is_synced(*seq));
-        let kept = self.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
-        let kept: Vec<IslandId> = kept.collect();
-        self.unkept.retain(|island, _| !kept.contains(island));
-        kept
-    }
-
-    /// All entries of this island's journal that were lost, and were told, are done again.
-    fn is_done_again(&self) -> bool {
-        self.lost.is_empty() && self.places.is_empty()
-    }
-
-    /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
-    pub(crate) fn may_miss_something(&self) -> bool {
-        self.has_witnesses() || self.is_lost_waiting()
-    }
-
-    /// Something that was lost, and was told, is not done again.
-    fn is_lost_waiting(&self) -> bool {
-        let Recovery { lost, places, unfinished, .. } = &self;
-        !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
-    }
-
-    /// After an unclean end that island may know of something that is missing here.
-    pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
-        !self.told_of_lost(by) || self.is_lost_waiting()
-    }
-
-    /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
-    /// go with it when that is told. Or a directory may have been made in it: it does not go.
-    pub(crate) fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Stop> {
-        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
-        if is_empty && self.may_miss_something() && !self.adopted.contains(&ino) {
-            return Err(ctx.untold(self.witnesses.iter().copied()));
-        }
-        Ok(())
-    }
-
-    /// A directory is made.
-    pub(crate) fn note_adopted(&mut self, ino: Ino) {
-        if self.may_miss_something() {
-            self.adopted.insert(ino);
-        }
-    }
-
-    /// Nobody is waited for: what was lost is put in order, and then requests are served.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.phase == Phase::Hidden && !self.waiting.is_empty() && !planted(Bug::ServesAtOnce)
     }
 }
 

@@ -8,7 +8,6 @@ use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
-use crate::journal::Journal;
 use crate::journal::others::Sight;
 
 impl Ctx {
@@ -21,9 +20,7 @@ impl Ctx {
             }
         }
     }
-}
 
-impl Ctx {
     /// Whether a chain has all that this island has seen, but for its own journal, which is laid over it: two
     /// islands must not wait for each other's.
     pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
@@ -106,13 +103,6 @@ impl Ctx {
 pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
     let known = vector.iter().find(|(of, _)| *of == island);
     known.map_or(Stamp::default(), |(_, stamp)| *stamp)
-}
-
-impl Journal {
-    pub(crate) fn on_chain_of(&mut self, ctx: &mut Ctx, dir: Ino, chain: Option<&Chain>) {
-        ctx.skeleton.tell_chain(dir, chain.cloned());
-        self.ask_stalled(ctx);
-    }
 }
 
 #[cfg(test)]

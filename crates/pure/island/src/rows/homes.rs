@@ -141,10 +141,6 @@ impl Island {
         self.ctx.count_homes(decision, at.dir, 1);
         Ok(true)
     }
-
-    // ------------------------------------------------------------------ finishing
-
-    // ------------------------------------------------------------------- claims
 }
 
 impl<'a> Look<'a> {
@@ -296,9 +292,7 @@ impl Ctx {
         decision.inode(row);
         mine.then_some(ino)
     }
-}
 
-impl Ctx {
     /// The name that a work takes away from a file that is homed here.
     pub(crate) fn takes_away<'a>(&self, work: &'a Work) -> Option<(Ino, &'a Spot)> {
         match work {

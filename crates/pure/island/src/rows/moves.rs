@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Key, Stamp, Time, TxnId};
+use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::perm::{self, Access};
 use atoll_posix::{Caller, Errno, acl};
 use atoll_proto::{
@@ -17,11 +17,9 @@ use atoll_proto::{
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::Stop;
-use crate::island::Island;
 use crate::rows::chains::seen_in;
 use crate::rows::look::Look;
 use crate::rows::path::owned_by;
-use crate::txn::locks::Holds;
 
 /// A directory that a rename moves.
 #[derive(Debug, Clone)]
@@ -82,29 +80,6 @@ pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
 /// Whether a rename gives a directory another parent.
 pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
     renaming.from.dir != renaming.to.dir && !moving(renaming).is_empty()
-}
-
-impl Island {
-    // -------------------------------------------------------------- participants
-
-    // -------------------------------------------------------------- coordinator
-}
-
-impl Holds {
-    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
-    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
-        if renaming.from.dir == renaming.to.dir {
-            return;
-        }
-        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
-        if moved.is_empty() {
-            return;
-        }
-        for ino in &moved {
-            self.hold_dir(*ino, first);
-        }
-        self.hold_ticket(first, moved);
-    }
 }
 
 impl<'a> Look<'a> {
@@ -288,9 +263,7 @@ impl Ctx {
             self.prune(decision, old.parent);
         }
     }
-}
 
-impl Ctx {
     pub(crate) fn owns_root(&self) -> bool {
         self.config.owner(Key(0)) == self.config.id
     }

@@ -37,9 +37,7 @@ const _: () = assert!(8 * CHAIN_BYTES_MAX + (512 << 10) <= RECORD_BYTES_MAX);
 /// Directories above one another at most; more go in a circle.
 pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
-impl Island {
-    // ----------------------------------------------------------- walking a path
-}
+impl Island {}
 
 impl<'a> Look<'a> {
     /// A directory that is owned here. `ESTALE` tells a client to look the name up again.

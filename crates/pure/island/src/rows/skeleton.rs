@@ -140,9 +140,7 @@ impl Ctx {
             }
         }
     }
-}
 
-impl Ctx {
     /// Everything that [`Ctx::remove_dir`] reads must be in memory. Ancestors that were told at different moments
     /// may go in a circle until they are compared, and pruning ends there: each has something below it.
     pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
@@ -153,6 +151,27 @@ impl Ctx {
             at = dir.place.parent;
         }
         Ok(())
+    }
+
+    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
+    /// no checkpoint comes between the first record and the last.
+    pub(crate) fn prune_rest(&mut self) {
+        while let Some(ino) = self.skeleton.next_to_prune() {
+            self.state.look_away();
+            match self.need_skeleton(ino) {
+                Ok(()) => {
+                    let mut decision = Decision::new();
+                    self.prune(&mut decision, ino);
+                    self.decide(decision);
+                }
+                Err(Stop::Load(loads)) => {
+                    self.skeleton.prune_later(ino);
+                    return self.load(loads, Next::Nothing);
+                }
+                // It is gone.
+                Err(_) => {}
+            }
+        }
     }
 }
 
@@ -179,27 +198,4 @@ pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
 /// Whether two places are one name, whenever that was.
 pub(crate) fn is_one_name(one: &Place, other: &Place) -> bool {
     (one.parent, &one.name) == (other.parent, &other.name)
-}
-
-impl Ctx {
-    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
-    /// no checkpoint comes between the first record and the last.
-    pub(crate) fn prune_rest(&mut self) {
-        while let Some(ino) = self.skeleton.next_to_prune() {
-            self.state.look_away();
-            match self.need_skeleton(ino) {
-                Ok(()) => {
-                    let mut decision = Decision::new();
-                    self.prune(&mut decision, ino);
-                    self.decide(decision);
-                }
-                Err(Stop::Load(loads)) => {
-                    self.skeleton.prune_later(ino);
-                    return self.load(loads, Next::Nothing);
-                }
-                // It is gone.
-                Err(_) => {}
-            }
-        }
-    }
 }

@@ -166,6 +166,25 @@ impl Txns {
         }
         self.begun.insert(first, begun);
     }
+
+    /// Asks further participants to prepare.
+    fn ask_parties(&mut self, ctx: &mut Ctx, first: TxnId, works: Vec<(IslandId, Work)>) {
+        for (island, work) in works {
+            let begun = &self.begun[&first];
+            let origin = begun.origin;
+            let txn = if begun.parties.is_empty() {
+                first
+            } else {
+                let txn = TxnId { coordinator: ctx.config.id, stamp: ctx.stamp() };
+                self.first.insert(txn, first);
+                txn
+            };
+            // What the chain of ancestors shows must be committed before another island builds on it.
+            ctx.send(ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
+            let party = Party { txn, island, work, prepared: None };
+            self.begun.get_mut(&first).expect("looked at").parties.push(party);
+        }
+    }
 }
 
 impl Island {
@@ -417,29 +436,6 @@ impl Island {
         let gone: Vec<TxnId> = self.txns.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
         for txn in gone {
             self.abort(txn, Some(Outcome::NotNow));
-        }
-    }
-
-    // ------------------------------------------------------------------- either
-}
-
-impl Txns {
-    /// Asks further participants to prepare.
-    fn ask_parties(&mut self, ctx: &mut Ctx, first: TxnId, works: Vec<(IslandId, Work)>) {
-        for (island, work) in works {
-            let begun = &self.begun[&first];
-            let origin = begun.origin;
-            let txn = if begun.parties.is_empty() {
-                first
-            } else {
-                let txn = TxnId { coordinator: ctx.config.id, stamp: ctx.stamp() };
-                self.first.insert(txn, first);
-                txn
-            };
-            // What the chain of ancestors shows must be committed before another island builds on it.
-            ctx.send(ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
-            let party = Party { txn, island, work, prepared: None };
-            self.begun.get_mut(&first).expect("looked at").parties.push(party);
         }
     }
 }

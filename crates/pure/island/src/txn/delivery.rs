@@ -1,16 +1,18 @@
 //! Telling partners of outcomes: what is told again until it is known to be carried out, and what is forgotten then.
 
+use std::collections::BTreeMap;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, IslandId, Stamp, TxnId};
+use atoll_posix::Errno;
+use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
+
 use super::coordinator::{Party, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::island::{Island, PATIENCE_MS};
 use crate::recovery::redo::Lost;
 use crate::txn::participant::moves_dirs;
-use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Stamp, TxnId};
-use atoll_posix::Errno;
-use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
-use std::collections::BTreeMap;
 
 impl Island {
     /// Tells a partner of an outcome that is recorded here when it is synced.

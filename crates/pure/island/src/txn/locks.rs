@@ -4,15 +4,15 @@
 //! Who changes something that is held waits, or is told that it is busy. Who only looks waits for what another
 //! island may have decided already, and not for what was prepared since it came.
 
-use atoll_core::map::{IdMap, IdSet};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, TxnId};
 use atoll_posix::Attr;
-use atoll_proto::{Dir, Entry, Inode, PeerMessage, Spot, Txn, TxnState, Work};
+use atoll_proto::{Dir, Entry, Inode, PeerMessage, Renaming, Spot, Txn, TxnState, Work};
 use atoll_state::cookie_of;
 
 use crate::ctx::Bounded;
@@ -23,7 +23,7 @@ use crate::ctx::shown::dir_attr;
 use crate::island::Island;
 use crate::rows::homes::Claim;
 use crate::rows::look::Look;
-use crate::rows::moves::arrived;
+use crate::rows::moves::{arrived, moving};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -222,6 +222,52 @@ impl Holds {
         }
         self.tickets.remove(&txn);
     }
+
+    /// Notes what was prepared for another island, by the record `seq`.
+    pub(crate) fn hold(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
+        let held = Held { txn, prepared: Some(seq) };
+        match work {
+            Work::Lend { renaming, .. } => {
+                self.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
+            }
+            Work::Hold { ino, .. } => self.hold_dir(*ino, txn),
+            Work::Ticket { moved, .. } => self.hold_ticket(txn, moved.clone()),
+            Work::Arrive { at, file, .. } => {
+                self.arriving.insert(file.attr.ino, txn);
+                if seq == 0 {
+                    // In an earlier life it may have voted.
+                    self.hold_names(txn, std::slice::from_ref(at));
+                }
+            }
+            _ => {}
+        }
+        for (ino, _) in ctx.claims(work) {
+            self.files.entry(ino).or_default().push(held);
+        }
+    }
+
+    /// A transaction that is prepared here has happened.
+    pub(crate) fn on_happened(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
+        if ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
+            self.happened.insert(txn);
+            ctx.next(Next::TxnEnded(txn));
+        }
+    }
+
+    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
+    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
+        if renaming.from.dir == renaming.to.dir {
+            return;
+        }
+        let moved: Vec<Ino> = moving(renaming).iter().map(|m| m.entry.ino).collect();
+        if moved.is_empty() {
+            return;
+        }
+        for ino in &moved {
+            self.hold_dir(*ino, first);
+        }
+        self.hold_ticket(first, moved);
+    }
 }
 
 /// The rows of a directory, in the order of listings, with those that are shown instead and in between.
@@ -281,39 +327,6 @@ impl Island {
         match self.txns.locks.holder(dir, name) {
             Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
             _ => Ok(()),
-        }
-    }
-}
-
-impl Holds {
-    /// Notes what was prepared for another island, by the record `seq`.
-    pub(crate) fn hold(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
-        let held = Held { txn, prepared: Some(seq) };
-        match work {
-            Work::Lend { renaming, .. } => {
-                self.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
-            }
-            Work::Hold { ino, .. } => self.hold_dir(*ino, txn),
-            Work::Ticket { moved, .. } => self.hold_ticket(txn, moved.clone()),
-            Work::Arrive { at, file, .. } => {
-                self.arriving.insert(file.attr.ino, txn);
-                if seq == 0 {
-                    // In an earlier life it may have voted.
-                    self.hold_names(txn, std::slice::from_ref(at));
-                }
-            }
-            _ => {}
-        }
-        for (ino, _) in ctx.claims(work) {
-            self.files.entry(ino).or_default().push(held);
-        }
-    }
-
-    /// A transaction that is prepared here has happened.
-    pub(crate) fn on_happened(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
-        if ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
-            self.happened.insert(txn);
-            ctx.next(Next::TxnEnded(txn));
         }
     }
 }

@@ -5,13 +5,15 @@ mod delivery;
 pub(crate) mod locks;
 pub(crate) mod participant;
 
-use crate::ctx::Ctx;
-use crate::txn::locks::Holds;
+use std::collections::BTreeMap;
+
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_proto::{Renaming, Spot, Work};
+
+use crate::ctx::Ctx;
+use crate::txn::locks::Holds;
 use coordinator::Begun;
-use std::collections::BTreeMap;
 
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Clone, Default)]
