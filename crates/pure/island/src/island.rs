@@ -232,8 +232,13 @@ impl Island {
         if self.requests.is_log_stuck() && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
         }
+        self.admit(call);
+    }
+
+    /// Begins a request, when this island has seen all that its client has.
+    fn admit(&mut self, call: Call) {
         if let Some(call) = self.catch_up(call) {
-            self.ctx.next(Next::Start(call));
+            self.start(call, false);
         }
     }
 
@@ -420,12 +425,9 @@ impl Island {
     /// Does what is to be done next: in order, each with all that follows from it.
     pub(crate) fn run_next(&mut self) {
         self.settle();
-        let mut todo = self.ctx.take_next();
-        todo.reverse();
-        while let Some(next) = todo.pop() {
+        while let Some(next) = self.ctx.todo.pop() {
             self.do_next(next);
             self.settle();
-            todo.extend(self.ctx.take_next().into_iter().rev());
         }
     }
 
@@ -433,11 +435,7 @@ impl Island {
         match next {
             Next::Nothing => {}
             Next::Arrive(call) => self.arrive(call),
-            Next::CatchUp(call) => {
-                if let Some(call) = self.catch_up(call) {
-                    self.start(call, false);
-                }
-            }
+            Next::CatchUp(call) => self.admit(call),
             Next::Start(call) => self.start(call, false),
             Next::Peer(message) => self.peer(message),
             Next::BodyDone(ticket, result) => self.body_done(ticket, result),

@@ -15,6 +15,7 @@ pub(crate) mod request;
 mod room;
 pub(crate) mod shown;
 mod skeleton;
+mod todo;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{H3, Ino, IslandId, Stamp, Time};
@@ -36,6 +37,7 @@ use replies::Replies;
 use request::{Call, Next, Stop};
 use room::Room;
 use skeleton::Skeleton;
+use todo::Todo;
 
 use crate::counters::Counters;
 use crate::event::{Effect, Now};
@@ -60,7 +62,7 @@ pub(crate) struct Ctx {
     pub(crate) counters: Counters,
     /// What the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
-    next: Vec<Next>,
+    pub(crate) todo: Todo,
 }
 
 impl Ctx {
@@ -80,7 +82,7 @@ impl Ctx {
             skeleton: Skeleton::default(),
             counters: Counters::default(),
             entailed: Vec::new(),
-            next: Vec::new(),
+            todo: Todo::default(),
             config,
             state,
         }
@@ -117,12 +119,7 @@ impl Ctx {
 
     /// Has something happen when what happens now is done.
     pub(crate) fn next(&mut self, next: Next) {
-        self.next.push(next);
-    }
-
-    /// What is to happen next, in order.
-    pub(crate) fn take_next(&mut self) -> Vec<Next> {
-        std::mem::take(&mut self.next)
+        self.todo.push(next);
     }
 
     /// Asks for a sync of everything decided so far.
@@ -257,7 +254,7 @@ impl Ctx {
         self.issuer.check(self.state.meta());
         let clock = self.state.clocks().get(self.config.id);
         assert!(self.entailed.is_empty(), "something that follows from a record is left");
-        assert!(self.next.is_empty(), "something is still to happen");
+        assert!(self.todo.is_empty(), "something is still to happen");
         self.posts.check(clock, |seq| self.durability.is_synced(seq));
     }
 }
