@@ -335,6 +335,15 @@ wire_struct! {
     }
 }
 
+impl Owned {
+    /// Of an empty directory that was made at `time`.
+    pub const fn empty(time: Time) -> Self {
+        let (entries, subdirs, sealed, adopted, lent) = (0, 0, None, None, false);
+        let (atime, mtime, ctime, btime) = (time, time, time, time);
+        Self { entries, subdirs, atime, mtime, ctime, btime, sealed, adopted, lent }
+    }
+}
+
 impl Txn {
     /// Without what an older version told of directories, and nobody needs.
     #[must_use]

@@ -267,17 +267,7 @@ mod tests {
     fn state() -> State {
         let mut state = State::new(7);
         let version = Stamp::default();
-        let owned = Owned {
-            entries: 0,
-            subdirs: 0,
-            atime: atoll_core::Time::default(),
-            mtime: atoll_core::Time::default(),
-            ctime: atoll_core::Time::default(),
-            btime: atoll_core::Time::default(),
-            sealed: None,
-            adopted: None,
-            lent: false,
-        };
+        let owned = Owned::empty(atoll_core::Time::default());
         let row = Dir {
             key: atoll_core::Key(0),
             birth_bytes: 0,

@@ -178,18 +178,7 @@ impl FromStat for Owned {
     }
 
     fn none() -> Self {
-        let never = Time::default();
-        Self {
-            entries: 0,
-            subdirs: 0,
-            atime: never,
-            mtime: never,
-            ctime: never,
-            btime: never,
-            sealed: None,
-            adopted: None,
-            lent: false,
-        }
+        Self::empty(Time::default())
     }
 }
 

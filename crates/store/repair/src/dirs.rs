@@ -175,14 +175,9 @@ impl Work<'_> {
         let owned = Owned {
             entries: names.len() as u64,
             subdirs,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            sealed: None,
-            adopted: None,
             // Nobody knows: then those who might know of a name are asked.
             lent: true,
+            ..Owned::empty(time)
         };
         let (has_xattrs, has_acl) = known.map_or((false, false), |row| (row.has_xattrs, row.has_acl));
         // Nobody else tells the path of which the key is.

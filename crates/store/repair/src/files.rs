@@ -117,17 +117,7 @@ impl Work<'_> {
         }
         let (ino, now) = (Ino::mint(owner, limit), self.options.now);
         let stamp = self.next_stamp(root_owner)?;
-        let owned = Owned {
-            entries: 0,
-            subdirs: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            sealed: None,
-            adopted: None,
-            lent: false,
-        };
+        let owned = Owned::empty(now);
         let row = Dir {
             key,
             birth_bytes,

@@ -200,7 +200,7 @@ impl Ctx {
         decision.names_changed(dir, &parent, 1, 1, (time, time));
         decision.remember_for(call, Remembered::Ino { ino: new.ino });
         self.decide(decision);
-        let row = new_row(new, Some(new_owned(time, None)));
+        let row = new_row(new, Some(Owned::empty(time)));
         let found = Found { attr: crate::ctx::shown::dir_attr(new.ino, &row), attr_current: true };
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
     }
@@ -232,7 +232,7 @@ impl Ctx {
         txn: Option<TxnId>,
     ) {
         self.lay_chain(decision, chain);
-        self.add_skeleton(decision, new, Some(new_owned(time, txn)));
+        self.add_skeleton(decision, new, Some(Owned { adopted: txn, ..Owned::empty(time) }));
     }
 
     /// Carries out, or takes back, what was prepared.
@@ -259,19 +259,5 @@ impl Ctx {
             self.remove_dir(decision, ino);
         }
         Ok(())
-    }
-}
-
-pub(crate) fn new_owned(time: Time, adopted: Option<TxnId>) -> Owned {
-    Owned {
-        entries: 0,
-        subdirs: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-        sealed: None,
-        adopted,
-        lent: false,
     }
 }

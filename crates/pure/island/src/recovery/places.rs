@@ -3,7 +3,7 @@
 use atoll_core::{Ino, Name, Stamp, Time};
 use atoll_posix::Errno;
 use atoll_proto::{
-    Ancestor, Change, Entry, JournalEntry, Place, PlaceVersion, Spot, Static, Stub, Work, Xattrs,
+    Ancestor, Change, Entry, JournalEntry, Owned, Place, PlaceVersion, Spot, Static, Stub, Work, Xattrs,
 };
 
 use super::redo::Lost;
@@ -12,7 +12,6 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::Stop;
 use crate::island::Island;
 use crate::journal::outbox::is_pair;
-use crate::ops::dirs::new_owned;
 use crate::recovery::Recovery;
 use crate::rows::look::Look;
 use crate::rows::path::DEPTH_MAX;
@@ -194,7 +193,7 @@ impl Ctx {
         let mine = self.config.owner(above.key) == self.config.id;
         let owned = row.as_ref().is_some_and(|row| row.owned.is_some());
         if row.is_none() || (mine && !owned) {
-            self.add_skeleton(decision, above, (mine && !owned).then(|| new_owned(time, None)));
+            self.add_skeleton(decision, above, (mine && !owned).then(|| Owned::empty(time)));
         }
     }
 

@@ -471,17 +471,7 @@ impl Ctx {
         let now = self.time();
         let owner = self.config.owner(Key(0)) == self.config.id;
         let version = PlaceVersion::default();
-        let owned = Owned {
-            entries: 0,
-            subdirs: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            sealed: None,
-            adopted: None,
-            lent: false,
-        };
+        let owned = Owned::empty(now);
         let root = Dir {
             key: Key(0),
             birth_bytes: 0,

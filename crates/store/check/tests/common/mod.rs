@@ -65,17 +65,7 @@ pub fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)
         has_acl: false,
         below,
         homes: 0,
-        owned: owned.map(|(entries, subdirs)| Owned {
-            entries,
-            subdirs,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            sealed: None,
-            adopted: None,
-            lent: false,
-        }),
+        owned: owned.map(|(entries, subdirs)| Owned { entries, subdirs, ..Owned::empty(time) }),
     }
 }
 

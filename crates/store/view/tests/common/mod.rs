@@ -123,17 +123,7 @@ impl Model {
     fn set_dir(&mut self, ino: Ino, parent: Ino, name: Option<Name>, is_owned: bool) {
         let now = self.now();
         let fixed = Static { version: Stamp(0), mode: 0o755, uid: 5, gid: 6 };
-        let owned = Owned {
-            entries: 0,
-            subdirs: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            sealed: None,
-            adopted: None,
-            lent: false,
-        };
+        let owned = Owned::empty(now);
         let row = Dir {
             key: Key(0),
             birth_bytes: 0,
