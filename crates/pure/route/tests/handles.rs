@@ -1,40 +1,16 @@
 //! How a file is found of which only a handle is known, and what is asked for callers for whom nobody has walked; with
 //! islands played by the test.
 
-use atoll_core::{Ino, IslandId, Name, SessionId, Table};
-use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Wish};
-use atoll_proto::{ClientOp, FileHandle, Outcome, Reply};
-use atoll_route::{Config, Route, RouteOut, Sent};
-use bytes::Bytes;
+mod common;
 
-struct Client {
-    route: Route<u32>,
-    out: RouteOut<u32>,
-}
+use atoll_core::{Ino, IslandId, Name};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, Wish};
+use atoll_proto::{ClientOp, FileHandle, Outcome};
+use atoll_route::{RouteOut, Sent};
+use bytes::Bytes;
+use common::Client;
 
 impl Client {
-    fn new(table: Table) -> Self {
-        let islands = vec![IslandId(0), IslandId(1), IslandId(2)];
-        let (session, mount, patience_ms) = (SessionId(7), true, Some(5_000));
-        let config = Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms };
-        let mut client = Self { route: Route::new(config), out: RouteOut::default() };
-        for island in islands {
-            client.route.reachable(island, true, &mut client.out);
-        }
-        for sent in std::mem::take(&mut client.out.send) {
-            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                client.reply(&sent, Outcome::Attached { sole: false, power: 1 });
-            }
-        }
-        client.out = RouteOut::default();
-        client
-    }
-
-    fn reply(&mut self, sent: &Sent, outcome: Outcome) {
-        let reply = Reply { vector: Vec::new(), outcome };
-        self.route.on_reply(0, sent.island, sent.id, reply, &mut self.out);
-    }
-
     fn find(&mut self, handle: FileHandle) -> Sent {
         self.route.find(0, &handle, 1, &mut self.out).unwrap();
         self.sent()
@@ -59,7 +35,7 @@ fn attr(ino: Ino) -> Outcome {
 
 fn scene() -> (Client, Ino, FileHandle) {
     let ino = Ino::mint(IslandId(1), 77);
-    (Client::new(Table::new(3)), ino, FileHandle::File { ino, home: IslandId(2) })
+    (Client::new(3, Some(5_000)), ino, FileHandle::File { ino, home: IslandId(2) })
 }
 
 #[test]

@@ -1,40 +1,16 @@
 //! Where calls for files go that have moved, with islands played by the test: what they tell may come in
 //! another order than they told it.
 
-use atoll_core::{Ino, IslandId, Key, Name, SessionId, Table, Time};
-use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Found, Kind, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Reply};
-use atoll_route::{Config, Route, RouteOut, Sent};
-use bytes::Bytes;
+mod common;
 
-struct Client {
-    route: Route<u32>,
-    out: RouteOut<u32>,
-}
+use atoll_core::{Ino, IslandId, Key, Name, Table, Time};
+use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Found, Kind, Op};
+use atoll_proto::{ClientOp, Notice, Outcome};
+use atoll_route::Sent;
+use bytes::Bytes;
+use common::Client;
 
 impl Client {
-    fn new(table: Table) -> Self {
-        let islands = vec![IslandId(0), IslandId(1)];
-        let (session, mount, patience_ms) = (SessionId(7), true, None);
-        let config = Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms };
-        let mut client = Self { route: Route::new(config), out: RouteOut::default() };
-        for island in islands {
-            client.route.reachable(island, true, &mut client.out);
-        }
-        for sent in std::mem::take(&mut client.out.send) {
-            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                client.reply(&sent, Outcome::Attached { sole: false, power: 1 });
-            }
-        }
-        client.out = RouteOut::default();
-        client
-    }
-
-    fn reply(&mut self, sent: &Sent, outcome: Outcome) {
-        let reply = Reply { vector: Vec::new(), outcome };
-        self.route.on_reply(0, sent.island, sent.id, reply, &mut self.out);
-    }
-
     fn call(&mut self, op: Op) -> Sent {
         self.route.call(0, &Caller::ROOT, op, Bytes::new(), 1, &mut self.out);
         self.out.send.pop().expect("it is sent")
@@ -51,10 +27,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let table = Table::new(2);
-        let here = table.owner(Key(0));
+        let here = Table::new(2).owner(Key(0));
         let there = IslandId(1 - here.0);
-        Self { client: Client::new(table), here, there, ino: Ino::mint(there, 77) }
+        Self { client: Client::new(2, None), here, there, ino: Ino::mint(there, 77) }
     }
 }
 

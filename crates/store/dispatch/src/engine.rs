@@ -37,6 +37,19 @@ pub trait Net: Send + Sync + 'static {
     fn damaged(&self, island: IslandId, why: &str);
 }
 
+/// Of an island that talks to nobody: what it would say is dropped. For tools that look at a node at rest, and tests.
+#[derive(Debug)]
+pub struct Nobody;
+
+impl Net for Nobody {
+    fn reply(&self, _: IslandId, _: LinkId, _: u64, _: Reply, _: &[u8]) {}
+    fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
+    fn send(&self, _: IslandId, _: PeerMessage) {}
+    fn halted(&self, _: IslandId, _: &str) {}
+    fn space(&self, _: IslandId, _: SpaceState) {}
+    fn damaged(&self, _: IslandId, _: &str) {}
+}
+
 /// The time, as the machine is told.
 pub trait Clock: Send + Sync + 'static {
     /// Now.

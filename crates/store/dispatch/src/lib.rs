@@ -14,7 +14,7 @@ mod perform;
 mod space;
 pub mod whole;
 
-pub use engine::{Clock, Engine, Halted, Net, Work};
+pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
 pub use lay::Laying;
 pub use open::{OpenError, Reached, Report, Setup};
 pub use space::{Lack, SpaceState};

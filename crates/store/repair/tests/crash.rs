@@ -12,10 +12,10 @@ use atoll_check::{Rows, Volume, check, paths};
 use atoll_core::{Decode, Encode, Ino, IslandId, Key, Time};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
-use atoll_dispatch::{Clock, Engine, Laying, Net, Setup};
-use atoll_island::{LinkId, Now};
+use atoll_dispatch::{Clock, Engine, Laying, Nobody, Setup};
+use atoll_island::Now;
 use atoll_posix::Kind;
-use atoll_proto::{Dir, Entry, Inode, Notice, PeerMessage, Reply};
+use atoll_proto::{Dir, Entry, Inode};
 use atoll_repair::{Options, perform, plain_again, plan, read_rows, strays};
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
@@ -32,19 +32,10 @@ fn volume() -> Volume {
     Volume { table: config().table, seed: config().seed }
 }
 
-/// An island at rest talks to nobody, and time stands still.
-struct Nobody;
+/// Time stands still.
+struct Still;
 
-impl Net for Nobody {
-    fn reply(&self, _: IslandId, _: LinkId, _: u64, _: Reply, _: &[u8]) {}
-    fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
-    fn send(&self, _: IslandId, _: PeerMessage) {}
-    fn halted(&self, _: IslandId, _: &str) {}
-    fn space(&self, _: IslandId, _: atoll_dispatch::SpaceState) {}
-    fn damaged(&self, _: IslandId, _: &str) {}
-}
-
-impl Clock for Nobody {
+impl Clock for Still {
     fn now(&self) -> Now {
         Now { wall: Time { secs: 1000, nanos: 0 }, ms: 1000 }
     }
@@ -69,7 +60,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
         is_new: false,
         reached: None,
     };
-    let opened = Engine::open(folder(disk, island), setup, Arc::new(Nobody), Arc::new(Nobody));
+    let opened = Engine::open(folder(disk, island), setup, Arc::new(Nobody), Arc::new(Still));
     let engine = Arc::new(opened.map_err(|e| e.to_string())?.0);
     let mut laying = Laying::open(Arc::clone(&engine), true, true).map_err(|e| e.to_string())?;
     laying.drain().map_err(|e| e.to_string())?;

@@ -14,10 +14,9 @@ use atoll_control::DataDir;
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, IslandId};
 use atoll_disk::real::RealDisk;
-use atoll_dispatch::{Clock, Engine, Laying, Net};
-use atoll_island::LinkId;
+use atoll_dispatch::{Clock, Engine, Laying, Nobody};
 use atoll_posix::Kind;
-use atoll_proto::{Notice, PeerMessage, Reply, VolumeConfig};
+use atoll_proto::VolumeConfig;
 use atoll_repair::{Plan, plain_again, read_rows};
 use atoll_server::WallClock;
 use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
@@ -28,18 +27,6 @@ use crate::node::{open_island, options};
 
 /// Bytes of a body that are read at once.
 const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
-
-/// An island at rest talks to nobody.
-struct Nobody;
-
-impl Net for Nobody {
-    fn reply(&self, _: IslandId, _: LinkId, _: u64, _: Reply, _: &[u8]) {}
-    fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
-    fn send(&self, _: IslandId, _: PeerMessage) {}
-    fn halted(&self, _: IslandId, _: &str) {}
-    fn space(&self, _: IslandId, _: atoll_dispatch::SpaceState) {}
-    fn damaged(&self, _: IslandId, _: &str) {}
-}
 
 /// An island that has come to rest, and what its plain tree shows.
 struct AtRest {

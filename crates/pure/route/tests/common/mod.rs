@@ -1,0 +1,37 @@
+//! A client whose islands are played by the test.
+
+use atoll_core::{IslandId, SessionId, Table};
+use atoll_proto::{ClientOp, Outcome, Reply};
+use atoll_route::{Config, Route, RouteOut, Sent};
+
+/// See the module.
+pub(crate) struct Client {
+    pub route: Route<u32>,
+    pub out: RouteOut<u32>,
+}
+
+impl Client {
+    /// A mount that is attached to islands 0 and up, and waits for so long for one that is away.
+    pub(crate) fn new(islands: u16, patience_ms: Option<u64>) -> Self {
+        let (session, mount, table) = (SessionId(7), true, Table::new(islands));
+        let islands: Vec<IslandId> = (0..islands).map(IslandId).collect();
+        let config = Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms };
+        let mut client = Self { route: Route::new(config), out: RouteOut::default() };
+        for island in islands {
+            client.route.reachable(island, true, &mut client.out);
+        }
+        for sent in std::mem::take(&mut client.out.send) {
+            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
+                client.reply(&sent, Outcome::Attached { sole: false, power: 1 });
+            }
+        }
+        client.out = RouteOut::default();
+        client
+    }
+
+    /// The island that was asked answers.
+    pub(crate) fn reply(&mut self, sent: &Sent, outcome: Outcome) {
+        let reply = Reply { vector: Vec::new(), outcome };
+        self.route.on_reply(0, sent.island, sent.id, reply, &mut self.out);
+    }
+}
