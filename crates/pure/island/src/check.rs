@@ -18,9 +18,9 @@ impl Island {
         self.journal.check(|island| self.ctx.peers.is_reachable(island));
         self.txns.locks().check(|txn| self.txns.is_begun(txn), |txn| self.ctx.state.txn(txn));
         self.txns.check(|txn| self.ctx.state.txn(txn).is_some());
-        self.mover.check(|txn| self.txns.is_begun(txn));
+        self.migration.check(|txn| self.txns.is_begun(txn));
         self.sessions.check();
-        self.enumerating.check();
+        self.quiesce.check();
         if self.recovery.is_serving() {
             assert!(!self.recovery.waits(), "an island serves and waits for others to tell");
         }
@@ -46,7 +46,7 @@ impl Island {
             .chain(self.bodies.calls())
             .chain(self.journal.calls())
             .chain(self.txns.calls())
-            .chain(self.enumerating.calls())
+            .chain(self.quiesce.calls())
             .chain(self.ctx.loads.calls());
         self.ctx.replies.check(calls);
         self.file_locks.check();

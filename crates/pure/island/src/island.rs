@@ -14,13 +14,13 @@ use crate::client::sessions::Sessions;
 use crate::compare::AntiEntropy;
 use crate::counters::Counters;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Call, Later, Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
 use crate::ctx::{Config, Ctx};
 use crate::event::{Effect, Event, LinkId, Now};
 use crate::journal::Journal;
-use crate::links::Symlinks;
-use crate::migration::Mover;
-use crate::quiesce::Enumerating;
+use crate::links::CarriedLinks;
+use crate::migration::Migration;
+use crate::quiesce::Quiesce;
 use crate::recovery::Recovery;
 use crate::recovery::start::{Ended, Phase};
 use crate::rows::look::Look;
@@ -51,9 +51,9 @@ pub struct Island {
     pub(crate) journal: Journal,
     pub(crate) recovery: Recovery,
     pub(crate) anti_entropy: AntiEntropy,
-    pub(crate) mover: Mover,
-    pub(crate) enumerating: Enumerating,
-    pub(crate) symlinks: Symlinks,
+    pub(crate) migration: Migration,
+    pub(crate) quiesce: Quiesce,
+    pub(crate) links: CarriedLinks,
     swept_ms: u64,
 }
 
@@ -70,9 +70,9 @@ impl Island {
             journal: Journal::default(),
             recovery: Recovery::default(),
             anti_entropy: AntiEntropy::default(),
-            mover: Mover::default(),
-            enumerating: Enumerating::default(),
-            symlinks: Symlinks::default(),
+            migration: Migration::default(),
+            quiesce: Quiesce::default(),
+            links: CarriedLinks::default(),
             swept_ms: now.ms,
         };
         island.begin(ended);
@@ -108,7 +108,7 @@ impl Island {
                 (request.op, wish) = request.op.without_wish();
                 let since_ms = now.ms;
                 let upto = self.ctx.state.seq();
-                self.arrive(Call {
+                self.arrive(PendingRequest {
                     link,
                     id,
                     request,
@@ -143,7 +143,7 @@ impl Island {
         self.ctx.prune_rest();
         self.settle();
         self.bodies.bodies_go(&mut self.ctx);
-        self.tell_when_quiet();
+        self.tell_when_quiescent();
         // With what was decided before the first event, when the island began.
         self.ctx.durability.take(out);
     }
@@ -214,12 +214,12 @@ impl Island {
     /// True if nothing is under way: no record unwritten, no request waiting for a body.
     pub fn is_idle(&self) -> bool {
         let seq = self.ctx.state.seq();
-        self.ctx.durability.is_committed(seq) && self.bodies.is_idle() && !self.symlinks.looks_at_links()
+        self.ctx.durability.is_committed(seq) && self.bodies.is_idle() && !self.links.looks_at_links()
     }
 
     // ----------------------------------------------------------------- requests
 
-    pub(crate) fn arrive(&mut self, call: Call) {
+    pub(crate) fn arrive(&mut self, call: PendingRequest) {
         if !self.recovery.is_serving() {
             return self.requests.await_start(&mut self.ctx, call);
         }
@@ -236,7 +236,7 @@ impl Island {
     }
 
     /// Begins a request, when this island has seen all that its client has.
-    fn admit(&mut self, call: Call) {
+    fn admit(&mut self, call: PendingRequest) {
         if let Some(call) = self.catch_up(call) {
             self.start(call, false);
         }
@@ -252,7 +252,7 @@ impl Island {
 
     /// Answers a request that was seen before with its first result; notes where a new one's
     /// answer goes.
-    fn repeated(&mut self, call: Call) -> Option<Call> {
+    fn repeated(&mut self, call: PendingRequest) -> Option<PendingRequest> {
         let seq = call.request.seq;
         if seq == 0 {
             return Some(call);
@@ -277,7 +277,7 @@ impl Island {
             match self.look().again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
-                Err(stop) => self.park(Call { again: true, ..call }, stop, false),
+                Err(stop) => self.park(PendingRequest { again: true, ..call }, stop, false),
             }
             return None;
         }
@@ -286,16 +286,16 @@ impl Island {
     }
 
     /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
-    pub(crate) fn start(&mut self, call: Call, turn: bool) {
+    pub(crate) fn start(&mut self, call: PendingRequest, turn: bool) {
         if call.again {
-            return self.arrive(Call { again: false, ..call });
+            return self.arrive(PendingRequest { again: false, ..call });
         }
         if call.request.seq != 0 && !self.ctx.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
             return self.ctx.answer(&call, 0, Outcome::NoSession);
         }
         let Some(call) =
-            self.enumerating.hold_back(&mut self.ctx, call).and_then(|call| self.enumerate_request(call))
+            self.quiesce.hold_back(&mut self.ctx, call).and_then(|call| self.quiesce_request(call))
         else {
             return;
         };
@@ -304,39 +304,41 @@ impl Island {
         match self.run(&call, turn) {
             Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
             Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
-            Ok(Step::Later(later)) => self.keep(call, later),
+            Ok(Step::Wait(later)) => self.keep(call, later),
             Ok(Step::Answered) => {}
             Err(stop) => self.park(call, stop, turn),
         }
     }
 
-    fn keep(&mut self, call: Call, later: Later) {
+    fn keep(&mut self, call: PendingRequest, later: WaitFor) {
         match later {
-            Later::Txn(txn) => self.txns.keep(txn, call),
-            Later::Body(ticket) => self.bodies.keep(ticket, call),
-            Later::Applied(stamp, outcome) => self.journal.await_applied(&mut self.ctx, call, stamp, outcome),
-            Later::Synced(seq) => self.requests.await_synced(&mut self.ctx, seq, call),
+            WaitFor::Txn(txn) => self.txns.keep(txn, call),
+            WaitFor::Body(ticket) => self.bodies.keep(ticket, call),
+            WaitFor::Applied(stamp, outcome) => {
+                self.journal.await_applied(&mut self.ctx, call, stamp, outcome)
+            }
+            WaitFor::Synced(seq) => self.requests.await_synced(&mut self.ctx, seq, call),
         }
     }
 
-    pub(crate) fn park(&mut self, call: Call, stop: Stop, turn: bool) {
+    pub(crate) fn park(&mut self, call: PendingRequest, stop: Blocked, turn: bool) {
         match stop {
-            Stop::Fail(errno) => self.ctx.answer(&call, self.ctx.state.seen(), Outcome::Failed { errno }),
-            Stop::NeedGroups => self.ctx.answer(&call, 0, Outcome::NeedGroups),
-            Stop::NotNow | Stop::Unheard => self.ctx.answer(&call, 0, Outcome::NotNow),
-            Stop::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
-            Stop::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
-            Stop::Load(loads) => self.ctx.load(loads, Next::Start(call)),
-            Stop::Gate(ino) => self.bodies.wait_at_gate(&mut self.ctx, ino, call, turn),
-            Stop::Txn(txn) => self.requests.await_txn(txn, call),
-            Stop::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
+            Blocked::Fail(errno) => self.ctx.answer(&call, self.ctx.state.seen(), Outcome::Failed { errno }),
+            Blocked::NeedGroups => self.ctx.answer(&call, 0, Outcome::NeedGroups),
+            Blocked::NotNow | Blocked::Unheard => self.ctx.answer(&call, 0, Outcome::NotNow),
+            Blocked::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
+            Blocked::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
+            Blocked::Load(loads) => self.ctx.load(loads, Next::Start(call)),
+            Blocked::Gate(ino) => self.bodies.wait_at_gate(&mut self.ctx, ino, call, turn),
+            Blocked::Txn(txn) => self.requests.await_txn(txn, call),
+            Blocked::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
             }
-            Stop::Locked(ino) => self.file_locks.wait(ino, call),
+            Blocked::Locked(ino) => self.file_locks.wait(ino, call),
         }
     }
 
-    fn run(&mut self, call: &Call, turn: bool) -> Result<Step, Stop> {
+    fn run(&mut self, call: &PendingRequest, turn: bool) -> Result<Step, Blocked> {
         match &call.request.op {
             ClientOp::Fs { op } | ClientOp::Link { op, .. } => self.run_fs(call, op, None, turn),
             ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
@@ -347,7 +349,7 @@ impl Island {
             ClientOp::Hints { after } => self.ctx.hints(*after),
             ClientOp::Release { inos } => self.ctx.release(call, inos),
             ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
-                self.enumerating.run_at(&self.ctx, call)
+                self.quiesce.run_at(&self.ctx, call)
             }
             ClientOp::Attach { .. }
             | ClientOp::Detach
@@ -364,7 +366,13 @@ impl Island {
     }
 
     /// `key`: of the directory that a name goes to, if that is another one.
-    fn run_fs(&mut self, call: &Call, op: &Op, key: Option<Key>, turn: bool) -> Result<Step, Stop> {
+    fn run_fs(
+        &mut self,
+        call: &PendingRequest,
+        op: &Op,
+        key: Option<Key>,
+        turn: bool,
+    ) -> Result<Step, Blocked> {
         self.is_here(op)?;
         if call.wish.unchecked {
             self.look().may_use(call.caller(), op)?;
@@ -401,7 +409,7 @@ impl Island {
             Op::FsyncDir { dir } => {
                 // What was moved into it may be shown already.
                 self.look().names_are_safe(*dir)?;
-                Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
+                Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())))
             }
             Op::ReadDir { dir, after, bytes, plus } => self.look().read_dir(*dir, *after, *bytes, *plus),
             Op::GetXattr { ino, name } => self.look().get_xattr(call.caller(), *ino, name),
@@ -440,16 +448,16 @@ impl Island {
             Next::Peer(message) => self.peer(message),
             Next::BodyDone(ticket, result) => self.body_done(ticket, result),
             Next::Turn(ino) => self.wake(ino),
-            Next::LockFreed(ino) => self.file_locks.lock_given_up(&mut self.ctx, ino),
+            Next::LockFreed(ino) => self.file_locks.freed(&mut self.ctx, ino),
             Next::TxnEnded(txn) => self.requests.let_waiters_in(&mut self.ctx, txn),
             Next::Commit(txn) => self.commit(txn),
             Next::CaughtUp => self.journal.caught_up(&mut self.ctx),
             Next::Redo => self.redo_lost(),
             Next::RedoAgain => {
-                self.recovery.lost_again();
+                self.recovery.unblock();
                 self.redo_lost();
             }
-            Next::MoveOn => self.recovery.go_onward(&mut self.ctx),
+            Next::MoveOn => self.recovery.move_on(&mut self.ctx),
             Next::ToldAll(island) => self.recovery.told_all(&mut self.ctx, island),
             Next::CompareSkipped => self.compare_skipped(),
             Next::Compare => self.compare(),
@@ -467,15 +475,15 @@ impl Island {
     fn settle(&mut self) {
         for effect in self.ctx.durability.observe() {
             if let Effect::Append(_, record) = effect {
-                self.enumerating.record_decided(record);
-                self.symlinks.record_decided(&self.ctx.config, &self.ctx.state, record);
+                self.quiesce.record_decided(record);
+                self.links.record_decided(&self.ctx.config, &self.ctx.state, record);
             }
         }
         for (seq, what) in self.ctx.entailed() {
             match what {
                 Entails::DirPlaced(ino) => self.anti_entropy.compare_also(ino),
                 Entails::BodyGoes(ino) => self.bodies.drop_body(&mut self.ctx, ino, seq),
-                Entails::NameElsewhere { ino, at } => self.mover.may_move_to(&self.ctx, ino, &at),
+                Entails::NameElsewhere { ino, at } => self.migration.may_move_to(&self.ctx, ino, &at),
             }
         }
     }
@@ -503,9 +511,9 @@ impl Island {
             Self::tick_journal,
             Self::tick_sessions,
             Self::tick_recovery,
-            |island| island.enumerating.tick_enumerate(&mut island.ctx),
+            |island| island.quiesce.tick(&mut island.ctx),
             Self::tick_mover,
-            |island| island.symlinks.tick_symlinks(&mut island.ctx),
+            |island| island.links.tick(&mut island.ctx),
         ];
         for part in parts {
             self.run_next();
@@ -514,10 +522,10 @@ impl Island {
     }
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {
-        self.enumerating.enumerate_link_closed(&mut self.ctx, link);
+        self.quiesce.link_closed(&mut self.ctx, link);
         let reached = self.ctx.replies.link_closed(link);
         self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
-        self.file_locks.lock_link_closed(&mut self.ctx, link);
+        self.file_locks.link_closed(&mut self.ctx, link);
         self.bodies.link_closed(link);
     }
 }

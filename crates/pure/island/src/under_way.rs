@@ -50,7 +50,7 @@ impl Island {
             && self.ctx.config.others().all(|i| self.ctx.state.inbox(i).next().is_none())
             && self.ctx.state.first_posted().is_none()
             && self.txns.is_at_rest()
-            && self.mover.is_at_rest()
+            && self.migration.is_at_rest()
             && self.journal.is_at_rest()
             && self.anti_entropy.is_at_rest()
             && self.ctx.posts.is_at_rest()

@@ -35,7 +35,7 @@ impl Island {
         }
         let waiting = self.ctx.loads.take(&load);
         if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
-            self.mover.found_dirs(*from, dirs, *more);
+            self.migration.found_dirs(*from, dirs, *more);
             self.anti_entropy.compare_rows(*from, dirs, *more);
         }
         let damaged = self.ctx.state.load(load, loaded).is_err();

@@ -16,7 +16,7 @@ use crate::bodies::gate::Use;
 use crate::bodies::space;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::event::{BodyAttr, BodyOp, Effect, Ticket};
 use crate::island::Island;
 use crate::rows::path::ok;
@@ -45,9 +45,9 @@ pub(crate) enum InBody {
     /// Bytes are put in place of a file that comes from another island.
     Arriving { ino: Ino, txn: TxnId },
     /// A request goes on with what the body tells.
-    Asked { ino: Ino, how: Use, call: Option<Call>, then: Then },
+    Asked { ino: Ino, how: Use, call: Option<PendingRequest>, then: Then },
     /// A request goes on when the body is synced.
-    Syncing { ino: Ino, call: Option<Call> },
+    Syncing { ino: Ino, call: Option<PendingRequest> },
 }
 
 /// How a request goes on when its body operation is done.
@@ -115,14 +115,14 @@ impl InBody {
     }
 
     /// The request that goes on after it.
-    pub(crate) const fn call(&self) -> Option<&Call> {
+    pub(crate) const fn call(&self) -> Option<&PendingRequest> {
         match self {
             Self::Asked { call, .. } | Self::Syncing { call, .. } => call.as_ref(),
             _ => None,
         }
     }
 
-    pub(crate) fn keep(&mut self, kept: Call) {
+    pub(crate) fn keep(&mut self, kept: PendingRequest) {
         match self {
             Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),
             _ => unreachable!("nobody waits for this"),
@@ -149,7 +149,7 @@ impl Island {
         (to, to_offset): (Ino, u64),
         len: u64,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         if self.look().homed(from)?.is_none() {
             // Its home cannot be read off its id.
             let one = self.ctx.config.islands.len() == 1;
@@ -177,7 +177,7 @@ impl Island {
         if from != to && !self.bodies.gates.enter(from, Use::Shared, turn) {
             // Nobody waits at one gate inside another.
             self.bodies.gates.leave(to, Use::Exclusive);
-            return Err(Stop::Gate(from));
+            return Err(Blocked::Gate(from));
         }
         let after = self.bodies.before_in_place(&mut self.ctx, to, to_offset, to_offset + len);
         let op = BodyOp::Copy {
@@ -193,12 +193,12 @@ impl Island {
         let how = if from == to { Use::Exclusive } else { Use::Shared };
         let ticket = self.bodies.ticket(InBody::Asked { ino: from, how, call: None, then });
         self.bodies.body_after(&mut self.ctx, ticket, op, after);
-        Ok(Step::Later(Later::Body(ticket)))
+        Ok(Step::Wait(WaitFor::Body(ticket)))
     }
 
     // -------------------------------------------------------------------- fsync
 
-    pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Blocked> {
         // A name that it has got may be shown already.
         self.look().file_is_safe(ino)?;
         if self.ctx.state.inode(ino)?.is_none() && self.ctx.state.dir(ino)?.is_none() {
@@ -207,7 +207,7 @@ impl Island {
         // A write that is being put in place over a file that was new then has not made safe what lies below it:
         // when it is done, it is synced together with that.
         if self.bodies.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
-            return Err(Stop::Gate(ino));
+            return Err(Blocked::Gate(ino));
         }
         // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
         // power cut leaves of the change, also while the sync is under way.
@@ -215,7 +215,7 @@ impl Island {
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
-            return Ok(Step::Later(Later::Synced(self.ctx.state.seq())));
+            return Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())));
         }
         if self.bodies.unsynced_bodies.contains(&ino)
             || self.bodies.syncing_bodies.contains(&ino)
@@ -227,9 +227,9 @@ impl Island {
             self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
             // A write that comes while the sync runs needs another one.
             self.bodies.unsynced_bodies.remove(&ino);
-            return Ok(Step::Later(Later::Body(ticket)));
+            return Ok(Step::Wait(WaitFor::Body(ticket)));
         }
-        Ok(Step::Later(Later::Synced(self.ctx.state.seq())))
+        Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())))
     }
 }
 
@@ -242,26 +242,26 @@ impl Bodies {
         ticket
     }
 
-    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Stop> {
-        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Stop::Gate(ino)) }
+    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Blocked> {
+        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Blocked::Gate(ino)) }
     }
 
     /// Asks the body for something that the request needs to go on.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
         let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
         ctx.durability.emit(Effect::Body(ticket, op));
-        Step::Later(Later::Body(ticket))
+        Step::Wait(WaitFor::Body(ticket))
     }
 
     pub(crate) fn read(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         offset: u64,
         len: u32,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let size = ctx.regular(ino)?.size;
         let len = size.saturating_sub(offset).min(u64::from(len));
         if len == 0 {
@@ -289,7 +289,7 @@ impl Bodies {
         offset: u64,
         whence: Whence,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let size = ctx.regular(ino)?.size;
         if offset >= size {
             return Err(Errno::ENXIO.into());
@@ -301,13 +301,13 @@ impl Bodies {
     pub(crate) fn write(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         offset: u64,
         append: bool,
         kill_set_id: bool,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let attr = ctx.to_change(ino)?;
         let size = attr.size;
         let offset = if append { size } else { offset };
@@ -342,14 +342,14 @@ impl Bodies {
         let then = Then::InPlace { to: ino, offset, len, size, over_new };
         let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
         self.body_after(ctx, ticket, op, after);
-        Ok(Step::Later(Later::Body(ticket)))
+        Ok(Step::Wait(WaitFor::Body(ticket)))
     }
 
     /// Decides a write whose bytes the record carries.
     pub(super) fn carry(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         offset: u64,
         size: u64,
@@ -480,7 +480,7 @@ impl Bodies {
     }
 
     /// Waits for others who use the body.
-    pub(crate) fn wait_at_gate(&mut self, ctx: &mut Ctx, ino: Ino, call: Call, turn: bool) {
+    pub(crate) fn wait_at_gate(&mut self, ctx: &mut Ctx, ino: Ino, call: PendingRequest, turn: bool) {
         if !self.after_sync.is_empty() {
             ctx.want_sync();
         }
@@ -530,7 +530,7 @@ impl Bodies {
 }
 
 impl Ctx {
-    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Stop> {
+    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Blocked> {
         match self.state.inode(ino)? {
             Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
             Some(_) => Err(Errno::EINVAL.into()),
@@ -540,7 +540,7 @@ impl Ctx {
     }
 
     /// As [`Ctx::regular`], of a file whose bytes change.
-    pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Stop> {
+    pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Blocked> {
         let attr = self.regular(ino)?;
         if let Some(row) = self.state.inode(ino)? {
             self.without_capability(row)?;
@@ -548,7 +548,7 @@ impl Ctx {
         Ok(attr)
     }
 
-    pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Stop> {
+    pub(crate) fn old_sums(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Result<BlockSums, Blocked> {
         let touched = sum::touched(offset, len, size);
         let tail = match touched.tail {
             Some(block) => Some((block, self.state.sums(ino, block, 1)?[0])),
@@ -559,7 +559,7 @@ impl Ctx {
     }
 
     /// Whether it can be told which set-id bits go when this caller changes bytes without writing them itself.
-    pub(crate) fn groups_suffice(&self, call: &Call, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn groups_suffice(&self, call: &PendingRequest, ino: Ino) -> Result<(), Blocked> {
         if !call.caller().is_root()
             && let Some(row) = self.state.inode(ino)?
         {

@@ -10,7 +10,7 @@ use crate::bodies::Bodies;
 use crate::bodies::gate::Use;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::event::{BodyDone, BodyFault, Ticket};
 use crate::island::Island;
 use crate::rows::path::ok;
@@ -19,7 +19,7 @@ impl Island {
     pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
         let in_body = self.bodies.in_body.remove(&ticket).expect("every ticket comes back once");
         if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
-            && let Err(Stop::Load(loads)) = self.ctx.may_decide(*ino, call, then)
+            && let Err(Blocked::Load(loads)) = self.ctx.may_decide(*ino, call, then)
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
             self.bodies.in_body.insert(ticket, in_body);
@@ -65,7 +65,7 @@ impl Island {
         &mut self,
         ino: Ino,
         how: Use,
-        call: Call,
+        call: PendingRequest,
         then: Then,
         result: Result<BodyDone, BodyFault>,
     ) {
@@ -96,7 +96,7 @@ impl Island {
                 self.bodies.leave(&mut self.ctx, ino, how);
                 match at {
                     Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
-                    None => Err(Stop::Fail(Errno::ENXIO)),
+                    None => Err(Blocked::Fail(Errno::ENXIO)),
                 }
             }
             (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
@@ -129,7 +129,7 @@ impl Island {
         match step {
             Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
             Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
-            Ok(Step::Later(_) | Step::Answered) => unreachable!("nothing is asked twice"),
+            Ok(Step::Wait(_) | Step::Answered) => unreachable!("nothing is asked twice"),
             Err(stop) => self.park(call, stop, false),
         }
         self.ctx.next(Next::Turn(ino));
@@ -151,13 +151,13 @@ impl Bodies {
     pub(super) fn decide_in_place(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         offset: u64,
         len: u64,
         size: u64,
         new: &BlockSums,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let kill = match call.request.op {
             ClientOp::Fs { op: Op::Write { kill_set_id, .. } } => kill_set_id,
             _ => !call.caller().is_root(),
@@ -196,11 +196,11 @@ impl Bodies {
 
 impl Ctx {
     /// Everything that is read to decide what follows a body operation must be in memory.
-    pub(super) fn may_decide(&self, ino: Ino, call: &Call, then: &Then) -> Result<(), Stop> {
+    pub(super) fn may_decide(&self, ino: Ino, call: &PendingRequest, then: &Then) -> Result<(), Blocked> {
         let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
         let Some(row) = self.state.inode(target)? else { return Ok(()) };
         self.without_capability(row)?;
-        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Stop> {
+        let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Blocked> {
             let (first, count) = sum::blocks_of(offset, len.min(size.saturating_sub(offset)));
             self.state.sums(ino, first, count)?;
             self.last_sum(ino, size)

@@ -14,7 +14,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, TxnId};
 
 use crate::ctx::Ctx;
-use crate::ctx::request::Call;
+use crate::ctx::request::PendingRequest;
 use crate::event::{BodyOp, Effect, LinkId, Ticket};
 use checkpoint::Checkpointing;
 use data::InBody;
@@ -23,7 +23,7 @@ use gate::{Gates, Use};
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
-    gates: Gates<Call>,
+    gates: Gates<PendingRequest>,
     in_body: BTreeMap<Ticket, InBody>,
     next_ticket: u64,
     /// Body operations that wait until a record is synced.
@@ -111,7 +111,7 @@ impl Bodies {
     }
 
     /// The request that goes on when this is done.
-    pub(crate) fn keep(&mut self, ticket: Ticket, call: Call) {
+    pub(crate) fn keep(&mut self, ticket: Ticket, call: PendingRequest) {
         self.in_body.get_mut(&ticket).expect("just begun").keep(call);
     }
 
@@ -171,7 +171,7 @@ impl Bodies {
     }
 
     /// The requests that wait for bodies, or go on when something is done there.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         self.gates.all_waiting().chain(self.in_body.values().filter_map(InBody::call))
     }
 

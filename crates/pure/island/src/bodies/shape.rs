@@ -12,7 +12,7 @@ use crate::bodies::gate::Use;
 use crate::bodies::space;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::event::BodyOp;
 use crate::island::Island;
 use crate::rows::path::{done, ok};
@@ -24,12 +24,12 @@ impl Bodies {
     pub(crate) fn set_size(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         set: &SetAttr,
         after: &Attr,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let attr = ctx.regular(ino)?;
         let (size, len) = (attr.size, after.size);
         if len > size {
@@ -57,12 +57,12 @@ impl Bodies {
     pub(crate) fn decide_cut(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         set: &SetAttr,
         size: u64,
         edge: Option<(u64, u32)>,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let mut decision = Decision::new();
         let changed = ctx.changed_attr(call, ino, set);
         let (mut row, xattrs) = match changed {
@@ -108,7 +108,7 @@ impl Bodies {
         len: u64,
         what: Allocation,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let attr = ctx.to_change(ino)?;
         let size = attr.size;
         if len == 0 {
@@ -129,7 +129,7 @@ impl Bodies {
             let then = Then::Allocated { offset, len, keep_size, size };
             let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
             self.body_after(ctx, ticket, op, after);
-            return Ok(Step::Later(Later::Body(ticket)));
+            return Ok(Step::Wait(WaitFor::Body(ticket)));
         }
         if len > perm::ZERO_BYTES_MAX {
             // Its checksums would be more than a record holds.
@@ -153,7 +153,7 @@ impl Bodies {
     pub(crate) fn decide_zero(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         (offset, len, size): (u64, u64, u64),
         edges: &[(u64, u32)],
@@ -214,7 +214,7 @@ impl Bodies {
     pub(crate) fn decide_allocated(
         &mut self,
         ctx: &mut Ctx,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         (offset, len, size): (u64, u64, u64),
         keep_size: bool,
@@ -257,7 +257,7 @@ impl Ctx {
     }
 
     /// The checksum of the last block, which changes when the file grows with a hole.
-    pub(crate) fn last_sum(&self, ino: Ino, size: u64) -> Result<(), Stop> {
+    pub(crate) fn last_sum(&self, ino: Ino, size: u64) -> Result<(), Blocked> {
         if !size.is_multiple_of(BLOCK_BYTES) {
             self.state.sums(ino, size / BLOCK_BYTES, 1)?;
         }
@@ -265,12 +265,12 @@ impl Ctx {
     }
 
     /// The rows of checksums of which a cut takes a part.
-    pub(crate) fn cut_sums(&self, ino: Ino, len: u64, size: u64) -> Result<(), Stop> {
+    pub(crate) fn cut_sums(&self, ino: Ino, len: u64, size: u64) -> Result<(), Blocked> {
         if len >= size {
             return self.last_sum(ino, size);
         }
         self.state.sums(ino, len / BLOCK_BYTES, 1)?;
         let cut = Change::SumsCut { ino, first: blocks(len), end: blocks(size) };
-        self.state.needs(&cut).map_or(Ok(()), |load| Err(Stop::Load(vec![load])))
+        self.state.needs(&cut).map_or(Ok(()), |load| Err(Blocked::Load(vec![load])))
     }
 }

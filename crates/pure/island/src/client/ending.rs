@@ -11,7 +11,7 @@ use atoll_state::Load;
 use crate::client::sessions::{Sessions, WITNESS};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::island::Island;
 use crate::rows::path::done;
 
@@ -26,7 +26,7 @@ const PIECES_MAX: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ending {
     /// Requests to end it, which are answered when it is over.
-    asked: Vec<Call>,
+    asked: Vec<PendingRequest>,
     /// Rows of the next piece are being read.
     reads: bool,
 }
@@ -52,8 +52,8 @@ impl Sessions {
 
 impl Island {
     /// A client is gone: its locks and orphans with it. `asked`: by this request, which is answered then.
-    pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<Call>) {
-        self.enumerating.enumerate_session_ended(&mut self.ctx, session);
+    pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<PendingRequest>) {
+        self.quiesce.session_ended(&mut self.ctx, session);
         self.sessions.forget(session);
         self.ctx.replies.begin_end(session);
         self.sessions.ending.entry(session).or_default().asked.extend(asked);
@@ -108,7 +108,7 @@ impl Island {
         let count = self.ctx.let_files_go(&mut decision, session, &files, true);
         let mut is_over = false;
         if count == held {
-            let moves = self.mover.unheard_moves(&self.ctx, session, Ino(0), FILES_MAX);
+            let moves = self.migration.unheard_moves(&self.ctx, session, Ino(0), FILES_MAX);
             is_over = moves.len() < FILES_MAX;
             for (ino, _) in moves {
                 self.ctx.knows_of_move(&mut decision, session, ino);
@@ -144,7 +144,7 @@ impl Island {
 impl Ctx {
     /// A mount has closed files that have no name, or knows where some have moved. What it does not hold needs nothing,
     /// and is not read.
-    pub(crate) fn release(&mut self, call: &Call, inos: &[Ino]) -> Result<Step, Stop> {
+    pub(crate) fn release(&mut self, call: &PendingRequest, inos: &[Ino]) -> Result<Step, Blocked> {
         let session = call.session();
         let is_held =
             |ino: &Ino| self.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok());
@@ -157,7 +157,7 @@ impl Ctx {
             let missing = self.missing_of(files);
             if !missing.is_empty() {
                 // What was let go of by then is not held when this is run again.
-                return Err(Stop::Load(missing));
+                return Err(Blocked::Load(missing));
             }
             let mut decision = Decision::new();
             let count = self.let_files_go(&mut decision, session, files, false);

@@ -12,24 +12,24 @@ use atoll_proto::{Change, Outcome, Remembered};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::event::LinkId;
 use crate::rows::path::{done, ok};
 
 /// The requests that wait for a lock, by file, in the order in which they came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileLocks {
-    waiting: IdMap<Ino, VecDeque<Call>>,
+    waiting: IdMap<Ino, VecDeque<PendingRequest>>,
 }
 
 impl Ctx {
     pub(crate) fn set_lock(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         lock: &LockRange,
         wait: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let mut locks = self.lockable(ino)?;
         let before = locks.clone();
         let given_up = match locks.set(call.session(), lock) {
@@ -44,7 +44,7 @@ impl Ctx {
                     self.decide(decision);
                     self.next(Next::LockFreed(ino));
                 }
-                return Err(if wait { Stop::Locked(ino) } else { Errno::EAGAIN.into() });
+                return Err(if wait { Blocked::Locked(ino) } else { Errno::EAGAIN.into() });
             }
             Err(NotLocked::BadRange) => return Err(Errno::EINVAL.into()),
             Err(NotLocked::TooMany) => return Err(Errno::ENOLCK.into()),
@@ -67,7 +67,7 @@ impl Ctx {
         Ok(Step::Decided(done()))
     }
 
-    fn lockable(&self, ino: Ino) -> Result<Locks, Stop> {
+    fn lockable(&self, ino: Ino) -> Result<Locks, Blocked> {
         // Directories can be locked with flock(2); what the lock is on plays no part here.
         let kind = match self.state.inode(ino)? {
             Some(row) => row.attr.kind,
@@ -82,13 +82,13 @@ impl Ctx {
         Ok(self.state.locks(ino)?.cloned().unwrap_or_default())
     }
 
-    pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Stop> {
+    pub(crate) fn get_lock(&self, session: SessionId, ino: Ino, lock: &LockRange) -> Result<Step, Blocked> {
         let lock = self.lockable(ino)?.test(session, lock);
         Ok(Step::Looked(ok(Answer::Lock { lock }, None)))
     }
 
     /// Whether a session has locks on a file, or keeps it alive.
-    fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Stop> {
+    fn holds_on(&self, session: SessionId, ino: Ino, locks: &Locks) -> Result<bool, Blocked> {
         let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
         Ok(orphan || locks.held().any(|(who, _)| who.session == session))
     }
@@ -119,7 +119,7 @@ impl Ctx {
 
 impl FileLocks {
     /// A request waits until a lock on a file is given up.
-    pub(crate) fn wait(&mut self, ino: Ino, mut call: Call) {
+    pub(crate) fn wait(&mut self, ino: Ino, mut call: PendingRequest) {
         call.attempts += 1;
         self.waiting.entry(ino).or_default().push_back(call);
     }
@@ -130,7 +130,7 @@ impl FileLocks {
     }
 
     /// The requests that wait.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         self.waiting.values().flatten()
     }
 
@@ -142,7 +142,7 @@ impl FileLocks {
     }
 
     /// Whoever waits for a lock on this file asks again, in the order in which they came.
-    pub(crate) fn lock_given_up(&mut self, ctx: &mut Ctx, ino: Ino) {
+    pub(crate) fn freed(&mut self, ctx: &mut Ctx, ino: Ino) {
         if planted(Bug::LockNotWoken) {
             return;
         }
@@ -152,12 +152,12 @@ impl FileLocks {
     }
 
     /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
-    pub(crate) fn lock_link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
+    pub(crate) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
         for waiting in self.waiting.values_mut() {
-            let here = |call: &Call| ctx.replies.link_of_answer(call) == link;
+            let here = |call: &PendingRequest| ctx.replies.link_of_answer(call) == link;
             let (gone, stay) = std::mem::take(waiting).into_iter().partition(here);
             *waiting = stay;
-            let gone: VecDeque<Call> = gone;
+            let gone: VecDeque<PendingRequest> = gone;
             for call in gone {
                 ctx.replies.forget_request(&call);
             }
@@ -170,7 +170,7 @@ impl FileLocks {
         let Some((session, seq)) = ctx.replies.interrupt(link, id) else { return };
         let mut found = None;
         for waiting in self.waiting.values_mut() {
-            let it = |call: &Call| (call.session(), call.request.seq) == (session, seq);
+            let it = |call: &PendingRequest| (call.session(), call.request.seq) == (session, seq);
             if let Some(i) = waiting.iter().position(it) {
                 found = waiting.remove(i);
             }

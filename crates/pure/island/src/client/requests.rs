@@ -9,42 +9,42 @@ use atoll_proto::Outcome;
 
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Call, Next};
+use crate::ctx::request::{Next, PendingRequest};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests {
     /// Those that wait for the island to start.
-    hidden: Bounded<Call>,
-    txn_waiting: BTreeMap<TxnId, Vec<Call>>,
+    hidden: Bounded<PendingRequest>,
+    txn_waiting: BTreeMap<TxnId, Vec<PendingRequest>>,
     /// Those that begin again, and when, in milliseconds.
-    retry_at: Vec<(u64, Call)>,
+    retry_at: Vec<(u64, PendingRequest)>,
     /// Those that wait for the record at a position to be synced.
-    sync_waiting: Vec<(u64, Call)>,
+    sync_waiting: Vec<(u64, PendingRequest)>,
     /// Records find no space: what would change something is refused before it is decided.
     log_stuck: bool,
 }
 
 impl Requests {
     /// A request waits for the island to start, unless too many do: then its client asks again.
-    pub(crate) fn await_start(&mut self, ctx: &mut Ctx, call: Call) {
+    pub(crate) fn await_start(&mut self, ctx: &mut Ctx, call: PendingRequest) {
         if let Err(call) = self.hidden.push(call) {
             ctx.answer(&call, 0, Outcome::NotNow);
         }
     }
 
     /// Those that have waited for the island to start.
-    pub(crate) fn let_in(&mut self) -> Vec<Call> {
+    pub(crate) fn let_in(&mut self) -> Vec<PendingRequest> {
         self.hidden.take()
     }
 
     /// A request waits for the end of a transaction.
-    pub(crate) fn await_txn(&mut self, txn: TxnId, call: Call) {
+    pub(crate) fn await_txn(&mut self, txn: TxnId, call: PendingRequest) {
         self.txn_waiting.entry(txn).or_default().push(call);
     }
 
     /// A request begins again at this time, in milliseconds.
-    pub(crate) fn pause(&mut self, at_ms: u64, call: Call) {
+    pub(crate) fn pause(&mut self, at_ms: u64, call: PendingRequest) {
         self.retry_at.push((at_ms, call));
     }
 
@@ -57,13 +57,13 @@ impl Requests {
     }
 
     /// Those that have waited for a transaction since before this time, in milliseconds. They wait no more.
-    pub(crate) fn late(&mut self, before_ms: u64) -> Vec<Call> {
+    pub(crate) fn late(&mut self, before_ms: u64) -> Vec<PendingRequest> {
         let waiting = self.txn_waiting.values_mut();
         waiting.flat_map(|calls| calls.extract_if(.., |call| call.since_ms < before_ms)).collect()
     }
 
     /// Those for which the log is synced far enough. They wait no more.
-    pub(crate) fn synced(&mut self, is_synced: impl Fn(u64) -> bool) -> Vec<Call> {
+    pub(crate) fn synced(&mut self, is_synced: impl Fn(u64) -> bool) -> Vec<PendingRequest> {
         self.sync_waiting.extract_if(.., |(seq, _)| is_synced(*seq)).map(|(_, call)| call).collect()
     }
 
@@ -83,12 +83,12 @@ impl Requests {
     }
 
     /// Those that begin again, and when. To be shown.
-    pub(crate) fn paused(&self) -> &[(u64, Call)] {
+    pub(crate) fn paused(&self) -> &[(u64, PendingRequest)] {
         &self.retry_at
     }
 
     /// Those that wait for transactions. To be shown.
-    pub(crate) const fn awaiting_txns(&self) -> &BTreeMap<TxnId, Vec<Call>> {
+    pub(crate) const fn awaiting_txns(&self) -> &BTreeMap<TxnId, Vec<PendingRequest>> {
         &self.txn_waiting
     }
 
@@ -98,12 +98,12 @@ impl Requests {
     }
 
     /// All that wait, but for the start.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         let later = self.retry_at.iter().chain(&self.sync_waiting).map(|(_, call)| call);
         later.chain(self.txn_waiting.values().flatten())
     }
 
-    pub(crate) fn await_synced(&mut self, ctx: &mut Ctx, seq: u64, call: Call) {
+    pub(crate) fn await_synced(&mut self, ctx: &mut Ctx, seq: u64, call: PendingRequest) {
         if ctx.durability.is_synced(seq) || planted(Bug::FsyncBeforeSync) {
             return ctx.finish_sync(&call);
         }

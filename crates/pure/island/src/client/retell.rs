@@ -35,7 +35,8 @@ impl Island {
         let from = held.partition_point(|ino| *ino <= again.orphans);
         let orphans: Vec<Ino> = held[from..].iter().take(NOTICES_MAX).copied().collect();
         again.orphans = orphans.last().copied().unwrap_or(again.orphans);
-        let moves = self.mover.unheard_moves(&self.ctx, session, again.moves, NOTICES_MAX - orphans.len());
+        let moves =
+            self.migration.unheard_moves(&self.ctx, session, again.moves, NOTICES_MAX - orphans.len());
         again.moves = moves.last().map_or(again.moves, |(ino, _)| *ino);
         let is_over = orphans.len() + moves.len() < NOTICES_MAX;
         for ino in orphans {

@@ -17,7 +17,7 @@ use crate::client::ending::Ending;
 use crate::client::retell::Again;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Call;
+use crate::ctx::request::PendingRequest;
 use crate::event::{Effect, LinkId};
 use crate::island::Island;
 
@@ -43,7 +43,7 @@ pub(crate) struct Sessions {
     /// Mounts that must drop what they kept before another is let in.
     recalling: IdSet<SessionId>,
     /// Those who wait for that, and whether each is a mount.
-    attaching: Vec<(Call, bool)>,
+    attaching: Vec<(PendingRequest, bool)>,
     /// Up to where the log must be synced before a mount may be the only one: the end of another.
     pub(super) ended_at: u64,
     /// Sessions that end.
@@ -128,7 +128,7 @@ impl Sessions {
         self.attaching.retain(|(call, _)| call.link != link);
     }
 
-    fn attach(&mut self, ctx: &mut Ctx, call: Call, mount: bool) {
+    fn attach(&mut self, ctx: &mut Ctx, call: PendingRequest, mount: bool) {
         let session = call.session();
         self.recalled(ctx, session);
         if mount && !planted(Bug::NotRecalled) {
@@ -204,7 +204,7 @@ impl Sessions {
 
 impl Island {
     /// Deals with what concerns the session itself; hands back what is to be run.
-    pub(crate) fn session_request(&mut self, call: Call) -> Option<Call> {
+    pub(crate) fn session_request(&mut self, call: PendingRequest) -> Option<PendingRequest> {
         let session = call.session();
         let now = self.ctx.now.ms;
         if session == WITNESS {

@@ -4,7 +4,7 @@ use atoll_posix::Answer;
 use atoll_proto::Outcome;
 
 use crate::ctx::Ctx;
-use crate::ctx::request::Call;
+use crate::ctx::request::PendingRequest;
 use crate::island::Island;
 
 impl Island {
@@ -18,13 +18,13 @@ impl Island {
         self.bodies.continue_checkpoint(&mut self.ctx);
         self.ctx.send_posted();
         self.ctx.durability.leave_synced();
-        self.mover.tell_moved(&mut self.ctx);
+        self.migration.tell_moved(&mut self.ctx);
         self.stable();
     }
 }
 
 impl Ctx {
-    pub(super) fn finish_sync(&mut self, call: &Call) {
+    pub(super) fn finish_sync(&mut self, call: &PendingRequest) {
         self.answer(call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
     }
 }

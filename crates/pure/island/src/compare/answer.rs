@@ -5,7 +5,7 @@ use atoll_core::{Ino, IslandId, Name, TxnId, portions};
 use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
 
 use crate::ctx::Ctx;
-use crate::ctx::request::Stop;
+use crate::ctx::request::Blocked;
 use crate::island::Island;
 use crate::rows::moves::arrived;
 
@@ -19,7 +19,7 @@ impl Island {
         round: u64,
         missed: &[IslandId],
         asks: &[Ask],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         if !missed.iter().all(|island| self.recovery.told_of_lost(*island)) || self.recovery.has_ready() {
             // Names that were lent are not what they were, or will be. It is asked again.
             return Ok(());
@@ -28,7 +28,7 @@ impl Island {
         for ask in asks {
             let known = match self.known(ask, missed) {
                 Ok(Some(known)) => known,
-                Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
+                Err(Blocked::Load(loads)) => return Err(Blocked::Load(loads)),
                 // It is asked again.
                 Ok(None) | Err(_) => continue,
             };
@@ -41,14 +41,14 @@ impl Island {
     }
 
     /// What this island knows of a directory; none while that is about to change.
-    pub(crate) fn known(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+    pub(crate) fn known(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         match ask.parent {
             Some(_) => self.known_as_parent(ask, missed),
             None => self.known_as_owner(ask, missed),
         }
     }
 
-    fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+    fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         let parent = ask.parent.expect("asked as the parent's owner");
         if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(Some(Known::Gone));
@@ -104,7 +104,7 @@ impl Island {
         name: &Name,
         entry: &Entry,
         missed: &[IslandId],
-    ) -> Result<Option<Known>, Stop> {
+    ) -> Result<Option<Known>, Blocked> {
         let parent = ask.parent.expect("asked as the parent's owner");
         let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
         let holder = self.txns.locks().holder(parent, name);
@@ -122,7 +122,7 @@ impl Island {
         Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.ctx.above(ask)? }))
     }
 
-    fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Stop> {
+    fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         let Some(row) = self.ctx.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
             return Ok(Some(Known::Gone));
         };
@@ -154,7 +154,7 @@ impl Ctx {
     }
 
     /// A directory whose new name here was lent, as it is there.
-    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Stop> {
+    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Blocked> {
         let Some(stub) = arrived(&renaming.file, renaming).stub else { return Ok(None) };
         let to = &renaming.to;
         let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
@@ -162,7 +162,7 @@ impl Ctx {
     }
 
     /// The directories above the place of what is asked for, if they are wanted.
-    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Stop> {
+    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Blocked> {
         match ask.parent.filter(|_| ask.wants_chain) {
             Some(parent) => self.end_of_chain(parent),
             None => Ok(Vec::new()),

@@ -9,13 +9,13 @@ use super::round::{AGAIN_MS, ASKS_PER_MESSAGE, Comparing, Found, Item, Question}
 use crate::compare::AntiEntropy;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::rows::promised::Promised;
 
 impl Island {
     /// Asks what was not asked, or was not answered for a while.
-    pub(super) fn ask_open(&mut self, comparing: &mut Comparing) -> Result<(), Stop> {
+    pub(super) fn ask_open(&mut self, comparing: &mut Comparing) -> Result<(), Blocked> {
         let (me, now) = (self.ctx.config.id, self.ctx.now.ms);
         let missed: Vec<IslandId> = comparing.upto.keys().copied().collect();
         let mut gone = Vec::new();
@@ -40,7 +40,7 @@ impl Island {
             let own_told: Vec<(Ino, Option<Told>)> = own
                 .iter()
                 .map(|ask| Ok((ask.ino, self.own_told(ask, &missed)?)))
-                .collect::<Result<_, Stop>>()?;
+                .collect::<Result<_, Blocked>>()?;
             let all = asks.values().flatten().map(|ask| ask.ino).chain(own_told.iter().map(|(ino, _)| *ino));
             for ino in all {
                 comparing.open.get_mut(&ino).expect("just listed").asked_ms = Some(now);
@@ -61,7 +61,7 @@ impl Island {
     }
 
     /// What this island itself is asked for.
-    pub(super) fn own_told(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Stop> {
+    pub(super) fn own_told(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Blocked> {
         let known = match self.promised(ask.ino).filter(|hint| ask.parent == Some(hint.place.parent)) {
             // Its name is lent for what has happened: there it will be.
             Some(Promised { place, owner, .. }) => Some(Known::Goes { place, owner }),
@@ -70,7 +70,7 @@ impl Island {
         Ok(known.map(|known| Told { ino: ask.ino, parent: ask.parent, known }))
     }
 
-    pub(super) fn ask_for(&self, item: &Item) -> Result<(IslandId, Ask), Stop> {
+    pub(super) fn ask_for(&self, item: &Item) -> Result<(IslandId, Ask), Blocked> {
         let Ancestor { ino, key, place, fixed, .. } = &item.dir;
         let (parent, name) = (Some(place.parent), place.name.clone());
         let (ino, fixed, version) = (*ino, fixed.version, place.version);
@@ -97,7 +97,7 @@ impl Island {
         if comparing.round == round && !comparing.takes {
             for told in told {
                 self.ctx.state.look_away();
-                if let Err(Stop::Load(more)) = self.take_told(&mut comparing, told.clone()) {
+                if let Err(Blocked::Load(more)) = self.take_told(&mut comparing, told.clone()) {
                     // It is asked again.
                     loads.extend(more);
                 }
@@ -107,7 +107,7 @@ impl Island {
         if loads.is_empty() { self.ctx.next(Next::Compare) } else { self.ctx.load(loads, Next::Compare) }
     }
 
-    pub(super) fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Stop> {
+    pub(super) fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Blocked> {
         let Some(item) = comparing.open.get(&told.ino) else { return Ok(()) };
         let mut item = item.clone();
         let asked = self.ask_for(&item)?;

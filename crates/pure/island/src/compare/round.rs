@@ -19,7 +19,7 @@ use atoll_state::Load;
 use crate::compare::AntiEntropy;
 use crate::compare::answer::as_parent;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::rows::skeleton::{is_needless, is_one_name};
 
@@ -171,14 +171,14 @@ impl Island {
         let done = self.compare_on(&mut comparing);
         self.anti_entropy.round = Some(comparing);
         match done {
-            Err(Stop::Load(loads)) => self.ctx.load(loads, Next::Compare),
+            Err(Blocked::Load(loads)) => self.ctx.load(loads, Next::Compare),
             Ok(true) => self.compared(),
             Ok(false) | Err(_) => {}
         }
     }
 
     /// True when everything that was found is taken.
-    fn compare_on(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
+    fn compare_on(&mut self, comparing: &mut Comparing) -> Result<bool, Blocked> {
         if comparing.takes {
             return self.ctx.take_found(comparing);
         }
@@ -292,7 +292,7 @@ impl AntiEntropy {
 
 impl Ctx {
     /// A directory of the skeleton is to be asked for, if it is there still.
-    fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Stop> {
+    fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Blocked> {
         let Some(row) = self.state.dir(ino)? else { return Ok(()) };
         if is_needless(ino, row) {
             // Left by a comparison that came to no end.
@@ -338,7 +338,7 @@ impl Ctx {
     }
 
     /// Where the name of a directory of the skeleton leads.
-    pub(super) fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Stop> {
+    pub(super) fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Blocked> {
         let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
         if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
             return Ok(Leads::There);
@@ -358,7 +358,7 @@ impl Ctx {
         comparing: &mut Comparing,
         dir: Ino,
         after: u64,
-    ) -> Result<Option<(Ino, u64)>, Stop> {
+    ) -> Result<Option<(Ino, u64)>, Blocked> {
         if self.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(None);
         }

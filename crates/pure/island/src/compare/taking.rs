@@ -6,7 +6,7 @@ use atoll_proto::{Change, Peer};
 use super::round::{CHANGES_PER_RECORD, Comparing, Found, Leads};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::rows::path::DEPTH_MAX;
 
@@ -23,7 +23,7 @@ impl Island {
             });
         }
         if comparing.has_found {
-            self.ctx.doubt(&mut decision);
+            self.ctx.suspect_stale(&mut decision);
         }
         let seq = self.ctx.decide(decision);
         for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
@@ -39,7 +39,7 @@ impl Island {
 
 impl Ctx {
     /// Takes what was found, from the root down; true when all is taken.
-    pub(super) fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Stop> {
+    pub(super) fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Blocked> {
         let mut order = Vec::new();
         for (ino, found) in &comparing.found {
             let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
@@ -103,7 +103,7 @@ impl Ctx {
     }
 
     /// The directories above one, as they will be, and whether there is an end to them.
-    pub(super) fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Stop> {
+    pub(super) fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Blocked> {
         let mut at = ino;
         for depth in 0..DEPTH_MAX {
             if at == Ino::ROOT {
@@ -120,7 +120,7 @@ impl Ctx {
         Ok(None)
     }
 
-    pub(super) fn is_tree(&self, comparing: &Comparing) -> Result<bool, Stop> {
+    pub(super) fn is_tree(&self, comparing: &Comparing) -> Result<bool, Blocked> {
         for (ino, found) in &comparing.found {
             if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
                 return Ok(false);
@@ -129,7 +129,7 @@ impl Ctx {
         Ok(true)
     }
 
-    pub(super) fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Stop> {
+    pub(super) fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Blocked> {
         self.need_acls(dir.ino)?;
         self.state.dir(dir.place.parent)?;
         self.need_name(&dir.place)?;

@@ -8,7 +8,7 @@ use atoll_proto::{Outcome, Record, Work};
 
 use super::Ctx;
 use super::replies::Asked;
-use super::request::Call;
+use super::request::PendingRequest;
 use crate::ctx::shown::dir_attr;
 
 /// What was seen before a decision, and of which request.
@@ -33,7 +33,7 @@ impl Ctx {
     }
 
     /// An outcome with the attributes that its request has wished for.
-    pub(crate) fn with_attributes(&mut self, call: &Call, outcome: Outcome) -> Outcome {
+    pub(crate) fn with_attributes(&mut self, call: &PendingRequest, outcome: Outcome) -> Outcome {
         if !call.wish.attributes {
             return outcome;
         }

@@ -4,7 +4,7 @@
 use atoll_core::Encode;
 use atoll_proto::PeerMessage;
 
-use super::request::{Call, Next};
+use super::request::{Next, PendingRequest};
 
 /// Requests and messages that wait for one thing.
 const WAITING_MAX: usize = 4096;
@@ -23,7 +23,7 @@ impl Weighs for PeerMessage {
     }
 }
 
-impl Weighs for Call {
+impl Weighs for PendingRequest {
     fn bytes(&self) -> usize {
         self.request.encoded_len() + self.data.len()
     }

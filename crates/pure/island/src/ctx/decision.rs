@@ -6,7 +6,7 @@ use atoll_core::{Ino, Name, SessionId, Stamp, Time, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Spot, Txn, Xattrs};
 
-use super::request::Call;
+use super::request::PendingRequest;
 
 /// What a record entails in memory once it is decided. It is dropped with a decision that is not.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ impl Decision {
     }
 
     /// Remembers the first result of a request in the record that decides it.
-    pub(crate) fn remember_for(&mut self, call: &Call, result: Remembered) {
+    pub(crate) fn remember_for(&mut self, call: &PendingRequest, result: Remembered) {
         if !planted(Bug::ResultForgotten) {
             self.remember(call.session(), call.request.seq, call.request.acked, result);
         }

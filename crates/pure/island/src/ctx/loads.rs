@@ -3,7 +3,7 @@
 use atoll_core::map::IdMap;
 use atoll_state::Load;
 
-use super::request::{Call, Next};
+use super::request::{Next, PendingRequest};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ impl Loads {
     }
 
     /// The requests that wait for rows.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         self.loading.values().flatten().filter_map(|parked| match parked {
             Next::Start(call) => Some(call),
             _ => None,

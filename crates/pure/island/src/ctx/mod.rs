@@ -34,7 +34,7 @@ pub(crate) use peers::Life;
 use peers::Peers;
 use posts::Posts;
 use replies::Replies;
-use request::{Call, Next, Stop};
+use request::{Blocked, Next, PendingRequest};
 use room::Room;
 use skeleton::Skeleton;
 use todo::Todo;
@@ -153,9 +153,9 @@ impl Ctx {
     }
 
     /// A new id.
-    pub(crate) fn mint(&mut self) -> Result<Ino, Stop> {
+    pub(crate) fn mint(&mut self) -> Result<Ino, Blocked> {
         // Ranges are asked for long before they are needed: if there is none the log cannot be synced.
-        let ino = self.issuer.mint(self.config.id).ok_or(Stop::Fail(Errno::EAGAIN))?;
+        let ino = self.issuer.mint(self.config.id).ok_or(Blocked::Fail(Errno::EAGAIN))?;
         self.reserve_ids();
         Ok(ino)
     }
@@ -212,12 +212,12 @@ impl Ctx {
     // ------------------------------------------------------------------- answers
 
     /// Answers a request when the record at `need` is committed.
-    pub(crate) fn answer(&mut self, call: &Call, need: u64, outcome: Outcome) {
+    pub(crate) fn answer(&mut self, call: &PendingRequest, need: u64, outcome: Outcome) {
         self.answer_data(call, need, outcome, Bytes::new());
     }
 
     /// As [`Ctx::answer`], with the bytes of `Answer::Data`.
-    pub(crate) fn answer_data(&mut self, call: &Call, need: u64, outcome: Outcome, data: Bytes) {
+    pub(crate) fn answer_data(&mut self, call: &PendingRequest, need: u64, outcome: Outcome, data: Bytes) {
         let outcome = self.with_attributes(call, outcome);
         let (link, id) = self.replies.end(call);
         let vector = self.replies.news(call.session(), self.state.clocks());

@@ -8,7 +8,7 @@ use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::{Around, Op};
 use atoll_proto::{Change, Record};
 
-use super::request::Call;
+use super::request::PendingRequest;
 use crate::event::LinkId;
 
 /// Where the answer to a request goes: to where its latest repetition came from.
@@ -21,7 +21,7 @@ pub(crate) struct ReplyAddress {
 }
 
 impl ReplyAddress {
-    pub(crate) const fn of(call: &Call) -> Self {
+    pub(crate) const fn of(call: &PendingRequest) -> Self {
         Self { link: call.link, id: call.id, interrupted: false }
     }
 }
@@ -66,7 +66,7 @@ impl Replies {
     // ------------------------------------------------------------------ requests
 
     /// A change begins; its answer goes to where it came from.
-    pub(crate) fn begin(&mut self, call: &Call) {
+    pub(crate) fn begin(&mut self, call: &PendingRequest) {
         self.under_way.insert((call.session(), call.request.seq), ReplyAddress::of(call));
         if call.wish.attributes {
             let of = call.request.op.operation().map_or([None; 2], Op::subjects);
@@ -95,7 +95,7 @@ impl Replies {
     }
 
     /// What was seen of a change that is answered now.
-    pub(crate) fn seen(&mut self, call: &Call) -> Vec<Around> {
+    pub(crate) fn seen(&mut self, call: &PendingRequest) -> Vec<Around> {
         self.observed
             .remove(&(call.session(), call.request.seq))
             .map(|observed| observed.seen)
@@ -103,19 +103,19 @@ impl Replies {
     }
 
     /// A change that is under way came once more: its answer goes there. False if it is not under way.
-    pub(crate) fn repeat(&mut self, call: &Call) -> bool {
+    pub(crate) fn repeat(&mut self, call: &PendingRequest) -> bool {
         let to = self.under_way.get_mut(&(call.session(), call.request.seq));
         to.map(|to| *to = ReplyAddress::of(call)).is_some()
     }
 
     /// A change is not under way any more, and nobody is told.
-    pub(crate) fn forget_request(&mut self, call: &Call) {
+    pub(crate) fn forget_request(&mut self, call: &PendingRequest) {
         self.under_way.remove(&(call.session(), call.request.seq));
         self.seen(call);
     }
 
     /// Where the answer to `call` goes, which is over with it: a repetition is answered from memory from here on.
-    pub(crate) fn end(&mut self, call: &Call) -> (LinkId, u64) {
+    pub(crate) fn end(&mut self, call: &PendingRequest) -> (LinkId, u64) {
         let to = match call.request.seq {
             0 => ReplyAddress::of(call),
             seq => self.under_way.remove(&(call.session(), seq)).unwrap_or_else(|| ReplyAddress::of(call)),
@@ -124,7 +124,7 @@ impl Replies {
     }
 
     /// Over which link the answer to `call` goes.
-    pub(crate) fn link_of_answer(&self, call: &Call) -> LinkId {
+    pub(crate) fn link_of_answer(&self, call: &PendingRequest) -> LinkId {
         self.under_way.get(&(call.session(), call.request.seq)).map_or(call.link, |to| to.link)
     }
 
@@ -137,7 +137,7 @@ impl Replies {
     }
 
     /// Whether who asks for this has been interrupted.
-    pub(crate) fn is_interrupted(&self, call: &Call) -> bool {
+    pub(crate) fn is_interrupted(&self, call: &PendingRequest) -> bool {
         self.under_way.get(&(call.session(), call.request.seq)).is_some_and(|to| to.interrupted)
     }
 
@@ -202,7 +202,7 @@ impl Replies {
     }
 
     /// Panics unless exactly these changes are under way, each once.
-    pub(crate) fn check<'a>(&self, calls: impl Iterator<Item = &'a Call>) {
+    pub(crate) fn check<'a>(&self, calls: impl Iterator<Item = &'a PendingRequest>) {
         let mut found: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();
         for call in calls.filter(|call| call.request.seq != 0 && !call.again) {
             *found.entry((call.session(), call.request.seq)).or_default() += 1;

@@ -11,7 +11,7 @@ use crate::event::{BodyDone, BodyFault, LinkId, Ticket};
 
 /// A request under way.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct PendingRequest {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) request: Request,
@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) again: bool,
 }
 
-impl Call {
+impl PendingRequest {
     pub(crate) fn caller(&self) -> &Caller {
         &self.request.caller
     }
@@ -44,14 +44,14 @@ pub(crate) enum Step {
     /// It decided a record: the answer waits for that.
     Decided(Outcome),
     /// It goes on when something else has happened.
-    Later(Later),
+    Wait(WaitFor),
     /// Its answer is on the way.
     Answered,
 }
 
 /// What a request waits for, that goes on from where it is.
 #[derive(Debug, Clone)]
-pub(crate) enum Later {
+pub(crate) enum WaitFor {
     /// The outcome of its transaction.
     Txn(TxnId),
     /// A body operation.
@@ -64,7 +64,7 @@ pub(crate) enum Later {
 
 /// Why a request did not get through.
 #[derive(Debug, Clone)]
-pub(crate) enum Stop {
+pub(crate) enum Blocked {
     Fail(Errno),
     NeedGroups,
     /// Another island is needed that is away: nothing was done, and the client asks again as long as
@@ -89,19 +89,19 @@ pub(crate) enum Stop {
     CutLost(CutLost),
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for Blocked {
     fn from(errno: Errno) -> Self {
         Self::Fail(errno)
     }
 }
 
-impl From<Miss> for Stop {
+impl From<Miss> for Blocked {
     fn from(Miss(load): Miss) -> Self {
         Self::Load(vec![load])
     }
 }
 
-impl From<Denied> for Stop {
+impl From<Denied> for Blocked {
     fn from(denied: Denied) -> Self {
         match denied {
             Denied::Errno(errno) => Self::Fail(errno),
@@ -116,11 +116,11 @@ pub(crate) enum Next {
     /// Somebody looks again by himself.
     Nothing,
     /// A request comes in.
-    Arrive(Call),
+    Arrive(PendingRequest),
     /// A request waited for this island to have seen what its client has.
-    CatchUp(Call),
+    CatchUp(PendingRequest),
     /// A request begins, or begins again.
-    Start(Call),
+    Start(PendingRequest),
     /// A message of another island.
     Peer(PeerMessage),
     /// A body operation is done.

@@ -2,7 +2,7 @@
 
 use atoll_posix::Errno;
 
-use super::request::Stop;
+use super::request::Blocked;
 
 /// Bytes that may still be used up before only deletes are let through.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,10 +15,10 @@ impl Room {
     }
 
     /// `ENOSPC` unless there is room for `bytes` more. Counts down between two looks at the disk.
-    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Stop> {
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Blocked> {
         // In the log and in the body, and a row or two.
         let need = 2 * bytes + 4096;
-        self.0 = self.0.checked_sub(need).ok_or(Stop::Fail(Errno::ENOSPC))?;
+        self.0 = self.0.checked_sub(need).ok_or(Blocked::Fail(Errno::ENOSPC))?;
         Ok(())
     }
 }
@@ -32,7 +32,7 @@ mod tests {
         let mut room = Room::default();
         room.set(12_000);
         assert!(room.take(1_000).is_ok());
-        assert!(matches!(room.take(4_000), Err(Stop::Fail(Errno::ENOSPC))));
+        assert!(matches!(room.take(4_000), Err(Blocked::Fail(Errno::ENOSPC))));
         assert!(room.take(500).is_ok(), "the one that was refused has used nothing");
     }
 }

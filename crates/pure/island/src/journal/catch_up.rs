@@ -6,14 +6,14 @@ use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
 
 use super::others::Sight;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Call, Next, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::island::Island;
 use crate::journal::Journal;
 use crate::rows::chains::seen_in;
 
 impl Island {
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
-    pub(crate) fn catch_up(&mut self, call: Call) -> Option<Call> {
+    pub(crate) fn catch_up(&mut self, call: PendingRequest) -> Option<PendingRequest> {
         let clocks = self.ctx.state.clocks();
         let unseen = |(i, s): (IslandId, Stamp)| (i != self.ctx.config.id && clocks.get(i) < s).then_some(i);
         let seen = self.sessions.seen_by(call.session());
@@ -86,7 +86,7 @@ impl Journal {
 impl Ctx {
     /// How a chain of ancestors compares with what was seen here. One of directories that are all known
     /// says nothing new.
-    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Stop> {
+    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Blocked> {
         for above in &chain.dirs {
             if self.state.dir(above.ino)?.is_none() {
                 return Ok(self.sight_of(&chain.vector));

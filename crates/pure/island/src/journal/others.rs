@@ -11,7 +11,7 @@ use atoll_proto::{Chain, Change, Dir, Entry, JournalEntry, Outcome, Peer, Place,
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Next, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::island::{Island, PATIENCE_MS};
 use crate::journal::Journal;
 use crate::journal::outbox::{is_pair, whole_part};
@@ -48,13 +48,13 @@ pub(crate) struct Waiting {
     pub(crate) stamp: Stamp,
     pub(crate) missing: IdSet<IslandId>,
     seq: u64,
-    call: Call,
+    call: PendingRequest,
     outcome: Outcome,
 }
 
 impl Journal {
     /// The requests that wait for others to apply an entry, and those that wait for this island to catch up.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         let behind = self.behind.iter().filter_map(|parked| match parked {
             Next::Start(call) => Some(call),
             _ => None,
@@ -87,7 +87,13 @@ impl Journal {
     }
 
     /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
-    pub(crate) fn await_applied(&mut self, ctx: &mut Ctx, call: Call, stamp: Stamp, outcome: Outcome) {
+    pub(crate) fn await_applied(
+        &mut self,
+        ctx: &mut Ctx,
+        call: PendingRequest,
+        stamp: Stamp,
+        outcome: Outcome,
+    ) {
         let seq = ctx.state.seq();
         let behind = |island: &IslandId| self.applied.get(island).is_none_or(|s| *s < stamp);
         // Who compares is away still: it serves nothing that depends on this before it has.
@@ -144,7 +150,7 @@ impl Journal {
         for chain in chains {
             if !matches!(ctx.is_new_enough(chain), Ok(true)) {
                 // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
-                ctx.doubt(&mut decision);
+                ctx.suspect_stale(&mut decision);
             }
             ctx.lay_chain_over(&mut decision, chain);
         }
@@ -175,7 +181,7 @@ impl Journal {
 
     /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
     /// seen, or two directories might come to be below each other here on the way.
-    fn readiness(&mut self, ctx: &mut Ctx, from: IslandId, entry: &JournalEntry) -> Result<Ready, Stop> {
+    fn readiness(&mut self, ctx: &mut Ctx, from: IslandId, entry: &JournalEntry) -> Result<Ready, Blocked> {
         let JournalEntry::Place { ino, place, chain, .. } = entry else {
             return Ok(Ready::Yes { chain: None });
         };
@@ -254,7 +260,7 @@ impl Island {
         from: IslandId,
         after: Stamp,
         entries: &[(Stamp, JournalEntry)],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let seen = self.ctx.state.clocks().get(from);
         if self.anti_entropy.compares_for(from) {
             // What was missed comes first; then it is asked for.
@@ -411,18 +417,18 @@ impl Ctx {
     }
 
     /// A stub whose name is another one by now is looked for among all.
-    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Blocked> {
         let Some(name) = &place.name else { return Ok(()) };
         if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
             || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
         {
             return Ok(());
         }
-        self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Stop::from)
+        self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Blocked::from)
     }
 
     /// What applying an entry reads must be in memory.
-    fn need_entry(&self, entry: &JournalEntry) -> Result<(), Stop> {
+    fn need_entry(&self, entry: &JournalEntry) -> Result<(), Blocked> {
         match entry {
             JournalEntry::Place { ino, place, .. } => {
                 if let Some(dir) = self.state.dir(*ino)? {
@@ -444,7 +450,7 @@ impl Ctx {
         Ok(())
     }
 
-    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Stop> {
+    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Blocked> {
         if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
             let entry = self.state.entry(place.parent, name)?;
             if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
@@ -466,7 +472,7 @@ impl Ctx {
     }
 
     /// What [`Ctx::follow_acls`] reads must be in memory.
-    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Blocked> {
         if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
             self.state.xattrs(ino)?;
         }

@@ -17,7 +17,7 @@ use atoll_state::State;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, Step};
 use crate::island::Island;
 use crate::rows::path::ok;
 
@@ -53,7 +53,7 @@ pub(crate) struct Asking {
 
 /// What is under way about links of this island.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Symlinks {
+pub(crate) struct CarriedLinks {
     /// To be looked at, with names that they may have.
     pending: BTreeMap<Ino, BTreeSet<Spot>>,
     asking: BTreeMap<Ino, Asking>,
@@ -64,7 +64,7 @@ pub(crate) struct Symlinks {
     tell_ms: u64,
 }
 
-impl Symlinks {
+impl CarriedLinks {
     /// A record was decided: links that it concerns are looked at in a moment.
     pub(crate) fn record_decided(&mut self, config: &Config, state: &State, record: &Record) {
         let me = config.id;
@@ -100,7 +100,7 @@ impl Symlinks {
     }
 
     /// All links of this island are looked at when it starts: what it had told may have been lost.
-    pub(crate) fn begin_symlinks(&mut self, ctx: &Ctx) {
+    pub(crate) fn resume(&mut self, ctx: &Ctx) {
         let own = ctx.state.links_of(ctx.config.id, Ino(0));
         self.pending = own.map(|(ino, _)| (ino, BTreeSet::new())).collect();
     }
@@ -147,14 +147,14 @@ impl Symlinks {
         ctx.send(ctx.state.seq(), home, Peer::LinkUsed { link: ino, at });
     }
 
-    pub(crate) fn tick_symlinks(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
         let now = ctx.now.ms;
         self.asking.retain(|_, asking| now < asking.since_ms + ASKING_MS);
         let inos: Vec<Ino> = self.pending.keys().copied().take(LOOKS_AT_ONCE).collect();
         for ino in inos {
             let names = self.pending.remove(&ino).expect("just listed");
             ctx.state.look_away();
-            if let Err(Stop::Load(loads)) = self.look_at_link(ctx, ino, &names) {
+            if let Err(Blocked::Load(loads)) = self.look_at_link(ctx, ino, &names) {
                 self.pending.insert(ino, names);
                 ctx.load(loads, Next::Nothing);
             }
@@ -166,7 +166,7 @@ impl Symlinks {
     }
 
     /// Compares what is told of a link of this island's with what is so.
-    fn look_at_link(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+    fn look_at_link(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Blocked> {
         let is_carried = is_carried(&ctx.config, &ctx.state, ino);
         match ctx.link_now(ino, names)? {
             None if is_carried => ctx.tell_of(ino, None),
@@ -239,20 +239,20 @@ fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
 impl Island {
     /// Nothing about links is under way, and all who can be reached have them.
     pub fn links_are_told(&self) -> bool {
-        self.symlinks.pending.is_empty()
-            && self.symlinks.asking.is_empty()
+        self.links.pending.is_empty()
+            && self.links.asking.is_empty()
             && self
                 .ctx
                 .config
                 .others()
                 .filter(|island| self.ctx.peers.is_reachable(*island))
-                .all(|island| self.symlinks.has_told(&self.ctx, island))
+                .all(|island| self.links.has_told(&self.ctx, island))
     }
 }
 
 impl Ctx {
     /// A link leads to a directory: all are told.
-    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Blocked> {
         if let Some(link) = self.link_now(ino, names)?
             && self.state.links_count(self.config.id) < LINKS_MAX
         {
@@ -321,7 +321,7 @@ impl Ctx {
     }
 
     /// A link as it is, with those of its names that it has; none if it is none of this island's, or has none.
-    fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Stop> {
+    fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Blocked> {
         let Some(row) = self.state.inode(ino)? else { return Ok(None) };
         let Some(target) = row.target.clone().filter(|_| row.attr.nlink > 0) else { return Ok(None) };
         let (home, attr) = (self.config.id, row.attr);
@@ -350,19 +350,19 @@ impl Ctx {
     }
 
     /// A name whose owner is away: that of a symbolic link to a directory, as far as is known here.
-    pub(crate) fn skeleton_link(&self, dir: Ino, name: &Name) -> Result<Step, Stop> {
-        let link = self.state.link_at(dir, name).ok_or(Stop::Fail(Errno::ESTALE))?;
+    pub(crate) fn skeleton_link(&self, dir: Ino, name: &Name) -> Result<Step, Blocked> {
+        let link = self.state.link_at(dir, name).ok_or(Blocked::Fail(Errno::ESTALE))?;
         let found = Found { attr: link.attr, attr_current: false };
         Ok(Step::Looked(ok(Answer::Found { found }, None)))
     }
 
-    pub(crate) fn skeleton_link_attr(&self, ino: Ino) -> Result<Step, Stop> {
-        let link = self.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+    pub(crate) fn skeleton_link_attr(&self, ino: Ino) -> Result<Step, Blocked> {
+        let link = self.state.link(ino).ok_or(Blocked::Fail(Errno::ESTALE))?;
         Ok(Step::Looked(ok(Answer::Attr { attr: link.attr }, None)))
     }
 
-    pub(crate) fn skeleton_target(&self, ino: Ino) -> Result<Step, Stop> {
-        let link = self.state.link(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+    pub(crate) fn skeleton_target(&self, ino: Ino) -> Result<Step, Blocked> {
+        let link = self.state.link(ino).ok_or(Blocked::Fail(Errno::ESTALE))?;
         Ok(Step::Looked(Outcome::Data { data: link.target.clone() }))
     }
 }

@@ -8,8 +8,8 @@ use atoll_posix::{Errno, Kind};
 use atoll_proto::{Led, Peer, Spot};
 
 use crate::ctx::Ctx;
-use crate::ctx::request::Stop;
-use crate::links::Symlinks;
+use crate::ctx::request::Blocked;
+use crate::links::CarriedLinks;
 
 /// Links on the way of a target that are followed.
 const FOLLOWED_MAX: u32 = 8;
@@ -18,26 +18,26 @@ const HOPS_MAX: u32 = 32;
 
 impl Ctx {
     /// Another island asks where a path leads.
-    pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Stop> {
+    pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Blocked> {
         let led = self.leads(path)?;
         self.send(self.state.seen(), from, Peer::LeadsTo { link, led });
         Ok(())
     }
 
     /// The names of a directory from the root down; none if it is not known here.
-    fn names_down_to(&self, dir: Ino) -> Result<Option<Vec<Name>>, Stop> {
+    fn names_down_to(&self, dir: Ino) -> Result<Option<Vec<Name>>, Blocked> {
         match self.ancestors(dir) {
             Ok(chain) => Ok(Some(chain.iter().filter_map(|(_, dir)| dir.place.name.clone()).collect())),
-            Err(Stop::Fail(_)) => Ok(None),
+            Err(Blocked::Fail(_)) => Ok(None),
             Err(stop) => Err(stop),
         }
     }
 
     /// Walks as far as this island knows, also through links that are carried.
-    fn leads(&self, path: &VolumePath) -> Result<Led, Stop> {
+    fn leads(&self, path: &VolumePath) -> Result<Led, Blocked> {
         let (mut path, mut followed) = (path.clone(), 0);
         'again: loop {
-            let (mut at, mut dir) = (Ino::ROOT, self.state.dir(Ino::ROOT)?.ok_or(Stop::Fail(Errno::EIO))?);
+            let (mut at, mut dir) = (Ino::ROOT, self.state.dir(Ino::ROOT)?.ok_or(Blocked::Fail(Errno::EIO))?);
             for (depth, name) in path.names().iter().enumerate() {
                 let entry = self.state.entry(at, name)?;
                 if let Some(entry) = entry.filter(|entry| entry.kind == Kind::Directory) {
@@ -88,9 +88,14 @@ fn joined(path: VolumePath, rest: &[Name]) -> Option<VolumePath> {
     VolumePath::from_names([path.names(), rest].concat()).ok()
 }
 
-impl Symlinks {
+impl CarriedLinks {
     /// Finds out whether a link of this island's leads to a directory.
-    pub(crate) fn look_where(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Stop> {
+    pub(crate) fn look_where(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        names: &BTreeSet<Spot>,
+    ) -> Result<(), Blocked> {
         let target = ctx.file(ino)?.target.clone().unwrap_or_default();
         // Any of its names will do: a relative target of two names in different directories leads to two.
         let Some(spot) = names.first() else { return Ok(()) };
@@ -110,7 +115,7 @@ impl Symlinks {
         names: &BTreeSet<Spot>,
         path: VolumePath,
         hops: u32,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         match ctx.leads(&path)? {
             Led::Directory => ctx.leads_to_directory(ino, names)?,
             Led::Elsewhere { key, path } => self.ask_further(ctx, ino, names, key, path, hops),
@@ -143,7 +148,7 @@ impl Symlinks {
         from: IslandId,
         link: Ino,
         led: &Led,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let Some(asking) = self.asking.get(&link).filter(|asking| asking.island == from) else {
             return Ok(());
         };

@@ -6,11 +6,11 @@ use atoll_posix::{Errno, Kind};
 use atoll_proto::{BodyChange, Change, Inode, Peer, Seen, Spot, Vote, Work, Xattrs};
 use bytes::Bytes;
 
-use super::{Mover, Pulling};
+use super::{Migration, Pulling};
 use crate::bodies::data::{CARRY_BYTES_MAX, body_attr};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Stop;
+use crate::ctx::request::Blocked;
 use crate::event::{BodyOp, Effect};
 use crate::island::Island;
 
@@ -20,7 +20,7 @@ impl Island {
         decision: &mut Decision,
         from: IslandId,
         work: &Work,
-    ) -> Result<Result<Seen, Vote>, Stop> {
+    ) -> Result<Result<Seen, Vote>, Blocked> {
         let Work::Arrive { at, file, mounts, .. } = work else { unreachable!("called for what arrives") };
         let ino = file.attr.ino;
         let (size, kind) = (file.attr.size, file.attr.kind);
@@ -31,7 +31,7 @@ impl Island {
             || self.bodies.is_removing(ino)
             || !self.ctx.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
-            || self.recovery.may_miss_something()
+            || self.recovery.is_incomplete()
         {
             return Ok(Err(Vote::Busy));
         }
@@ -51,7 +51,7 @@ impl Island {
         self.ctx.state.locks(ino)?;
         self.ctx.state.xattrs(ino)?;
         self.ctx.state.sums(ino, 0, 1)?;
-        if let Err(Stop::Fail(errno)) = self.ctx.room.take(size) {
+        if let Err(Blocked::Fail(errno)) = self.ctx.room.take(size) {
             return Ok(Err(Vote::No { errno }));
         }
         // Without a name, so that it is in no listing; its bytes come one after the other.
@@ -70,13 +70,13 @@ impl Island {
         let size = if file.attr.kind == Kind::Regular { file.attr.size } else { 0 };
         let pulling =
             Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: self.ctx.now.ms };
-        self.mover.pulling.insert(txn, pulling);
+        self.migration.pulling.insert(txn, pulling);
         self.pull(txn);
     }
 
     /// Asks for what follows, or votes when that is all.
     pub(super) fn pull(&mut self, txn: TxnId) {
-        let Some(Pulling { from, ino, size, next, prepared, .. }) = self.mover.pulling.get(&txn).cloned()
+        let Some(Pulling { from, ino, size, next, prepared, .. }) = self.migration.pulling.get(&txn).cloned()
         else {
             return;
         };
@@ -97,7 +97,7 @@ impl Island {
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
             return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
         }
-        self.mover.pulling.remove(&txn);
+        self.migration.pulling.remove(&txn);
         let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
             return;
         };
@@ -117,8 +117,8 @@ impl Island {
         txn: TxnId,
         offset: u64,
         bytes: &Bytes,
-    ) -> Result<(), Stop> {
-        let Some(pulling) = self.mover.pulling.get(&txn).filter(|p| p.from == from && p.next <= offset)
+    ) -> Result<(), Blocked> {
+        let Some(pulling) = self.migration.pulling.get(&txn).filter(|p| p.from == from && p.next <= offset)
         else {
             return Ok(());
         };
@@ -133,7 +133,7 @@ impl Island {
         }
         if len == 0 {
             // A hole, up to there.
-            self.mover.pulled(&self.ctx, txn, end);
+            self.migration.pulled(&self.ctx, txn, end);
             self.pull(txn);
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Island {
         let before = row.attr.size;
         let old = self.ctx.old_sums(ino, offset, len, before)?;
         let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
-        self.mover.pulled(&self.ctx, txn, end);
+        self.migration.pulled(&self.ctx, txn, end);
         let attr = body_attr(&row.attr);
         row.attr.size = end;
         let mut decision = Decision::new();
@@ -164,7 +164,7 @@ impl Island {
     }
 }
 
-impl Mover {
+impl Migration {
     /// Up to there the bytes of a file that comes are here.
     pub(super) fn pulled(&mut self, ctx: &Ctx, txn: TxnId, upto: u64) {
         let pulling = self.pulling.get_mut(&txn).expect("looked at by the caller");
@@ -203,7 +203,7 @@ impl Ctx {
     }
 
     /// What [`Ctx::finish_arrival`] reads must be in memory.
-    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Stop> {
+    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Blocked> {
         self.state.entry(at.dir, &at.name)?;
         self.state.inode(file.attr.ino)?;
         self.state.locks(file.attr.ino)?;

@@ -18,7 +18,7 @@ use atoll_state::Load;
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::{Island, PATIENCE_MS};
 use crate::rows::look::Look;
 
@@ -79,7 +79,7 @@ enum Search {
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Mover {
+pub(crate) struct Migration {
     waiting: IdMap<Ino, Waiting>,
     due: BTreeSet<(u64, Ino)>,
     /// Some were not noted, because too many waited.
@@ -100,7 +100,7 @@ pub(crate) struct Mover {
     unsynced: VecDeque<(u64, TxnId, Ino)>,
 }
 
-impl Mover {
+impl Migration {
     /// Nothing is on its way.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.shipping.is_empty()
@@ -209,7 +209,7 @@ impl Mover {
     }
 
     /// Notes the files that have their names in a directory of another's.
-    fn read_names_to_move(&mut self, ctx: &Ctx) -> Result<(), Stop> {
+    fn read_names_to_move(&mut self, ctx: &Ctx) -> Result<(), Blocked> {
         let Some((dir, after)) = self.dirs.last().copied() else { return Ok(()) };
         let (mut found, mut last) = (Vec::new(), None);
         let (names, whole) = ctx.state.entries_after(dir, after)?;
@@ -273,70 +273,70 @@ impl Island {
 
     pub(crate) fn tick_mover(&mut self) {
         let Some(moving) = self.ctx.config.moving else { return };
-        let passed = self.ctx.now.ms.saturating_sub(self.mover.allowed_ms).min(1_000);
-        self.mover.allowed_ms = self.ctx.now.ms;
+        let passed = self.ctx.now.ms.saturating_sub(self.migration.allowed_ms).min(1_000);
+        self.migration.allowed_ms = self.ctx.now.ms;
         let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
-        self.mover.allowance = (self.mover.allowance + rate / 1_000 * passed as i64).min(rate);
-        while self.mover.allowance >= 0
-            && let Some(message) = self.mover.slowed.pop_front()
+        self.migration.allowance = (self.migration.allowance + rate / 1_000 * passed as i64).min(rate);
+        while self.migration.allowance >= 0
+            && let Some(message) = self.migration.slowed.pop_front()
         {
             self.peer(message);
         }
         let now = self.ctx.now.ms;
-        self.mover.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
+        self.migration.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
         let silent = |shipping: &Shipping| shipping.heard_ms + PATIENCE_MS < now;
         let late: Vec<TxnId> =
-            self.mover.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
+            self.migration.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
         for txn in late {
             self.abort(txn, None);
         }
-        if !self.recovery.is_serving() || self.recovery.may_miss_something() || self.enumerating.is_held() {
+        if !self.recovery.is_serving() || self.recovery.is_incomplete() || self.quiesce.is_quiescing() {
             return;
         }
-        if self.mover.waiting.len() < QUEUE_MAX / 2 {
-            if self.mover.dirs.is_empty() {
-                self.mover.search_to_move(&mut self.ctx);
+        if self.migration.waiting.len() < QUEUE_MAX / 2 {
+            if self.migration.dirs.is_empty() {
+                self.migration.search_to_move(&mut self.ctx);
             }
-            if let Err(Stop::Load(loads)) = self.mover.read_names_to_move(&self.ctx) {
+            if let Err(Blocked::Load(loads)) = self.migration.read_names_to_move(&self.ctx) {
                 self.ctx.load(loads, Next::Nothing);
             }
         }
-        while self.mover.shipping.len() < SHIPPING_MAX
-            && self.mover.allowance >= 0
-            && let Some(&(due_ms, ino)) = self.mover.due.first()
+        while self.migration.shipping.len() < SHIPPING_MAX
+            && self.migration.allowance >= 0
+            && let Some(&(due_ms, ino)) = self.migration.due.first()
             && due_ms <= now
         {
-            let waiting = self.mover.waiting.remove(&ino).expect("whoever is due waits");
-            self.mover.due.remove(&(due_ms, ino));
+            let waiting = self.migration.waiting.remove(&ino).expect("whoever is due waits");
+            self.migration.due.remove(&(due_ms, ino));
             self.ctx.state.look_away();
             match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
                 Ok(Some(shipping)) => self.ship(shipping),
                 Ok(None) => {}
-                Err(Stop::Load(loads)) => {
-                    self.mover.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
+                Err(Blocked::Load(loads)) => {
+                    self.migration.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
                     self.ctx.load(loads, Next::Nothing);
                 }
-                Err(_) => self.mover.try_again(&self.ctx, ino, waiting.at, waiting.tries),
+                Err(_) => self.migration.try_again(&self.ctx, ino, waiting.at, waiting.tries),
             }
         }
     }
 
     /// No file is on its way, from here or to here.
     pub fn moves_nothing(&self) -> bool {
-        let Mover { shipping, pulling, unsynced, .. } = &self.mover;
+        let Migration { shipping, pulling, unsynced, .. } = &self.migration;
         shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks().brings_nothing()
     }
 
     /// Whether a file is here, for whoever asks for it by its id.
-    pub(crate) fn is_here(&self, op: &Op) -> Result<(), Stop> {
+    pub(crate) fn is_here(&self, op: &Op) -> Result<(), Blocked> {
         let Some(ino) = op.file() else { return Ok(()) };
         self.is_not_about_to_arrive(ino)?;
         let arriving = self.txns.locks().arriving(ino);
         match self.ctx.state.forward(ino) {
             Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
-                match self.mover.unsynced(ino) {
-                    Some(txn) => Err(Stop::Txn(txn)),
-                    None => Err(Stop::Moved { to: forward.to, moves: forward.moves }),
+                match self.migration.unsynced(ino) {
+                    Some(txn) => Err(Blocked::Txn(txn)),
+                    None => Err(Blocked::Moved { to: forward.to, moves: forward.moves }),
                 }
             }
             _ if arriving.is_some() => Err(Errno::ESTALE.into()),
@@ -345,22 +345,22 @@ impl Island {
     }
 
     /// Nothing is voted for that brings it: where it was it may be gone already.
-    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Blocked> {
         match self.txns.locks().arriving(ino) {
-            Some(txn) if !self.mover.is_pulling(txn) => Err(Stop::Txn(txn)),
+            Some(txn) if !self.migration.is_pulling(txn) => Err(Blocked::Txn(txn)),
             _ => Ok(()),
         }
     }
 
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
     pub(crate) fn is_moving(&self, ino: Ino) -> bool {
-        self.txns.locks().arriving(ino).is_some() || self.mover.leaving.contains(&ino)
+        self.txns.locks().arriving(ino).is_some() || self.migration.leaving.contains(&ino)
     }
 }
 
 impl<'a> Look<'a> {
     /// A file that is homed here, and not only on its way.
-    pub(crate) fn homed(self, ino: Ino) -> Result<Option<&'a Inode>, Stop> {
+    pub(crate) fn homed(self, ino: Ino) -> Result<Option<&'a Inode>, Blocked> {
         if self.txns.locks().arriving(ino).is_some() {
             return Ok(None);
         }

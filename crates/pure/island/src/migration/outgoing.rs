@@ -14,10 +14,10 @@ use crate::client::sessions::WITNESS;
 use crate::ctx::Ctx;
 use crate::ctx::Moving;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::event::{BodyDone, BodyFault, BodyOp, Effect};
 use crate::island::Island;
-use crate::migration::Mover;
+use crate::migration::Migration;
 use crate::txn::coordinator::Plan;
 
 impl Island {
@@ -28,8 +28,8 @@ impl Island {
         ino: Ino,
         at: &Spot,
         tries: u32,
-    ) -> Result<Option<Shipping>, Stop> {
-        let later = Err(Stop::NotNow);
+    ) -> Result<Option<Shipping>, Blocked> {
+        let later = Err(Blocked::NotNow);
         let (Some(row), Some(dir)) = (self.look().homed(ino)?, self.ctx.state.dir(at.dir)?) else {
             return Ok(None);
         };
@@ -52,7 +52,7 @@ impl Island {
 
     /// Somebody has locked the file, reads or changes it, or has prepared to; or after a power cut its names are
     /// not sure.
-    pub(super) fn is_in_use(&self, ino: Ino) -> Result<bool, Stop> {
+    pub(super) fn is_in_use(&self, ino: Ino) -> Result<bool, Blocked> {
         let locked = self.ctx.state.locks(ino)?.is_some_and(|locks| !locks.is_empty())
             && !planted(Bug::LockedFileMoves);
         Ok(locked
@@ -67,12 +67,12 @@ impl Island {
         let work = Work::Arrive { at, file, xattrs, mounts };
         let origin = Origin { session: WITNESS, seq: 0 };
         let txn = self.begin_of(origin, None, Vec::new(), Plan::Ship, vec![(to, work)]);
-        self.mover.shipping.insert(txn, shipping);
+        self.migration.shipping.insert(txn, shipping);
     }
 
     /// Nothing is on its way from here any more: a listing of everything waits for that.
     pub(crate) fn ship_nothing(&mut self) {
-        for txn in self.mover.shipping.keys().copied().collect::<Vec<_>>() {
+        for txn in self.migration.shipping.keys().copied().collect::<Vec<_>>() {
             self.abort(txn, None);
         }
     }
@@ -84,9 +84,9 @@ impl Island {
     }
 
     /// The new home wants bytes.
-    pub(crate) fn on_pull(&mut self, message: &PeerMessage, txn: TxnId, offset: u64) -> Result<(), Stop> {
+    pub(crate) fn on_pull(&mut self, message: &PeerMessage, txn: TxnId, offset: u64) -> Result<(), Blocked> {
         let from = message.from;
-        let Some(shipping) = self.mover.shipping.get(&txn).filter(|shipping| shipping.to == from) else {
+        let Some(shipping) = self.migration.shipping.get(&txn).filter(|shipping| shipping.to == from) else {
             return Ok(());
         };
         let (ino, size) = (shipping.file.attr.ino, shipping.file.attr.size);
@@ -94,9 +94,9 @@ impl Island {
             self.abort(txn, None);
             return Ok(());
         }
-        if self.mover.allowance < 0 {
-            self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
-            self.mover.slowed.push_back(message.clone());
+        if self.migration.allowance < 0 {
+            self.migration.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
+            self.migration.slowed.push_back(message.clone());
             return Ok(());
         }
         let len = (size - offset).min(CARRY_BYTES_MAX as u64) as u32;
@@ -107,7 +107,7 @@ impl Island {
             self.abort(txn, None);
             return Ok(());
         }
-        self.mover.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
+        self.migration.shipping.get_mut(&txn).expect("looked at").heard_ms = self.ctx.now.ms;
         // A hole has no checksums; what has none may still be no hole.
         if sums.iter().all(|sum| *sum == 0) {
             let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
@@ -141,10 +141,10 @@ impl Island {
             _ => None,
         };
         self.bodies.leave(&mut self.ctx, ino, Use::Shared);
-        let Some(shipping) = self.mover.shipping.get(&txn) else { return };
+        let Some(shipping) = self.migration.shipping.get(&txn) else { return };
         match chunk {
             Some((offset, bytes)) => {
-                self.mover.allowance -= bytes.len() as i64;
+                self.migration.allowance -= bytes.len() as i64;
                 let to = shipping.to;
                 self.ctx.send(0, to, Peer::Chunk { txn, offset, bytes });
             }
@@ -153,9 +153,9 @@ impl Island {
         }
     }
 
-    /// The new home has all of it, safe from power cuts: it moves, if it is as it was. `Stop::NotNow` if not.
-    pub(crate) fn commit_ship(&mut self, txn: TxnId, mut decision: Decision) -> Result<(), Stop> {
-        let shipping = self.mover.shipping.get(&txn).ok_or(Stop::NotNow)?.clone();
+    /// The new home has all of it, safe from power cuts: it moves, if it is as it was. `Blocked::NotNow` if not.
+    pub(crate) fn commit_ship(&mut self, txn: TxnId, mut decision: Decision) -> Result<(), Blocked> {
+        let shipping = self.migration.shipping.get(&txn).ok_or(Blocked::NotNow)?.clone();
         let Shipping { to, at, file, .. } = &shipping;
         let ino = file.attr.ino;
         self.ctx.need_spot(at)?;
@@ -167,9 +167,9 @@ impl Island {
             || !named
             || !is_elsewhere
             || self.is_in_use(ino)?
-            || self.enumerating.is_held()
+            || self.quiesce.is_quiescing()
         {
-            return Err(Stop::NotNow);
+            return Err(Blocked::NotNow);
         }
         self.ctx.name_goes(&mut decision, at, ino);
         self.ctx.drop_file(&mut decision, file);
@@ -177,14 +177,14 @@ impl Island {
         decision
             .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
         let seq = self.ctx.decide(decision);
-        self.mover.shipping.remove(&txn);
-        self.mover.leaving.insert(ino);
-        self.mover.unsynced.push_back((seq, txn, ino));
+        self.migration.shipping.remove(&txn);
+        self.migration.leaving.insert(ino);
+        self.migration.unsynced.push_back((seq, txn, ino));
         Ok(())
     }
 }
 
-impl Mover {
+impl Migration {
     /// A move does not happen, for now.
     pub(crate) fn not_shipped(&mut self, ctx: &Ctx, txn: TxnId) {
         if let Some(Shipping { file, at, tries, .. }) = self.shipping.remove(&txn) {
@@ -213,7 +213,7 @@ impl Mover {
 
 impl Ctx {
     /// The file is as it was when its move began.
-    pub(super) fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Stop> {
+    pub(super) fn is_as_shipped(&self, shipping: &Shipping) -> Result<bool, Blocked> {
         let ino = shipping.file.attr.ino;
         let xattrs = if shipping.file.has_xattrs { self.state.xattrs(ino)? } else { None };
         let same = self.state.inode(ino)? == Some(&*shipping.file) || planted(Bug::ShippedAsItWas);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::ctx::shown::dir_attr;
 use crate::island::Island;
 use crate::journal::others::set_xattrs;
@@ -30,7 +30,7 @@ enum Node {
 impl Island {
     /// Somebody has read it: that is one time and nothing else, so caches stay good and no time of change moves. The
     /// answer does not wait for the record: whoever asked does not care whether a power cut takes it away.
-    pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Stop> {
+    pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Blocked> {
         // A clock that is ahead, or lies, gives nothing a time that is not yet.
         let now = self.ctx.now.wall;
         let access = Access { first: access.first.min(now), last: access.last.min(now), ..*access };
@@ -62,11 +62,11 @@ impl Island {
 
     pub(crate) fn set_attr(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         set: &SetAttr,
         turn: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         match self.look().node(ino)? {
             Node::Dir(dir) => self.set_dir_attr(call, ino, dir, set),
             Node::File(row) => {
@@ -86,7 +86,13 @@ impl Island {
         }
     }
 
-    fn set_dir_attr(&mut self, call: &Call, ino: Ino, mut dir: Dir, set: &SetAttr) -> Result<Step, Stop> {
+    fn set_dir_attr(
+        &mut self,
+        call: &PendingRequest,
+        ino: Ino,
+        mut dir: Dir,
+        set: &SetAttr,
+    ) -> Result<Step, Blocked> {
         self.look().names_are_safe(ino)?;
         let before = dir_attr(ino, &dir);
         let access = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
@@ -118,7 +124,7 @@ impl Island {
         let stamp = self.fix(&mut decision, ino, dir, bits, xattrs)?;
         decision.remember_for(call, Remembered::Attr { ino });
         self.ctx.decide(decision);
-        Ok(Step::Later(Later::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
+        Ok(Step::Wait(WaitFor::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
     }
 
     /// Changes a directory's static attributes, here and through the journal.
@@ -129,7 +135,7 @@ impl Island {
         mut dir: Dir,
         (mode, uid, gid): (u32, u32, u32),
         xattrs: Option<Xattrs>,
-    ) -> Result<Stamp, Stop> {
+    ) -> Result<Stamp, Blocked> {
         let place = self.place_to_be(ino, &dir.place);
         self.ctx.need_child(&place, ino)?;
         // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
@@ -156,12 +162,12 @@ impl Island {
     /// the mode can say it.
     pub(crate) fn set_xattr(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         name: &Bytes,
         value: Option<(&Bytes, XattrMode)>,
         kill_sgid: bool,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let (owned, access, mut xattrs) = self.look().node_xattrs(ino)?;
         let change = if value.is_some() { xattr::Change::Set } else { xattr::Change::Remove };
         let namespace = xattr::may_write(call.caller(), owned, access.as_ref(), name, change)?;
@@ -233,7 +239,7 @@ impl Island {
                 let stamp = self.fix(&mut decision, ino, dir, bits, Some(xattrs))?;
                 decision.remember_for(call, Remembered::Done);
                 self.ctx.decide(decision);
-                Ok(Step::Later(Later::Applied(stamp, done())))
+                Ok(Step::Wait(WaitFor::Applied(stamp, done())))
             }
         }
     }
@@ -241,14 +247,14 @@ impl Island {
 
 impl<'a> Look<'a> {
     /// A file homed here or a directory owned here.
-    fn node(self, ino: Ino) -> Result<Node, Stop> {
+    fn node(self, ino: Ino) -> Result<Node, Blocked> {
         if let Some(row) = self.ctx.state.inode(ino)? {
             return Ok(Node::File(row.clone()));
         }
         Ok(Node::Dir(self.owned(ino)?.clone()))
     }
 
-    pub(crate) fn get_attr(self, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn get_attr(self, ino: Ino) -> Result<Step, Blocked> {
         if let Some(row) = self.ctx.state.inode(ino)? {
             self.file_is_settled(ino)?;
             return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
@@ -260,11 +266,11 @@ impl<'a> Look<'a> {
 
     /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
     /// they stay until that is decided.
-    fn nothing_begun_in(self, dir: Ino) -> Result<(), Stop> {
-        self.txns.locks().in_dir(dir).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    fn nothing_begun_in(self, dir: Ino) -> Result<(), Blocked> {
+        self.txns.locks().in_dir(dir).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    fn node_xattrs(self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Stop> {
+    fn node_xattrs(self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Blocked> {
         let (owned, has_acl, has_xattrs) = match self.node(ino)? {
             Node::File(row) => (Owned::from(&row.attr), row.has_acl, row.has_xattrs),
             Node::Dir(dir) => (crate::rows::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
@@ -274,14 +280,14 @@ impl<'a> Look<'a> {
         Ok((owned, acl, xattrs.unwrap_or_default()))
     }
 
-    pub(crate) fn get_xattr(self, caller: &Caller, ino: Ino, name: &Bytes) -> Result<Step, Stop> {
+    pub(crate) fn get_xattr(self, caller: &Caller, ino: Ino, name: &Bytes) -> Result<Step, Blocked> {
         let (owned, acl, xattrs) = self.node_xattrs(ino)?;
         xattr::may_read(caller, owned, acl.as_ref(), name)?;
-        let value = xattrs.get(name).ok_or(Stop::Fail(Errno::ENODATA))?;
+        let value = xattrs.get(name).ok_or(Blocked::Fail(Errno::ENODATA))?;
         Ok(Step::Looked(Outcome::Data { data: value.clone() }))
     }
 
-    pub(crate) fn list_xattr(self, caller: &Caller, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn list_xattr(self, caller: &Caller, ino: Ino) -> Result<Step, Blocked> {
         let (_, _, xattrs) = self.node_xattrs(ino)?;
         let mut data = Vec::new();
         for (name, _) in xattrs.0.iter().filter(|(name, _)| xattr::is_listed(caller, name)) {
@@ -299,10 +305,10 @@ impl Ctx {
     /// A file's row, and its extended attributes if they change too, after `set`.
     pub(crate) fn changed_attr(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         ino: Ino,
         set: &SetAttr,
-    ) -> Result<(Inode, Option<Xattrs>), Stop> {
+    ) -> Result<(Inode, Option<Xattrs>), Blocked> {
         let mut row = self.file(ino)?.clone();
         let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
         let now = self.time();
@@ -324,7 +330,7 @@ impl Ctx {
 
     /// The extended attributes of a file whose bytes or owner change, if that takes away what its
     /// program may do beyond its user's rights (capabilities(7)).
-    pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Stop> {
+    pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Blocked> {
         if !row.has_xattrs {
             return Ok(None);
         }
@@ -338,7 +344,7 @@ impl Ctx {
     }
 
     /// Extended attributes with the access ACL following a chmod.
-    fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Stop> {
+    fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Blocked> {
         access.chmod(bits);
         let mut xattrs = self.state.xattrs(ino)?.cloned().unwrap_or_default();
         xattrs.set(Bytes::from_static(acl::ACCESS_XATTR), access.to_xattr().into());

@@ -11,7 +11,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, names_changed_at};
-use crate::ctx::request::{Call, Later, Step, Stop};
+use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::island::Island;
 use crate::journal::others::Sight;
 use crate::ops::names::is_meant;
@@ -24,7 +24,13 @@ use crate::txn::coordinator::Plan;
 impl Island {
     // --------------------------------------------------------------------- link
 
-    pub(crate) fn link(&mut self, call: &Call, ino: Ino, dir: Ino, name: &Name) -> Result<Step, Stop> {
+    pub(crate) fn link(
+        &mut self,
+        call: &PendingRequest,
+        ino: Ino,
+        dir: Ino,
+        name: &Name,
+    ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(dir)?.clone();
         self.name_is_free(dir, name)?;
         if self.look().named(dir, name)?.is_some() {
@@ -79,10 +85,10 @@ impl Island {
 
     // ------------------------------------------------------------------- unlink
 
-    pub(crate) fn unlink(&mut self, call: &Call, dir: Ino, name: &Name) -> Result<Step, Stop> {
+    pub(crate) fn unlink(&mut self, call: &PendingRequest, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         let parent = self.look().owned(dir)?.clone();
         self.name_is_free(dir, name)?;
-        let entry = self.look().named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let entry = self.look().named(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?.clone();
         let by = self.look().may_take(call.caller(), dir, &parent, &entry)?;
         if entry.kind == Kind::Directory {
             return Err(Errno::EISDIR.into());
@@ -112,16 +118,16 @@ impl Island {
     /// A rename into a directory of another island: that island lends the name.
     pub(crate) fn rename_away(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         from: Spot,
         to: Spot,
         mode: RenameMode,
         (meant, new_meant): (Option<Ino>, Option<Ino>),
         owner: IslandId,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(from.dir)?.clone();
         self.name_is_free(from.dir, &from.name)?;
-        let file = self.look().named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?.clone();
+        let file = self.look().named(from.dir, &from.name)?.ok_or(Blocked::Fail(Errno::ENOENT))?.clone();
         is_meant(meant, Some(&file))?;
         let is_dir = file.stub.is_some();
         if !is_dir && file.home == self.ctx.config.id {
@@ -130,7 +136,7 @@ impl Island {
         // As Linux has it: what the names are comes before who asks.
         let (by, denied) = match self.look().may_take(call.caller(), from.dir, &parent, &file) {
             Ok(by) => (by, None),
-            Err(Stop::Fail(errno)) => (None, Some(errno)),
+            Err(Blocked::Fail(errno)) => (None, Some(errno)),
             Err(stop) => return Err(stop),
         };
         self.ctx.room.take(0)?;
@@ -157,10 +163,10 @@ impl Island {
     /// others.
     pub(crate) fn rename_here(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         renaming: Renaming,
         there_by: Option<u32>,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         self.look().check_dirs(call.caller(), &renaming, &Chain::default())?;
         let mut others = self.ctx.works_elsewhere(&renaming, there_by, None)?;
         // What only takes the place of an empty directory beside it needs no room.
@@ -178,7 +184,7 @@ impl Island {
         let names = vec![renaming.from.clone(), renaming.to.clone()];
         let renaming = renaming.clone();
         let step = self.begin_txn(call, None, names, plan, others)?;
-        if let Step::Later(Later::Txn(first)) = &step {
+        if let Step::Wait(WaitFor::Txn(first)) = &step {
             self.txns.lock_moves(*first, &renaming);
         }
         Ok(step)
@@ -190,7 +196,7 @@ impl Island {
         decision: &mut Decision,
         message: &PeerMessage,
         work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Stop> {
+    ) -> Result<Result<Seen, Vote>, Blocked> {
         let Work::Lend { renaming, caller, new_meant, denied, chain, wants_chain } = work else {
             unreachable!("called for Work::Lend")
         };
@@ -243,11 +249,7 @@ impl Island {
         }
         if !self.ctx.knows(work)? {
             // Somebody who is away may know how it came by that name.
-            return if self.recovery.may_miss_something() {
-                Ok(Err(Vote::Busy))
-            } else {
-                refused(Errno::EIO)
-            };
+            return if self.recovery.is_incomplete() { Ok(Err(Vote::Busy)) } else { refused(Errno::EIO) };
         }
         let mut row = parent;
         let owned = row.owned.as_mut().expect("owned");
@@ -266,11 +268,11 @@ impl Island {
     /// All participants said yes. `early`: [`Ctx::stamps_before_commit`].
     pub(crate) fn commit_between(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         mut decision: Decision,
         plan: &Plan,
         early: &[Stamp],
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let alone = decision.record.changes.is_empty();
         match plan {
             Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
@@ -307,19 +309,19 @@ impl Island {
                         Sight::Same if chain.dirs.is_empty() => {
                             // It was known when the name was asked for; it may have been pruned since.
                             if self.ctx.state.dir(renaming.to.dir)?.is_none() {
-                                return Err(Stop::NotNow);
+                                return Err(Blocked::NotNow);
                             }
                         }
                         Sight::Same => self.ctx.lay_chain(&mut decision, &chain.dirs),
-                        Sight::Older | Sight::Newer { .. } => return Err(Stop::NotNow),
+                        Sight::Older | Sight::Newer { .. } => return Err(Blocked::NotNow),
                     }
                 }
                 if let Some(there) = self.ctx.homed_here(renaming.there.as_ref())
                     && !self.ctx.knows_name(there.ino, &renaming.to)?
                 {
                     // As a home that is asked.
-                    let missed = self.recovery.may_miss_something();
-                    return Err(if missed { Stop::NotNow } else { Errno::EIO.into() });
+                    let missed = self.recovery.is_incomplete();
+                    return Err(if missed { Blocked::NotNow } else { Errno::EIO.into() });
                 }
                 // What leaves the new name's directory must not take the skeleton along that what comes needs.
                 let pins =
@@ -344,7 +346,7 @@ impl Island {
                 if gated {
                     self.ctx.want_sync();
                 }
-                Ok(Step::Later(Later::Applied(stamp, outcome)))
+                Ok(Step::Wait(WaitFor::Applied(stamp, outcome)))
             }
         }
     }
@@ -359,7 +361,7 @@ impl<'a> Look<'a> {
         dir: Ino,
         parent: &Dir,
         entry: &Entry,
-    ) -> Result<Option<u32>, Stop> {
+    ) -> Result<Option<u32>, Blocked> {
         if entry.stub.is_some() {
             // Others may know that it has gone from here, and that is lost: it would get a second name.
             self.is_whole(dir)?;
@@ -383,7 +385,7 @@ impl<'a> Look<'a> {
         renaming: &Renaming,
         there_by: Option<u32>,
         chain: &Chain,
-    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
         if let (Some(there), Some(by)) = (&renaming.there, there_by)
             && there.home == self.ctx.config.id
             && self.ctx.file(there.ino)?.attr.uid != by
@@ -401,7 +403,7 @@ impl Ctx {
     /// The owner's part of a link: the name, and the answer.
     fn name_linked(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         mut decision: Decision,
         at: &Spot,
         home: IslandId,
@@ -436,7 +438,7 @@ impl Ctx {
         decision: &mut Decision,
         renaming: &Renaming,
         had: bool,
-        call: Option<&Call>,
+        call: Option<&PendingRequest>,
     ) -> Option<Ino> {
         let Renaming { from, to, file, there, time, .. } = renaming;
         let (time, swaps) = (*time, renaming.swaps());
@@ -467,7 +469,7 @@ impl Ctx {
         }
         self.name_goes(decision, &at, ino);
         let row = self.state.inode(ino).ok().flatten().cloned()?;
-        self.drop_name(decision, row, call.map(Call::session), time)
+        self.drop_name(decision, row, call.map(PendingRequest::session), time)
     }
 
     /// What the homes have to do that are neither this island nor the lender of the new name.
@@ -476,7 +478,7 @@ impl Ctx {
         renaming: &Renaming,
         there_by: Option<u32>,
         lender: Option<(IslandId, &Chain)>,
-    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
         let Renaming { from, to, file, there, time, .. } = renaming;
         let elsewhere = |entry: &Entry| {
             let home = entry.home;
@@ -510,12 +512,12 @@ impl Ctx {
     }
 
     /// Names of a directory were lent before.
-    pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Stop> {
+    pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Blocked> {
         Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
     }
 
     /// What [`Ctx::apply_renaming`] reads must be in memory.
-    pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Stop> {
+    pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Blocked> {
         for entry in [Some(&renaming.file), renaming.there.as_ref()] {
             if let Some(entry) = self.homed_here(entry) {
                 self.state.inode(entry.ino)?;
@@ -531,7 +533,7 @@ impl Ctx {
     }
 
     /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Ctx::chain`].
-    pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Stop> {
+    pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Blocked> {
         Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Step, Stop};
+use crate::ctx::request::{Blocked, PendingRequest, Step};
 use crate::island::Island;
 use crate::ops::names::is_meant;
 use crate::rows::look::Look;
@@ -25,12 +25,12 @@ use crate::txn::coordinator::Plan;
 impl Island {
     pub(crate) fn mkdir(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         dir: Ino,
         name: &Name,
         mode: u32,
         umask: u32,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(dir)?;
         if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
@@ -79,14 +79,14 @@ impl Island {
 
     pub(crate) fn rmdir(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         dir: Ino,
         name: &Name,
         meant: Option<Ino>,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         let parent = self.look().owned(dir)?;
         self.name_is_free(dir, name)?;
-        let entry = self.look().named(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let entry = self.look().named(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(entry))?;
         self.look().may_take(call.caller(), dir, parent, entry)?;
         let Some(stub) = &entry.stub else { return Err(Errno::ENOTDIR.into()) };
@@ -107,7 +107,12 @@ impl Island {
     // ------------------------------------------- the coordinator's commit record
 
     /// All participants said yes: decides the record that makes it happen.
-    pub(crate) fn commit_work(&mut self, call: &Call, decision: Decision, work: &Work) -> Result<Step, Stop> {
+    pub(crate) fn commit_work(
+        &mut self,
+        call: &PendingRequest,
+        decision: Decision,
+        work: &Work,
+    ) -> Result<Step, Blocked> {
         let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
         match (op, work) {
             (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
@@ -131,7 +136,7 @@ impl Island {
         decision: &mut Decision,
         txn: TxnId,
         work: &Work,
-    ) -> Result<Result<Seen, Vote>, Stop> {
+    ) -> Result<Result<Seen, Vote>, Blocked> {
         match work {
             Work::Adopt { dir, time, chain } => {
                 for above in chain {
@@ -160,11 +165,11 @@ impl Island {
 
 impl<'a> Look<'a> {
     /// Whether a directory that is owned here may go.
-    pub(crate) fn may_seal(self, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn may_seal(self, ino: Ino) -> Result<(), Blocked> {
         let dir = self.owned(ino)?;
         let owned = dir.owned.as_ref().expect("owned");
         if let Some(txn) = owned.sealed.or(owned.adopted) {
-            return Err(Stop::Txn(txn));
+            return Err(Blocked::Txn(txn));
         }
         self.is_whole(ino)?;
         // Nor may a directory have been made in it.
@@ -177,7 +182,7 @@ impl<'a> Look<'a> {
         if planted(Bug::HeldNameIgnored) {
             return Ok(());
         }
-        self.txns.locks().in_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks().in_dir(ino).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 }
 
@@ -185,7 +190,7 @@ impl Ctx {
     /// The parent owner's part of a mkdir: the name, and the answer.
     pub(crate) fn name_new_dir(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         mut decision: Decision,
         new: &Ancestor,
         time: Time,
@@ -208,7 +213,7 @@ impl Ctx {
     /// The parent owner's part of an rmdir: the name goes, and the answer.
     fn unname_dir(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         mut decision: Decision,
         dir: Ino,
         parent: &Dir,
@@ -242,7 +247,7 @@ impl Ctx {
         ino: Ino,
         adopted: bool,
         commit: bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
         if adopted == commit {
             let owned = row.owned.as_mut().expect("prepared at the owner");

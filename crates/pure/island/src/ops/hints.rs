@@ -6,7 +6,7 @@ use atoll_posix::Errno;
 use atoll_proto::{Born, Dir, Hint, Outcome};
 
 use crate::ctx::Ctx;
-use crate::ctx::request::{Step, Stop};
+use crate::ctx::request::{Blocked, Step};
 
 /// Renamed directories that are told of at once, and bytes of their paths: the last may lie beyond.
 const HINTS_PER_PAGE: usize = 256;
@@ -45,7 +45,7 @@ impl Births {
 
 impl Ctx {
     /// Directories that are owned here and were renamed, by which paths lead to other keys than theirs.
-    pub(crate) fn hints(&self, after: Ino) -> Result<Step, Stop> {
+    pub(crate) fn hints(&self, after: Ino) -> Result<Step, Blocked> {
         let mut hints = Vec::new();
         let mut inos = self.state.renamed_after(after);
         let (mut last, mut bytes) = (None, 0);
@@ -60,7 +60,7 @@ impl Ctx {
                     }
                 }
                 // It is about to go.
-                Err(Stop::Fail(_)) => {}
+                Err(Blocked::Fail(_)) => {}
                 Err(stop) => return Err(stop),
             }
         }
@@ -68,7 +68,7 @@ impl Ctx {
         Ok(Step::Looked(Outcome::Hints { hints, next }))
     }
 
-    fn hint(&self, ino: Ino) -> Result<Option<Hint>, Stop> {
+    fn hint(&self, ino: Ino) -> Result<Option<Hint>, Blocked> {
         let chain = self.ancestors(ino)?;
         let Some((_, dir)) = chain.last().filter(|(_, dir)| dir.owned.is_some()) else { return Ok(None) };
         let (key, birth_bytes) = (dir.key, dir.birth_bytes);
@@ -83,7 +83,7 @@ impl Ctx {
             return Ok(None);
         }
         let names: Vec<Name> = chain.iter().filter_map(|(_, dir)| dir.place.name.clone()).collect();
-        let path = VolumePath::from_names(names).map_err(|_| Stop::Fail(Errno::ENAMETOOLONG))?;
+        let path = VolumePath::from_names(names).map_err(|_| Blocked::Fail(Errno::ENAMETOOLONG))?;
         Ok(Some(Hint { path, key, birth_bytes }))
     }
 }

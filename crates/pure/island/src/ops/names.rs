@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::bodies::data::blocks;
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Call, Step, Stop};
+use crate::ctx::request::{Blocked, PendingRequest, Step};
 use crate::island::Island;
 use crate::rows::look::Look;
 use crate::rows::path::{ok, owned_by};
@@ -23,19 +23,25 @@ const LISTED_BYTES_MAX: i64 = 512 << 10;
 const TARGET_BYTES_MAX: usize = 4095;
 
 impl Island {
-    pub(crate) fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Step, Stop> {
+    pub(crate) fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         self.look().owned(dir)?;
         self.look().name_is_settled(dir, name)?;
-        let entry = self.look().shown(dir, name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let entry = self.look().shown(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         let outcome = self.look().looked_up(&entry)?;
         if entry.kind == Kind::Symlink {
             let (ino, home) = (entry.ino, entry.home);
-            self.symlinks.link_used(&mut self.ctx, dir, name, ino, home);
+            self.links.link_used(&mut self.ctx, dir, name, ino, home);
         }
         Ok(Step::Looked(outcome))
     }
 
-    pub(crate) fn create(&mut self, call: &Call, dir: Ino, name: &Name, op: &Op) -> Result<Step, Stop> {
+    pub(crate) fn create(
+        &mut self,
+        call: &PendingRequest,
+        dir: Ino,
+        name: &Name,
+        op: &Op,
+    ) -> Result<Step, Blocked> {
         let Op::Create { kind, mode, umask, rdev, exclusive, target, .. } = op else {
             unreachable!("called for Op::Create")
         };
@@ -107,13 +113,13 @@ impl Island {
 
     pub(crate) fn rename(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         from: Spot,
         to: Spot,
         mode: RenameMode,
         (meant, new_meant): (Option<Ino>, Option<Ino>),
         key: Option<Key>,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         if from.dir != to.dir {
             let owner = key.map_or(self.ctx.config.id, |key| self.ctx.config.owner(key));
             if owner != self.ctx.config.id {
@@ -123,7 +129,7 @@ impl Island {
         let parent = self.look().open_for_names(from.dir)?;
         self.name_is_free(from.dir, &from.name)?;
         self.name_is_free(to.dir, &to.name)?;
-        let old = self.look().named(from.dir, &from.name)?.ok_or(Stop::Fail(Errno::ENOENT))?;
+        let old = self.look().named(from.dir, &from.name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(old))?;
         let new_parent = self.look().open_for_names(to.dir)?;
         let new = self.look().named(to.dir, &to.name)?;
@@ -160,7 +166,7 @@ impl Island {
 }
 
 impl<'a> Look<'a> {
-    pub(crate) fn read_dir(self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Stop> {
+    pub(crate) fn read_dir(self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Blocked> {
         self.owned(dir)?;
         self.names_are_settled(dir)?;
         self.is_whole(dir)?;
@@ -184,7 +190,7 @@ impl<'a> Look<'a> {
             let here = entry.stub.is_some() || entry.home == self.ctx.config.id;
             let found = match if plus && here { self.found(entry).map(Some) } else { Ok(None) } {
                 Ok(found) => found,
-                Err(Stop::Load(loads)) => {
+                Err(Blocked::Load(loads)) => {
                     // One look at the snapshot for all that is not in memory.
                     missing.extend(loads);
                     continue;
@@ -197,11 +203,11 @@ impl<'a> Look<'a> {
             entries.push(DirEntry { name, ino, kind, cookie, found });
         }
         if !missing.is_empty() {
-            return Err(Stop::Load(missing));
+            return Err(Blocked::Load(missing));
         }
         if entries.is_empty() && !eof {
             // Nothing below what memory knows: the next page is needed.
-            return Err(Stop::Load(vec![atoll_state::Load::Names {
+            return Err(Blocked::Load(vec![atoll_state::Load::Names {
                 dir,
                 from: self.ctx.state.known_to(dir),
             }]));
@@ -210,7 +216,7 @@ impl<'a> Look<'a> {
     }
 
     /// The answer to a request that was carried out before.
-    pub(crate) fn again(self, call: &Call, result: &Remembered) -> Result<Outcome, Stop> {
+    pub(crate) fn again(self, call: &PendingRequest, result: &Remembered) -> Result<Outcome, Blocked> {
         Ok(match result {
             Remembered::Done => crate::rows::path::done(),
             Remembered::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
@@ -248,7 +254,13 @@ impl<'a> Look<'a> {
     }
 
     /// What was made before, or was homed at `home` when it got a name, and is not here.
-    fn made_before(self, call: &Call, op: &Op, ino: Ino, home: IslandId) -> Result<Outcome, Stop> {
+    fn made_before(
+        self,
+        call: &PendingRequest,
+        op: &Op,
+        ino: Ino,
+        home: IslandId,
+    ) -> Result<Outcome, Blocked> {
         let there = match op {
             Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } => {
                 self.ctx.state.entry(*dir, name)?.filter(|entry| entry.ino == ino)
@@ -283,9 +295,9 @@ impl Ctx {
         decision.entails(Entails::BodyGoes(ino));
     }
 
-    pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Blocked> {
         let row = self.file(ino)?;
-        let target = row.target.clone().ok_or(Stop::Fail(Errno::EINVAL))?;
+        let target = row.target.clone().ok_or(Blocked::Fail(Errno::EINVAL))?;
         Ok(Step::Looked(Outcome::Data { data: target }))
     }
 
@@ -307,7 +319,7 @@ pub(crate) fn is_meant(meant: Option<Ino>, there: Option<&Entry>) -> Result<(), 
 
 /// What was made is gone when its maker, who has not heard of it, asks again: it is told as it was made. `ESTALE`
 /// would have it made once more, after others have seen it come and go.
-fn made(ino: Ino, op: &Op, call: &Call) -> Option<Outcome> {
+fn made(ino: Ino, op: &Op, call: &PendingRequest) -> Option<Outcome> {
     let (kind, mode, umask, rdev, size) = match op {
         Op::Create { kind, mode, umask, rdev, target, .. } => {
             (*kind, *mode, *umask, *rdev, target.len() as u64)

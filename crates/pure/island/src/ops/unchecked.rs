@@ -5,14 +5,14 @@ use atoll_core::Ino;
 use atoll_posix::perm::{self, Owned};
 use atoll_posix::{Answer, Caller, Errno, Found, Op, acl};
 
-use crate::ctx::request::{Step, Stop};
+use crate::ctx::request::{Blocked, Step};
 use crate::ctx::shown::dir_attr;
 use crate::rows::look::Look;
 use crate::rows::path::{ok, owned_by};
 
 impl Look<'_> {
     /// The owner and the access ACL of a file or directory; none if it is not here.
-    fn rights(self, ino: Ino) -> Result<Option<(Owned, Option<acl::Acl>)>, Stop> {
+    fn rights(self, ino: Ino) -> Result<Option<(Owned, Option<acl::Acl>)>, Blocked> {
         let (owned, has_acl) = match (self.ctx.state.inode(ino)?, self.ctx.state.dir(ino)?) {
             (Some(row), _) => (Owned::from(&row.attr), row.has_acl),
             (None, Some(dir)) => (owned_by(&dir.fixed), dir.has_acl),
@@ -23,7 +23,7 @@ impl Look<'_> {
 
     /// Whether `caller` may do `op` although nobody has walked to its objects for it. What is not here is judged by the
     /// operation itself.
-    pub(crate) fn may_use(self, caller: &Caller, op: &Op) -> Result<(), Stop> {
+    pub(crate) fn may_use(self, caller: &Caller, op: &Op) -> Result<(), Blocked> {
         for (ino, need) in perm::needs(op).into_iter().flatten() {
             if let Some((owned, acl)) = self.rights(ino)? {
                 need.check(caller, owned, acl.as_ref())?;
@@ -33,24 +33,24 @@ impl Look<'_> {
     }
 
     /// What of read, write and execute `caller` has.
-    pub(crate) fn access(self, caller: &Caller, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn access(self, caller: &Caller, ino: Ino) -> Result<Step, Blocked> {
         if self.ctx.state.inode(ino)?.is_some() {
             self.file_is_settled(ino)?;
         } else {
             self.owned(ino)?;
             self.dir_is_settled(ino)?;
         }
-        let (owned, acl) = self.rights(ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let (owned, acl) = self.rights(ino)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let granted = perm::granted(caller, owned, acl.as_ref())?;
         Ok(Step::Looked(ok(Answer::Access { granted }, None)))
     }
 
     /// The directory above one that is owned here, which is in its skeleton.
-    pub(crate) fn parent(self, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn parent(self, ino: Ino) -> Result<Step, Blocked> {
         let dir = self.owned(ino)?;
         self.dir_is_settled(ino)?;
         let above = if ino == Ino::ROOT { ino } else { dir.place.parent };
-        let row = self.ctx.state.dir(above)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let row = self.ctx.state.dir(above)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let found = if row.owned.is_some() {
             self.dir_is_settled(above)?;
             Found { attr: self.shown_dir(above, row), attr_current: true }

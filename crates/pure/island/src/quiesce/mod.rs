@@ -14,7 +14,7 @@ use atoll_state::{CutId, Load, NamesAt, NotAt};
 
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Call, Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::ctx::shown::dir_attr;
 use crate::event::LinkId;
 use crate::island::Island;
@@ -49,20 +49,20 @@ struct Hold {
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Enumerating {
+pub(crate) struct Quiesce {
     holds: BTreeMap<CutId, Hold>,
     /// When the present holding ends; none if nobody holds.
     until_ms: Option<u64>,
     rest_until_ms: u64,
     /// Those who want to hear that it is quiet.
-    waiting: Vec<Call>,
+    waiting: Vec<PendingRequest>,
     /// Changes that wait for the end.
-    held: Bounded<Call>,
+    held: Bounded<PendingRequest>,
     /// When something was asked of each cut.
     used_ms: BTreeMap<CutId, u64>,
 }
 
-impl From<NotAt> for Stop {
+impl From<NotAt> for Blocked {
     fn from(not: NotAt) -> Self {
         match not {
             NotAt::Miss(miss) => miss.into(),
@@ -71,9 +71,9 @@ impl From<NotAt> for Stop {
     }
 }
 
-impl Enumerating {
+impl Quiesce {
     /// The requests that wait for this island to be quiet, or for the end of a hold.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         self.waiting.iter().chain(self.held.iter())
     }
 
@@ -106,13 +106,13 @@ impl Enumerating {
     }
 
     /// Nothing that is listed begins to change.
-    pub(crate) const fn is_held(&self) -> bool {
+    pub(crate) const fn is_quiescing(&self) -> bool {
         self.until_ms.is_some()
     }
 
     /// Puts a request aside that would change what is listed, while the island is held.
-    pub(crate) fn hold_back(&mut self, ctx: &mut Ctx, call: Call) -> Option<Call> {
-        if !self.is_held() || !changes_listing(&call.request.op) {
+    pub(crate) fn hold_back(&mut self, ctx: &mut Ctx, call: PendingRequest) -> Option<PendingRequest> {
+        if !self.is_quiescing() || !changes_listing(&call.request.op) {
             return Some(call);
         }
         if let Err(call) = self.held.push(call) {
@@ -121,7 +121,7 @@ impl Enumerating {
         None
     }
 
-    fn make_cut(&mut self, ctx: &mut Ctx, id: CutId, call: &Call) {
+    fn make_cut(&mut self, ctx: &mut Ctx, id: CutId, call: &PendingRequest) {
         self.end_late_hold(ctx);
         let holds = self.holds.get(&id).is_some_and(|hold| hold.firm && !hold.broken);
         if holds {
@@ -185,7 +185,7 @@ impl Enumerating {
     }
 
     /// Whoever held over this link is gone, or does not know that it holds.
-    pub(crate) fn enumerate_link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
+    pub(crate) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
         self.waiting.retain(|call| call.link != link);
         let gone: Vec<CutId> =
             self.holds.iter().filter(|(_, hold)| hold.link == link).map(|(id, _)| *id).collect();
@@ -195,15 +195,15 @@ impl Enumerating {
     }
 
     /// A client is gone, and its listings with it.
-    pub(crate) fn enumerate_session_ended(&mut self, ctx: &mut Ctx, session: SessionId) {
+    pub(crate) fn session_ended(&mut self, ctx: &mut Ctx, session: SessionId) {
         let of = |id: &&CutId| id.0 == session;
-        let Enumerating { holds, used_ms, .. } = &self;
+        let Quiesce { holds, used_ms, .. } = &self;
         for id in holds.keys().chain(used_ms.keys()).filter(of).copied().collect::<Vec<_>>() {
             self.end_cut(ctx, id);
         }
     }
 
-    pub(crate) fn tick_enumerate(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
         self.end_late_hold(ctx);
         let now = ctx.now.ms;
         let idle = |(_, used): &(&CutId, &u64)| **used + CUT_IDLE_MS <= now;
@@ -213,7 +213,7 @@ impl Enumerating {
     }
 
     /// What a listing asks of the tree as of its cut.
-    pub(crate) fn run_at(&mut self, ctx: &Ctx, call: &Call) -> Result<Step, Stop> {
+    pub(crate) fn run_at(&mut self, ctx: &Ctx, call: &PendingRequest) -> Result<Step, Blocked> {
         let id = |cut: &u64| (call.session(), *cut);
         let outcome = match &call.request.op {
             ClientOp::ListAt { cut, dir, after } => self.list_at(ctx, id(cut), *dir, *after),
@@ -223,18 +223,18 @@ impl Enumerating {
         };
         match outcome {
             Ok(outcome) => Ok(Step::Looked(outcome)),
-            Err(Stop::CutLost(why)) => Ok(Step::Looked(Outcome::CutLost { why })),
+            Err(Blocked::CutLost(why)) => Ok(Step::Looked(Outcome::CutLost { why })),
             Err(stop) => Err(stop),
         }
     }
 
-    fn use_cut(&mut self, ctx: &Ctx, id: CutId) -> Result<(), Stop> {
-        let used = self.used_ms.get_mut(&id).ok_or(Stop::CutLost(CutLost::Unknown))?;
+    fn use_cut(&mut self, ctx: &Ctx, id: CutId) -> Result<(), Blocked> {
+        let used = self.used_ms.get_mut(&id).ok_or(Blocked::CutLost(CutLost::Unknown))?;
         *used = ctx.now.ms;
         Ok(())
     }
 
-    fn list_at(&mut self, ctx: &Ctx, id: CutId, dir: Ino, after: u64) -> Result<Outcome, Stop> {
+    fn list_at(&mut self, ctx: &Ctx, id: CutId, dir: Ino, after: u64) -> Result<Outcome, Blocked> {
         self.use_cut(ctx, id)?;
         let Some(row) = ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
@@ -263,11 +263,11 @@ impl Enumerating {
         if missing.is_empty() {
             Ok(Outcome::ListedAt { attr, names, next })
         } else {
-            Err(Stop::Load(missing))
+            Err(Blocked::Load(missing))
         }
     }
 
-    fn name_at(&mut self, ctx: &Ctx, id: CutId, dir: Ino, name: &Name) -> Result<Outcome, Stop> {
+    fn name_at(&mut self, ctx: &Ctx, id: CutId, dir: Ino, name: &Name) -> Result<Outcome, Blocked> {
         self.use_cut(ctx, id)?;
         let Some(row) = ctx.state.dir_at(id, dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Outcome::ListedAt { attr: None, names: Vec::new(), next: None });
@@ -280,7 +280,7 @@ impl Enumerating {
         Ok(Outcome::ListedAt { attr, names, next: None })
     }
 
-    fn files_at(&mut self, ctx: &Ctx, id: CutId, inos: &[Ino]) -> Result<Outcome, Stop> {
+    fn files_at(&mut self, ctx: &Ctx, id: CutId, inos: &[Ino]) -> Result<Outcome, Blocked> {
         self.use_cut(ctx, id)?;
         let (mut files, mut missing): (Vec<Option<FileAt>>, Vec<Load>) = (Vec::new(), Vec::new());
         let mut bytes = 0;
@@ -298,7 +298,7 @@ impl Enumerating {
                 Err(lost) => return Err(lost.into()),
             }
         }
-        if missing.is_empty() { Ok(Outcome::FilesAt { files }) } else { Err(Stop::Load(missing)) }
+        if missing.is_empty() { Ok(Outcome::FilesAt { files }) } else { Err(Blocked::Load(missing)) }
     }
 }
 
@@ -306,13 +306,13 @@ impl Island {
     // -------------------------------------------------------------------- holding
 
     /// What a listing asks that is about this island, and not about the tree.
-    pub(crate) fn enumerate_request(&mut self, call: Call) -> Option<Call> {
+    pub(crate) fn quiesce_request(&mut self, call: PendingRequest) -> Option<PendingRequest> {
         let id = |cut| (call.session(), cut);
         match call.request.op {
             ClientOp::Hold { cut, again } => self.begin_hold(id(cut), again, call),
-            ClientOp::Cut { cut } => self.enumerating.make_cut(&mut self.ctx, id(cut), &call),
+            ClientOp::Cut { cut } => self.quiesce.make_cut(&mut self.ctx, id(cut), &call),
             ClientOp::EndCut { cut } => {
-                self.enumerating.end_cut(&mut self.ctx, id(cut));
+                self.quiesce.end_cut(&mut self.ctx, id(cut));
                 self.ctx.answer(&call, 0, done());
             }
             _ => return Some(call),
@@ -320,39 +320,39 @@ impl Island {
         None
     }
 
-    fn begin_hold(&mut self, id: CutId, again: bool, call: Call) {
+    fn begin_hold(&mut self, id: CutId, again: bool, call: PendingRequest) {
         let now = self.ctx.now.ms;
-        self.enumerating.end_late_hold(&mut self.ctx);
-        let holds = self.enumerating.holds.len();
-        let known = self.enumerating.holds.get_mut(&id);
+        self.quiesce.end_late_hold(&mut self.ctx);
+        let holds = self.quiesce.holds.len();
+        let known = self.quiesce.holds.get_mut(&id);
         let may = if again {
             known.as_ref().is_some_and(|hold| hold.quiet_at.is_some())
         } else {
             let room = known.is_some() || holds < atoll_state::CUTS_MAX;
-            room && (self.enumerating.is_held() || now >= self.enumerating.rest_until_ms)
+            room && (self.quiesce.is_quiescing() || now >= self.quiesce.rest_until_ms)
         };
         if !may {
             return self.ctx.tell_held(&call, false);
         }
         let link = call.link;
         let new = || Hold { link, quiet_at: None, firm: false, broken: false };
-        self.enumerating.holds.entry(id).or_insert_with(new).link = link;
-        if self.enumerating.until_ms.is_none() {
-            self.enumerating.until_ms = Some(now + HOLD_MS);
+        self.quiesce.holds.entry(id).or_insert_with(new).link = link;
+        if self.quiesce.until_ms.is_none() {
+            self.quiesce.until_ms = Some(now + HOLD_MS);
         }
-        self.enumerating.waiting.push(call);
+        self.quiesce.waiting.push(call);
         self.ship_nothing();
     }
 
     /// Answers those who wait for this island to be quiet, if it is.
-    pub(crate) fn tell_when_quiet(&mut self) {
-        if self.enumerating.waiting.is_empty() || !self.is_quiet() {
+    pub(crate) fn tell_when_quiescent(&mut self) {
+        if self.quiesce.waiting.is_empty() || !self.is_quiescent() {
             return;
         }
         let mine = self.ctx.state.clocks().get(self.ctx.config.id);
-        for call in std::mem::take(&mut self.enumerating.waiting) {
+        for call in std::mem::take(&mut self.quiesce.waiting) {
             let ClientOp::Hold { cut, again } = call.request.op else { unreachable!("only holds wait") };
-            let Some(hold) = self.enumerating.holds.get_mut(&(call.session(), cut)) else {
+            let Some(hold) = self.quiesce.holds.get_mut(&(call.session(), cut)) else {
                 self.ctx.tell_held(&call, false);
                 continue;
             };
@@ -370,7 +370,7 @@ impl Island {
 
     /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
     /// that has begun, nothing that is done again after a power cut.
-    fn is_quiet(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
         self.recovery.is_serving()
             && !self.txns.has_begun()
@@ -381,7 +381,7 @@ impl Island {
 }
 
 impl Ctx {
-    fn tell_held(&mut self, call: &Call, quiet: bool) {
+    fn tell_held(&mut self, call: &PendingRequest, quiet: bool) {
         let incarnation = self.state.meta().incarnation;
         let keeps = if quiet { self.keeps() } else { Vec::new() };
         self.answer(call, self.state.seq(), Outcome::Held { quiet, incarnation, keeps });

@@ -22,7 +22,7 @@ pub(crate) struct Recovery {
     waiting: IdSet<IslandId>,
     since_ms: u64,
     /// The end before was not orderly, and the clock has not been moved on since.
-    goes_onward: bool,
+    must_move_on: bool,
     /// Directories that were made since, while something was missing.
     adopted: IdSet<Ino>,
     /// Islands that may know of something that this one has lost in a power cut.

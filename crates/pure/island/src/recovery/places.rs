@@ -9,7 +9,7 @@ use atoll_proto::{
 use super::redo::Lost;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Stop;
+use crate::ctx::request::Blocked;
 use crate::island::Island;
 use crate::journal::outbox::is_pair;
 use crate::recovery::Recovery;
@@ -18,7 +18,7 @@ use crate::rows::path::DEPTH_MAX;
 use crate::rows::staged_dir;
 
 impl Island {
-    pub(super) fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Stop> {
+    pub(super) fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Blocked> {
         let JournalEntry::Place { ino, place, from, replaced, time, .. } = lost else {
             return self.ctx.pass(stamp);
         };
@@ -73,7 +73,7 @@ impl Island {
         place: &Place,
         fixed: &Static,
         xattrs: &Xattrs,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let row = self.ctx.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
             return self.ctx.pass(stamp);
@@ -100,13 +100,13 @@ impl<'a> Look<'a> {
     }
 
     /// Whether this is an empty directory that is owned here.
-    pub(super) fn may_go(self, ino: Ino) -> Result<bool, Stop> {
+    pub(super) fn may_go(self, ino: Ino) -> Result<bool, Blocked> {
         if self.ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(false);
         }
         self.ctx.need_skeleton(ino)?;
         match self.may_seal(ino) {
-            Err(Stop::Fail(Errno::ENOTEMPTY)) => Ok(false),
+            Err(Blocked::Fail(Errno::ENOTEMPTY)) => Ok(false),
             // Whether it is empty may be known later.
             other => other.map(|()| true),
         }
@@ -134,7 +134,7 @@ impl Recovery {
     }
 
     /// Whether a directory that was renamed within another is there, and its new name is free, as it was then.
-    pub(super) fn place_fits(&self, ctx: &Ctx, entry: &JournalEntry) -> Result<bool, Stop> {
+    pub(super) fn place_fits(&self, ctx: &Ctx, entry: &JournalEntry) -> Result<bool, Blocked> {
         let JournalEntry::Place { ino, place, from, replaced, .. } = entry else { return Ok(true) };
         let Some(to) = &place.name else { return Ok(true) };
         if ctx.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none()) {
@@ -166,7 +166,7 @@ impl Ctx {
         place: &Place,
         fixed: Static,
         xattrs: Xattrs,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         self.need_name(place)?;
         self.need_child(place, ino)?;
         self.apply_to_stub(decision, ino, place, &fixed);
@@ -176,7 +176,7 @@ impl Ctx {
     }
 
     /// Nothing is there that the entry was about: only the clock moves, to where the others have it.
-    pub(super) fn pass(&mut self, stamp: Stamp) -> Result<(), Stop> {
+    pub(super) fn pass(&mut self, stamp: Stamp) -> Result<(), Blocked> {
         let me = self.config.id;
         if self.state.clocks().get(me) < stamp {
             let mut decision = Decision::new();
@@ -261,7 +261,7 @@ impl Ctx {
     }
 
     /// What [`Ctx::take_place`] reads must be in memory.
-    pub(super) fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Stop> {
+    pub(super) fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Blocked> {
         for dir in [ino, to] {
             if self.state.dir(dir)?.is_some() {
                 self.need_skeleton(dir)?;
@@ -284,7 +284,7 @@ impl Ctx {
     }
 
     /// A name beside one, for something that has to give way.
-    pub(super) fn free_beside(&self, dir: Ino, name: &Name, ino: Ino) -> Result<Name, Stop> {
+    pub(super) fn free_beside(&self, dir: Ino, name: &Name, ino: Ino) -> Result<Name, Blocked> {
         for beside in name.beside(ino) {
             if self.state.entry(dir, &beside)?.is_none() {
                 return Ok(beside);

@@ -12,7 +12,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::recovery::Recovery;
 use crate::recovery::start::Phase;
@@ -49,7 +49,7 @@ impl Island {
             self.ctx.state.look_away();
             match (self.redo(stamp, &lost), lost) {
                 (Ok(()), _) => {}
-                (Err(Stop::Load(loads)), lost) => {
+                (Err(Blocked::Load(loads)), lost) => {
                     self.recovery.lost.insert(stamp, lost);
                     return self.ctx.load(loads, Next::Redo);
                 }
@@ -69,13 +69,13 @@ impl Island {
         self.ctx.next(Next::CompareSkipped);
     }
 
-    fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Stop> {
+    fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Blocked> {
         match lost {
             Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
             Lost::Part(lost) => {
                 if self.redo_part(stamp, lost)? {
                     self.recovery.unfinished.remove(&lost.txn);
-                    self.recovery.lost_again();
+                    self.recovery.unblock();
                 } else {
                     self.recovery.unfinished.insert(lost.txn, (stamp, lost.clone()));
                 }
@@ -91,7 +91,7 @@ impl Island {
                     return Ok(());
                 }
                 self.redo_place(stamp, entry)?;
-                self.recovery.lost_again();
+                self.recovery.unblock();
                 Ok(())
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
@@ -103,7 +103,13 @@ impl Island {
 
     // -------------------------------------------------------------- transactions
 
-    fn redo_commit(&mut self, from: IslandId, txn: TxnId, prepared: Stamp, part: &Part) -> Result<(), Stop> {
+    fn redo_commit(
+        &mut self,
+        from: IslandId,
+        txn: TxnId,
+        prepared: Stamp,
+        part: &Part,
+    ) -> Result<(), Blocked> {
         if self.ctx.state.txn(txn).is_some() {
             return Ok(());
         }
@@ -114,7 +120,7 @@ impl Island {
                     self.ctx.need_ancestor(above)?;
                     self.look().may_name(above)?;
                 }
-                self.ctx.doubt_new(&mut decision, chain);
+                self.ctx.suspect_new(&mut decision, chain);
                 for above in chain {
                     self.ctx.add_ancestor(&mut decision, above, *time);
                     self.ctx.name_ancestor(&mut decision, above, *time);
@@ -153,7 +159,7 @@ impl Island {
 
     /// This island's own part of another's transaction, unless it was carried out already. False if it has
     /// to wait.
-    pub(crate) fn redo_part(&mut self, stamp: Stamp, lost: &LostPart) -> Result<bool, Stop> {
+    pub(crate) fn redo_part(&mut self, stamp: Stamp, lost: &LostPart) -> Result<bool, Blocked> {
         let LostPart { from, txn, moments, mut part } = lost.clone();
         if self.ctx.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
             return Ok(true);
@@ -168,7 +174,7 @@ impl Island {
                     self.ctx.need_ancestor(above)?;
                 }
                 if self.ctx.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
-                    self.ctx.doubt_new(&mut decision, chain);
+                    self.ctx.suspect_new(&mut decision, chain);
                     self.ctx.adopt(&mut decision, dir, chain, *time, None);
                 }
             }
@@ -230,7 +236,7 @@ impl Island {
     /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back
     /// any more; a chain of ancestors that is not older than what this island has seen; nothing that is in
     /// its way and will end.
-    fn may_redo(&mut self, stamp: Stamp, work: &mut Work) -> Result<bool, Stop> {
+    fn may_redo(&mut self, stamp: Stamp, work: &mut Work) -> Result<bool, Blocked> {
         let knows = self.ctx.knows(work)? || self.ctx.is_taken(work)?;
         if !knows && (self.recovery.has_witnesses() || self.recovery.comes_before(&self.ctx, stamp, work)) {
             return Ok(false);
@@ -264,7 +270,7 @@ impl Island {
 impl<'a> Look<'a> {
     /// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
     /// again when that has ended.
-    fn may_name(self, new: &Ancestor) -> Result<(), Stop> {
+    fn may_name(self, new: &Ancestor) -> Result<(), Blocked> {
         let (Some(name), Some(dir)) = (&new.place.name, self.ctx.state.dir(new.place.parent)?) else {
             return Ok(());
         };
@@ -273,7 +279,7 @@ impl<'a> Look<'a> {
             self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
         let holder = self.txns.locks().holder(new.place.parent, name);
         match owned.sealed.or(holder) {
-            Some(txn) if !is_there => Err(Stop::Txn(txn)),
+            Some(txn) if !is_there => Err(Blocked::Txn(txn)),
             _ => Ok(()),
         }
     }
@@ -298,8 +304,8 @@ impl Recovery {
 
     /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
     /// this.
-    pub(crate) fn go_onward(&mut self, ctx: &mut Ctx) {
-        if std::mem::take(&mut self.goes_onward) {
+    pub(crate) fn move_on(&mut self, ctx: &mut Ctx) {
+        if std::mem::take(&mut self.must_move_on) {
             let mut decision = Decision::new();
             ctx.post_again(&mut decision, &JournalEntry::Onward);
             ctx.decide(decision);
@@ -311,7 +317,7 @@ impl Recovery {
         if let Work::Lend { renaming, .. } = work
             && let Some(there) = &renaming.there
             && txn.coordinator != ctx.config.id
-            && self.may_miss_something()
+            && self.is_incomplete()
         {
             let (at, file, swaps) = (renaming.to.clone(), there.ino, renaming.swaps());
             self.replaced.insert(txn, Replaced { stamp, at, file, swaps });
@@ -331,7 +337,7 @@ impl Recovery {
     }
 
     /// Something has come, or has ended, for which what could not be done again yet may have waited.
-    pub(crate) fn lost_again(&mut self) {
+    pub(crate) fn unblock(&mut self) {
         let places = std::mem::take(&mut self.places);
         self.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
         let parts = std::mem::take(&mut self.unfinished);
@@ -369,7 +375,7 @@ impl Ctx {
         decision: &mut Decision,
         renaming: &Renaming,
         by: Replaced,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         self.need_renaming(renaming)?;
         let Renaming { from, to, file, there, time, .. } = renaming;
         let goes = |ino, at| Work::Drop { ino, at, by: None, had: true, time: *time };
@@ -395,7 +401,7 @@ impl Ctx {
 
     /// Takes the ancestors of a directory as its owner knows them now, if these are old; asks for them, if
     /// it has not told. False if there are none that will do.
-    fn freshen(&mut self, dir: Ino, chain: &mut Chain) -> Result<bool, Stop> {
+    fn freshen(&mut self, dir: Ino, chain: &mut Chain) -> Result<bool, Blocked> {
         match self.skeleton.take_chain(dir) {
             // Its owner has it no more: what came with the work must do.
             Some(None) => return Ok(true),
@@ -419,7 +425,7 @@ impl Ctx {
         decision: &mut Decision,
         renaming: &Renaming,
         chain: Option<&Chain>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let mut renaming = renaming.clone();
         let to = renaming.to.clone();
         if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
@@ -435,7 +441,7 @@ impl Ctx {
         let chain = chain.filter(|_| comes && renaming.swaps());
         if let Some(chain) = chain {
             self.need_chain(chain)?;
-            self.doubt_new(decision, &chain.dirs);
+            self.suspect_new(decision, &chain.dirs);
             self.lay_chain(decision, &chain.dirs);
             self.count_homes(decision, renaming.from.dir, 1);
         }
@@ -461,7 +467,7 @@ impl Ctx {
         self.apply_renaming(decision, &renaming, had, None);
         if renaming.file.stub.is_some() {
             // What its owner has told of it meanwhile met no stub here.
-            self.doubt(decision);
+            self.suspect_stale(decision);
         }
         if chain.is_some() {
             self.unpin(decision, &renaming.from);
@@ -478,7 +484,7 @@ impl Ctx {
 
     /// Whether the name that a work takes away has another file by now: what came to it later has come back
     /// before.
-    fn is_taken(&self, work: &Work) -> Result<bool, Stop> {
+    fn is_taken(&self, work: &Work) -> Result<bool, Blocked> {
         let Some((ino, at)) = self.takes_away(work) else { return Ok(false) };
         if self.state.dir(at.dir)?.is_none() {
             return Ok(false);
@@ -488,14 +494,14 @@ impl Ctx {
 
     /// Ancestors as they were when what is done again was done first: of those that are new here, what has
     /// happened since may have been told, and met nothing.
-    fn doubt_new(&mut self, decision: &mut Decision, above: &[Ancestor]) {
+    fn suspect_new(&mut self, decision: &mut Decision, above: &[Ancestor]) {
         if above.iter().any(|dir| self.in_memory(dir.ino).is_none()) {
-            self.doubt(decision);
+            self.suspect_stale(decision);
         }
     }
 
     /// What [`Ctx::add_ancestor`] and [`Ctx::name_ancestor`] read must be in memory.
-    fn need_ancestor(&self, above: &Ancestor) -> Result<(), Stop> {
+    fn need_ancestor(&self, above: &Ancestor) -> Result<(), Blocked> {
         self.need_acls(above.ino)?;
         if let Some(name) = &above.place.name {
             self.need_to_move(above.ino, above.place.parent)?;
@@ -506,7 +512,7 @@ impl Ctx {
     }
 
     /// Whether the name that is lent to a directory, or by one, names what it named then.
-    fn lend_fits(&self, renaming: &Renaming) -> Result<bool, Stop> {
+    fn lend_fits(&self, renaming: &Renaming) -> Result<bool, Blocked> {
         let Renaming { to, file, there, .. } = renaming;
         if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(true);

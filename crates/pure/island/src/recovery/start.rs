@@ -13,7 +13,7 @@ use crate::compare::round::COMPARE_MS;
 use crate::ctx::Ctx;
 use crate::ctx::Life;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::{HELLO_MS, Island};
 use crate::recovery::Recovery;
 use crate::recovery::redo::LostPart;
@@ -135,7 +135,7 @@ impl Recovery {
     }
 
     /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
-    pub(crate) fn may_miss_something(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         self.has_witnesses() || self.is_lost_waiting()
     }
 
@@ -152,9 +152,9 @@ impl Recovery {
 
     /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
     /// go with it when that is told. Or a directory may have been made in it: it does not go.
-    pub(crate) fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+    pub(crate) fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Blocked> {
         let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
-        if is_empty && self.may_miss_something() && !self.adopted.contains(&ino) {
+        if is_empty && self.is_incomplete() && !self.adopted.contains(&ino) {
             return Err(ctx.untold(self.witnesses.iter().copied()));
         }
         Ok(())
@@ -162,7 +162,7 @@ impl Recovery {
 
     /// A directory is made.
     pub(crate) fn note_adopted(&mut self, ino: Ino) {
-        if self.may_miss_something() {
+        if self.is_incomplete() {
             self.adopted.insert(ino);
         }
     }
@@ -202,9 +202,9 @@ impl Island {
             decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
         }
         if ended != Ended::Orderly {
-            self.recovery.goes_onward = !first && self.ctx.config.islands.len() > 1;
+            self.recovery.must_move_on = !first && self.ctx.config.islands.len() > 1;
             let is_marked = self.ctx.state.session(WITNESS).is_some();
-            if self.recovery.goes_onward && ended == Ended::PowerCut && !is_marked {
+            if self.recovery.must_move_on && ended == Ended::PowerCut && !is_marked {
                 let (results, held) = (Vec::new(), Vec::new());
                 let row = Session { mount: false, local: false, results, acked: 0, held };
                 decision.session(WITNESS, Some(row));
@@ -231,15 +231,15 @@ impl Island {
             let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
             self.recovery.redone.insert(txn);
             match state {
-                TxnState::Prepared => self.txns.hold_again(&self.ctx, txn, &work),
+                TxnState::Prepared => self.txns.lock_again(&self.ctx, txn, &work),
                 TxnState::Committed => {
-                    self.mover.remember_leaving(&self.ctx, txn, &work);
+                    self.migration.remember_leaving(&self.ctx, txn, &work);
                     self.recovery.remember_replaced(&self.ctx, prepared, txn, &work);
                 }
             }
         }
         self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
-        self.symlinks.begin_symlinks(&self.ctx);
+        self.links.resume(&self.ctx);
         self.ctx.begin_skeleton();
         self.ctx.next(Next::Redo);
     }
@@ -250,11 +250,11 @@ impl Island {
         }
         self.journal.set_reachable(&mut self.ctx, island, up);
         if !up {
-            self.symlinks.forget_told(island);
+            self.links.forget_told(island);
             self.abort_with(island);
             self.anti_entropy.forget_skipped(island);
             self.anti_entropy.compare_without(&mut self.ctx, island);
-            self.mover.lost_link(island);
+            self.migration.lost_link(island);
             self.recovery.heard(&mut self.ctx, island);
             self.ctx.next(Next::CompareSkipped);
             return;
@@ -273,7 +273,7 @@ impl Island {
         self.retell(island, |_| true);
         self.ctx.resend(island, Stamp::default());
         self.ctx.return_journal(island);
-        self.symlinks.compare_links(&mut self.ctx, island);
+        self.links.compare_links(&mut self.ctx, island);
         if self.recovery.may_tell_kept(island) {
             self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
         }
@@ -286,8 +286,8 @@ impl Island {
         self.ctx.state.look_away();
         match self.run_peer(&message) {
             Ok(()) => {}
-            Err(Stop::Load(loads)) => self.ctx.load(loads, Next::Peer(message)),
-            Err(Stop::Txn(txn)) => {
+            Err(Blocked::Load(loads)) => self.ctx.load(loads, Next::Peer(message)),
+            Err(Blocked::Txn(txn)) => {
                 // Held by a transaction that ends by itself; the sender repeats what matters.
                 debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
             }
@@ -295,7 +295,7 @@ impl Island {
         }
     }
 
-    fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Stop> {
+    fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Blocked> {
         let from = message.from;
         if from == self.ctx.config.id || !self.ctx.config.islands.contains(&from) {
             return Ok(());
@@ -304,7 +304,7 @@ impl Island {
             // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
             Life::Earlier => return Ok(()),
             // What its last life had said may have come late, and be lost there since.
-            Life::New => self.symlinks.forget_told(from),
+            Life::New => self.links.forget_told(from),
             Life::Same => {}
         }
         match &message.peer {
@@ -379,7 +379,7 @@ impl Island {
                 Ok(())
             }
             Peer::LinksHeld { digest } => {
-                self.symlinks.on_links_held(&mut self.ctx, from, *digest);
+                self.links.on_links_held(&mut self.ctx, from, *digest);
                 Ok(())
             }
             Peer::WantLinks { after } => {
@@ -392,11 +392,11 @@ impl Island {
             }
             Peer::LinkUsed { link, at } => {
                 let me = self.ctx.config.id;
-                self.symlinks.link_used(&mut self.ctx, at.dir, &at.name, *link, me);
+                self.links.link_used(&mut self.ctx, at.dir, &at.name, *link, me);
                 Ok(())
             }
             Peer::Leads { link, path } => self.ctx.on_leads(from, *link, path),
-            Peer::LeadsTo { link, led } => self.symlinks.on_leads_to(&mut self.ctx, from, *link, led),
+            Peer::LeadsTo { link, led } => self.links.on_leads_to(&mut self.ctx, from, *link, led),
             Peer::Kept { upto } => {
                 self.journal.on_kept(&mut self.ctx, from, *upto);
                 Ok(())
@@ -450,7 +450,7 @@ impl Island {
 impl<'a> Look<'a> {
     /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
     /// until then is not what the name names.
-    pub(crate) fn is_done_again_at(self, dir: Ino, name: Option<&Name>) -> Result<(), Stop> {
+    pub(crate) fn is_done_again_at(self, dir: Ino, name: Option<&Name>) -> Result<(), Blocked> {
         let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
         let comes_to = |lost: &'_ LostPart| match &lost.part.work {
             Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here).cloned(),
@@ -459,7 +459,7 @@ impl<'a> Look<'a> {
         let Some(to) = self.recovery.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
         // It may wait for one that is away, and so for ever.
         Err(match self.txns.locks().holder(to.dir, &to.name) {
-            Some(txn) => Stop::Txn(txn),
+            Some(txn) => Blocked::Txn(txn),
             None => self.ctx.untold(self.recovery.witnesses()),
         })
     }
@@ -492,8 +492,8 @@ impl Ctx {
     }
 
     /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
-    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Stop {
+    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Blocked {
         let hears = by.into_iter().all(|island| island == self.config.id || self.peers.is_reachable(island));
-        if hears { Stop::Unheard } else { Errno::EIO.into() }
+        if hears { Blocked::Unheard } else { Errno::EIO.into() }
     }
 }

@@ -7,7 +7,7 @@ use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Stop;
+use crate::ctx::request::Blocked;
 use crate::journal::others::Sight;
 
 impl Ctx {
@@ -23,7 +23,7 @@ impl Ctx {
 
     /// Whether a chain has all that this island has seen, but for its own journal, which is laid over it: two
     /// islands must not wait for each other's.
-    pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Stop> {
+    pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Blocked> {
         let older = |(i, s): (IslandId, Stamp)| i != self.config.id && seen_in(&chain.vector, i) < s;
         if self.sight(chain)? == Sight::Same {
             return Ok(true);
@@ -34,7 +34,7 @@ impl Ctx {
     /// Whether what a chain lacks of this island's own journal can be laid over it: it is still kept, and leads to
     /// directories that are known. Otherwise whoever told it applies that journal first, which depends on nothing
     /// later.
-    fn can_lay_over(&self, chain: &Chain) -> Result<bool, Stop> {
+    fn can_lay_over(&self, chain: &Chain) -> Result<bool, Blocked> {
         let theirs = seen_in(&chain.vector, self.config.id);
         if self.config.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone)
         {
@@ -73,7 +73,7 @@ impl Ctx {
     }
 
     /// What [`Ctx::lay_chain_over`] reads of its own entries must be in memory.
-    pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Stop> {
+    pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Blocked> {
         for entry in self.own_entries() {
             if let Some((ino, place)) = entry.about()
                 && chain.dirs.iter().any(|dir| dir.ino == ino)
@@ -86,12 +86,12 @@ impl Ctx {
     }
 
     /// Tells the ancestors of a directory, as they are now.
-    pub(crate) fn on_want_chain(&mut self, message: &PeerMessage, dir: Ino) -> Result<(), Stop> {
+    pub(crate) fn on_want_chain(&mut self, message: &PeerMessage, dir: Ino) -> Result<(), Blocked> {
         let owned = self.state.dir(dir)?.is_some_and(|row| row.owned.is_some());
         // If they are too many to be told, what the asker has must do, as if the directory were gone.
         let chain = match self.chain_to(dir) {
             Ok(chain) => Some(chain).filter(|_| owned),
-            Err(Stop::Fail(_)) => None,
+            Err(Blocked::Fail(_)) => None,
             Err(stop) => return Err(stop),
         };
         self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
@@ -176,7 +176,7 @@ mod tests {
         let lost = LostPart { from: IslandId(1), txn, moments, part };
         let done = loop {
             match island.redo_part(Stamp(1), &lost) {
-                Err(Stop::Load(loads)) => {
+                Err(Blocked::Load(loads)) => {
                     for load in loads {
                         let loaded = load.nothing();
                         island.ctx.state.load(load, loaded).expect("well formed");

@@ -11,7 +11,7 @@ use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::journal::others::Sight;
 use crate::rows::look::Look;
@@ -47,13 +47,13 @@ impl Island {
         decision: &mut Decision,
         message: &PeerMessage,
         work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Stop> {
+    ) -> Result<Result<Seen, Vote>, Blocked> {
         let refused = |errno| Ok(Err(Vote::No { errno }));
         let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = &*work else {
             unreachable!("called for what a home does")
         };
         let ino = *ino;
-        if matches!(work, Work::Count { .. }) && self.mover.has_gone(&self.ctx, ino) {
+        if matches!(work, Work::Count { .. }) && self.migration.has_gone(&self.ctx, ino) {
             return Ok(Err(Vote::Moved));
         }
         if self.look().is_claimed(ino, work) || self.is_moving(ino) {
@@ -61,7 +61,7 @@ impl Island {
         }
         let row = self.ctx.state.inode(ino)?.cloned();
         let knows = self.ctx.knows(work)?;
-        if !knows && self.recovery.may_miss_something() {
+        if !knows && self.recovery.is_incomplete() {
             // Somebody who is away may know how it came by that name.
             return Ok(Err(Vote::Busy));
         }
@@ -80,7 +80,7 @@ impl Island {
                 if self.bodies.is_cutting(ino) {
                     return Ok(Err(Vote::Busy));
                 }
-                if let Err(Stop::Fail(errno)) = self.ctx.room.take(0) {
+                if let Err(Blocked::Fail(errno)) = self.ctx.room.take(0) {
                     return refused(errno);
                 }
                 if !self.pin(decision, message, at, chain)? {
@@ -114,14 +114,14 @@ impl Island {
     }
 
     /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
-    /// what was seen here. If it is newer, the message waits, and `Stop::NotNow` says so.
+    /// what was seen here. If it is newer, the message waits, and `Blocked::NotNow` says so.
     pub(crate) fn pin(
         &mut self,
         decision: &mut Decision,
         message: &PeerMessage,
         at: &Spot,
         chain: &Chain,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, Blocked> {
         if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
             return Ok(true);
         }
@@ -130,7 +130,7 @@ impl Island {
             Sight::Older => return Ok(false),
             Sight::Newer { missing } => {
                 self.fall_behind(&missing, Next::Peer(message.clone()));
-                return Err(Stop::NotNow);
+                return Err(Blocked::NotNow);
             }
         }
         self.ctx.need_chain(chain)?;
@@ -305,12 +305,12 @@ impl Ctx {
     }
 
     /// Whether the home has the name that a work takes away.
-    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Stop> {
+    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Blocked> {
         self.takes_away(work).map_or(Ok(true), |(ino, at)| self.knows_name(ino, at))
     }
 
     /// Whether the home of a file has it under a name.
-    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Stop> {
+    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Blocked> {
         Ok(match self.state.dir(at.dir)? {
             Some(dir) if dir.owned.is_some() => true,
             Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
@@ -319,7 +319,7 @@ impl Ctx {
     }
 
     /// What [`Ctx::lay_chain`] reads must be in memory.
-    pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Stop> {
+    pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Blocked> {
         for above in &chain.dirs {
             self.need_acls(above.ino)?;
             self.need_name(&above.place)?;
@@ -341,7 +341,7 @@ impl Ctx {
     }
 
     /// What [`Ctx::finish_home`] reads must be in memory.
-    pub(crate) fn need_home(&self, work: &Work) -> Result<(), Stop> {
+    pub(crate) fn need_home(&self, work: &Work) -> Result<(), Blocked> {
         let (ino, spots) = match work {
             Work::Count { ino, at, .. } | Work::Drop { ino, at, .. } => (*ino, [Some(at), None]),
             Work::Renamed { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
@@ -354,7 +354,7 @@ impl Ctx {
     }
 
     /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
-    pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Stop> {
+    pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Blocked> {
         let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
         let is_owned = dir.owned.is_some();
         self.state.entry(at.dir, &at.name)?;

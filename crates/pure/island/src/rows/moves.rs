@@ -16,7 +16,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::Stop;
+use crate::ctx::request::Blocked;
 use crate::rows::chains::seen_in;
 use crate::rows::look::Look;
 use crate::rows::path::owned_by;
@@ -84,7 +84,12 @@ pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
 
 impl<'a> Look<'a> {
     /// The same, as far as it is this island's: whether it may.
-    pub(crate) fn check_dirs(self, caller: &Caller, renaming: &Renaming, chain: &Chain) -> Result<(), Stop> {
+    pub(crate) fn check_dirs(
+        self,
+        caller: &Caller,
+        renaming: &Renaming,
+        chain: &Chain,
+    ) -> Result<(), Blocked> {
         let me = self.ctx.config.id;
         let moves = renaming.from.dir != renaming.to.dir;
         for moving in moving(renaming).iter().filter(|m| moves && self.ctx.owner_of_stub(m.stub) == me) {
@@ -108,18 +113,18 @@ impl<'a> Look<'a> {
             Ok(()) => Ok(()),
             Err(Vote::No { errno }) => Err(errno.into()),
             Err(Vote::Busy) => match self.txns.locks().ticket_against(&above) {
-                Some(txn) => Err(Stop::Txn(txn)),
-                None => Err(Stop::NotNow),
+                Some(txn) => Err(Blocked::Txn(txn)),
+                None => Err(Blocked::NotNow),
             },
-            Err(_) => Err(Stop::NotNow),
+            Err(_) => Err(Blocked::NotNow),
         }
     }
 
     /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
-    fn may_move(self, caller: &Caller, ino: Ino) -> Result<(), Stop> {
+    fn may_move(self, caller: &Caller, ino: Ino) -> Result<(), Blocked> {
         let dir = self.owned(ino)?;
         if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
-            return Err(Stop::Txn(txn));
+            return Err(Blocked::Txn(txn));
         }
         self.stays(ino)?;
         let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
@@ -144,7 +149,7 @@ impl<'a> Look<'a> {
     }
 
     /// Prepares a directory's own owner, or the root's.
-    pub(crate) fn prepare_move(self, work: &Work) -> Result<Result<Seen, Vote>, Stop> {
+    pub(crate) fn prepare_move(self, work: &Work) -> Result<Result<Seen, Vote>, Blocked> {
         match work {
             Work::Hold { ino, caller, .. } => {
                 self.may_move(caller, *ino)?;
@@ -161,7 +166,7 @@ impl<'a> Look<'a> {
     }
 
     /// What [`Ctx::move_dirs`] reads must be in memory.
-    pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Stop> {
+    pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Blocked> {
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.ctx.owner_of_stub(stub) == self.ctx.config.id
         {
@@ -279,7 +284,7 @@ impl Ctx {
         caller: &Caller,
         renaming: &Renaming,
         chain: &Chain,
-    ) -> Result<Vec<(IslandId, Work)>, Stop> {
+    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
         let me = self.config.id;
         let mut works = Vec::new();
         if let Some((there, stub)) = replaced_dir(renaming)
@@ -297,7 +302,7 @@ impl Ctx {
             if owner != me {
                 let key = match chain.dirs.last().filter(|last| last.ino == moving.to.dir) {
                     Some(last) => last.key,
-                    None => self.state.dir(moving.to.dir)?.ok_or(Stop::NotNow)?.key,
+                    None => self.state.dir(moving.to.dir)?.ok_or(Blocked::NotNow)?.key,
                 };
                 works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
             }
@@ -312,7 +317,7 @@ impl Ctx {
 
     /// Directories that move to another parent, what is above the places to which they go, and what was seen
     /// when that was looked up.
-    fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Stop> {
+    fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Blocked> {
         let Ticket { mut moved, mut above, mut seen } = Ticket::default();
         for moving in moving(renaming) {
             moved.push(moving.entry.ino);
@@ -339,7 +344,7 @@ impl Ctx {
     }
 
     /// The stub of a directory that is owned here is as the directory is now.
-    pub(crate) fn freshen_stub(&self, entry: &mut Entry) -> Result<(), Stop> {
+    pub(crate) fn freshen_stub(&self, entry: &mut Entry) -> Result<(), Blocked> {
         if let Some(stub) = &mut entry.stub
             && let Some(row) = self.state.dir(entry.ino)?.filter(|row| row.owned.is_some())
             && stub.fixed.version < row.fixed.version
@@ -351,7 +356,7 @@ impl Ctx {
 
     /// A rename whose names are held here, with the stubs that they have by now: what their owners have changed
     /// since it was begun came to the entries, which it is about to write.
-    pub(crate) fn with_stubs_of_now<'a>(&self, renaming: &'a Renaming) -> Result<Cow<'a, Renaming>, Stop> {
+    pub(crate) fn with_stubs_of_now<'a>(&self, renaming: &'a Renaming) -> Result<Cow<'a, Renaming>, Blocked> {
         if moving(renaming).is_empty() {
             return Ok(Cow::Borrowed(renaming));
         }

@@ -10,7 +10,7 @@ use atoll_posix::{Answer, Caller, Errno, Found, Kind, acl};
 use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
 
 use crate::ctx::Ctx;
-use crate::ctx::request::{Step, Stop};
+use crate::ctx::request::{Blocked, Step};
 use crate::ctx::shown::{dir_attr, pointer_attr, stub_attr};
 use crate::island::Island;
 use crate::ops::hints::Births;
@@ -41,7 +41,7 @@ impl Island {}
 
 impl<'a> Look<'a> {
     /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
-    pub(crate) fn owned(self, ino: Ino) -> Result<&'a Dir, Stop> {
+    pub(crate) fn owned(self, ino: Ino) -> Result<&'a Dir, Blocked> {
         match self.ctx.state.dir(ino)? {
             Some(dir) if dir.owned.is_some() => Ok(dir),
             Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
@@ -53,23 +53,23 @@ impl<'a> Look<'a> {
 
     /// A directory that is owned here and may change. One whose mkdir is not known to have happened yet
     /// waits for that: if its coordinator lost it, so would be everything in it.
-    pub(crate) fn open_for_names(self, ino: Ino) -> Result<&'a Dir, Stop> {
+    pub(crate) fn open_for_names(self, ino: Ino) -> Result<&'a Dir, Blocked> {
         let dir = self.owned(ino)?;
         match dir.owned.as_ref().and_then(|o| o.sealed.or(o.adopted)) {
-            Some(txn) if !planted(Bug::OpenBeforeCommit) => Err(Stop::Txn(txn)),
+            Some(txn) if !planted(Bug::OpenBeforeCommit) => Err(Blocked::Txn(txn)),
             _ => Ok(dir),
         }
     }
 
     /// Whether `caller` may add or remove names.
-    pub(crate) fn may_change_names(self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Stop> {
+    pub(crate) fn may_change_names(self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Blocked> {
         self.recovery.is_not_removed(self.ctx, ino, dir)?;
         let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
     }
 
     /// What a name leads to, as it is answered.
-    pub(crate) fn found(self, entry: &Entry) -> Result<(Found, Option<Key>), Stop> {
+    pub(crate) fn found(self, entry: &Entry) -> Result<(Found, Option<Key>), Blocked> {
         let Some(stub) = &entry.stub else {
             if entry.home != self.ctx.config.id {
                 return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
@@ -86,7 +86,7 @@ impl<'a> Look<'a> {
     }
 
     /// As [`Look::found`], as it is answered.
-    pub(crate) fn looked_up(self, entry: &Entry) -> Result<Outcome, Stop> {
+    pub(crate) fn looked_up(self, entry: &Entry) -> Result<Outcome, Blocked> {
         let (found, key) = self.found(entry)?;
         if entry.stub.is_none() && !found.attr_current {
             return Ok(Outcome::Elsewhere { ino: entry.ino, kind: entry.kind, home: entry.home });
@@ -94,7 +94,7 @@ impl<'a> Look<'a> {
         Ok(ok(Answer::Found { found }, key))
     }
 
-    fn local_dir(self, ino: Ino, stub: &Stub) -> Result<Option<&'a Dir>, Stop> {
+    fn local_dir(self, ino: Ino, stub: &Stub) -> Result<Option<&'a Dir>, Blocked> {
         if self.ctx.config.owner(stub.key) != self.ctx.config.id {
             return Ok(None);
         }
@@ -103,9 +103,9 @@ impl<'a> Look<'a> {
     }
 
     /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
-    pub(crate) fn resolve(self, caller: &Caller, path: &VolumePath) -> Result<Step, Stop> {
+    pub(crate) fn resolve(self, caller: &Caller, path: &VolumePath) -> Result<Step, Blocked> {
         let mut at = Ino::ROOT;
-        let mut dir = self.ctx.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let mut dir = self.ctx.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let names = path.names();
         let mut births = Births::default();
         for (depth, name) in (0u32..).zip(names) {
@@ -150,7 +150,7 @@ impl<'a> Look<'a> {
 }
 
 impl Ctx {
-    pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Stop> {
+    pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Blocked> {
         if !has_acl {
             return Ok(None);
         }
@@ -162,13 +162,19 @@ impl Ctx {
     }
 
     /// Whether `caller` may take away the name of something with these owners.
-    pub(crate) fn may_delete(&self, caller: &Caller, ino: Ino, dir: &Dir, victim: Owned) -> Result<(), Stop> {
+    pub(crate) fn may_delete(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        dir: &Dir,
+        victim: Owned,
+    ) -> Result<(), Blocked> {
         let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
     }
 
     /// Who owns what an entry names.
-    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Stop> {
+    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Blocked> {
         match &entry.stub {
             Some(stub) => Ok(owned_by(&stub.fixed)),
             None => Ok(Owned::from(&self.file(entry.ino)?.attr)),
@@ -176,16 +182,16 @@ impl Ctx {
     }
 
     /// A file that is homed here.
-    pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Stop> {
-        self.state.inode(ino)?.ok_or(Stop::Fail(Errno::ESTALE))
+    pub(crate) fn file(&self, ino: Ino) -> Result<&atoll_proto::Inode, Blocked> {
+        self.state.inode(ino)?.ok_or(Blocked::Fail(Errno::ESTALE))
     }
 
     /// The directory and everything above it, from the root down. `ELOOP` if that has no end.
-    pub(crate) fn ancestors(&self, ino: Ino) -> Result<Vec<(Ino, &Dir)>, Stop> {
+    pub(crate) fn ancestors(&self, ino: Ino) -> Result<Vec<(Ino, &Dir)>, Blocked> {
         let mut chain = Vec::new();
         let mut at = ino;
         loop {
-            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            let dir = self.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
             chain.push((at, dir));
             if at == Ino::ROOT {
                 break;
@@ -201,7 +207,7 @@ impl Ctx {
 
     /// What another island needs to build its skeleton down to `ino`. `ENAMETOOLONG` if that is more than
     /// [`CHAIN_BYTES_MAX`].
-    pub(crate) fn chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
+    pub(crate) fn chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Blocked> {
         let mut bytes = 0;
         let ancestor = |(ino, dir)| {
             let ancestor = self.ancestor(ino, dir)?;
@@ -212,7 +218,7 @@ impl Ctx {
     }
 
     /// The same, or as much of its end as is not too long: for one who asks for the rest when it has that.
-    pub(crate) fn end_of_chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Stop> {
+    pub(crate) fn end_of_chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Blocked> {
         let (mut bytes, mut chain) = (0, Vec::new());
         for (ino, dir) in self.ancestors(ino)?.into_iter().rev() {
             let ancestor = self.ancestor(ino, dir)?;
@@ -226,7 +232,7 @@ impl Ctx {
         Ok(chain)
     }
 
-    pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Stop> {
+    pub(crate) fn ancestor(&self, ino: Ino, dir: &Dir) -> Result<Ancestor, Blocked> {
         let xattrs = if dir.has_acl { self.state.xattrs(ino)?.map(Xattrs::acls) } else { None };
         Ok(Ancestor {
             ino,
@@ -241,7 +247,7 @@ impl Ctx {
 
     /// The placement key of a directory that is made as `name` in `dir`: the hash of its path, of so many
     /// bytes.
-    pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<(Key, u16), Stop> {
+    pub(crate) fn key_of_child(&self, dir: Ino, name: &Name) -> Result<(Key, u16), Blocked> {
         let chain = self.ancestors(dir)?;
         let names = chain.iter().filter_map(|(_, d)| d.place.name.as_ref());
         let hash = self.h3.path(names).and_then(|at: PathHash| self.h3.child(at, name));
@@ -256,14 +262,14 @@ impl Ctx {
     }
 
     /// Proves a directory by the skeleton, or tells of a link to one, when its parent owner is away.
-    pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Stop> {
+    pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Blocked> {
         let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
         let Some(entry) = there else { return self.skeleton_link(parent, name) };
         if self.comes_or_goes(entry.ino) {
             // It may never have been there, or be gone: only who coordinates that knows.
             return Err(Errno::ESTALE.into());
         }
-        let dir = self.state.dir(entry.ino)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+        let dir = self.state.dir(entry.ino)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
     }
@@ -281,7 +287,7 @@ impl Ctx {
     }
 
     /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.
-    pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Stop> {
+    pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Blocked> {
         let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
         Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
     }

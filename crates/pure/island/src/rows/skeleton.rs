@@ -8,7 +8,7 @@ use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::journal::others::set_xattrs;
 
 /// Directories that one record takes out of the skeleton because nothing needs them: those above one that goes may be
@@ -40,7 +40,7 @@ impl Ctx {
         set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
         decision.dir(new.ino, row);
         if new.doubted {
-            self.doubt(decision);
+            self.suspect_stale(decision);
         }
         decision.entails(Entails::DirPlaced(new.ino));
         self.skeleton_name(decision, &new.place, new.ino, true);
@@ -143,10 +143,10 @@ impl Ctx {
 
     /// Everything that [`Ctx::remove_dir`] reads must be in memory. Ancestors that were told at different moments
     /// may go in a circle until they are compared, and pruning ends there: each has something below it.
-    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Blocked> {
         let (mut at, mut seen) = (ino, IdSet::default());
         while seen.insert(at) {
-            let dir = self.state.dir(at)?.ok_or(Stop::Fail(Errno::ESTALE))?;
+            let dir = self.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
             self.need_name(&dir.place)?;
             at = dir.place.parent;
         }
@@ -164,7 +164,7 @@ impl Ctx {
                     self.prune(&mut decision, ino);
                     self.decide(decision);
                 }
-                Err(Stop::Load(loads)) => {
+                Err(Blocked::Load(loads)) => {
                     self.skeleton.prune_later(ino);
                     return self.load(loads, Next::Nothing);
                 }

@@ -37,7 +37,7 @@ impl Ctx {
 
     /// Directories here may not be as their owners have them, and no journal tells: notes in a decision that all are to be
     /// compared.
-    pub(crate) fn doubt(&mut self, decision: &mut Decision) {
+    pub(crate) fn suspect_stale(&mut self, decision: &mut Decision) {
         let me = self.config.id;
         let is_noted = |change: &Change| matches!(change, Change::Skipped { island, .. } if *island == me);
         if decision.record.changes.iter().any(is_noted) {
@@ -59,7 +59,7 @@ impl Ctx {
                 continue;
             }
             if self.entry_now(decision, parent, &name).is_none_or(|entry| entry.ino != ino) {
-                return self.doubt(decision);
+                return self.suspect_stale(decision);
             }
         }
     }

@@ -17,7 +17,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Call, Later, Next, Step, Stop};
+use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
 use crate::island::{Island, PATIENCE_MS};
 use crate::journal::others::Sight;
 use crate::rows::moves::moving;
@@ -31,17 +31,17 @@ pub(super) const TXNS_PER_MESSAGE: usize = 1024;
 
 /// A transaction that this island coordinates and has not decided.
 #[derive(Debug, Clone)]
-pub(super) struct Begun {
-    pub(super) parties: Vec<Party>,
+pub(super) struct Coordinated {
+    pub(super) parties: Vec<Participant>,
     pub(super) names: Vec<Spot>,
     pub(super) plan: Plan,
     pub(super) origin: Origin,
-    pub(super) call: Option<Call>,
+    pub(super) call: Option<PendingRequest>,
 }
 
 /// A participant of one.
 #[derive(Debug, Clone)]
-pub(super) struct Party {
+pub(super) struct Participant {
     pub(super) txn: TxnId,
     pub(super) island: IslandId,
     pub(super) work: Work,
@@ -65,11 +65,11 @@ pub(crate) enum Plan {
 
 /// How a request ends that cannot go on; none if all of it is tried again: something that it needs is held,
 /// or is not as it was.
-fn ended_by(stop: &Stop) -> Option<Outcome> {
+fn ended_by(stop: &Blocked) -> Option<Outcome> {
     match stop {
-        Stop::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
-        Stop::NeedGroups => Some(Outcome::NeedGroups),
-        Stop::Txn(_) | Stop::NotNow | Stop::Unheard => None,
+        Blocked::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
+        Blocked::NeedGroups => Some(Outcome::NeedGroups),
+        Blocked::Txn(_) | Blocked::NotNow | Blocked::Unheard => None,
         _ => Some(Outcome::Failed { errno: Errno::EIO }),
     }
 }
@@ -86,7 +86,7 @@ impl Plan {
     }
 }
 
-impl Begun {
+impl Coordinated {
     /// What was lent is known by now, and part of what its lender is told again if it loses it.
     fn lent_by(&mut self, txn: TxnId, now: Box<Renaming>, chain: Chain) {
         for party in self.parties.iter_mut().filter(|party| party.txn == txn) {
@@ -105,7 +105,7 @@ impl Txns {
     }
 
     /// The requests that wait for what is begun.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         self.begun.values().filter_map(|begun| begun.call.as_ref())
     }
 
@@ -148,11 +148,11 @@ impl Txns {
     }
 
     /// Keeps the request that waits for a transaction.
-    pub(crate) fn keep(&mut self, txn: TxnId, call: Call) {
+    pub(crate) fn keep(&mut self, txn: TxnId, call: PendingRequest) {
         self.begun.get_mut(&txn).expect("just begun").call = Some(call);
     }
 
-    fn take_begun(&mut self, first: TxnId) -> Option<Begun> {
+    fn take_begun(&mut self, first: TxnId) -> Option<Coordinated> {
         let begun = self.begun.remove(&first)?;
         for party in &begun.parties {
             self.first.remove(&party.txn);
@@ -160,7 +160,7 @@ impl Txns {
         Some(begun)
     }
 
-    fn put_begun(&mut self, first: TxnId, begun: Begun) {
+    fn put_begun(&mut self, first: TxnId, begun: Coordinated) {
         for party in begun.parties.iter().filter(|party| party.txn != first) {
             self.first.insert(party.txn, first);
         }
@@ -181,7 +181,7 @@ impl Txns {
             };
             // What the chain of ancestors shows must be committed before another island builds on it.
             ctx.send(ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
-            let party = Party { txn, island, work, prepared: None };
+            let party = Participant { txn, island, work, prepared: None };
             self.begun.get_mut(&first).expect("looked at").parties.push(party);
         }
     }
@@ -194,17 +194,17 @@ impl Island {
     /// first transaction, if it was given already.
     pub(crate) fn begin_txn(
         &mut self,
-        call: &Call,
+        call: &PendingRequest,
         stamp: Option<Stamp>,
         names: Vec<Spot>,
         plan: Plan,
         works: Vec<(IslandId, Work)>,
-    ) -> Result<Step, Stop> {
+    ) -> Result<Step, Blocked> {
         if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
-            return Err(Stop::NotNow);
+            return Err(Blocked::NotNow);
         }
         let origin = Origin { session: call.session(), seq: call.request.seq };
-        Ok(Step::Later(Later::Txn(self.begin_of(origin, stamp, names, plan, works))))
+        Ok(Step::Wait(WaitFor::Txn(self.begin_of(origin, stamp, names, plan, works))))
     }
 
     /// As [`Island::begin_txn`], of participants that can be reached.
@@ -218,17 +218,17 @@ impl Island {
     ) -> TxnId {
         let stamp = stamp.unwrap_or_else(|| self.ctx.stamp());
         let first = TxnId { coordinator: self.ctx.config.id, stamp };
-        self.txns.locks.hold_names(first, &names);
-        let begun = Begun { parties: Vec::new(), names, plan, origin, call: None };
+        self.txns.locks.lock_names(first, &names);
+        let begun = Coordinated { parties: Vec::new(), names, plan, origin, call: None };
         self.txns.begun.insert(first, begun);
         self.txns.ask_parties(&mut self.ctx, first, works);
         first
     }
 
-    pub(crate) fn on_voted(&mut self, message: &PeerMessage, txn: TxnId, vote: &Vote) -> Result<(), Stop> {
+    pub(crate) fn on_voted(&mut self, message: &PeerMessage, txn: TxnId, vote: &Vote) -> Result<(), Blocked> {
         let first = self.txns.first_of(txn);
         let from = message.from;
-        let asked = |begun: &&mut Begun| begun.parties.iter().any(|p| p.txn == txn && p.island == from);
+        let asked = |begun: &&mut Coordinated| begun.parties.iter().any(|p| p.txn == txn && p.island == from);
         let Some(begun) = self.txns.begun.get_mut(&first).filter(asked) else {
             if matches!(vote, Vote::Yes { .. }) {
                 // Decided to abort meanwhile, or in an earlier life.
@@ -259,7 +259,7 @@ impl Island {
         first: TxnId,
         txn: TxnId,
         seen: &Seen,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let begun = self.txns.begun.get_mut(&first).expect("looked at by the caller");
         match (seen, &mut begun.plan) {
             (Seen::File { attr: told }, Plan::Link { attr, .. }) => *attr = Some(*told),
@@ -306,7 +306,7 @@ impl Island {
                 }
                 let works = match self.look().lent(message.from, &caller, &renaming, *by, &chain) {
                     Ok(works) => works,
-                    Err(Stop::Load(loads)) => return Err(Stop::Load(loads)),
+                    Err(Blocked::Load(loads)) => return Err(Blocked::Load(loads)),
                     Err(stop) => {
                         self.abort(first, ended_by(&stop));
                         return Ok(());
@@ -318,13 +318,13 @@ impl Island {
                 }
                 let begun = self.txns.begun.get_mut(&first).expect("looked at");
                 begun.lent_by(txn, renaming.clone(), chain);
-                self.txns.locks.take_holds(first, &renaming);
+                self.txns.locks.lock_moves(first, &renaming);
                 self.txns.ask_parties(&mut self.ctx, first, works);
             }
             _ => {}
         }
         let begun = &self.txns.begun[&first];
-        let votes = |party: &Party| party.prepared.is_some() || planted(Bug::VoteOfNobody);
+        let votes = |party: &Participant| party.prepared.is_some() || planted(Bug::VoteOfNobody);
         if begun.parties.iter().all(votes) {
             if begun.plan.is_ready() {
                 self.commit(first);
@@ -366,13 +366,13 @@ impl Island {
                         self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
                     }
                 }
-                self.txns.locks.release_names(first, &begun.names);
-                self.txns.locks.free_dirs(first);
+                self.txns.locks.unlock_names(first, &begun.names);
+                self.txns.locks.unlock_dirs(first);
                 match (step, begun.call) {
                     (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
                         self.ctx.answer(&call, seq, outcome);
                     }
-                    (Step::Later(Later::Applied(stamp, outcome)), Some(call)) => {
+                    (Step::Wait(WaitFor::Applied(stamp, outcome)), Some(call)) => {
                         self.journal.await_applied(&mut self.ctx, call, stamp, outcome);
                     }
                     (Step::Answered, None) => {}
@@ -395,7 +395,7 @@ impl Island {
             Err(stop) => {
                 self.txns.put_begun(first, begun);
                 match stop {
-                    Stop::Load(loads) => self.ctx.load(loads, Next::Commit(first)),
+                    Blocked::Load(loads) => self.ctx.load(loads, Next::Commit(first)),
                     stop => self.abort(first, ended_by(&stop)),
                 }
             }
@@ -408,9 +408,9 @@ impl Island {
         for party in &begun.parties {
             self.ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
         }
-        self.txns.locks.release_names(txn, &begun.names);
-        self.txns.locks.free_dirs(txn);
-        self.mover.not_shipped(&self.ctx, txn);
+        self.txns.locks.unlock_names(txn, &begun.names);
+        self.txns.locks.unlock_dirs(txn);
+        self.migration.not_shipped(&self.ctx, txn);
         if let Some(mut call) = begun.call {
             match outcome {
                 Some(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
@@ -432,7 +432,7 @@ impl Island {
 
     /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
     pub(crate) fn abort_with(&mut self, partner: IslandId) {
-        let with = |begun: &Begun| begun.parties.iter().any(|party| party.island == partner);
+        let with = |begun: &Coordinated| begun.parties.iter().any(|party| party.island == partner);
         let gone: Vec<TxnId> = self.txns.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
         for txn in gone {
             self.abort(txn, Some(Outcome::NotNow));

@@ -7,7 +7,7 @@ use atoll_core::{Ino, IslandId, Stamp, TxnId};
 use atoll_posix::Errno;
 use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
 
-use super::coordinator::{Party, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
+use super::coordinator::{Participant, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::island::{Island, PATIENCE_MS};
@@ -36,7 +36,8 @@ impl Island {
         }
         let first = self.txns.first_of(txn);
         if let Some(begun) = self.txns.begun.get(&first) {
-            let waits = |party: &Party| party.txn == txn && party.island == from && party.prepared.is_none();
+            let waits =
+                |party: &Participant| party.txn == txn && party.island == from && party.prepared.is_none();
             if begun.parties.iter().any(waits) {
                 // It has prepared, and its vote was lost with a link.
                 self.abort(first, None);
@@ -66,7 +67,7 @@ impl Island {
                 Some(row) => {
                     decision.txn(*txn, None);
                     if mine {
-                        self.mover.has_left(&row.part.work);
+                        self.migration.has_left(&row.part.work);
                         done.push((*txn, *committed));
                     }
                 }
@@ -135,7 +136,7 @@ impl Island {
             .state
             .txn_ids()
             .filter_map(|txn| self.ctx.state.txn(txn).map(|row| (txn, row.clone())))
-            .filter(|(txn, row)| row.partner == to && which(*txn) && !self.mover.is_pulling(*txn))
+            .filter(|(txn, row)| row.partner == to && which(*txn) && !self.migration.is_pulling(*txn))
             .collect();
         let seq = self.ctx.state.seq();
         for (txn, Txn { state, moments, part, .. }) in rows {

@@ -18,7 +18,7 @@ use atoll_state::cookie_of;
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
 use crate::ctx::decision::names_changed_at;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::ctx::shown::dir_attr;
 use crate::island::Island;
 use crate::rows::homes::Claim;
@@ -27,7 +27,7 @@ use crate::rows::moves::{arrived, moving};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Holds {
+pub(crate) struct NameLocks {
     /// In the order of directories and names: the order in which waiters are found is the same in every run.
     names: BTreeMap<(Ino, Name), Held>,
     /// Files that are homed here, and what is prepared for them.
@@ -53,7 +53,7 @@ struct Held {
     prepared: Option<u64>,
 }
 
-impl Holds {
+impl NameLocks {
     /// Nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -97,14 +97,14 @@ impl Holds {
     }
 
     /// Holds names for a transaction that this island coordinates.
-    pub(crate) fn hold_names(&mut self, txn: TxnId, names: &[Spot]) {
+    pub(crate) fn lock_names(&mut self, txn: TxnId, names: &[Spot]) {
         for at in names {
             self.names.insert((at.dir, at.name.clone()), Held { txn, prepared: None });
         }
     }
 
     /// They are free.
-    pub(crate) fn release_names(&mut self, txn: TxnId, names: &[Spot]) {
+    pub(crate) fn unlock_names(&mut self, txn: TxnId, names: &[Spot]) {
         for at in names {
             let held = self.names.remove(&(at.dir, at.name.clone()));
             assert_eq!(held.map(|held| held.txn), Some(txn), "a name was held by another transaction");
@@ -145,13 +145,13 @@ impl Holds {
         self.files.get(&ino).into_iter().flatten().map(|held| held.txn)
     }
 
-    /// As [`Holds::prepared`], for a file.
+    /// As [`NameLocks::prepared`], for a file.
     fn prepared_on_file(&self, ino: Ino, upto: u64, safe: bool) -> Option<TxnId> {
         let held = self.files.get(&ino)?.iter().find(|held| self.stops(held, upto, safe))?;
         Some(held.txn)
     }
 
-    /// See [`Holds::prepared`].
+    /// See [`NameLocks::prepared`].
     fn stops(&self, held: &Held, upto: u64, safe: bool) -> bool {
         held.prepared.is_some_and(|seq| seq <= upto) && (safe || !self.happened.contains(&held.txn))
     }
@@ -201,11 +201,11 @@ impl Holds {
         if self.dirs.is_empty() { None } else { self.dirs.get(&ino).copied() }
     }
 
-    pub(crate) fn hold_dir(&mut self, ino: Ino, txn: TxnId) {
+    pub(crate) fn lock_dir(&mut self, ino: Ino, txn: TxnId) {
         self.dirs.insert(ino, txn);
     }
 
-    pub(crate) fn hold_ticket(&mut self, txn: TxnId, moved: Vec<Ino>) {
+    pub(crate) fn lock_tickets(&mut self, txn: TxnId, moved: Vec<Ino>) {
         self.tickets.insert(txn, moved);
     }
 
@@ -216,7 +216,7 @@ impl Holds {
     }
 
     /// Directories and tickets that a transaction has held are free.
-    pub(crate) fn free_dirs(&mut self, txn: TxnId) {
+    pub(crate) fn unlock_dirs(&mut self, txn: TxnId) {
         if !self.dirs.is_empty() {
             self.dirs.retain(|_, held| *held != txn);
         }
@@ -230,13 +230,13 @@ impl Holds {
             Work::Lend { renaming, .. } => {
                 self.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
             }
-            Work::Hold { ino, .. } => self.hold_dir(*ino, txn),
-            Work::Ticket { moved, .. } => self.hold_ticket(txn, moved.clone()),
+            Work::Hold { ino, .. } => self.lock_dir(*ino, txn),
+            Work::Ticket { moved, .. } => self.lock_tickets(txn, moved.clone()),
             Work::Arrive { at, file, .. } => {
                 self.arriving.insert(file.attr.ino, txn);
                 if seq == 0 {
                     // In an earlier life it may have voted.
-                    self.hold_names(txn, std::slice::from_ref(at));
+                    self.lock_names(txn, std::slice::from_ref(at));
                 }
             }
             _ => {}
@@ -255,7 +255,7 @@ impl Holds {
     }
 
     /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
-    pub(crate) fn take_holds(&mut self, first: TxnId, renaming: &Renaming) {
+    pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
         if renaming.from.dir == renaming.to.dir {
             return;
         }
@@ -264,9 +264,9 @@ impl Holds {
             return;
         }
         for ino in &moved {
-            self.hold_dir(*ino, first);
+            self.lock_dir(*ino, first);
         }
-        self.hold_ticket(first, moved);
+        self.lock_tickets(first, moved);
     }
 }
 
@@ -289,17 +289,17 @@ pub(crate) fn as_shown<'a>(
 
 impl Island {
     /// What was held is free.
-    pub(crate) fn let_go_of(&mut self, txn: TxnId, work: &Work) {
+    pub(crate) fn release(&mut self, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work {
             self.txns.locks.names.remove(&(renaming.to.dir, renaming.to.name.clone()));
         }
         if let Work::Arrive { at, file, .. } = work {
             self.txns.locks.arriving.remove(&file.attr.ino);
             if self.txns.locks.holder(at.dir, &at.name) == Some(txn) {
-                self.txns.locks.release_names(txn, std::slice::from_ref(at));
+                self.txns.locks.unlock_names(txn, std::slice::from_ref(at));
             }
         }
-        self.txns.locks.free_dirs(txn);
+        self.txns.locks.unlock_dirs(txn);
         for (ino, _) in self.ctx.claims(work) {
             if let Some(held) = self.txns.locks.files.get_mut(&ino) {
                 held.retain(|held| held.txn != txn);
@@ -309,7 +309,7 @@ impl Island {
             }
         }
         self.txns.locks.happened.remove(&txn);
-        if self.recovery.may_miss_something() {
+        if self.recovery.is_incomplete() {
             // Before anybody else: it was there first.
             self.ctx.next(Next::RedoAgain);
         }
@@ -321,11 +321,11 @@ impl Island {
 
     /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
     /// what is there would change that.
-    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+    pub(crate) fn name_is_free(&self, dir: Ino, name: &Name) -> Result<(), Blocked> {
         self.look().is_done_again_at(dir, Some(name))?;
         self.look().is_whole(dir)?;
         match self.txns.locks.holder(dir, name) {
-            Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Stop::Txn(txn)),
+            Some(txn) if !planted(Bug::LentNameNotHeld) || self.txns.is_begun(txn) => Err(Blocked::Txn(txn)),
             _ => Ok(()),
         }
     }
@@ -333,7 +333,7 @@ impl Island {
 
 impl<'a> Look<'a> {
     /// A name as it is shown.
-    pub(crate) fn shown(self, dir: Ino, name: &Name) -> Result<Option<Cow<'a, Entry>>, Stop> {
+    pub(crate) fn shown(self, dir: Ino, name: &Name) -> Result<Option<Cow<'a, Entry>>, Blocked> {
         if let Some(txn) = self.txns.locks.shown_name(dir, name)
             && let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn)
         {
@@ -357,7 +357,7 @@ impl<'a> Look<'a> {
     }
 
     /// What a name of a directory that is owned here names. None only if it surely names nothing.
-    pub(crate) fn named(self, dir: Ino, name: &Name) -> Result<Option<&'a Entry>, Stop> {
+    pub(crate) fn named(self, dir: Ino, name: &Name) -> Result<Option<&'a Entry>, Blocked> {
         let entry = self.ctx.state.entry(dir, name)?;
         if entry.is_none() {
             self.is_whole(dir)?;
@@ -366,8 +366,8 @@ impl<'a> Look<'a> {
     }
 
     /// No name is missing in a directory that others know of, and have not told after an unclean end.
-    pub(crate) fn is_whole(self, dir: Ino) -> Result<(), Stop> {
-        if self.recovery.may_miss_something() && !planted(Bug::AbsentIsEmpty) {
+    pub(crate) fn is_whole(self, dir: Ino) -> Result<(), Blocked> {
+        if self.recovery.is_incomplete() && !planted(Bug::AbsentIsEmpty) {
             let row = self.ctx.state.dir(dir)?;
             if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
                 return Err(self.ctx.untold(self.ctx.config.others()));
@@ -377,10 +377,10 @@ impl<'a> Look<'a> {
     }
 
     /// The attributes of a directory show all that has come to its names. What nobody can tell now is left out.
-    pub(crate) fn dir_is_settled(self, dir: Ino) -> Result<(), Stop> {
+    pub(crate) fn dir_is_settled(self, dir: Ino) -> Result<(), Blocked> {
         self.names_are_settled(dir)?;
         match self.is_whole(dir) {
-            Err(Stop::Fail(_)) => Ok(()),
+            Err(Blocked::Fail(_)) => Ok(()),
             settled => settled,
         }
     }
@@ -425,7 +425,7 @@ impl<'a> Look<'a> {
 
     /// Nothing that another island may have decided already is prepared for a name, or was not when the
     /// request came.
-    pub(crate) fn name_is_settled(self, dir: Ino, name: &Name) -> Result<(), Stop> {
+    pub(crate) fn name_is_settled(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
         if planted(Bug::UndecidedLookup) {
             return Ok(());
         }
@@ -434,43 +434,49 @@ impl<'a> Look<'a> {
         self.txns
             .locks
             .prepared(dir, Some(name), self.ctx.upto, false)
-            .map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+            .map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// As [`Look::name_is_settled`], for all names of a directory.
-    pub(crate) fn names_are_settled(self, dir: Ino) -> Result<(), Stop> {
+    pub(crate) fn names_are_settled(self, dir: Ino) -> Result<(), Blocked> {
         if planted(Bug::UndecidedListing) {
             return Ok(());
         }
         self.is_done_again_at(dir, None)?;
         self.ctx.is_not_going(dir)?;
-        self.txns.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// As [`Look::names_are_settled`], and nothing of it can be lost.
-    pub(crate) fn names_are_safe(self, dir: Ino) -> Result<(), Stop> {
+    pub(crate) fn names_are_safe(self, dir: Ino) -> Result<(), Blocked> {
         self.is_done_again_at(dir, None)?;
-        self.txns.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        self.txns.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// Nothing is prepared for a file that would change its names or count.
-    pub(crate) fn file_is_free(self, ino: Ino) -> Result<(), Stop> {
-        self.txns.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    pub(crate) fn file_is_free(self, ino: Ino) -> Result<(), Blocked> {
+        self.txns.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// As [`Look::file_is_free`], for who only looks: what was prepared since it came may happen after.
-    pub(crate) fn file_is_settled(self, ino: Ino) -> Result<(), Stop> {
-        self.txns.locks.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    pub(crate) fn file_is_settled(self, ino: Ino) -> Result<(), Blocked> {
+        self.txns
+            .locks
+            .prepared_on_file(ino, self.ctx.upto, false)
+            .map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// As [`Look::file_is_settled`], and nothing of it can be lost.
-    pub(crate) fn file_is_safe(self, ino: Ino) -> Result<(), Stop> {
-        self.txns.locks.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    pub(crate) fn file_is_safe(self, ino: Ino) -> Result<(), Blocked> {
+        self.txns
+            .locks
+            .prepared_on_file(ino, self.ctx.upto, true)
+            .map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.
-    pub(crate) fn stays(self, ino: Ino) -> Result<(), Stop> {
-        self.txns.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+    pub(crate) fn stays(self, ino: Ino) -> Result<(), Blocked> {
+        self.txns.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 }
 
@@ -481,9 +487,9 @@ impl Ctx {
     }
 
     /// Nobody may have decided already that the directory is removed.
-    fn is_not_going(&self, dir: Ino) -> Result<(), Stop> {
+    fn is_not_going(&self, dir: Ino) -> Result<(), Blocked> {
         let sealed = self.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
-        sealed.map_or(Ok(()), |txn| Err(Stop::Txn(txn)))
+        sealed.map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 }
 

@@ -12,17 +12,17 @@ use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_proto::{Renaming, Spot, Work};
 
 use crate::ctx::Ctx;
-use crate::txn::locks::Holds;
-use coordinator::Begun;
+use crate::txn::locks::NameLocks;
+use coordinator::Coordinated;
 
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Txns {
-    locks: Holds,
+    locks: NameLocks,
     /// Moves that are known to have happened, and wait for the journal.
     decided_early: IdSet<TxnId>,
     /// What this island coordinates and has not decided, by its first transaction.
-    begun: BTreeMap<TxnId, Begun>,
+    begun: BTreeMap<TxnId, Coordinated>,
     /// The first transaction of what another one belongs to.
     first: IdMap<TxnId, TxnId>,
     /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
@@ -35,7 +35,7 @@ pub(crate) struct Txns {
 
 impl Txns {
     /// What transactions lock.
-    pub(crate) const fn locks(&self) -> &Holds {
+    pub(crate) const fn locks(&self) -> &NameLocks {
         &self.locks
     }
 
@@ -45,7 +45,7 @@ impl Txns {
     }
 
     /// What was prepared in an earlier life is locked again.
-    pub(crate) fn hold_again(&mut self, ctx: &Ctx, txn: TxnId, work: &Work) {
+    pub(crate) fn lock_again(&mut self, ctx: &Ctx, txn: TxnId, work: &Work) {
         self.locks.hold(ctx, txn, work, 0);
     }
 
@@ -56,11 +56,11 @@ impl Txns {
 
     /// Locks what a rename moves, for what this island coordinates.
     pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
-        self.locks.take_holds(first, renaming);
+        self.locks.lock_moves(first, renaming);
     }
 
     /// Locks the name to which a file comes.
     pub(crate) fn lock_name(&mut self, txn: TxnId, at: Spot) {
-        self.locks.hold_names(txn, &[at]);
+        self.locks.lock_names(txn, &[at]);
     }
 }

@@ -8,7 +8,7 @@ use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, T
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Next, Stop};
+use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::journal::others::Sight;
 use crate::recovery::redo::{Lost, LostPart};
@@ -24,7 +24,7 @@ impl Island {
         txn: TxnId,
         origin: Origin,
         work: &Work,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let from = message.from;
         if txn.coordinator != from {
             return Ok(());
@@ -47,7 +47,7 @@ impl Island {
             self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
             return Ok(());
         }
-        if self.enumerating.is_held() {
+        if self.quiesce.is_quiescing() {
             // What a listing waits for must come to its end: nobody waits for what is held.
             self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
             return Ok(());
@@ -88,17 +88,17 @@ impl Island {
                 return Ok(());
             }
             Ok(Err(vote)) => vote,
-            Err(Stop::Fail(errno)) => Vote::No { errno },
-            Err(Stop::NeedGroups) => Vote::NeedGroups,
+            Err(Blocked::Fail(errno)) => Vote::No { errno },
+            Err(Blocked::NeedGroups) => Vote::NeedGroups,
             // It has happened, so its end is near, and waits for nobody.
-            Err(Stop::Txn(held))
+            Err(Blocked::Txn(held))
                 if self.txns.locks.is_shown(held) && self.txns.locks.wait(held, message.clone()) =>
             {
                 return Ok(());
             }
-            Err(Stop::Txn(_) | Stop::Unheard) => Vote::Busy,
+            Err(Blocked::Txn(_) | Blocked::Unheard) => Vote::Busy,
             // It waits for what it has not seen.
-            Err(Stop::NotNow) => return Ok(()),
+            Err(Blocked::NotNow) => return Ok(()),
             Err(stop) => return Err(stop),
         };
         self.ctx.send(0, from, Peer::Voted { txn, vote });
@@ -112,7 +112,7 @@ impl Island {
         message: &PeerMessage,
         txn: TxnId,
         work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Stop> {
+    ) -> Result<Result<Seen, Vote>, Blocked> {
         match work {
             Work::Adopt { .. } | Work::Seal { .. } => self.prepare_dir(decision, txn, work),
             Work::Lend { .. } => self.prepare_lend(decision, message, work),
@@ -130,7 +130,7 @@ impl Island {
         txn: TxnId,
         moments: Option<Moments>,
         part: Option<&Part>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let from = message.from;
         if txn.coordinator != from {
             return Ok(());
@@ -167,7 +167,7 @@ impl Island {
                 if let Some(moments) = moments {
                     self.confirm(from, txn, moments.committed);
                 }
-                self.let_go_of(txn, &work);
+                self.release(txn, &work);
             }
             // Its prepare was lost here: the coordinator has to say what it was.
             (None, Some(moments))
@@ -203,7 +203,7 @@ impl Ctx {
         from: IslandId,
         work: &Work,
         moments: Option<Moments>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Blocked> {
         let commit = moments.is_some();
         match work {
             Work::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
