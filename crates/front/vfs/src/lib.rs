@@ -56,7 +56,7 @@ pub trait Files: Send + Sync + 'static {
     }
 
     /// Asks to end an operation early. Its completion still runs once: with `EINTR` if it had no
-    /// effect, otherwise with its outcome.
+    /// effect, otherwise with its outcome. A long range that is zeroed may be zeroed in part when that is `EINTR`.
     fn cancel(&self, ticket: Ticket);
 
     /// The caller of an operation dies. Its completion runs soon even if what it waits for does not
