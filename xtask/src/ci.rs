@@ -72,17 +72,16 @@ fn tests(root: &Path) -> Outcome {
         eprintln!("{}: {why}", list.display());
         return Outcome::Failed;
     }
-    let args = "test --workspace --locked --no-fail-fast";
-    let ended = command(root, args).env("ATOLL_SKIPPED", &list).status();
-    match (outcome(args, ended), std::fs::read_to_string(&list)) {
-        (Outcome::Passed, Ok(skipped)) => passed_but(&skipped),
-        (Outcome::Passed, Err(why)) => {
+    let passed = crate::run_tests::run(&|args| command(root, args), &list);
+    match (passed, std::fs::read_to_string(&list)) {
+        (true, Ok(skipped)) => passed_but(&skipped),
+        (true, Err(why)) => {
             eprintln!("{}: {why}", list.display());
             Outcome::Failed
         }
-        (other, skipped) => {
+        (false, skipped) => {
             eprint!("{}", skipped.unwrap_or_default());
-            other
+            Outcome::Failed
         }
     }
 }

@@ -7,6 +7,7 @@
 mod ci;
 mod repo;
 mod rules;
+mod run_tests;
 mod sim;
 mod text;
 
