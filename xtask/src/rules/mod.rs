@@ -3,6 +3,7 @@
 mod docs;
 mod form;
 mod imports;
+mod owner;
 mod words;
 
 use crate::repo::{Repo, Violation};
@@ -18,6 +19,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("every crate is described and linted", imports::described),
     ("versions are named", imports::versions),
     ("dependencies come from the public registry", imports::sources),
+    ("a directory's owner is found in one place of each part", owner::asked),
     ("nothing is unwrapped outside tests", form::unwraps),
     ("a file says what it owns", form::first_line),
     ("a file has one idea", form::length),

@@ -60,6 +60,9 @@ impl Table {
     }
 
     /// The island that owns a directory with this key.
+    ///
+    /// Each part of Atoll asks this in one place, its own `owner`, so that what a directory that moves to another island
+    /// needs besides its key has one place there: `cargo xtask tidy` refuses a call anywhere else.
     pub fn owner(&self, key: Key) -> IslandId {
         self.owner_of(self.bucket(key))
     }

@@ -1,6 +1,6 @@
 //! What the control store knows of a volume.
 
-use atoll_core::{Decode, Encode, IslandId, Malformed, NodeId, Reader, Table, VolumeId, wire_struct};
+use atoll_core::{Decode, Encode, IslandId, Key, Malformed, NodeId, Reader, Table, VolumeId, wire_struct};
 
 /// What a volume promises, and so what serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,6 +124,11 @@ impl VolumeConfig {
         let mut all: Vec<_> = self.nodes.iter().flat_map(|n| n.islands.iter().copied()).collect();
         all.sort_unstable();
         all
+    }
+
+    /// The island that owns a directory with this placement key.
+    pub fn owner(&self, key: Key) -> IslandId {
+        self.table.owner(key)
     }
 
     /// The node that holds `island`.

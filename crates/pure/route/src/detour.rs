@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use atoll_core::{Ino, IslandId, Key, Name, Table};
+use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, reserve_bytes};
 
@@ -11,7 +11,7 @@ use crate::call::{Call, Followed, Stage, What};
 use crate::dirs::Dirs;
 use crate::homes::Homes;
 use crate::out::RouteOut;
-use crate::route::Route;
+use crate::route::{Config, Route};
 
 impl<T> Route<T> {
     /// Whether somebody else can answer for an island that is away, and if so, asks.
@@ -40,10 +40,10 @@ impl<T> Route<T> {
         let first = match &call.what {
             _ if call.followed().is_some() => None,
             What::Op(Op::Lookup { dir, name }) => {
-                self.dirs.key_by_path(&self.h3, *dir, name).map(|key| self.config.table.owner(key))
+                self.dirs.key_by_path(&self.h3, *dir, name).map(|key| self.config.owner(key))
             }
             What::Op(Op::GetAttr { ino }) if self.dirs.get(*ino).is_some() => {
-                stub_of(&self.dirs, &self.config.table, *ino).map(|(owner, ..)| owner)
+                stub_of(&self.dirs, &self.config, *ino).map(|(owner, ..)| owner)
             }
             What::Op(Op::GetAttr { ino }) if self.links.contains(*ino) => None,
             What::Op(Op::Readlink { .. }) | What::Walk(_) => None,
@@ -142,7 +142,7 @@ impl<T> Route<T> {
 }
 
 /// What an island is asked for a call.
-pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &Table) -> ClientOp {
+pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, config: &Config) -> ClientOp {
     if call.is_confirming() {
         return ClientOp::Renew;
     }
@@ -157,7 +157,7 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &T
         What::Walk(path) => ClientOp::Resolve { path: path.clone() },
         What::Op(op) => match (op, call.falls_back()) {
             (Op::Lookup { dir, name }, true) => ClientOp::Skeleton { parent: *dir, name: name.clone() },
-            (Op::GetAttr { ino }, true) => match stub_of(dirs, table, *ino) {
+            (Op::GetAttr { ino }, true) => match stub_of(dirs, config, *ino) {
                 // The parent owner has a stub of it, whether or not its skeleton has it.
                 Some((owner, dir, name)) if owner == call.island => {
                     ClientOp::Fs { op: Op::Lookup { dir, name } }
@@ -178,8 +178,8 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, table: &T
 }
 
 /// Who has the stub of a directory, and under which name.
-fn stub_of(dirs: &Dirs, table: &Table, ino: Ino) -> Option<(IslandId, Ino, Name)> {
+fn stub_of(dirs: &Dirs, config: &Config, ino: Ino) -> Option<(IslandId, Ino, Name)> {
     let known = dirs.get(ino)?;
     let parent = dirs.get(known.parent)?;
-    Some((table.owner(parent.key), known.parent, known.name.clone()?))
+    Some((config.owner(parent.key), known.parent, known.name.clone()?))
 }

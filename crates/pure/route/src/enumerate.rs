@@ -42,6 +42,13 @@ pub struct ListConfig {
     pub spread: u64,
 }
 
+impl ListConfig {
+    /// The island that owns a directory with this placement key.
+    fn owner(&self, key: Key) -> IslandId {
+        self.table.owner(key)
+    }
+}
+
 /// A line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
@@ -325,7 +332,7 @@ impl Enumerate {
 
     fn walk(&mut self) {
         self.phase = Phase::Walking;
-        let owner = self.config.table.owner(Key(0));
+        let owner = self.config.owner(Key(0));
         if self.config.path.names().is_empty() {
             self.add_dir(Vec::new(), Ino::ROOT, owner);
         } else {
@@ -388,7 +395,7 @@ impl Enumerate {
         }
         if listed.kind == Kind::Directory {
             let key = listed.key.ok_or(NotListed::Contradiction { island, ino })?;
-            self.add_dir(path, ino, self.config.table.owner(key));
+            self.add_dir(path, ino, self.config.owner(key));
             return Ok(());
         }
         let home = listed.home;
@@ -422,7 +429,7 @@ impl Enumerate {
                     return Err(NotListed::NotADirectory);
                 }
                 let key = listed.key.ok_or(NotListed::Contradiction { island, ino })?;
-                let owner = self.config.table.owner(key);
+                let owner = self.config.owner(key);
                 self.todo.push_back((owner, Asked::Step { at: at + 1, dir: ino }));
                 Ok(())
             }

@@ -55,6 +55,13 @@ pub struct Config {
     pub patience_ms: Option<u64>,
 }
 
+impl Config {
+    /// The island that owns a directory with this placement key.
+    pub(crate) fn owner(&self, key: Key) -> IslandId {
+        self.table.owner(key)
+    }
+}
+
 /// What is known of an island.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
@@ -283,7 +290,7 @@ impl<T> Route<T> {
     /// The island that decides a call.
     pub(crate) fn route(&self, call: &Call<T>) -> Result<IslandId, Errno> {
         let owner = |dir: Ino| -> Result<IslandId, Errno> {
-            self.dirs.get(dir).map(|d| self.config.table.owner(d.key)).ok_or(Errno::ESTALE)
+            self.dirs.get(dir).map(|d| self.config.owner(d.key)).ok_or(Errno::ESTALE)
         };
         // A directory is one that was looked up as such.
         let home = |ino: Ino| owner(ino).unwrap_or_else(|_| self.homes.of(ino));
@@ -338,7 +345,7 @@ impl<T> Route<T> {
             }
             return self.wait(id, out);
         }
-        let mut op = client_op(call, &self.dirs, &self.homes, &self.config.table);
+        let mut op = client_op(call, &self.dirs, &self.homes, &self.config);
         if call.wish != Wish::default()
             && let What::Op(of) = &call.what
             && call.followed().is_none()

@@ -90,7 +90,7 @@ impl<T> Route<T> {
     /// It is kept by its owner, and by who has answered: that one may lose that it has happened at all.
     fn changed(&mut self, ino: Ino, by: IslandId) {
         let owner = match self.dirs.get(ino) {
-            Some(dir) => self.config.table.owner(dir.key),
+            Some(dir) => self.config.owner(dir.key),
             None => self.homes.of(ino),
         };
         let powers = [owner, by].map(|island| (island, power_of(&self.peers, island)));

@@ -14,7 +14,7 @@ impl<T> Route<T> {
     pub(crate) fn walk_owner(&self, path: &VolumePath) -> IslandId {
         let above = path.split_last().map_or(&[][..], |(above, _)| above);
         let key = self.hints.key(&self.h3, above).unwrap_or(Key(0));
-        self.config.table.owner(key)
+        self.config.owner(key)
     }
 
     pub(crate) fn walked(&mut self, id: u64, resolved: Resolved, out: &mut RouteOut<T>) {
@@ -43,7 +43,7 @@ impl<T> Route<T> {
             return Self::end(call, Err(errno), None, Some(resolved), out);
         }
         // The walk went as far as this skeleton: the owner of where it ended knows more.
-        let next = resolved.key.map(|key| self.config.table.owner(key));
+        let next = resolved.key.map(|key| self.config.owner(key));
         match next {
             Some(next) if next != call.island && call.requests < 64 => {
                 call.island = next;

@@ -48,7 +48,7 @@ impl<'a> Look<'a> {
 
     /// The island that owns a directory, if it is among these.
     fn owner(&self, key: atoll_core::Key) -> Option<&'a Rows> {
-        self.by_id.get(&self.volume.table.owner(key)).copied()
+        self.by_id.get(&self.volume.owner(key)).copied()
     }
 
     /// Something is under way at one of these: what it is about may be seen half.

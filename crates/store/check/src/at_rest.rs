@@ -39,7 +39,7 @@ impl<'a> Look<'a> {
     }
 
     fn owner(&self, dir: &Dir) -> Option<&'a Rows> {
-        self.by_id.get(&self.volume.table.owner(dir.key)).copied()
+        self.by_id.get(&self.volume.owner(dir.key)).copied()
     }
 
     fn ended(&mut self, rows: &Rows) {
@@ -156,7 +156,7 @@ impl<'a> Look<'a> {
             rows.names.iter().flat_map(|(dir, names)| names.iter().map(move |n| (dir, &n.1, &n.2)))
         {
             let Some(stub) = &entry.stub else { continue };
-            let owner = self.by_id.get(&self.volume.table.owner(stub.key));
+            let owner = self.by_id.get(&self.volume.owner(stub.key));
             let Some(child) = owner.and_then(|owner| owner.dirs.get(&entry.ino)) else { continue };
             if child.fixed != stub.fixed || child.place.version != stub.place {
                 let what = format!(

@@ -23,7 +23,7 @@ pub use finding::{Finding, Rule};
 pub use paths::paths;
 pub use rows::{BadRow, Journals, Rows};
 
-use atoll_core::Table;
+use atoll_core::{IslandId, Key, Table};
 
 /// What every rule needs to know of the volume.
 #[derive(Debug, Clone)]
@@ -32,6 +32,13 @@ pub struct Volume {
     pub table: Table,
     /// Seed of its directory cookies.
     pub seed: u64,
+}
+
+impl Volume {
+    /// The island that owns a directory with this placement key.
+    pub fn owner(&self, key: Key) -> IslandId {
+        self.table.owner(key)
+    }
 }
 
 /// Everything that is wrong with these islands, each by itself and together.

@@ -154,7 +154,7 @@ impl Look<'_> {
                 format!("it counts {} names of files that are homed here, but has {at_home}", dir.homes);
             self.found(Rule::HomesCounted, Some(ino), what);
         }
-        let by_table = self.volume.table.owner(dir.key) == self.rows.island;
+        let by_table = self.volume.owner(dir.key) == self.rows.island;
         if dir.owned.is_some() && !by_table {
             self.found(Rule::OwnerByTable, Some(ino), "it is owned here, but not by the table".to_owned());
         } else if dir.owned.is_none() && by_table && !self.rows.in_doubt(ino) {

@@ -99,7 +99,7 @@ pub(crate) fn plan<D: Disk>(
         used: HashSet::new(),
         summary,
     };
-    planning.directories(&volume.table);
+    planning.directories(volume);
     for dir in 0..planning.tree.dirs.len() {
         planning.names_of(dir)?;
     }
@@ -127,14 +127,14 @@ impl<D: Disk> Planning<'_, D> {
 
     // -------------------------------------------------------------- directories
 
-    fn directories(&mut self, table: &Table) {
+    fn directories(&mut self, volume: &VolumeConfig) {
         let mut buckets: BTreeMap<IslandId, Vec<u32>> = BTreeMap::new();
-        for (bucket, owner) in (0..).zip(table.owners()) {
+        for (bucket, owner) in (0..).zip(volume.table.owners()) {
             buckets.entry(*owner).or_default().push(bucket);
         }
         for at in 0..self.tree.dirs.len() {
             let node = &self.tree.dirs[at];
-            let (owner, key) = owner_of(at, node, table, &buckets);
+            let (owner, key) = owner_of(at, node, volume, &buckets);
             let ino = match at {
                 0 => Ino::ROOT,
                 // As mkdir does: by the owner of the directory above.
@@ -250,11 +250,11 @@ impl<D: Disk> Planning<'_, D> {
 fn owner_of(
     at: DirAt,
     node: &DirNode,
-    table: &Table,
+    volume: &VolumeConfig,
     buckets: &BTreeMap<IslandId, Vec<u32>>,
 ) -> (IslandId, Key) {
     let hashed = node.hash.key();
-    let by_hash = table.owner(hashed);
+    let by_hash = volume.owner(hashed);
     if at == 0 {
         return (by_hash, hashed); // Everybody knows the root's key.
     }
@@ -265,7 +265,7 @@ fn owner_of(
         (seen.files, for_its_own_sake, seen.island == by_hash, std::cmp::Reverse(seen.island))
     });
     let owner = best.map_or(by_hash, |seen| seen.island);
-    (owner, if owner == by_hash { hashed } else { key_for(node.hash, table, &buckets[&owner]) })
+    (owner, if owner == by_hash { hashed } else { key_for(node.hash, &volume.table, &buckets[&owner]) })
 }
 
 /// A key in one of these buckets, spread evenly over them and within them.

@@ -66,7 +66,7 @@ impl Work<'_> {
                     continue;
                 }
                 let Some([named]) = stubs.get(ino).map(Vec::as_slice) else { continue };
-                if self.volume.table.owner(named.stub.key) == island {
+                if self.volume.owner(named.stub.key) == island {
                     wrong.push((*ino, named.stub.key));
                 }
             }

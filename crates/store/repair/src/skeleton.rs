@@ -53,7 +53,7 @@ impl Work<'_> {
             }
             let Some((from, row)) = self.known(ino) else { continue };
             // Its owner's is more than a copy.
-            if self.volume.table.owner(row.key) == island {
+            if self.volume.owner(row.key) == island {
                 continue;
             }
             let acls = self.rows[&from].xattrs.get(&ino).map(Xattrs::acls).filter(|acls| !acls.0.is_empty());

@@ -84,12 +84,12 @@ impl<'a> Work<'a> {
 
     /// The island of the table, if it is there.
     pub(crate) fn table_owner(&self, key: Key) -> Option<IslandId> {
-        Some(self.volume.table.owner(key)).filter(|island| self.rows.contains_key(island))
+        Some(self.volume.owner(key)).filter(|island| self.rows.contains_key(island))
     }
 
     /// Whether this row is the one of its owner.
     pub(crate) fn is_owners(&self, island: IslandId, row: &Dir) -> bool {
-        row.owned.is_some() && self.volume.table.owner(row.key) == island
+        row.owned.is_some() && self.volume.owner(row.key) == island
     }
 
     /// A directory as its owner has it.

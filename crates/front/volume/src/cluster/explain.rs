@@ -91,7 +91,7 @@ impl Report {
         let is_dir = last.kind == Kind::Directory;
         let dir = if is_dir { last } else { &steps[steps.len() - 2] };
         let key = dir.key.ok_or_else(|| anyhow!("The key of a directory was not told."))?;
-        let owner = config.table.owner(key);
+        let owner = config.owner(key);
         let mut traces: Vec<Trace> = Vec::new();
         // The islands of the directory, whose skeletons tell; those of the file, where its body is.
         for ino in if is_dir { vec![last.ino] } else { vec![dir.ino, last.ino] } {
