@@ -140,7 +140,7 @@ pub(crate) fn push_record(
 }
 
 /// The record at the front of `bytes`, if a whole and valid one is there.
-fn read_record(bytes: &[u8], seed: u32, payload_max: u32) -> Option<RecordView<'_>> {
+pub(crate) fn read_record(bytes: &[u8], seed: u32, payload_max: u32) -> Option<RecordView<'_>> {
     let header = bytes.get(..RECORD_HEADER_BYTES)?;
     let len = u32_at(header, 0);
     let (position, predecessor) = (position_at(header, 8), position_at(header, 24));
@@ -157,6 +157,12 @@ fn read_record(bytes: &[u8], seed: u32, payload_max: u32) -> Option<RecordView<'
     }
     let synced = u64_at(header, 40);
     Some(RecordView { position, predecessor, synced, payload: &whole[RECORD_HEADER_BYTES..] })
+}
+
+/// Bytes that the record at the front of `bytes` takes, as its first bytes say; none if they say nothing that can be.
+pub(crate) fn claimed_bytes(bytes: &[u8], payload_max: u32) -> Option<usize> {
+    let len = u32_at(bytes.get(..RECORD_HEADER_BYTES)?, 0);
+    (len <= payload_max).then(|| record_bytes(len as usize))
 }
 
 /// Where the records of a segment end.

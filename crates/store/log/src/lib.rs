@@ -12,6 +12,12 @@
 //! same time could be told that all is well. After a failed write or sync the log stops: every
 //! later call gives [`LogError::Stopped`].
 //!
+//! # Reading
+//!
+//! [`Log::take_read`] and [`Log::read`] give what is written behind any record that the log still has, in pieces of so
+//! many bytes as the reader wishes, while the log goes on: a copy that was away catches up by it ([`Cursor`]). The log
+//! remembers nothing of its readers, so whoever releases must know how far they are.
+//!
 //! # Segments
 //!
 //! A segment is a file of fixed size, named by its first sequence number, zeros behind its last
@@ -51,6 +57,7 @@ mod cut;
 mod frame;
 mod log;
 mod open;
+mod read;
 mod recover;
 mod work;
 
@@ -60,6 +67,7 @@ use std::sync::Arc;
 pub use frame::{HEADER_BYTES, RECORD_HEADER_BYTES, RecordView, ScanEnd, SegmentHeader, scan_segment};
 pub use log::Log;
 pub use open::Opened;
+pub use read::{Cursor, ReadBytes, ReadWork, Records};
 pub use work::{Batch, Performed, Preparation, Prepared, Removal, Removed, SyncWork, Synced};
 
 /// Where a record stands, and by whom it was given its place. Ordered as they follow each other.
@@ -143,6 +151,12 @@ pub enum LogError {
     Mismatch {
         /// The last record here.
         last: Position,
+    },
+    /// What was to be read follows a record that this log does not have any more.
+    #[error("records before {first} were released")]
+    Released {
+        /// The first that is still there.
+        first: u64,
     },
     /// There is a log with records where one was to be created.
     #[error("there is a log already")]

@@ -53,6 +53,8 @@ pub struct Log<D: Disk> {
     pub(crate) stopped: Option<Arc<str>>,
     /// A sync of this life has noted that there was one.
     pub(crate) noted: bool,
+    /// Tells it from a log that is opened here later: what a reader remembers of places counts for this one.
+    pub(crate) life: Arc<()>,
 }
 
 impl<D: Disk> Log<D> {
@@ -104,7 +106,7 @@ impl<D: Disk> Log<D> {
         self.retries = self.stuck.is_some();
     }
 
-    fn check(&self) -> Result<(), LogError> {
+    pub(crate) fn check(&self) -> Result<(), LogError> {
         match &self.stopped {
             Some(reason) => Err(LogError::Stopped { reason: Arc::clone(reason) }),
             None => Ok(()),

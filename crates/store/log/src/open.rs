@@ -109,6 +109,7 @@ impl<D: Disk> Log<D> {
             spare: Spare::Missing,
             stopped: None,
             noted: false,
+            life: Arc::new(()),
         }
     }
 
