@@ -29,6 +29,24 @@ fn log_of(limits_of_product: bool, boot: u128) -> atoll_log::Config {
 }
 
 impl World {
+    /// The volume gets a table with twice as many buckets. Islands that start have it, and those that serve when they are
+    /// told of it.
+    pub fn double_table(&mut self) {
+        self.table = self.table.doubled();
+    }
+
+    /// An island that serves is told of the volume's table.
+    pub fn tell_table(&mut self, island: usize) {
+        if self.is_up(island) {
+            self.begin(island, None, Event::Table(self.table.clone()));
+        }
+    }
+
+    /// The version of the table that a client knows.
+    pub fn table_version(&self, client: usize) -> u64 {
+        self.clients[client].route.table().version()
+    }
+
     pub(crate) fn start_island(&mut self, island: usize, life: u64) {
         let node = &mut self.nodes[island];
         if node.life != life || node.engine.is_some() || node.held_down {

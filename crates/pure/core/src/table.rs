@@ -75,6 +75,16 @@ impl Table {
         self.owners[bucket.0 as usize]
     }
 
+    /// Whether every directory has the same owner by both tables, however many buckets they have.
+    pub fn has_owners_of(&self, other: &Self) -> bool {
+        let (fine, coarse) = if self.buckets() < other.buckets() { (other, self) } else { (self, other) };
+        let heirs = fine.buckets() / coarse.buckets();
+        fine.owners
+            .chunks(heirs)
+            .zip(&coarse.owners)
+            .all(|(heirs, owner)| heirs.iter().all(|heir| heir == owner))
+    }
+
     /// All owners, by bucket.
     pub fn owners(&self) -> &[IslandId] {
         &self.owners

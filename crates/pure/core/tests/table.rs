@@ -49,6 +49,17 @@ proptest! {
     }
 
     #[test]
+    fn tables_have_the_same_owners_if_no_key_has_another(islands in 1u16..9, doubled in 0usize..3, bucket: u32, to in 0u16..9) {
+        let table = Table::new(islands);
+        let twice = (0..doubled).fold(table.clone(), |table, _| table.doubled());
+        prop_assert!(twice.has_owners_of(&table) && table.has_owners_of(&twice));
+        let bucket = Bucket(bucket % twice.buckets() as u32);
+        let other = twice.reassigned([(bucket, IslandId(to))]);
+        let same = twice.owner_of(bucket) == IslandId(to);
+        prop_assert_eq!((other.has_owners_of(&table), table.has_owners_of(&other)), (same, same));
+    }
+
+    #[test]
     fn any_bytes_are_a_table_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(table) = Table::from_slice(&bytes) {
             prop_assert!(table.buckets().is_power_of_two() && table.version() > 0);

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
 use atoll_core::sum::BlockSums;
-use atoll_core::{Ino, IslandId, Time};
+use atoll_core::{Ino, IslandId, Table, Time};
 use atoll_posix::{Errno, Whence};
 use atoll_proto::{Notice, PeerMessage, Record, Reply, Request};
 use atoll_state::{Frozen, Load, Loaded};
@@ -93,6 +93,9 @@ pub enum Event {
     },
     /// Make a checkpoint now.
     CheckpointWanted,
+    /// The volume has this table. One that is not newer than the one that is known says nothing. A newer one gives every
+    /// directory the owner that it has: directories do not move to other islands yet, so anything else panics.
+    Table(Table),
     /// Records find no space in the log, or find some again: meanwhile nothing that changes something is begun.
     LogStuck(bool),
     /// The island will be stopped in order: nothing begins that nobody has asked for.

@@ -136,6 +136,7 @@ impl Island {
                 self.tick();
             }
             Event::CheckpointWanted => self.bodies.begin_checkpoint(&mut self.ctx),
+            Event::Table(table) => self.ctx.config.take_table(table),
             Event::LogStuck(stuck) => self.requests.set_log_stuck(stuck),
             Event::Stopping => self.stop_moving(),
         }

@@ -16,4 +16,5 @@ mod stops;
 mod storm;
 mod symlinks;
 mod synced;
+mod table;
 mod vectors;

@@ -14,7 +14,7 @@ pub struct Config {
     pub id: IslandId,
     /// The volume's seed.
     pub seed: u64,
-    /// Who owns what.
+    /// Who owns what: at first, and then by `Event::Table`.
     pub table: Table,
     /// All islands of the volume, this one too.
     pub islands: Vec<IslandId>,
@@ -65,6 +65,16 @@ impl Config {
     /// The island that owns a directory with this placement key (Ring FS 3).
     pub(crate) fn owner(&self, key: Key) -> IslandId {
         self.table.owner(key)
+    }
+
+    /// The volume has this table, perhaps a newer one. See `Event::Table`.
+    pub(crate) fn take_table(&mut self, table: Table) {
+        if table.version() <= self.table.version() {
+            return;
+        }
+        let (old, new) = (self.table.version(), table.version());
+        assert!(table.has_owners_of(&self.table), "table {new} gives directories to others than table {old}");
+        self.table = table;
     }
 }
 
