@@ -125,6 +125,8 @@ pub(crate) const WRITE_HEADER: usize = IN_HEADER + 40;
 pub(crate) const DIRENT: usize = 24;
 /// Bytes of a name's answer, and so of what stands before each entry of READDIRPLUS.
 pub(crate) const ENTRY_OUT: usize = 128;
+/// Room for any answer but data, listings and STATX.
+pub(crate) const SMALL_OUT: usize = ENTRY_OUT + 32;
 /// What a listing shows as the inode number of ".." (libfuse's FUSE_UNKNOWN_INO).
 pub(crate) const UNKNOWN_INO: u64 = 0xffff_ffff;
 /// The kernel's end of a lock that reaches to the end of the file.

@@ -1,0 +1,189 @@
+//! Requests about names: lookups, new and removed names, renames, and ids that the kernel forgets.
+
+use super::{Core, Job, Keeping, Shape};
+use crate::abi::{self, Out, open};
+use crate::places::Place;
+use crate::request::Header;
+use crate::settle::{self, Moved};
+use atoll_core::{Ino, Name};
+use atoll_posix::{Errno, Found, Kind, Op, RenameMode, mode};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+pub(super) fn lookup(dir: Ino, name: Name) -> Job {
+    let shape = Shape::Looked(Place { dir, name: name.clone() });
+    (Op::Lookup { dir, name }, Bytes::new(), shape)
+}
+
+/// The kernel forgets ids: pairs of an id and how many times.
+pub(super) fn forget(core: &Core, pairs: impl Iterator<Item = (Ino, u64)>) {
+    let gone: Vec<Ino> = pairs.filter(|&(ino, count)| core.lower(ino, count)).map(|(ino, _)| ino).collect();
+    if !gone.is_empty() {
+        core.files.forget(&gone);
+    }
+}
+
+/// The pairs of a BATCH_FORGET.
+pub(super) fn pairs(list: &[u8]) -> impl Iterator<Item = (Ino, u64)> {
+    let number = |b: &[u8]| u64::from_ne_bytes(b.try_into().expect("half of sixteen bytes"));
+    list.chunks_exact(16)
+        .map(|pair| pair.split_at(8))
+        .map(move |(ino, count)| (Ino(number(ino)), number(count)))
+}
+
+pub(super) fn symlink(dir: Ino, name: Name, target: &[u8]) -> Job {
+    let (kind, target) = (Kind::Symlink, Bytes::copy_from_slice(target));
+    let op = Op::Create { dir, name, kind, mode: 0o777, umask: 0, rdev: 0, exclusive: true, target };
+    (op, Bytes::new(), Shape::Entry)
+}
+
+pub(super) fn mknod(dir: Ino, name: Name, st_mode: u32, umask: u32, rdev: u32) -> Result<Job, Errno> {
+    // No type at all means a regular file.
+    let format = if st_mode & !mode::ALL == 0 { Kind::Regular.format_bits() } else { st_mode };
+    let kind = Kind::from_format_bits(format).filter(|k| *k != Kind::Directory).ok_or(Errno::EINVAL)?;
+    let (mode, target) = (st_mode & mode::ALL, Bytes::new());
+    let op = Op::Create { dir, name, kind, mode, umask, rdev, exclusive: true, target };
+    Ok((op, Bytes::new(), Shape::Entry))
+}
+
+pub(super) fn mkdir(dir: Ino, name: Name, st_mode: u32, umask: u32) -> Job {
+    let shape = Shape::Made(Place { dir, name: name.clone() });
+    (Op::Mkdir { dir, name, mode: st_mode & mode::ALL, umask }, Bytes::new(), shape)
+}
+
+pub(super) fn rmdir(core: &Core, header: &Header, dir: Ino, name: Name) -> Job {
+    let place = Place { dir, name: name.clone() };
+    let meant = core.meant(header.pid, &place);
+    (Op::Rmdir { dir, name, meant }, Bytes::new(), Shape::RemovedDir { place, meant })
+}
+
+pub(super) fn rename(core: &Core, header: &Header, flags: u32, [from, to]: [Place; 2]) -> Result<Job, Errno> {
+    let mode = match flags {
+        0 => RenameMode::Replace,
+        1 => RenameMode::NoReplace,
+        2 => RenameMode::Exchange,
+        _ => return Err(Errno::EINVAL),
+    };
+    let [meant, new_meant] = [&from, &to].map(|place| core.meant(header.pid, place));
+    // Else the kernel, which knows of nothing there, is told that it is taken.
+    let new_meant = new_meant.filter(|_| mode != RenameMode::NoReplace);
+    let (dir, name, new_dir, new_name) = (from.dir, from.name.clone(), to.dir, to.name.clone());
+    let shape = Shape::Renamed { from, to, mode, meant: [meant, new_meant] };
+    Ok((Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, Bytes::new(), shape))
+}
+
+pub(super) fn create(dir: Ino, name: Name, st_mode: u32, umask: u32, flags: u32) -> Job {
+    let (kind, mode, target) = (Kind::Regular, st_mode & mode::ALL, Bytes::new());
+    // Always exclusive: only the kernel can judge whether a file that is there may be
+    // opened and truncated. ESTALE is its answer then, which makes it look again and do so.
+    let op = Op::Create { dir, name, kind, mode, umask, rdev: 0, exclusive: true, target };
+    (op, Bytes::new(), Shape::Created { flags, exclusive: flags & open::EXCLUSIVE != 0 })
+}
+
+/// A lookup found nothing, which the kernel may keep for so long.
+pub(super) fn absent(core: &Core, header: &Header, place: &Place, kept: Duration) {
+    core.told.tell(header.pid, place.clone(), None);
+    if kept.is_zero() {
+        return core.fail(header, Errno::ENOENT);
+    }
+    let mut out = Out::with_capacity(abi::ENTRY_OUT);
+    core.ok(header, &out.absent(kept).0);
+}
+
+/// A lookup found this.
+pub(super) fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keeping: Keeping) {
+    if found.attr.kind == Kind::Directory {
+        core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
+        looked_dir(core, header, found, place, keeping);
+    } else {
+        core.told.tell(header.pid, place, None);
+        entry(core, header, found, keeping.0);
+    }
+}
+
+/// Answers a lookup that found a directory, when the kernel can put it to this place.
+fn looked_dir(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keeping: Keeping) {
+    let ino = found.attr.ino;
+    // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
+    core.nodes.raise(ino);
+    let Some(old) = core.places.learn(found, &place, keeping.1) else {
+        return core.found(header, found, keeping.0);
+    };
+    if core.lower(ino, 1) {
+        // Forgotten just now: so it is nowhere.
+        return core.found_dir(header, found, &place, keeping);
+    }
+    let (mine, header, found, new) = (Arc::clone(core), *header, found.clone(), place.clone());
+    // Nothing that may be kept: a recall does not wait for an answer that is put off.
+    let answer = move || mine.found_dir(&header, &found, &place, (Duration::ZERO, None));
+    settle::answer(core, header.pid, Moved { ino, old, new }, Box::new(answer));
+}
+
+/// A name leads to this file.
+pub(super) fn entry(core: &Core, header: &Header, found: &Found, kept: Duration) {
+    core.nodes.raise(found.attr.ino);
+    core.found(header, found, kept);
+}
+
+/// A directory was made.
+pub(super) fn made(core: &Core, header: &Header, found: &Found, place: &Place, keeping: Keeping) {
+    core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
+    core.found_dir(header, found, place, keeping);
+}
+
+/// A file was made, and is open: `open_flags` say how.
+pub(super) fn created(core: &Core, header: &Header, found: &Found, kept: Duration, open_flags: u32) {
+    let (ino, mut out) = (found.attr.ino, Out::with_capacity(abi::SMALL_OUT));
+    out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
+    out.open_out(core.handles.fetch_add(1, Relaxed), open_flags);
+    core.nodes.raise(ino);
+    if !core.ok(header, &out.0) {
+        untold(core, &[ino]);
+    }
+}
+
+/// The kernel did not take the answer that told it of these ids.
+pub(crate) fn untold(core: &Core, inos: &[Ino]) {
+    forget(core, inos.iter().map(|&ino| (ino, 1)));
+}
+
+impl Core {
+    /// A directory was removed, as the volume has just said.
+    pub(crate) fn removed(&self, dir: Ino) {
+        self.files.keeping(dir, &mut |promised| self.places.removed(dir, self.alone(promised)));
+    }
+
+    /// Tells the kernel of a name's id, which is counted already.
+    fn found(&self, header: &Header, found: &Found, kept: Duration) {
+        let mut out = Out::with_capacity(abi::ENTRY_OUT);
+        let attr = self.accesses.shown(&found.attr);
+        out.entry(&attr, kept, if found.attr_current { kept } else { Duration::ZERO });
+        if !self.ok(header, &out.0) {
+            untold(self, &[found.attr.ino]);
+        }
+    }
+
+    /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
+    fn found_dir(&self, header: &Header, found: &Found, place: &Place, (kept, alone): Keeping) {
+        self.nodes.raise(found.attr.ino);
+        let _ = self.places.learn(found, place, alone);
+        self.found(header, found, kept);
+    }
+
+    /// The directory that a thread means by a name, as far as it is known.
+    fn meant(&self, thread: u32, place: &Place) -> Option<Ino> {
+        self.told.take(thread, place).unwrap_or_else(|| self.places.at(place))
+    }
+
+    /// The kernel forgets an id so many times. True if it does not know it any more.
+    fn lower(&self, ino: Ino, count: u64) -> bool {
+        let gone = self.nodes.lower(ino, count);
+        // Told of it again meanwhile, it has a place.
+        if gone && !self.nodes.knows(ino) {
+            self.places.forgotten(ino);
+        }
+        gone
+    }
+}
