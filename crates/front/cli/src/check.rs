@@ -66,6 +66,14 @@ fn show(outcome: &Outcome, read: bool) {
         let ino = ino.map(|i| format!(" id {i}")).unwrap_or_default();
         if paths.is_empty() { ino } else { format!("{ino} {}", paths.join(" = ")) }
     };
+    for spilled in &outcome.spilled {
+        say::line(format_args!(
+            "volume {} island {}{}: the native file system refuses extended attributes of it: they are kept in xattrs/",
+            spilled.volume,
+            spilled.island,
+            about(Some(spilled.ino), &spilled.paths)
+        ));
+    }
     let done = if outcome.dry_run { "would mend" } else { "mended" };
     for mended in &outcome.mended {
         say::line(format_args!(

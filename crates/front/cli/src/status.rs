@@ -118,6 +118,15 @@ fn show_volume(volume: &VolumeStatus) {
                 ms / 1000
             ));
         }
+        if !island.spilled.is_empty() {
+            let count = island.metrics.iter().find(|m| m.name == "xattrs_spilled").map_or(0, |m| m.value);
+            let more = count.saturating_sub(island.spilled.len() as u64);
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            say::line(format_args!(
+                "      XATTRS that the native file system refuses are kept beside the plain tree: {}{more}",
+                island.spilled.join(", ")
+            ));
+        }
         let too_long = island.metrics.iter().find(|m| m.name == "too_long").map_or(0, |m| m.value);
         if too_long > 0 {
             say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));
@@ -195,6 +204,7 @@ fn volume_json(volume: &VolumeStatus) -> Value {
         let object = json!({
             "island": i.island.0, "phase": phase(i).to_lowercase(), "halted": i.halted,
             "read_only": i.read_only.as_ref().map(|(lack, ms)| json!({ "lacks": lack, "ms": ms })),
+            "spilled": i.spilled,
         });
         with_metrics(object, &i.metrics)
     });

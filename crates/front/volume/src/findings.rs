@@ -80,6 +80,18 @@ pub struct Mended {
     pub paths: Vec<String>,
 }
 
+/// A file or directory with extended attributes that the native file system refused: they are kept beside its tree.
+pub struct Spilled {
+    /// The volume's name.
+    pub volume: String,
+    /// Where.
+    pub island: IslandId,
+    /// Which.
+    pub ino: Ino,
+    /// In the volume, as far as the islands here know them.
+    pub paths: Vec<String>,
+}
+
 impl Wrong {
     pub(crate) const fn new(
         volume: String,
@@ -109,6 +121,9 @@ impl Wrong {
             }
             "body-there" => {
                 "no file needs it: look at it, then remove it while the daemon is stopped".to_owned()
+            }
+            "xattrs-there" => {
+                "nothing needs them: look, then remove the file while the daemon is stopped".to_owned()
             }
             "plain-name" if self.ino.is_none() => {
                 "copy it into the volume through a mount if it is wanted, then remove it".to_owned()
@@ -143,6 +158,8 @@ pub struct Outcome {
     pub wrong: Vec<Wrong>,
     /// What was mended.
     pub mended: Vec<Mended>,
+    /// What no native file could be given. That is nothing wrong.
+    pub spilled: Vec<Spilled>,
     /// What is in `mended` was not done.
     pub dry_run: bool,
     /// Islands that were looked at.
@@ -209,6 +226,11 @@ impl Outcome {
             }
             Finding::BodyMissing { ino } => ("body-there", Some(*ino), "its bytes are missing".to_owned()),
             Finding::OrphanBody { path } => ("body-there", None, body_of_no_file(path)),
+            Finding::OrphanXattrs { path } => (
+                "xattrs-there",
+                None,
+                format!("{}: extended attributes of no file or directory", shown(path)),
+            ),
             Finding::ChangedByHand { ino } => (
                 "changed-by-hand",
                 Some(*ino),
@@ -235,7 +257,12 @@ impl Outcome {
                 "what": m.what, "paths": m.paths,
             })
         });
+        let spilled = self
+            .spilled
+            .iter()
+            .map(|s| json!({ "volume": s.volume, "island": s.island.0, "id": s.ino.0, "paths": s.paths }));
         json!({
+            "spilled": spilled.collect::<Vec<_>>(),
             "islands": self.islands, "directories": self.dirs, "files": self.files,
             "bytes_read": self.bytes_read, "recovered": self.recovered, "findings": wrong.collect::<Vec<_>>(),
             "mended": mended.collect::<Vec<_>>(), "dry_run": self.dry_run,

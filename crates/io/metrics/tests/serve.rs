@@ -89,6 +89,7 @@ fn status() -> ControlReply {
         normal: true,
         halted,
         read_only: None,
+        spilled: Vec::new(),
         metrics: vec![Metric::count(("records", 10 + u64::from(number))), Metric::now("sessions", 2)],
     };
     let volume = VolumeStatus {

@@ -151,6 +151,8 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::count(("too_long", volume.switch().too_long(engine.id()))));
             metrics.push(Metric::now("sessions", sessions));
             metrics.push(Metric::now("mounts", mounts));
+            let spilled = volume.spilled(engine.id());
+            metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
             islands.push(IslandStatus {
                 island: engine.id(),
                 normal: phase == Phase::Normal,
@@ -161,6 +163,7 @@ impl<D: Disk> Served for Islands<D> {
                         Some((lack.to_string(), engine.now_ms().saturating_sub(since_ms)))
                     }
                 },
+                spilled: spilled.some,
                 metrics,
             });
         }

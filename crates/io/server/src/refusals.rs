@@ -11,6 +11,18 @@ use atoll_view::{Conflict, Subject, Why};
 /// Most files, directories and names that are remembered. Of more than that each is told again.
 const TOLD_MAX: usize = 4096;
 
+/// Most files and directories of an island that a status tells by path or id.
+pub(crate) const SPILLED_TOLD_MAX: usize = 16;
+
+/// What the native file system holds no extended attributes of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spilled {
+    /// How many files and directories.
+    pub(crate) count: usize,
+    /// Some of them, [`SPILLED_TOLD_MAX`] at most: paths, or ids.
+    pub(crate) some: Vec<String>,
+}
+
 /// What was told.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
@@ -21,7 +33,7 @@ impl Refusals {
     /// Whether a conflict is to be told: not what was told of the same thing before. What happened once, such as a change by
     /// hand, is always told.
     pub(crate) fn is_new(&mut self, island: IslandId, conflict: &Conflict) -> bool {
-        if !matches!(conflict.why, Why::Refused(_) | Why::Device) {
+        if !matches!(conflict.why, Why::Refused(_) | Why::Spilled(_) | Why::Device) {
             return true;
         }
         let key = (island, conflict.subject.clone());

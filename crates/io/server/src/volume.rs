@@ -14,11 +14,12 @@ use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::control::Connection;
 use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Relays, Role};
+use atoll_view::Subject;
 use bytes::Bytes;
 
 use crate::links::{OtherNode, Peers};
 use crate::local::Local;
-use crate::refusals::Refusals;
+use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
 use crate::switch::{Enter, Switch, together};
 
 /// How often each island's housekeeping runs.
@@ -137,6 +138,7 @@ pub struct Volume<D: Disk> {
     views: Mutex<Vec<Laying<D>>>,
     /// What was told of them.
     refusals: Mutex<Refusals>,
+    spilled: Mutex<BTreeMap<IslandId, Spilled>>,
     next_local: AtomicU64,
     rows_dirty_max: usize,
 }
@@ -191,6 +193,7 @@ impl<D: Disk> Volume<D> {
             threads: Mutex::default(),
             views: Mutex::default(),
             refusals: Mutex::default(),
+            spilled: Mutex::default(),
             next_local: AtomicU64::new(1),
             rows_dirty_max,
         });
@@ -301,8 +304,18 @@ impl<D: Disk> Volume<D> {
                     tracing::error!(%volume, %island, "the plain tree cannot follow: {error}");
                 }
             }
+            let (count, some) = laying.spilled(SPILLED_TOLD_MAX);
+            let some = some.into_iter().map(|ino| laying.shown(&Subject::Id(ino))).collect();
+            let mut spilled = self.spilled.lock().expect("no panic while it is held");
+            spilled.insert(laying.island(), Spilled { count, some });
         }
         far_behind
+    }
+
+    /// What the native file system refused of an island.
+    pub(crate) fn spilled(&self, island: IslandId) -> Spilled {
+        let spilled = self.spilled.lock().expect("no panic while it is held");
+        spilled.get(&island).cloned().unwrap_or_default()
     }
 
     fn tell_conflicts(&self, laying: &Laying<D>, report: &atoll_view::Report) {

@@ -197,7 +197,7 @@ impl World {
     pub(crate) fn judge_laid(&mut self, island: usize, conflicts: &[Conflict], at_rest: bool) {
         let bad = |c: &&Conflict| match c.why {
             Why::ChangedByHand => true,
-            Why::Device | Why::Refused(_) => false,
+            Why::Device | Why::Refused(_) | Why::Spilled(_) => false,
             _ => at_rest,
         };
         if let Some(conflict) = conflicts.iter().find(bad) {

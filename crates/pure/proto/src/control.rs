@@ -167,6 +167,8 @@ wire_struct! {
         pub halted: Option<String>,
         /// For what its disk has no space, if it takes only what makes room meanwhile, and for how many milliseconds.
         pub read_only: Option<(String, u64)>,
+        /// Some files and directories with extended attributes that the native file system refused: paths, or ids.
+        pub spilled: Vec<String>,
         /// What it has done and has.
         pub metrics: Vec<Metric>,
     }

@@ -102,6 +102,12 @@ impl SimDisk {
         self.world().limit = bytes;
     }
 
+    /// Limits the names and values of all extended attributes of one file or directory together; `None` lifts the limit.
+    /// What is more fails with `ENOSPC`, as on ext4.
+    pub fn limit_xattrs(&self, bytes: Option<usize>) {
+        self.world().xattrs_limit = bytes;
+    }
+
     /// Bytes of space in use.
     pub fn used(&self) -> u64 {
         self.world().used

@@ -97,6 +97,12 @@ impl<D: Disk> Laying<D> {
         }
     }
 
+    /// How many files and directories have extended attributes that the native file system refused, and the first `most`
+    /// of them.
+    pub fn spilled(&self, most: usize) -> (usize, Vec<Ino>) {
+        self.view.as_ref().map_or((0, Vec::new()), |view| view.spilled(most))
+    }
+
     /// Lays what has changed since the last round.
     pub fn round(&mut self) -> io::Result<Report> {
         let engine = Arc::clone(&self.engine);

@@ -99,7 +99,7 @@ pub enum Progress {
 pub struct LeftOut {
     /// In whose tree.
     pub island: IslandId,
-    /// Path in the volume, beginning with a slash.
+    /// Path in the volume, beginning with a slash; of what is in no tree, the native one beneath the island's folder.
     pub path: Vec<u8>,
     /// Why.
     pub why: Why,
@@ -114,6 +114,9 @@ pub enum Why {
     /// Another island's tree has a directory of this name.
     #[error("another island's tree has a directory of this name")]
     Directory,
+    /// Extended attributes that the native file system had refused: `path` is that of the file in which they are kept.
+    #[error("extended attributes that were kept beside the tree: {0}")]
+    Xattrs(&'static str),
     /// The path is longer than paths may be in a volume.
     #[error("the path is longer than 4,096 bytes")]
     TooLong,

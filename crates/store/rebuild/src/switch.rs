@@ -15,7 +15,7 @@ use atoll_log::{Identity, Log, Position, scan_segment};
 use atoll_proto::{Dir, Entry, Inode, VolumeConfig, Xattrs};
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
-use atoll_view::{INDEX, Source, TREE, View, Whole};
+use atoll_view::{INDEX, Source, TREE, View, Whole, Why, spill_path};
 
 use crate::plan::Plan;
 use crate::unite::FileAt;
@@ -171,7 +171,9 @@ fn lay<D: Disk>(
         Some(inos) => view.lay(&inos.iter().copied().collect::<Vec<_>>(), &[], &state),
     };
     let report = report.and_then(|report| view.settle().map(|()| report));
-    for conflict in report.map_err(at(island, TREE))?.conflicts {
+    let conflicts = report.map_err(at(island, TREE))?.conflicts;
+    // What is kept beside the tree is laid as well as it can be.
+    for conflict in conflicts.into_iter().filter(|conflict| !matches!(conflict.why, Why::Spilled(_))) {
         summary.not_laid.push(format!("island {island}: {:?}: {}", conflict.subject, conflict.why));
     }
     Ok(())
@@ -202,10 +204,24 @@ fn clear<D: Disk>(disks: &Disks<D>, plan: &Plan) -> Result<Touched, RebuildError
     }
     for (file_at, body) in &plan.left_bodies {
         let island = plan.tree.files[*file_at].island;
-        let path = atoll_body::path_of(BODIES, *body);
-        match disks[&island].unlink(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(island, &path)(error)),
-            _ => touched.entry(island).or_default().extend(ids.get(file_at)),
+        for path in [atoll_body::path_of(BODIES, *body), spill_path(*body, false)] {
+            match disks[&island].unlink(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(at(island, &path)(error));
+                }
+                _ => touched.entry(island).or_default().extend(ids.get(file_at)),
+            }
+        }
+    }
+    // Directories have other ids now, under which what the native file system refuses of them was kept again.
+    for seen in plan.tree.dirs.iter().flat_map(|node| &node.seen) {
+        for path in seen.spilled.iter().map(|ino| spill_path(*ino, true)) {
+            match disks[&seen.island].unlink(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(at(seen.island, &path)(error));
+                }
+                _ => {}
+            }
         }
     }
     // From the bottom up. What still holds something stays.

@@ -14,7 +14,7 @@ use atoll_posix::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use atoll_posix::xattr::CAPABILITY;
 use atoll_proto::{VolumeConfig, Xattrs};
 use atoll_view::plain::{Found, PlainXattrs, scan};
-use atoll_view::{LIMBO, TREE};
+use atoll_view::{LIMBO, TREE, spill_of};
 use bytes::Bytes;
 
 use crate::{BODIES, Disks, LOST_AND_FOUND, Progress, RebuildError, STATE_NEW, Summary, Why, at};
@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) island: IslandId,
     pub(crate) stat: Stat,
     pub(crate) xattrs: Xattrs,
+    /// The ids under which those were kept that the native file system refused.
+    pub(crate) spilled: Vec<Ino>,
     /// Names of files in it.
     pub(crate) files: u64,
     /// Directories in it.
@@ -111,7 +113,8 @@ pub(crate) fn unite<D: Disk>(
     for (&island, disk) in disks {
         prepare(island, disk, uniting.summary)?;
         uniting.natives.clear();
-        scan(&**disk, BODIES, &mut |found| {
+        let rescued = [TREE, b"/", LOST_AND_FOUND].concat();
+        scan(&**disk, BODIES, Some(&rescued), &mut |found| {
             uniting.take(island, found);
             Ok(())
         })
@@ -180,13 +183,22 @@ struct Uniting<'a> {
 impl Uniting<'_> {
     fn take(&mut self, island: IslandId, found: Found) {
         match found {
-            Found::Dir { path, stat, xattrs } => self.take_dir(island, &path, stat, xattrs),
+            Found::Dir { path, stat, xattrs, spilled } => {
+                // Ids of directories are given out anew: never one under which something lies.
+                spilled.iter().for_each(|ino| self.see_id(*ino));
+                self.take_dir(island, &path, stat, xattrs, spilled);
+            }
             Found::File { path, ino, stat, xattrs, target } => {
                 self.take_file(island, &path, ino, stat, xattrs, target);
             }
             Found::Nameless { ino, .. } => {
                 self.see_id(ino);
                 self.summary.nameless += 1;
+            }
+            Found::Stray { path, why } => {
+                let ino = path.rsplit(|byte| *byte == b'/').next().and_then(spill_of);
+                ino.into_iter().for_each(|(ino, _)| self.see_id(ino));
+                self.summary.left_out(island, path, Why::Xattrs(why));
             }
             // Empty: others were brought into the tree.
             Found::Limbo { ino, .. } => self.see_id(ino),
@@ -210,7 +222,14 @@ impl Uniting<'_> {
         self.tree.dirs[dir].seen.iter_mut().find(|seen| seen.island == island)
     }
 
-    fn take_dir(&mut self, island: IslandId, path: &[Vec<u8>], stat: Stat, xattrs: PlainXattrs) {
+    fn take_dir(
+        &mut self,
+        island: IslandId,
+        path: &[Vec<u8>],
+        stat: Stat,
+        xattrs: PlainXattrs,
+        spilled: Vec<Ino>,
+    ) {
         let at = match path.split_last() {
             None => 0,
             Some((name, above)) => {
@@ -233,7 +252,7 @@ impl Uniting<'_> {
             }
         };
         let xattrs = managed(xattrs);
-        self.tree.dirs[at].seen.push(Seen { island, stat, xattrs, files: 0, subdirs: 0 });
+        self.tree.dirs[at].seen.push(Seen { island, stat, xattrs, spilled, files: 0, subdirs: 0 });
     }
 
     fn take_file(

@@ -5,12 +5,14 @@ mod folder;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_check::{Rows, Volume as Checked, check, paths};
-use atoll_core::{IslandId, Key};
+use atoll_core::{Ino, IslandId, Key};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use atoll_log::{Identity, Log, Position};
+use atoll_proto::Xattrs;
 use atoll_rebuild::{Options, Summary, rebuild};
 use atoll_snapshot::Snapshot;
+use atoll_view::{Spilled, spill_path};
 use folder::{ISLANDS, config, folder};
 
 const LOG: atoll_log::Config = atoll_log::Config {
@@ -70,8 +72,51 @@ fn world(seed: u64) -> SimDisk {
     write(&disk, &format!("{owner}/tree/a/by hand"), &[7; 9000]);
     // A copy of a file, in the tree of another island: one of the two is enough.
     write(&disk, &format!("{other}/tree/b/file"), b"b");
+    // What the native file system refuses, of a directory, of a file that moves, and of nobody.
+    disk.limit_xattrs(Some(10));
+    let of = |island, content: &[u8]| {
+        let all = rows(&disk, island);
+        let is_it = |ino: &&Ino| {
+            let path = [format!("{island}/").as_bytes(), &atoll_body::path_of(b"bodies", **ino)].concat();
+            content == disk_read(&disk, &path)
+        };
+        *all.inodes.keys().find(is_it).unwrap()
+    };
+    for (island, path, ino, is_dir) in [
+        (owner, "tree/a", Ino(0x77), true),
+        (owner, "", of(owner, b"a"), false),
+        (other, "", of(other, b"c"), false),
+        (other, "tree/gone", Ino(0x78), true),
+    ] {
+        let at = [format!("{island}/").as_bytes(), &spill_path(ino, is_dir)].concat();
+        let _ = disk.mkdir(format!("{island}/xattrs").as_bytes(), 0o700);
+        let spilled = Spilled { path: path.as_bytes().to_vec(), xattrs: large() };
+        disk.open(&at, OpenHow::Create { mode: 0o600 }).unwrap().write_at(&spilled.to_file(), 0).unwrap();
+    }
     disk.sync_everything().unwrap();
     disk
+}
+
+/// More than the disk holds of one file.
+fn large() -> Xattrs {
+    let mut xattrs = Xattrs::default();
+    xattrs.set((&b"user.large"[..]).into(), vec![b'v'; 100].into());
+    xattrs
+}
+
+fn disk_read(disk: &SimDisk, path: &[u8]) -> Vec<u8> {
+    let file = disk.open(path, OpenHow::Read).unwrap();
+    let mut content = vec![0; file.stat().unwrap().size as usize];
+    assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
+    content
+}
+
+/// The paths of files and directories whose extended attributes are in a state, and how many lie beside the trees.
+fn spilled(disk: &SimDisk, all: &[Rows]) -> (BTreeSet<String>, usize) {
+    let with: BTreeSet<Ino> =
+        all.iter().flat_map(|r| &r.xattrs).filter(|(_, x)| **x == large()).map(|(ino, _)| *ino).collect();
+    let kept = (0..ISLANDS).map(|i| disk.list(format!("{i}/xattrs").as_bytes()).unwrap().len());
+    (paths(all, &with).into_values().flatten().collect(), kept.sum())
 }
 
 fn united(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {
@@ -87,10 +132,7 @@ fn united(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {
                     all.insert(shown, Vec::new());
                     continue;
                 }
-                let file = disk.open(native.as_bytes(), OpenHow::Read).unwrap();
-                let mut content = vec![0; file.stat().unwrap().size as usize];
-                assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
-                all.insert(shown, content);
+                all.insert(shown, disk_read(disk, native.as_bytes()));
             }
         }
     }
@@ -135,6 +177,10 @@ fn crashes(fault: Fault) {
     assert_eq!(united(&calm), want);
     let all: Vec<Rows> = (0..ISLANDS).map(|island| rows(&calm, island)).collect();
     let want_files = files(&all);
+    let with_xattrs = ["/a", "/a/file", "/a/second", "/file", "/second"].map(str::to_owned);
+    // And what nobody has, which stays.
+    let want_spilled = (BTreeSet::from(with_xattrs), 4);
+    assert_eq!(spilled(&calm, &all), want_spilled);
     for names in [&["/d/file", "/d/second", "/split"][..], &["/file", "/second"], &["/b/file", "/b/second"]] {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         assert!(want_files.contains(&names), "{names:?} is not one file: {want_files:?}");
@@ -161,6 +207,7 @@ fn crashes(fault: Fault) {
         assert!((0..ISLANDS).all(|island| opens(&disk, island)), "{context}");
         let names: usize = all.iter().flat_map(|r| r.inodes.values()).map(|r| r.attr.nlink as usize).sum();
         assert_eq!(files(&all), want_files, "{context}");
+        assert_eq!(spilled(&disk, &all), want_spilled, "{context}");
         assert_eq!(names, want.values().filter(|content| !content.is_empty()).count(), "{context}");
     }
 }

@@ -8,7 +8,7 @@ use atoll_posix::Kind;
 use atoll_proto::Xattrs;
 
 use crate::files::native_kind;
-use crate::{View, is_fatal};
+use crate::{View, is_absent, is_fatal};
 
 /// Attributes as the state has them.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,30 @@ pub(crate) struct Want<'a> {
     pub(crate) xattrs: Option<&'a Xattrs>,
     /// There may be some natively.
     pub(crate) had_xattrs: bool,
+}
+
+/// What could not be laid.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    /// The first refusal of anything but an extended attribute.
+    pub(crate) other: Option<io::Error>,
+    /// Extended attributes, and the errno of the first: natively there is none of their names.
+    pub(crate) xattrs: Xattrs,
+    pub(crate) errno: i32,
+}
+
+impl Refused {
+    /// Passes errors on after which going on makes no sense, and notes others.
+    fn keep(&mut self, done: io::Result<()>) -> io::Result<()> {
+        match done {
+            Err(error) if is_fatal(&error) => Err(error),
+            Err(error) => {
+                self.other.get_or_insert(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
 }
 
 /// Set-user-id and set-group-id. A change of owner takes them away, but not from directories, nor
@@ -66,48 +90,35 @@ impl<D: Disk> View<D> {
         Ok(list)
     }
 
-    /// Lays attributes onto what has `stat` at `path`. The first refusal is given back when all else
+    /// Lays attributes onto what has `stat` at `path`. What was refused is given back when all else
     /// is done.
-    pub(crate) fn lay_attributes(
-        &self,
-        path: &[u8],
-        stat: &Stat,
-        want: Want<'_>,
-    ) -> io::Result<Option<io::Error>> {
+    pub(crate) fn lay_attributes(&self, path: &[u8], stat: &Stat, want: Want<'_>) -> io::Result<Refused> {
         assert_eq!(stat.kind, native_kind(want.kind), "attributes of another kind of object");
         let mut changed = false;
-        let mut refused = None;
-        let mut keep = |done: io::Result<()>| match done {
-            Err(error) if is_fatal(&error) => Err(error),
-            Err(error) => {
-                refused.get_or_insert(error);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        };
+        let mut refused = Refused::default();
         let mut mode = stat.mode;
         if self.options.root && (stat.uid, stat.gid) != (want.uid, want.gid) {
-            keep(self.disk.set_owner(path, want.uid, want.gid))?;
+            refused.keep(self.disk.set_owner(path, want.uid, want.gid))?;
             changed = true;
             if mode & SET_ID != 0 {
                 mode = self.disk.stat(path)?.mode;
             }
         }
         if want.xattrs.is_some() || want.had_xattrs {
-            let acls_changed = self.lay_xattrs(path, want, &mut changed, &mut keep)?;
+            let acls_changed = self.lay_xattrs(path, want, &mut changed, &mut refused)?;
             if acls_changed {
                 mode = self.disk.stat(path)?.mode;
             }
         }
         let wanted_mode = self.native_mode(want.kind, want.mode);
         if want.kind != Kind::Symlink && mode != wanted_mode {
-            keep(self.disk.set_mode(path, wanted_mode))?;
+            refused.keep(self.disk.set_mode(path, wanted_mode))?;
             changed = true;
         }
         if let Some((atime, mtime)) = want.times
             && (changed || (stat.atime, stat.mtime) != (native(atime), native(mtime)))
         {
-            keep(self.disk.set_times(path, native(atime), native(mtime)))?;
+            refused.keep(self.disk.set_times(path, native(atime), native(mtime)))?;
         }
         Ok(refused)
     }
@@ -117,24 +128,38 @@ impl<D: Disk> View<D> {
         path: &[u8],
         want: Want<'_>,
         changed: &mut bool,
-        keep: &mut impl FnMut(io::Result<()>) -> io::Result<()>,
+        refused: &mut Refused,
     ) -> io::Result<bool> {
         let there = self.native_xattrs(path, want.kind)?;
         let rows = want.xattrs.map(|x| &x.0[..]).unwrap_or_default();
         let mut acls = false;
         for (name, _) in &there {
             if !rows.iter().any(|(n, _)| n == name) {
-                keep(self.disk.set_xattr(path, name, None))?;
+                refused.keep(self.disk.set_xattr(path, name, None))?;
                 acls |= name.starts_with(b"system.");
                 *changed = true;
             }
         }
         for (name, value) in rows.iter().filter(|(name, _)| self.carries(want.kind, name)) {
-            if !there.iter().any(|(n, v)| n == name && v == value) {
-                keep(self.set_xattr(path, name, value))?;
-                acls |= name.starts_with(b"system.");
-                *changed = true;
+            let before = there.iter().find(|(n, _)| n == name);
+            if before.is_some_and(|(_, v)| v == value) {
+                continue;
             }
+            match self.set_xattr(path, name, value) {
+                Err(error) if !is_fatal(&error) && !is_absent(&error) => {
+                    if refused.xattrs.0.is_empty() {
+                        refused.errno = error.raw_os_error().unwrap_or_default();
+                    }
+                    refused.xattrs.set(name.clone(), value.clone());
+                    // An older value would be taken for the one that the state has.
+                    if before.is_some() {
+                        refused.keep(self.disk.set_xattr(path, name, None))?;
+                    }
+                }
+                done => refused.keep(done)?,
+            }
+            acls |= name.starts_with(b"system.");
+            *changed = true;
         }
         Ok(acls)
     }

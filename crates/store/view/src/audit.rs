@@ -12,7 +12,7 @@ use atoll_proto::{Dir, Xattrs};
 use crate::attributes::is_managed;
 use crate::files::{native_kind, time_of};
 use crate::lay::name_path;
-use crate::{TREE, View, Whole};
+use crate::{Spilled, TREE, View, Whole};
 
 /// One difference between the state and what lies on the disk. Paths are native, beneath the
 /// island's folder.
@@ -54,6 +54,11 @@ pub enum Finding {
         /// Where.
         path: Vec<u8>,
     },
+    /// Something among the extended attributes that were refused natively that belongs to no file or directory.
+    OrphanXattrs {
+        /// Where.
+        path: Vec<u8>,
+    },
     /// A file was changed from outside since it was laid.
     ChangedByHand {
         /// The file.
@@ -82,6 +87,13 @@ impl<D: Disk> View<D> {
             self.audit_file(ino, whole, &mut findings)?;
         }
         self.audit_bodies(&known, &mut findings)?;
+        for name in crate::spill::list(&*self.disk)? {
+            let belongs =
+                |(ino, is_dir)| if is_dir { dirs.rows.contains_key(&ino) } else { known.contains(&ino) };
+            if !crate::spill_of(&name).is_some_and(belongs) {
+                findings.push(Finding::OrphanXattrs { path: crate::join(crate::XATTRS, &name) });
+            }
+        }
         Ok(findings)
     }
 
@@ -202,6 +214,12 @@ impl<D: Disk> View<D> {
             rows.iter().filter(|(n, _)| compared(n)).map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
         rows.sort();
         let mut native = self.native_xattrs(path, want.kind)?;
+        let is_dir = want.kind == Kind::Directory;
+        if let Some(spilled) = self.spilled_of(ino, is_dir)? {
+            // What cannot be found by its path is as good as lost.
+            let found = !is_dir || spilled.path == path;
+            native = merged(native, if found { Some(&spilled) } else { None });
+        }
         native.retain(|(name, _)| compared(name));
         differs("xattrs", rows != native);
         Ok(())
@@ -225,6 +243,20 @@ impl<D: Disk> View<D> {
         }
         Ok(())
     }
+}
+
+/// Native extended attributes, and what was refused of them, sorted. Natively they are newer, where both have one.
+pub(crate) fn merged(
+    mut native: Vec<(Vec<u8>, Vec<u8>)>,
+    spilled: Option<&Spilled>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    for (name, value) in spilled.map(|spilled| &spilled.xattrs.0[..]).unwrap_or_default() {
+        if !native.iter().any(|(n, _)| n == name) {
+            native.push((name.to_vec(), value.to_vec()));
+        }
+    }
+    native.sort();
+    native
 }
 
 struct Common {

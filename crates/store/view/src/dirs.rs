@@ -149,6 +149,7 @@ impl<D: Disk> View<D> {
     }
 
     fn put_at(&mut self, ino: Ino, at: At) {
+        self.spills.a_directory_moved();
         if self.at.insert(ino, at).is_some() {
             self.paths.clear(); // All below it have other paths now.
         }
@@ -300,6 +301,7 @@ impl<D: Disk> View<D> {
                     return Ok(());
                 }
                 self.lose(*ino);
+                self.unspill(*ino, true)?;
                 self.index.forget_dir(*ino)?;
                 report.conflict(Subject::Id(*ino), why);
             }
@@ -489,6 +491,7 @@ impl<D: Disk> View<D> {
     fn try_remove(&mut self, ino: Ino, source: &dyn Source, touched: &mut IdSet<Ino>) -> io::Result<Tried> {
         let Some(path) = self.path(ino)? else {
             self.lose(ino);
+            self.unspill(ino, true)?;
             self.index.forget_dir(ino)?;
             return Ok(Tried::Done);
         };
@@ -498,6 +501,8 @@ impl<D: Disk> View<D> {
         if self.locate(ino)? != Some(At::Limbo) {
             self.detach(ino, source, touched)?;
         }
+        // If it comes back, all of it is laid again.
+        self.unspill(ino, true)?;
         self.leaving.insert(ino);
         Ok(Tried::Done)
     }

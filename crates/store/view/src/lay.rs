@@ -75,6 +75,7 @@ impl<D: Disk> View<D> {
         }
         self.finish_files(source, &mut work)?;
         self.finish_dirs(source, &mut work)?;
+        self.refresh_spills()?;
         Ok(work.report)
     }
 
@@ -231,7 +232,11 @@ impl<D: Disk> View<D> {
         };
         let may_have_xattrs = xattrs.is_some() || want.had_xattrs;
         let path = self.bodies.path(file.ino);
-        let refusal = self.lay_attributes(&path, &file.stat, want)?;
+        let refused = self.lay_attributes(&path, &file.stat, want)?;
+        if !refused.xattrs.0.is_empty() {
+            report.conflict(Subject::Id(file.ino), Why::Spilled(refused.errno));
+        }
+        self.spill(file.ino, None, refused.xattrs)?;
         source.looks_at(file.ino);
         let stat = self.disk.stat(&path)?;
         let older = self.index.file(file.ino)?.map(|mark| mark.older).unwrap_or_default();
@@ -239,19 +244,25 @@ impl<D: Disk> View<D> {
         let state_ctime = if source.in_flux(file.ino) { Time::default() } else { attr.ctime };
         let now = FileMark::of(&stat, state_ctime, may_have_xattrs);
         self.index.set_file(file.ino, &FileMark { older, ..now })?;
-        refusal.map_or(Ok(()), Err)
+        refused.other.map_or(Ok(()), Err)
     }
 
     fn finish_dirs(&mut self, source: &dyn Source, work: &mut Work) -> io::Result<()> {
         let changed = std::mem::take(&mut work.dirs);
         for ino in changed.union(&work.touched) {
-            let done = self.finish_dir(*ino, changed.contains(ino), source);
+            let done = self.finish_dir(*ino, changed.contains(ino), source, &mut work.report);
             refused(done, Subject::Id(*ino), &mut work.report)?;
         }
         Ok(())
     }
 
-    fn finish_dir(&mut self, ino: Ino, changed: bool, source: &dyn Source) -> io::Result<()> {
+    fn finish_dir(
+        &mut self,
+        ino: Ino,
+        changed: bool,
+        source: &dyn Source,
+        report: &mut Report,
+    ) -> io::Result<()> {
         let (Some(row), Some(path)) = (source.dir(ino)?, self.path(ino)?) else { return Ok(()) };
         let Some(stat) = self.look(&path)?.filter(|stat| stat.kind == FileKind::Directory) else {
             return Ok(());
@@ -279,7 +290,14 @@ impl<D: Disk> View<D> {
             xattrs: xattrs.as_ref().filter(|_| changed),
             had_xattrs: changed && had_xattrs,
         };
-        self.lay_attributes(&path, &stat, want)?.map_or(Ok(()), Err)
+        let refused = self.lay_attributes(&path, &stat, want)?;
+        if changed {
+            if !refused.xattrs.0.is_empty() {
+                report.conflict(Subject::Id(ino), Why::Spilled(refused.errno));
+            }
+            self.spill(ino, Some(&path), refused.xattrs)?;
+        }
+        refused.other.map_or(Ok(()), Err)
     }
 }
 

@@ -27,6 +27,7 @@ mod lay;
 pub mod plain;
 mod report;
 mod source;
+mod spill;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -41,9 +42,11 @@ use atoll_snapshot::SnapshotError;
 pub use audit::Finding;
 pub use report::{Conflict, Report, Subject, Why};
 pub use source::{Source, Whole};
+pub use spill::{Spilled, XATTRS, spill_of, spill_path};
 
 use dirs::At;
 use index::Index;
+use spill::Spills;
 
 /// The folder of the plain tree, beneath the island's.
 pub const TREE: &[u8] = b"tree";
@@ -88,6 +91,8 @@ pub struct View<D: Disk> {
     moved: IdSet<Ino>,
     /// Directories that are gone, and in limbo until that is durable.
     leaving: IdSet<Ino>,
+    /// What the native file system refused.
+    spills: Spills,
     /// Files that the index has with more native objects than one.
     remade: IdSet<Ino>,
     /// Directories that could not go yet, and how often that was tried: again with the next laying.
@@ -142,6 +147,7 @@ impl<D: Disk> View<D> {
             index.set_origin(&here)?;
             index.save()?;
         }
+        let spills = Spills::open(&*disk)?;
         let mut view = Self {
             disk,
             bodies,
@@ -152,6 +158,7 @@ impl<D: Disk> View<D> {
             paths: IdMap::default(),
             moved: IdSet::default(),
             leaving: IdSet::default(),
+            spills,
             remade: IdSet::default(),
             again: IdMap::default(),
             tried_before: IdMap::default(),
@@ -225,6 +232,7 @@ impl<D: Disk> View<D> {
     /// then. After it, the ids and names given to [`View::lay`] so far need not be kept. Belongs in
     /// front of each checkpoint and at the end.
     pub fn settle(&mut self) -> io::Result<()> {
+        self.refresh_spills()?;
         self.disk.sync_everything()?;
         for ino in std::mem::take(&mut self.moved) {
             if let Some(mut mark) = self.index.dir(ino)? {

@@ -31,6 +31,8 @@ pub enum Why {
     Device,
     /// The native file system refused: its errno.
     Refused(i32),
+    /// The native file system refused extended attributes, with this errno. They are kept beside the tree.
+    Spilled(i32),
 }
 
 impl fmt::Display for Why {
@@ -43,6 +45,10 @@ impl fmt::Display for Why {
             Self::ChangedByHand => f.write_str("it was changed from outside"),
             Self::Device => f.write_str("device files are not made"),
             Self::Refused(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            Self::Spilled(errno) => {
+                let why = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "extended attributes are kept in xattrs/, beside the plain tree: {why}")
+            }
         }
     }
 }

@@ -282,14 +282,14 @@ fn a_scan_gives_back_all_that_the_tree_says() {
     w.bodies.write(Ino(0xabc), 0, b"open, without a name", 0, None).unwrap();
     w.by_hand(b"tree/mine");
     let (mut dirs, mut files, mut nameless) = (Vec::new(), BTreeMap::new(), Vec::new());
-    plain::scan(&*w.disk, b"bodies", &mut |found| {
+    plain::scan(&*w.disk, b"bodies", None, &mut |found| {
         match found {
             Found::Dir { path, .. } => dirs.push(path.join(&b'/')),
             Found::File { path, ino, stat, xattrs, target } => {
                 files.insert(path.join(&b'/'), (ino, stat, xattrs, target));
             }
             Found::Nameless { ino, .. } => nameless.push(ino),
-            Found::Limbo { .. } => panic!("nothing is in limbo"),
+            Found::Limbo { .. } | Found::Stray { .. } => panic!("nothing is in limbo, or kept of nobody"),
         }
         Ok(())
     })

@@ -11,14 +11,18 @@ use atoll_disk::real::RealDisk;
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_posix::Kind;
 use atoll_proto::{Dir, Entry, Inode, Xattrs};
-use atoll_view::{Conflict, Finding, Report, Source, Why};
+use atoll_view::{Conflict, Finding, Report, Source, Spilled, View, Why, XATTRS, spill_path};
 use bytes::Bytes;
 use common::{Model, Rng, assert_laid, lay, name, open};
 
-/// Without the ones about devices, which only root makes.
+/// Without the ones about devices, which only root makes, and about what the disk does not hold and lies beside it.
 fn conflicts(report: &Report) -> Vec<Conflict> {
-    report.conflicts.iter().filter(|c| c.why != Why::Device).cloned().collect()
+    let is_one = |c: &&Conflict| c.why != Why::Device && !matches!(c.why, Why::Spilled(_));
+    report.conflicts.iter().filter(is_one).cloned().collect()
 }
+
+/// So many bytes of extended attributes that of those of [`Model::xattr`] some do not fit.
+const FEW_XATTRS: usize = 18;
 
 fn run<D: Disk>(disk: &Arc<D>, root: bool, seed: u64, steps: usize) {
     let (mut bodies, mut view) = open(disk, root).unwrap();
@@ -55,6 +59,86 @@ fn the_tree_becomes_what_the_state_says_however_changes_are_batched() {
     for seed in 0..300 {
         run(&Arc::new(SimDisk::new(seed)), true, seed, 120);
     }
+}
+
+#[test]
+fn so_it_does_where_the_native_file_system_holds_few_extended_attributes() {
+    let mut spilled = 0;
+    for seed in 0..100 {
+        let disk = Arc::new(SimDisk::new(seed));
+        disk.limit_xattrs(Some(FEW_XATTRS));
+        run(&disk, true, seed, 200);
+        spilled += disk.list(XATTRS).map_or(0, |names| names.len());
+    }
+    assert!(spilled > 30, "only {spilled} files and directories had some that did not fit");
+}
+
+/// Lays, and tells what is kept beside the tree and what was reported.
+fn laid(disk: &SimDisk, view: &mut View<SimDisk>, model: &Model) -> (Vec<Vec<u8>>, Vec<Why>) {
+    let report = lay(view, model).unwrap();
+    let kept =
+        disk.list(XATTRS).unwrap_or_default().into_iter().map(|(name, _)| [XATTRS, b"/", &name].concat());
+    (kept.collect(), report.conflicts.into_iter().map(|conflict| conflict.why).collect())
+}
+
+#[test]
+fn what_is_refused_lies_beside_the_tree_as_long_as_it_is_refused() {
+    let disk = Arc::new(SimDisk::new(1));
+    disk.limit_xattrs(Some(FEW_XATTRS));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let dir = model.mkdir(Ino::ROOT, &name(b"d")).unwrap();
+    let file = model.create(dir, &name(b"f"), Kind::Regular).unwrap();
+    bodies.ensure(file, None).unwrap();
+    let too_big = || Why::Spilled(7);
+    model.set_xattr(file, b"user.a", b"short");
+    assert_eq!(laid(&disk, &mut view, &model), (vec![], vec![]));
+    model.set_xattr(file, b"user.a", &[b'x'; 100]);
+    assert_eq!(laid(&disk, &mut view, &model), (vec![spill_path(file, false)], vec![too_big()]));
+    assert_eq!(disk.xattrs(b"tree/d/f").unwrap(), [], "an older value would be a wrong one");
+    assert_laid(&*disk, &view, &model, true, "a large value");
+    // A directory is told by its path, wherever it goes.
+    model.set_xattr(dir, b"user.a", &[b'y'; 100]);
+    laid(&disk, &mut view, &model);
+    assert_eq!(view.spilled(10), (2, vec![file, dir]));
+    let above = model.mkdir(Ino::ROOT, &name(b"above")).unwrap();
+    assert!(model.rename((Ino::ROOT, &name(b"d")), (above, &name(b"below"))));
+    laid(&disk, &mut view, &model);
+    model.settled();
+    assert!(model.rename((Ino::ROOT, &name(b"above")), (Ino::ROOT, &name(b"moved"))));
+    laid(&disk, &mut view, &model);
+    let path = Spilled::read(&*disk, &spill_path(dir, true)).unwrap().unwrap().unwrap().path;
+    assert_eq!(path, b"tree/moved/below");
+    assert_laid(&*disk, &view, &model, true, "moved");
+    // Another life knows of them.
+    drop((bodies, view));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    model.set_xattr(file, b"user.a", b"short");
+    assert_eq!(laid(&disk, &mut view, &model).0, [spill_path(dir, true)]);
+    assert_eq!(disk.xattrs(b"tree/moved/below/f").unwrap(), [(b"user.a".to_vec(), b"short".to_vec())]);
+    model.set_xattr(file, b"user.a", &[b'x'; 100]);
+    laid(&disk, &mut view, &model);
+    assert_eq!(view.spilled(1), (2, vec![file]));
+    let below = name(b"below");
+    for (parent, name) in [(dir, &name(b"f")), (above, &below)] {
+        assert!(model.remove(parent, name));
+    }
+    model.drop_bodies(&bodies).unwrap();
+    assert_eq!(laid(&disk, &mut view, &model), (vec![], vec![]));
+    assert_eq!(view.spilled(10), (0, vec![]));
+}
+
+#[test]
+fn what_is_kept_of_nobody_is_found_and_left() {
+    let disk = Arc::new(SimDisk::new(1));
+    let (_bodies, view) = open(&disk, true).unwrap();
+    disk.mkdir(XATTRS, 0o700).unwrap();
+    for path in [spill_path(Ino(99), false), b"xattrs/other".to_vec()] {
+        disk.symlink(b"x", &path).unwrap();
+    }
+    let mut found = view.audit(&Model::default()).unwrap();
+    found.retain(|finding| matches!(finding, Finding::OrphanXattrs { .. }));
+    assert_eq!(found.len(), 2, "{found:?}");
 }
 
 #[test]
@@ -310,6 +394,7 @@ struct Life {
 /// One life with a crash at the `effect`-th effect.
 fn life(seed: u64, effect: u64, cut: bool) -> Life {
     let disk = Arc::new(SimDisk::new(seed));
+    disk.limit_xattrs((seed % 2 == 1).then_some(FEW_XATTRS));
     let (mut model, mut rng) = (Model::default(), Rng::new(seed));
     // The folders are made before: making 256 of them is not what is tried here.
     drop(open(&disk, true).unwrap());
@@ -345,7 +430,7 @@ fn crash(seed: u64, effect: u64, cut: bool) -> bool {
     }
     model.recover_bodies(&bodies);
     let report = lay(&mut view, &model).unwrap_or_else(|e| panic!("{context}: {e}"));
-    assert_eq!(report.conflicts, [], "{context}");
+    assert_eq!(conflicts(&report), [], "{context}");
     assert_laid(&*disk, &view, &model, true, &context);
     view.settle().unwrap();
     model.settled();
@@ -375,7 +460,7 @@ fn after_many_power_cuts_too() {
 
 /// What only the lost index could have told to be ours.
 const fn is_foreign(finding: &Finding) -> bool {
-    matches!(finding, Finding::ForeignName { .. } | Finding::OrphanBody { .. })
+    matches!(finding, Finding::ForeignName { .. } | Finding::OrphanBody { .. } | Finding::OrphanXattrs { .. })
 }
 
 #[test]

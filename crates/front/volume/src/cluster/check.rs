@@ -22,7 +22,7 @@ use atoll_server::WallClock;
 use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
 use atoll_view::Finding;
 
-use crate::findings::{Checking, Mended, Outcome, body_of_no_file};
+use crate::findings::{Checking, Mended, Outcome, Spilled, body_of_no_file};
 use crate::node::{open_island, options};
 
 /// Bytes of a body that are read at once.
@@ -188,8 +188,23 @@ impl Check<'_> {
             let rule = finding.rule.name();
             outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
         }
-        let wanted = outcome.wrong[first..].iter().filter_map(|wrong| wrong.ino).collect();
+        let mut wanted: BTreeSet<Ino> = outcome.wrong[first..].iter().filter_map(|wrong| wrong.ino).collect();
+        let spilled: Vec<(IslandId, Ino)> = islands
+            .iter()
+            .filter_map(|island| {
+                Some((island.engine.id(), island.laying.as_ref().ok()?.spilled(usize::MAX).1))
+            })
+            .flat_map(|(island, inos)| inos.into_iter().map(move |ino| (island, ino)))
+            .collect();
+        wanted.extend(spilled.iter().map(|(_, ino)| *ino));
         let paths = atoll_check::paths(&all, &wanted);
+        let spilled = spilled.into_iter().map(|(island, ino)| Spilled {
+            volume: config.name.clone(),
+            island,
+            ino,
+            paths: paths.get(&ino).cloned().unwrap_or_default(),
+        });
+        outcome.spilled.extend(spilled);
         for wrong in &mut outcome.wrong[first..] {
             wrong.paths = wrong.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default();
         }
@@ -320,6 +335,7 @@ fn touched_only(findings: &[Finding]) -> BTreeSet<Ino> {
             Finding::MissingName { .. }
             | Finding::ForeignName { .. }
             | Finding::OrphanBody { .. }
+            | Finding::OrphanXattrs { .. }
             | Finding::NoPath { .. } => {}
         }
     }

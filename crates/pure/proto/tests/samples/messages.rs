@@ -355,6 +355,7 @@ fn status() -> ControlReply {
         normal: true,
         halted: None,
         read_only: Some(("a checkpoint".to_owned(), 10)),
+        spilled: vec!["/d".to_owned()],
         metrics: vec![Metric::count(("requests", 1)), Metric::now("sessions", 6)],
     };
     let volume = VolumeStatus {

@@ -108,6 +108,8 @@ pub(super) struct World {
     pub(super) ticks: u64,
     pub(super) used: u64,
     pub(super) limit: Option<u64>,
+    /// Bytes of extended attributes that one file or directory may have.
+    pub(super) xattrs_limit: Option<usize>,
     pub(super) rng: Rng,
     pub(super) effects: u64,
     pub(super) die_in: Option<u64>,
@@ -143,6 +145,7 @@ impl World {
             ticks: 0,
             used: 0,
             limit: None,
+            xattrs_limit: None,
             rng: Rng::new(seed),
             effects: 0,
             die_in: None,
@@ -658,6 +661,13 @@ impl World {
         let takes_user = matches!(node.kind, FileKind::Regular | FileKind::Directory);
         if name.starts_with(b"user.") && !takes_user {
             return err(Errno::PERM);
+        }
+        if let (Some(limit), Some(value)) = (self.xattrs_limit, value) {
+            let others = node.attr.xattrs.iter().filter(|(n, _)| &n[..] != name);
+            let bytes = others.map(|(n, v)| n.len() + v.len()).sum::<usize>() + name.len() + value.len();
+            if bytes > limit {
+                return err(Errno::NOSPC);
+            }
         }
         if value.is_some() || node.attr.xattrs.contains_key(name) {
             self.set_attr(ino, AttrChange::Xattr(name.to_vec(), value.map(<[u8]>::to_vec)));

@@ -10,6 +10,7 @@ use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time};
 use atoll_disk::{Disk, DiskFile, FileKind};
 use atoll_posix::{Attr, Kind};
 use atoll_proto::{Dir, Entry, Inode, Owned, Place, PlaceVersion, Static, Xattrs};
+use atoll_view::plain::{Found, scan};
 use atoll_view::{Options, Report, Source, View, Whole};
 use bytes::Bytes;
 
@@ -403,6 +404,20 @@ impl Model {
         }
     }
 
+    pub fn set_xattr(&mut self, ino: Ino, key: &'static [u8], value: &[u8]) {
+        let mut row = self.xattrs.remove(&ino).unwrap_or_default();
+        row.set(Bytes::from_static(key), Bytes::copy_from_slice(value));
+        self.xattrs.insert(ino, row);
+        let now = self.now();
+        self.inos.insert(ino);
+        if let Some(row) = self.inodes.get_mut(&ino) {
+            row.has_xattrs = true;
+            row.attr.ctime = now;
+        } else if let Some(row) = self.dirs.get_mut(&ino) {
+            row.has_xattrs = true;
+        }
+    }
+
     pub fn write<D: Disk>(&mut self, bodies: &Bodies<D>, ino: Ino, rng: &mut Rng) -> io::Result<()> {
         let now = self.now();
         let row = self.inodes.get_mut(&ino).expect("a file of the model");
@@ -562,10 +577,37 @@ pub fn found<D: Disk>(disk: &D, model: &Model, devices: bool) -> BTreeMap<Vec<u8
     out
 }
 
+/// Extended attributes as whoever has nothing but the plain files finds them, by path.
+pub fn scanned_xattrs<D: Disk>(disk: &D) -> BTreeMap<Vec<u8>, Xattrs> {
+    let mut all = BTreeMap::new();
+    scan(disk, b"bodies", None, &mut |found| {
+        let (path, plain) = match found {
+            Found::Dir { path, xattrs, .. } | Found::File { path, xattrs, .. } => (path, xattrs),
+            Found::Limbo { .. } | Found::Nameless { .. } => return Ok(()),
+            Found::Stray { path, why } => panic!("{}: {why}", path.escape_ascii()),
+        };
+        let mut xattrs = Xattrs::default();
+        plain.into_iter().for_each(|(name, value)| xattrs.set(name.into(), value.into()));
+        if !xattrs.0.is_empty() {
+            all.insert(
+                path.iter().fold(b"tree".to_vec(), |path, name| [&path, &b"/"[..], name].concat()),
+                xattrs,
+            );
+        }
+        Ok(())
+    })
+    .unwrap();
+    all
+}
+
 #[track_caller]
 pub fn assert_laid<D: Disk>(disk: &D, view: &View<D>, model: &Model, devices: bool, context: &str) {
     assert_eq!(found(disk, model, devices), expected(model, devices), "{context}");
     assert_eq!(view.audit(model).unwrap(), [], "{context}");
+    let mut wanted = expected(model, devices);
+    wanted.insert(b"tree".to_vec(), Ino::ROOT);
+    let wanted = wanted.into_iter().filter_map(|(path, ino)| Some((path, model.xattrs.get(&ino)?.clone())));
+    assert_eq!(scanned_xattrs(disk), wanted.collect(), "{context}");
     for (name, _) in disk.list(b"limbo").unwrap() {
         // Until the view is settled a directory that is gone stays there, empty.
         let gone = name.strip_prefix(b"d").and_then(atoll_body::ino_of);
