@@ -1,6 +1,6 @@
 //! Logical clocks (Archipelago 8.1): stamps that an island gives, and vectors of them.
 //!
-//! Orders events; never reads a wall clock and never decides what a stamp stands for.
+//! Orders events. Never reads a wall clock, and never decides what a stamp stands for.
 
 use crate::codec::{Decode, Encode, Malformed, Reader};
 use crate::id::IslandId;
@@ -48,19 +48,20 @@ impl Decode for Stamp {
     }
 }
 
-/// How far somebody has seen every coordinator's journal (Archipelago 8.1). Absent means zero.
+/// For each coordinator, the highest stamp of its journal that was seen (Archipelago 8.1). A missing island
+/// means zero.
 ///
-/// Never ends in zeros, so that equal knowledge is equal bytes and `==` means what it says.
+/// A vector never ends in zeros, so equal vectors have equal bytes and `==` compares them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ClockVector(Vec<Stamp>);
 
 impl ClockVector {
-    /// What was seen of `island`.
+    /// The highest stamp of `island` that was seen.
     pub fn get(&self, island: IslandId) -> Stamp {
         self.0.get(usize::from(island.0)).copied().unwrap_or_default()
     }
 
-    /// Raises `island`'s value to `stamp`; true if that was news.
+    /// Raises `island`'s value to `stamp`; true if it was lower.
     pub fn raise(&mut self, island: IslandId, stamp: Stamp) -> bool {
         let i = usize::from(island.0);
         if self.get(island) >= stamp {
@@ -73,7 +74,7 @@ impl ClockVector {
         true
     }
 
-    /// Raises every value to `other`'s: afterwards this has seen what either had. True if that was news.
+    /// Raises every value to `other`'s. True if one was lower.
     pub fn join(&mut self, other: &Self) -> bool {
         other.iter().fold(false, |news, (island, stamp)| self.raise(island, stamp) | news)
     }
@@ -83,7 +84,7 @@ impl ClockVector {
         other.0.iter().enumerate().all(|(i, stamp)| self.0.get(i).copied().unwrap_or_default() >= *stamp)
     }
 
-    /// Every island of which something was seen.
+    /// Every island with a stamp that is not zero.
     pub fn iter(&self) -> impl Iterator<Item = (IslandId, Stamp)> + '_ {
         (0u16..).zip(&self.0).filter(|(_, s)| **s != Stamp::default()).map(|(i, s)| (IslandId(i), *s))
     }

@@ -21,7 +21,7 @@ impl Malformed {
     }
 }
 
-/// Appends its bytes to a buffer.
+/// A type that can be encoded.
 pub trait Encode {
     /// Appends the encoded form to `out`.
     fn encode(&self, out: &mut Vec<u8>);
@@ -37,11 +37,11 @@ pub trait Encode {
     }
 }
 
-/// Bytes of the length of bytes, texts and lists.
+/// Bytes of the length field of bytes, texts and lists.
 const COUNT_BYTES: usize = size_of::<u32>();
 
-/// How many of the first `items` fit in `bytes_max` encoded bytes together. At least one, if there is any: an item
-/// that is too long by itself must be refused before it is put among others.
+/// How many of the first `items` fit in `bytes_max` encoded bytes together; at least one if there is any. So
+/// an item that is too long by itself must be refused before it comes into a list.
 pub fn fitting<T: Encode>(items: &[T], bytes_max: usize) -> usize {
     let mut bytes = 0;
     let fits = |item: &T| {
@@ -62,12 +62,12 @@ pub fn portions<T: Encode>(items: &[T], bytes_max: usize) -> impl Iterator<Item 
     })
 }
 
-/// Reads itself from bytes that nobody vouches for.
+/// A type that can be decoded from untrusted bytes.
 pub trait Decode: Sized {
     /// Takes the encoded form from the front of `r`.
     fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed>;
 
-    /// Decodes all of `bytes`; what is left over is an error.
+    /// Decodes all of `bytes`. Bytes that are left over are an error.
     fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(bytes);
         let value = Self::decode(&mut r)?;
@@ -76,7 +76,7 @@ pub trait Decode: Sized {
     }
 }
 
-/// A cursor over bytes that nobody vouches for.
+/// A cursor over untrusted bytes.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],

@@ -1,6 +1,8 @@
-//! Structs of counters that know their own list: a new counter is one line, and is seen wherever lists are shown.
+//! Structs of counters that list themselves: a new counter is one line of code, and appears wherever the list
+//! is shown.
 
-/// A struct of `u64` fields, all zero at first and as visible as itself, with `list`: the name and value of each.
+/// Declares a struct of `u64` counters that begin at zero, with the visibility given, and its method `list`:
+/// the name and value of each.
 #[macro_export]
 macro_rules! counters {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$of:meta])* $field:ident,)* }) => {

@@ -1,8 +1,8 @@
-//! H3 universal hashing of pathnames (Archipelago 5.1, after Carter and Wegman).
+//! H3 universal hashing of pathnames (Archipelago 5.1, after Carter and Wegman). Never knows a key's owner.
 //!
-//! Every bit of the input selects one random 32-bit word, and the hash is the xor of the words
-//! selected. So it is linear: the hash of `/a/b` is that of `/a` xor what the bytes `/b` add at
-//! their position, and a child's hash costs only its own name. Never sees a key's owner.
+//! Every bit of the input selects one random 32-bit word, and the hash is the xor of the selected words. So
+//! the hash is linear: the hash of `/a/b` is the hash of `/a`, xor the words that the bytes `/b` select at
+//! their position. Hashing a child costs only its own name.
 
 use crate::id::Key;
 use crate::name::{Name, VolumePath};
@@ -14,7 +14,7 @@ pub struct H3 {
     words: std::sync::Arc<[[u32; 8]]>,
 }
 
-/// The hash of a path so far, from which that of a longer path follows.
+/// The hash of a path, from which the hash of a longer path follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathHash {
     hash: u32,
@@ -22,7 +22,7 @@ pub struct PathHash {
 }
 
 impl PathHash {
-    /// The root's: an empty path, whose key is 0 under every seed.
+    /// The hash of the root: its path is empty, and its key is 0 under every seed.
     pub const ROOT: Self = Self { hash: 0, len: 0 };
 
     /// The placement key of a directory with this path.
@@ -35,8 +35,8 @@ impl PathHash {
         self.len as u16
     }
 
-    /// That of a directory with this key, whose path had so many bytes: what lies below follows from it.
-    /// None if the length is not known (0, but for the root).
+    /// The hash of a directory's path, from its key and the length of the path. None if the length is unknown
+    /// (0, except for the root). Keys of directories below follow from it.
     pub const fn of_birth(key: Key, bytes: u16) -> Option<Self> {
         match (key.0, bytes) {
             (0, 0) => Some(Self::ROOT),
@@ -60,7 +60,7 @@ impl H3 {
         Self { words: (0..VolumePath::BYTES_MAX).map(|_| std::array::from_fn(|_| next())).collect() }
     }
 
-    /// The hash of `at`'s path with `/name` behind it; none if that is longer than a path may be.
+    /// The hash of `at`'s path extended by `/name`. None if that is longer than a path may be.
     pub fn child(&self, at: PathHash, name: &Name) -> Option<PathHash> {
         let mut next = self.byte(at, b'/')?;
         for &b in name.as_bytes() {

@@ -1,4 +1,4 @@
-//! Names for machines, islands, files, sessions and transactions.
+//! Numbers and names of machines, islands, files, sessions and transactions.
 
 use crate::clock::Stamp;
 use crate::codec::{Decode, Encode, Malformed, Reader};
@@ -49,7 +49,7 @@ newtype!(/// The id of a file or directory, which users see as its inode number.
 impl Ino {
     /// The root directory of every volume.
     pub const ROOT: Self = Self(1);
-    /// How many bits count within one island.
+    /// Number of bits that an island counts.
     pub const COUNTER_BITS: u32 = 48;
     /// The first counter value that an island may mint; smaller ones are reserved.
     pub const FIRST_COUNTER: u64 = 16;
@@ -67,12 +67,12 @@ impl Ino {
 }
 
 crate::wire_struct! {
-    /// A transaction between islands: who coordinates it, and its number there.
+    /// A transaction between islands: its coordinator, and its number there.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct TxnId {
-        /// The island whose log holds `Begin` and the outcome.
+        /// The island that decides the outcome.
         pub coordinator: IslandId,
-        /// Its stamp: (incarnation, n), so that a lost log tail never makes one twice.
+        /// Its stamp: (incarnation, n). So no number is given twice, even if the end of the log was lost.
         pub stamp: Stamp,
     }
 }

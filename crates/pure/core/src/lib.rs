@@ -1,4 +1,4 @@
-//! What every other part of Atoll is written in: ids, names, the codec, placement and clocks.
+//! The words in which every other part of Atoll is written: ids, names, the codec, placement and clocks.
 //!
 //! Never touches a file, a socket, a clock, a thread or a random source.
 

@@ -1,5 +1,5 @@
-//! How long in bytes what is encoded may be. What a user or another island can make longer is cut into pieces, or
-//! refused before anything is decided (`docs/design/010-bounds.md` lists all of it).
+//! The greatest lengths of encoded values, in bytes. If a user or another island can make a value longer, it
+//! is cut into pieces, or refused before anything is decided (`docs/design/010-bounds.md` lists all of them).
 
 /// Longest message: the meta part of a frame.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

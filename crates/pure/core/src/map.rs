@@ -1,6 +1,7 @@
-//! Hash maps for ids: fast, and the same in every run, so that a simulation can be repeated.
+//! Hash maps for ids. They are fast, and iterate in the same order in every run, so that a simulation can be
+//! repeated.
 //!
-//! Not for keys that somebody outside can choose, such as names.
+//! Do not use them for keys that somebody outside can choose, such as names.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! Component names and paths: any bytes but NUL and '/', checked where they enter.
+//! Names and paths: any bytes but NUL and '/', checked where they enter.
 
 use crate::Ino;
 use crate::codec::{Decode, Encode, Malformed, Reader};
@@ -48,8 +48,8 @@ impl Name {
         &self.0
     }
 
-    /// Names, without end, for what has lost this one to something else: `NAME.atoll-ID`, then with a number behind it.
-    /// `NAME` is cut where that would be too long.
+    /// Endless names for a file that has lost this name to another one: `NAME.atoll-ID`, then with a number
+    /// behind. `NAME` is cut if that would be too long.
     pub fn beside(&self, ino: Ino) -> impl Iterator<Item = Self> + '_ {
         (1..).map(move |nth: u64| {
             let suffix = match nth {
@@ -148,7 +148,7 @@ impl fmt::Display for VolumePath {
     }
 }
 
-/// Names from the root down, as people read them: also of a path that is too long for a [`VolumePath`].
+/// Names from the root down, as text for people. The path may also be too long for a [`VolumePath`].
 #[derive(Debug, Clone, Copy)]
 pub struct ShownPath<'a>(pub &'a [Name]);
 

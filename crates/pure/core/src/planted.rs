@@ -1,10 +1,10 @@
 //! Bugs that are planted on purpose, one at a time, to see that the tests find each (`docs/TESTING.md`).
 //!
-//! Without the feature `planted` none can be, and [`planted`] is `false` before the program runs.
+//! Without the feature `planted` no bug can be planted, and [`planted`] is the constant `false`.
 
 use std::fmt;
 
-/// Whether bugs can be planted in this build: never in one that serves anybody.
+/// Whether bugs can be planted in this build. No build that serves users can.
 pub const CAN_PLANT: bool = cfg!(feature = "planted");
 
 macro_rules! bugs {
@@ -19,7 +19,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What is wrong with it.
+            /// What the bug does wrong.
             pub const fn what(self) -> &'static str {
                 match self {
                     $(Self::$name => $what,)*
@@ -110,7 +110,7 @@ mod switch {
         PLANTED.get() == Some(bug)
     }
 
-    /// This thread runs with a bug from here on, or with none.
+    /// Makes this thread run with a bug from here on, or with none.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }

@@ -1,8 +1,8 @@
 //! The greedy rebalance (Archipelago 5.2): which buckets go to which island. Decides; never moves data.
 //!
-//! Balances work first and the number of table entries second. An island is a source or a
-//! destination of one rebalance, never both, so that a directory is moved once at most and no island
-//! becomes full on the way. The same input gives the same moves on every machine.
+//! Balances work first and the number of buckets second. In one rebalance an island is a source or a
+//! destination, never both. So a directory is moved at most once, and no island becomes full on the way. The
+//! same input gives the same moves on every machine.
 
 use crate::codec::{Decode, Encode, Malformed, Reader};
 use crate::id::IslandId;
@@ -11,7 +11,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
 crate::wire_struct! {
-    /// What the directories of one bucket were asked to do since the counters were last started.
+    /// The load of the directories of one bucket since the counters were last started.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Load {
         /// Bytes read and written.
@@ -22,11 +22,11 @@ crate::wire_struct! {
 }
 
 impl Load {
-    /// The bytes that cost an island as much as one operation does: about a page.
+    /// The number of bytes that cost an island as much as one operation does: about a page.
     pub const OPERATION_BYTES: u64 = 4096;
 
-    /// The load as one number, in bytes. The paper counts bytes alone; small files make
-    /// operations, not bytes, the thing that an island runs out of.
+    /// The load as one number, in bytes. The paper counts bytes alone. With small files an island runs out of
+    /// operations before it runs out of bytes.
     pub const fn work(self) -> u64 {
         self.bytes.saturating_add(self.operations.saturating_mul(Self::OPERATION_BYTES))
     }
@@ -67,7 +67,7 @@ impl BucketLoads {
         self.0.len()
     }
 
-    /// What was counted for a bucket.
+    /// The load of a bucket.
     pub fn of(&self, bucket: Bucket) -> Load {
         self.0[bucket.0 as usize]
     }
@@ -78,8 +78,8 @@ impl BucketLoads {
         *counter = counter.saturating_add(load);
     }
 
-    /// Adds what another island counted. Whoever counted for a table that has been doubled since
-    /// (or not yet) is brought to the larger size first.
+    /// Adds the counters of another island. If one of the two counted for a table that has been doubled
+    /// since, it is brought to the larger size first.
     pub fn merge(&mut self, other: &Self) {
         while self.buckets() < other.buckets() {
             *self = self.doubled();
@@ -93,8 +93,8 @@ impl BucketLoads {
         }
     }
 
-    /// The counters of [`Table::doubled`]: each bucket's load is halved between its two heirs, since
-    /// nobody counted which of them it will turn out to belong to.
+    /// The counters of [`Table::doubled`]. Each bucket's load is halved between its two heirs, because nobody
+    /// counted them apart.
     #[must_use]
     pub fn doubled(&self) -> Self {
         assert!(self.buckets() < Table::BUCKETS_MAX, "a table cannot grow past {}", Table::BUCKETS_MAX);
@@ -164,18 +164,17 @@ const SURPLUS_PARTS: u128 = 1024;
 
 /// The moves that balance `table` under `loads`, for [`Table::reassigned`].
 ///
-/// `weights[i]` is how much island `i` shall carry in relation to the others. Weight 0, or an owner
-/// beyond the end, means that the island is to be emptied. A new island is one that owns nothing.
+/// `weights[i]` is the work that island `i` shall carry in relation to the others. An island of weight 0, or
+/// one beyond the end of the list, is emptied. A new island is one that owns nothing.
 ///
-/// An island's share is the total divided by weight. Islands above their share of *work* shed
-/// entries that have work, down to the share and not below, preferring those that bring the number of entries
-/// to its share too. Entries shed are placed in descending order of work, each where the resulting work per weight
-/// is least; an entry that would only carry the overload elsewhere stays. Then entries *without* work are
-/// evened out by number in the same way. Ties: of entries the lower bucket; of islands the one with fewer
-/// entries per weight, then the lower id.
+/// An island's share is the total divided by weight. Islands above their share of *work* shed buckets that
+/// have work, down to the share and not below; they prefer those that also bring the number of buckets to its
+/// share. Shed buckets are placed in descending order of work, each on the island with the least resulting
+/// work per weight. A bucket that would only carry the overload to another island stays. Then buckets
+/// *without* work are evened out by number in the same way. Ties: of buckets the lower one; of islands the
+/// one with fewer buckets per weight, then the lower id.
 ///
-/// # Errors
-/// If no island has weight, or `loads` has another size than `table`.
+/// # Errors If no island has weight, or `loads` has another size than `table`.
 pub fn rebalance(table: &Table, loads: &BucketLoads, weights: &[u16]) -> Result<Vec<Move>, RebalanceError> {
     if loads.buckets() != table.buckets() {
         return Err(RebalanceError::Buckets { loads: loads.buckets(), table: table.buckets() });

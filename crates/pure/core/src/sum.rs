@@ -1,9 +1,9 @@
-//! Block checksums, and what a write makes of them. Computes; never reads a body.
+//! Block checksums, and how a write changes them. Computes; never reads a body.
 //!
-//! A file's blocks are [`BLOCK_BYTES`] long; the last one ends where the file ends. The checksum of
-//! a block is the raw CRC-32C (initial value 0, not inverted) of its bytes below the file's end. So
-//! a block of zeros has the sum 0 whatever its length, and a hole needs no row; and a block that
-//! grows at its end gets its new sum from the old one, without being read.
+//! A file's blocks are [`BLOCK_BYTES`] long; the last one ends where the file ends. The checksum of a block
+//! is the raw CRC-32C (initial value 0, not inverted) of its bytes below the file's end. So a block of zeros
+//! has the checksum 0, whatever its length, and a hole needs no row. The new checksum of a block that grows
+//! at its end follows from the old one, without a read.
 
 /// Length of a block in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -81,8 +81,7 @@ pub const fn touched(offset: u64, len: u64, size: u64) -> Touched {
     Touched { tail, first, count }
 }
 
-/// A block of which a write replaces a part, and keeps bytes behind or before that part which must
-/// be read.
+/// A block of which a write replaces a part. The bytes before or behind that part must be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merge {
     /// The block.

@@ -1,7 +1,8 @@
 //! The extendible hash table: placement key -> island (Archipelago 5.2).
 //!
-//! Versioned; every request carries its sender's version, and a stale sender fetches the new one.
-//! Only says who owns what: it never chooses (that is [`crate::rebalance`]) and never moves data.
+//! The table has a version. Every request carries its sender's version, and a sender with an old one fetches
+//! the new table. The table only says which island owns a directory: it never chooses owners (that is
+//! [`crate::rebalance`]) and never moves data.
 
 use crate::codec::{Decode, Encode, Malformed, Reader};
 use crate::id::{IslandId, Key};
@@ -61,8 +62,9 @@ impl Table {
 
     /// The island that owns a directory with this key.
     ///
-    /// Each part of Atoll asks this in one place, its own `owner`, so that what a directory that moves to another island
-    /// needs besides its key has one place there: `cargo xtask tidy` refuses a call anywhere else.
+    /// Each part of Atoll calls this in one place, its own `owner`; `cargo xtask tidy` refuses a call
+    /// anywhere else. So if a directory's owner one day depends on more than its key, each part changes in
+    /// one place.
     pub fn owner(&self, key: Key) -> IslandId {
         self.owner_of(self.bucket(key))
     }
@@ -75,7 +77,7 @@ impl Table {
         self.owners[bucket.0 as usize]
     }
 
-    /// Whether every directory has the same owner by both tables, however many buckets they have.
+    /// Whether both tables give every directory the same owner, however many buckets they have.
     pub fn has_owners_of(&self, other: &Self) -> bool {
         let (fine, coarse) = if self.buckets() < other.buckets() { (other, self) } else { (self, other) };
         let heirs = fine.buckets() / coarse.buckets();

@@ -1,7 +1,7 @@
-//! The session at each island: attaching, leases, recalls, orphans that are let go.
+//! The session at each island: attaching, leases, recalls, and orphans that are released.
 //!
-//! Whoever attaches keeps nothing: an island that has started again takes it as the answer to a
-//! recall. So what was kept goes first when a link breaks, and only then is the session taken up again.
+//! A mount drops everything that it has kept when a link breaks, before it attaches again. So an island that
+//! has started anew can take the attaching as the answer to its recall.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId};
@@ -15,7 +15,7 @@ use crate::route::{RELEASE_BATCH, Route};
 use crate::synced::changes;
 
 impl<T> Route<T> {
-    /// An island can be reached, or not.
+    /// The link to an island has come up or gone down.
     pub fn reachable(&mut self, island: IslandId, up: bool, out: &mut RouteOut<T>) {
         let now_ms = self.now_ms;
         let Some(peer) = self.peers.get_mut(&island) else { return };
@@ -34,8 +34,8 @@ impl<T> Route<T> {
         self.link_lost(island, out);
     }
 
-    /// Another link to an island's node has taken the place of the one before it. The island was never away: what was
-    /// under way waits until it is attached to again, and nobody else is asked.
+    /// A new link to an island's node has replaced the old one, and the island was never away. Calls under
+    /// way wait until the session is attached again, and no other island is asked.
     pub fn replaced(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         if self.peers.get(&island).is_some_and(|peer| peer.up) {
             self.link_lost(island, out);
@@ -43,7 +43,7 @@ impl<T> Route<T> {
         self.reachable(island, true, out);
     }
 
-    /// What was under way on a link may or may not have arrived.
+    /// A link has broken: the requests on it may or may not have arrived.
     fn link_lost(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         if self.lease.take() {
             // The lease there runs out unseen.
@@ -77,8 +77,8 @@ impl<T> Route<T> {
         self.undo_unwanted(island, out);
     }
 
-    /// Takes the session up again, or begins it: an island that has forgotten the session must say so,
-    /// because what it had been asked may then be done twice.
+    /// Attaches the session, again or for the first time. An island that has forgotten the session must say
+    /// so, because requests that it had been sent may otherwise be done twice.
     pub(crate) fn attach(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         let mount = self.config.mount;
         let peer = self.peers.get_mut(&island).expect("known to the caller");
@@ -172,7 +172,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// An island tells something unasked.
+    /// An island has sent a notice.
     pub fn on_notice(&mut self, island: IslandId, notice: Notice, out: &mut RouteOut<T>) {
         match notice {
             Notice::Recall => {
@@ -196,7 +196,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// Everything that was kept is gone. To be called once for each time that it was to go.
+    /// The frontend has dropped everything that it kept. Call this once for each [`RouteOut::recall`].
     pub fn recalled(&mut self, out: &mut RouteOut<T>) {
         self.recalls = self.recalls.saturating_sub(1);
         if self.recalls > 0 {
@@ -213,8 +213,8 @@ impl<T> Route<T> {
         }
     }
 
-    /// Tells an island that nothing is kept, and sees to it that this is so until it answers: it may
-    /// take that for the answer to a recall that has not come yet.
+    /// Tells an island that nothing is kept, and keeps nothing until it answers. The island may take this as
+    /// the answer to a recall that has not arrived yet.
     fn dropped(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         let peer = self.peers.get_mut(&island).expect("known to the caller");
         peer.sole = false;
@@ -257,7 +257,8 @@ impl<T> Route<T> {
         }
     }
 
-    /// An island need not keep a file for this mount any more, or where it has gone.
+    /// An orphan is released, or a file has moved: what islands have told, if the frontend does not know the
+    /// file any more.
     fn release(&mut self, now_ms: u64, island: IslandId, ino: Ino, out: &mut RouteOut<T>) {
         if self.released.is_empty() {
             self.released_ms = now_ms;

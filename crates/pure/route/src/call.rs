@@ -1,9 +1,10 @@
-//! A call under way: who waits for it, how far it is, and where its request is.
+//! A call under way: its caller, its stage, and where its request is.
 //!
-//! A stage holds only the data that is valid in it. Deciding -> Following (a name leads to a file homed elsewhere) ->
-//! Deciding (the file is not there: the name is looked up again). Deciding or Following -> Fallback (the island that
-//! knows is away) -> back (nobody else knew). Gathering is for `statfs` alone, from the beginning. Deciding -> Confirming
-//! is for `fsync` alone, Searching for handles alone. Each stage may end the call.
+//! A stage holds only the data that is valid in it. Deciding -> Following (a name leads to a file homed
+//! elsewhere) -> Deciding (the file is not there: the name is looked up again). Deciding or Following ->
+//! Fallback (the island that knows is away) -> back (no other island knew). Gathering is for `statfs` alone,
+//! from the beginning. Deciding -> Confirming is for `fsync` alone, Searching for handles alone. Each stage
+//! may end the call.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,14 +21,14 @@ pub(crate) enum What {
     Walk(VolumePath),
     /// The session itself, or orphans: no caller waits.
     Own(ClientOp),
-    /// What only this island can answer, for tools.
+    /// A question that only this island can answer, for tools.
     Island(ClientOp),
 }
 
 /// The caller of a call.
 #[derive(Debug)]
 pub(crate) struct Waiter<T> {
-    /// What the caller gave, to be handed back.
+    /// The caller's token, handed back at the end.
     pub(crate) token: T,
     /// When the caller began to wait, in milliseconds.
     pub(crate) since_ms: u64,
@@ -43,11 +44,11 @@ pub(crate) enum Stage {
     },
     /// The home of the file that the name led to is asked.
     Following(Followed),
-    /// Other islands' skeletons are asked, because the island that knows is away.
+    /// The skeletons of other islands are asked, because the island that knows the answer is away.
     Fallback {
         /// Islands that are still to be asked.
         rest: VecDeque<IslandId>,
-        /// What the name led to before.
+        /// The file that the name led to before, if any.
         of: Option<Followed>,
     },
     /// Every island is asked for its part of a sum.
@@ -69,7 +70,8 @@ pub(crate) enum Stage {
 pub(crate) struct Followed {
     /// Its id.
     pub(crate) file: Ino,
-    /// The operation is done, to a file of this type; if that is gone by now, so are its attributes.
+    /// Set if the operation is done: the type of the file. If the file is gone by now, its attributes are
+    /// too.
     pub(crate) done: Option<Kind>,
 }
 
@@ -78,7 +80,7 @@ pub(crate) struct Followed {
 pub(crate) struct Gathering {
     /// Islands that are still to be asked.
     pub(crate) left: BTreeSet<IslandId>,
-    /// What they have said, by native file system: islands that share one share its space.
+    /// Answers by native file system: islands on the same one share its space.
     pub(crate) sums: BTreeMap<u64, [u64; 5]>,
 }
 
@@ -96,7 +98,8 @@ pub(crate) enum Sending {
 /// A call under way.
 #[derive(Debug)]
 pub(crate) struct Call<T> {
-    /// None: the session's own, an undo, or an unlock that has outlived its caller. These are never given up.
+    /// None for requests of the session itself, an undo, or an unlock that has outlived its caller. These are
+    /// never given up.
     pub(crate) waiter: Option<Waiter<T>>,
     pub(crate) caller: Caller,
     pub(crate) what: What,
@@ -106,13 +109,13 @@ pub(crate) struct Call<T> {
     /// Its number at that island; 0 if its result need not be remembered.
     pub(crate) seq: u64,
     pub(crate) wish: Wish,
-    /// The attributes that it has wished for, as far as they were told.
+    /// The attributes that the caller wished for, as far as islands have told them.
     pub(crate) around: Vec<Around>,
     pub(crate) stage: Stage,
     pub(crate) sending: Sending,
     /// When it was sent last, in milliseconds.
     pub(crate) asked_ms: u64,
-    /// The link broke while it was in flight: whether the island has got it is not known.
+    /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,
     /// How often it was sent.
     pub(crate) requests: u32,
@@ -155,7 +158,7 @@ impl<T> Call<T> {
         self.sending == Sending::InFlight
     }
 
-    /// Whether others are asked, because the island that knows is away.
+    /// Whether skeletons of other islands are asked.
     pub(crate) const fn falls_back(&self) -> bool {
         matches!(self.stage, Stage::Fallback { .. })
     }
@@ -165,7 +168,7 @@ impl<T> Call<T> {
         matches!(self.stage, Stage::Confirming { .. })
     }
 
-    /// What its name has led to.
+    /// The file that its name has led to.
     pub(crate) const fn followed(&self) -> Option<Followed> {
         match &self.stage {
             Stage::Following(followed) => Some(*followed),
@@ -177,7 +180,7 @@ impl<T> Call<T> {
         }
     }
 
-    /// What its name has led to, which is asked for no more.
+    /// Takes the file that its name has led to, which is then no longer asked for.
     pub(crate) fn take_followed(&mut self) -> Option<Followed> {
         match &mut self.stage {
             Stage::Following(followed) => {

@@ -1,5 +1,5 @@
-//! What must hold of a client's calls between two events: that each is in a stage of its own kind, and that every
-//! request is in one place. The simulator asks after each event.
+//! Invariants of a client's calls between two events: each is in a stage of its own kind, and each request is
+//! in exactly one place. The simulator checks them after each event.
 
 use atoll_posix::Op;
 

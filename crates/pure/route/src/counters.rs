@@ -1,13 +1,13 @@
-//! What a client counts. Never reset.
+//! Counters of a client. They are never reset.
 
 use atoll_core::counters;
 
 counters! {
-    /// What a client has done.
+    /// Counters of a client.
     pub struct Counters {
         /// Calls of the frontend.
         calls,
-        /// Requests to islands for them.
+        /// Requests that these calls sent to islands.
         requests,
         /// Calls that were answered by one island with one request.
         one_island,

@@ -1,5 +1,5 @@
-//! Around islands that are away: who else can answer a lookup or a stat of a directory, and the sum
-//! of space over those that can be reached.
+//! Detours around islands that are away: other islands can answer a lookup or a stat of a directory, and the
+//! free space is summed over the islands that can be reached.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::out::RouteOut;
 use crate::route::{Config, Route};
 
 impl<T> Route<T> {
-    /// Whether somebody else can answer for an island that is away, and if so, asks.
+    /// Asks another island for one that is away, if the call allows it. True if it did.
     pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
         if call.wish.unchecked || matches!(call.stage, Stage::Searching { .. }) {
@@ -76,8 +76,8 @@ impl<T> Route<T> {
         }
     }
 
-    /// Nobody who can be reached knows it. That does not prove that it is not there: the island that
-    /// would know is waited for, as long as the mount has patience.
+    /// No reachable island knows the name or file. That does not prove that it is absent, so the call waits
+    /// for the island that would know, for as long as the mount has patience.
     fn await_return(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         call.end_fallback();
@@ -141,7 +141,7 @@ impl<T> Route<T> {
     }
 }
 
-/// What an island is asked for a call.
+/// The request to an island that a call needs now.
 pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, config: &Config) -> ClientOp {
     if call.is_confirming() {
         return ClientOp::Renew;
@@ -177,7 +177,7 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, config: &
     }
 }
 
-/// Who has the stub of a directory, and under which name.
+/// The island that has the stub of a directory, with the parent and the name under which it has it.
 fn stub_of(dirs: &Dirs, config: &Config, ino: Ino) -> Option<(IslandId, Ino, Name)> {
     let known = dirs.get(ino)?;
     let parent = dirs.get(known.parent)?;

@@ -1,4 +1,4 @@
-//! The directories that the frontend knows: their placement keys, and where they were last seen.
+//! The directories that the frontend knows: the placement key, parent and name of each.
 
 use atoll_core::{H3, IdMap, Ino, Key, Name, PathHash};
 
@@ -13,7 +13,7 @@ pub struct Known {
     pub name: Option<Name>,
 }
 
-/// All known directories. As many as the frontend holds: it says which it forgets.
+/// All known directories. The frontend bounds their number: it says which ones it forgets.
 #[derive(Debug)]
 pub struct Dirs {
     known: IdMap<Ino, Known>,
@@ -49,7 +49,7 @@ impl Dirs {
         }
     }
 
-    /// A directory is known by its key alone: where it is was not told.
+    /// A directory is known by its key alone: nobody has told its parent and name.
     pub fn learn_key(&mut self, ino: Ino, key: Key) {
         match self.known.get_mut(&ino) {
             Some(known) => known.key = key,
@@ -69,13 +69,13 @@ impl Dirs {
         self.known.len()
     }
 
-    /// Never: the root is always known.
+    /// Always false: the root is always known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// The key that a directory of this name had if it was born where it is: a guess for whom to
-    /// ask when its parent owner is away.
+    /// The key of a directory of this name if it was made at this place: a guess which island to ask when the
+    /// parent owner is away.
     pub fn key_by_path(&self, h3: &H3, parent: Ino, name: &Name) -> Option<Key> {
         let mut names = vec![name];
         let mut at = parent;

@@ -1,9 +1,9 @@
-//! One listing of a tree over all islands at one moment: has all islands hold, makes the cut, then walks the
-//! tree as of it (`docs/design/003-enumerate.md`). A machine of its own beside the routing machine, which
+//! One listing of a tree over all islands as of one moment: has all islands hold, makes the cut, then walks
+//! the tree as of the cut (`docs/design/003-enumerate.md`). It is a machine beside the routing machine, which
 //! carries its questions to the islands.
 //!
-//! Invariant: every island has held at one time, with nothing half-way among them, and the rows that are
-//! told are from that time. What cannot be had whole is not told at all.
+//! Invariant: all islands have held at one time, with nothing half done among them, and all rows of the
+//! listing are from that time. If a part of the listing cannot be had, there is no listing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,14 +23,14 @@ const PAUSE_MS: u64 = 60;
 /// How often the pause grows.
 const PAUSES_MAX: u64 = 6;
 
-/// What is listed, and how long it may take to begin.
+/// The root of a listing, and how long it may take to begin.
 #[derive(Debug, Clone)]
 pub struct ListConfig {
     /// Who owns what.
     pub table: Table,
     /// All islands.
     pub islands: Vec<IslandId>,
-    /// What is listed.
+    /// The directory or file to list.
     pub path: VolumePath,
     /// The first listing's number in the session; each attempt takes one, so leave room.
     pub cut: u64,
@@ -38,7 +38,7 @@ pub struct ListConfig {
     pub patience_ms: u64,
     /// Milliseconds for which an island may be away.
     pub away_ms: u64,
-    /// Spreads the pauses of several listings: anything.
+    /// Any number: it spreads the pauses of several listings.
     pub spread: u64,
 }
 
@@ -52,7 +52,7 @@ impl ListConfig {
 /// A line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The path below what is listed, without a slash at its beginning; empty for that itself.
+    /// The path below the root of the listing, without a slash at its beginning; empty for the root itself.
     pub path: Vec<u8>,
     /// Attributes.
     pub attr: Attr,
@@ -67,16 +67,16 @@ pub struct Listed {
 pub enum NotListed {
     /// An island cannot be reached.
     Away(IslandId),
-    /// So many times something was half-way, the last time there.
+    /// In every attempt something was half done, the last time at this island.
     Busy {
-        /// There.
+        /// The island.
         island: IslandId,
-        /// So often.
+        /// Number of attempts.
         attempts: u64,
     },
-    /// An island knows the cut no more.
+    /// An island has dropped the cut.
     Lost {
-        /// Which.
+        /// The island.
         island: IslandId,
         /// Why.
         why: CutLost,
@@ -87,9 +87,9 @@ pub enum NotListed {
     NotADirectory,
     /// There are more names than one listing holds.
     TooLarge,
-    /// An island tells what another one contradicts: a mistake of ours, or damage.
+    /// An island contradicts another one: a mistake in Atoll, or damage.
     Contradiction {
-        /// Which.
+        /// The island.
         island: IslandId,
         /// What is missing.
         ino: Ino,
@@ -99,7 +99,7 @@ pub enum NotListed {
 /// A question to an island.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Comes back with the answer.
+    /// Identifies the question in its answer.
     pub token: u64,
     /// To whom.
     pub island: IslandId,
@@ -114,18 +114,18 @@ enum Phase {
     Holding { again: bool, waiting: BTreeSet<IslandId>, lives: BTreeMap<IslandId, u32>, keeps: Keeps },
     /// Waits for every island to make the cut.
     Cutting { waiting: BTreeSet<IslandId> },
-    /// As of the cut, names are read.
+    /// Reads names as of the cut.
     Walking,
-    /// Until then, before the next attempt.
+    /// Waits until this time, before the next attempt.
     Pausing { until_ms: u64 },
     /// Over.
     Ended,
 }
 
-/// What islands keep for others' lives.
+/// Incarnations of islands, as islands know each other's.
 type Keeps = Vec<(IslandId, IslandId, u32)>;
 
-/// What a question of the walk is about.
+/// The subject of a question of the walk.
 #[derive(Debug)]
 enum Asked {
     /// The name at this place of the path.
@@ -215,7 +215,7 @@ impl Enumerate {
         }
     }
 
-    /// An island has answered. An error: it cannot be asked.
+    /// An island has answered, or cannot be asked (an error).
     pub fn answered(&mut self, now_ms: u64, token: u64, outcome: Result<Outcome, Errno>) {
         let Some((island, asked)) = self.asked.remove(&token) else { return };
         match (&mut self.phase, outcome) {
@@ -299,7 +299,7 @@ impl Enumerate {
         self.failed(now_ms, NotListed::Busy { island, attempts: self.attempts }, late);
     }
 
-    /// This attempt came to nothing.
+    /// This attempt has failed.
     fn failed(&mut self, now_ms: u64, why: NotListed, for_good: bool) {
         if for_good {
             return self.end(Err(why));
@@ -310,7 +310,7 @@ impl Enumerate {
         self.phase = Phase::Pausing { until_ms: now_ms + pause };
     }
 
-    /// All islands let go of what they hold and keep. Nobody waits for the answers.
+    /// Has all islands end their holds and cuts. Nobody waits for the answers.
     fn end_cut(&mut self) {
         self.asked.clear();
         let cut = self.cut;
@@ -341,7 +341,7 @@ impl Enumerate {
         self.go_on();
     }
 
-    /// Asks as much as may be under way, and ends if nothing is left.
+    /// Sends questions up to the limit, and ends the listing if nothing is left.
     fn go_on(&mut self) {
         while self.asked.len() < WINDOW {
             let names = |(_, asked): &(_, Option<Asked>)| !matches!(asked, Some(Asked::Files { .. }));

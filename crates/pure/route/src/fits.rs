@@ -1,6 +1,6 @@
-//! Whether an answer is one that an honest island could give to what it was asked. Islands are other machines, and
-//! may be newer than this program, damaged or hostile: an answer that does not fit ends the call with `EIO`, and
-//! nothing of it is believed.
+//! Whether an answer is one that an honest island could give to its request. Islands are other machines, and
+//! may be newer than this program, damaged or hostile. An answer that does not fit ends the call with `EIO`,
+//! and no part of it is believed.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Misfit {
     pub what: &'static str,
 }
 
-/// What is wrong with an answer to a call.
+/// The reason why an answer does not fit its call; none if it fits.
 pub(crate) fn misfit<T>(
     call: &Call<T>,
     outcome: &Outcome,

@@ -1,4 +1,5 @@
-//! Handles: what names a file or directory over restarts of a frontend (`docs/design/015-files.md`).
+//! Handles: bytes that name a file or directory also after a restart of a frontend
+//! (`docs/design/015-files.md`).
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,8 @@ use crate::out::RouteOut;
 use crate::route::Route;
 
 impl<T> Route<T> {
-    /// The handle of something that was found or listed. None of a directory that was not: its key is not known.
+    /// The handle of a file or directory. None for a directory that was neither found nor listed, because its
+    /// key is not known.
     pub fn handle_of(&self, ino: Ino, kind: Kind) -> Option<FileHandle> {
         match kind {
             Kind::Directory => self.dirs.get(ino).map(|known| FileHandle::Dir { ino, key: known.key }),
@@ -20,8 +22,8 @@ impl<T> Route<T> {
         }
     }
 
-    /// Notes where to ask for what a handle names; its id, with which every operation can be called from here on.
-    /// `ESTALE` if no such thing can be.
+    /// Notes which island to ask for the file or directory of a handle. Returns the id, with which every
+    /// operation can be called from here on. `ESTALE` if this volume cannot have made the handle.
     pub fn know(&mut self, handle: &FileHandle) -> Result<Ino, Errno> {
         match *handle {
             FileHandle::File { ino, .. } | FileHandle::Dir { ino, .. }
@@ -43,8 +45,9 @@ impl<T> Route<T> {
         }
     }
 
-    /// Asks for the attributes of what a handle names wherever it may be, and notes where it is. `ESTALE` only if no island
-    /// has it. Its number, for [`Route::cancel`].
+    /// Asks for the attributes of a handle's file or directory, at all islands if necessary, and notes where
+    /// it is. The call fails with `ESTALE` only if no island has it. Returns the number for
+    /// [`Route::cancel`].
     pub fn find(
         &mut self,
         now_ms: u64,

@@ -1,8 +1,8 @@
-//! Keys of paths whose directories were renamed since they were made (`DESIGN` 3). Only a cache: who
-//! trusts a wrong one asks the wrong island first, and is sent on; never answers anything by itself.
+//! Keys of paths whose directories were renamed after they were made (`DESIGN` 3). This is only a cache and
+//! answers nothing by itself. A wrong hint leads to the wrong island first, which sends the request on.
 //!
-//! A hint is kept by a hash of its path and not by the path: when two paths share a hash, one of them
-//! costs a hop.
+//! A hint is stored by a hash of its path, not by the path. If two paths share a hash, one of them costs one
+//! more request.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub const HINTS_MAX: usize = 16_384;
 /// Where a directory was made.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    /// Which of the entries of the queue is this one's.
+    /// The number of its entry in the queue.
     turn: u64,
     key: Key,
     birth_bytes: u16,
@@ -26,13 +26,13 @@ struct Kept {
 pub struct Hints {
     seed: u64,
     kept: IdMap<u64, Kept>,
-    /// In the order in which they were learned; those that were forgotten since are still here.
+    /// Hints in the order in which they were learned, with those that were forgotten since.
     turns: VecDeque<(u64, u64)>,
     next_turn: u64,
 }
 
 impl Hints {
-    /// None yet. With the volume's seed, so that no names are bad for all volumes.
+    /// No hints. `seed` is the volume's, so that no set of names is bad for all volumes.
     pub fn new(seed: u64) -> Self {
         Self { seed, kept: IdMap::default(), turns: VecDeque::new(), next_turn: 0 }
     }
@@ -47,8 +47,8 @@ impl Hints {
         self.kept.is_empty()
     }
 
-    /// The key that the directory at this path has, as far as is known: that of the deepest directory on the
-    /// way of which there is a hint, and what the names below it add. None if the path is too long.
+    /// The key of the directory at this path, as far as the hints know: the key of the deepest directory on
+    /// the way that has a hint, extended by the names below it. None if the path is too long.
     pub fn key(&self, h3: &H3, names: &[Name]) -> Option<Key> {
         let mut deepest = None;
         if !self.kept.is_empty() {
@@ -70,14 +70,14 @@ impl Hints {
         names[depth..].iter().try_fold(birth, |at, name| h3.child(at, name)).map(PathHash::key)
     }
 
-    /// What an island has told of all it has.
+    /// Learns a hint from an island's list of all its hints.
     pub fn learn(&mut self, hint: &Hint) {
         let at = hint.path.names().iter().fold(self.seed, below);
         self.keep(at, hint.key, hint.birth_bytes);
     }
 
-    /// A walk has come through the first `depth` directories of a path: `births` is all that is to be known
-    /// of them. If `ends`, there is nothing of the next name.
+    /// A walk has passed the first `depth` directories of a path. `births` lists all of them that were
+    /// renamed. If `ends`, the next name does not exist.
     pub fn walked(&mut self, path: &VolumePath, depth: usize, births: &[Born], ends: bool) {
         if self.kept.is_empty() && births.is_empty() {
             return;
@@ -111,7 +111,7 @@ impl Hints {
     }
 }
 
-/// The hash of a path of which `at` is that of the directory above.
+/// The hash of the path `at` extended by `name`.
 fn below(at: u64, name: &Name) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |at: u64, word: u64| {

@@ -1,4 +1,4 @@
-//! The files that the frontend knows and that are not homed where their ids were minted.
+//! The files that the frontend knows and whose home is not the island that minted their ids.
 
 use atoll_core::{IdMap, Ino, IslandId};
 use atoll_posix::{Answer, Attr, Found, Kind, Op};
@@ -10,14 +10,13 @@ use crate::route::Route;
 #[derive(Debug, Clone, Copy)]
 struct Home {
     island: IslandId,
-    /// How often the file had moved by then, as far as that was told: what is told of several moves may come in
-    /// any order.
+    /// The number of the move that told this home. Messages about several moves may arrive in any order.
     moves: u32,
-    /// The first call that was made after that was told: answers to others may have come later than that.
+    /// The first call that was made after this was told. Answers to earlier calls may be older.
     since: u64,
 }
 
-/// Where files are homed, as far as that does not follow from their ids. As many as the frontend holds.
+/// Homes of files that do not follow from their ids. The frontend bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct Homes {
     known: IdMap<Ino, Home>,
@@ -49,7 +48,7 @@ impl Homes {
         }
     }
 
-    /// A name has told where its file is: what is known otherwise may be newer.
+    /// An entry has told where its file is. If another home is known, it may be newer, and stays.
     pub(crate) fn pointed(&mut self, ino: Ino, island: IslandId) {
         if island != ino.minted_by() {
             self.known.entry(ino).or_insert(Home { island, moves: 0, since: 0 });
@@ -65,8 +64,9 @@ impl Homes {
 }
 
 impl<T> Route<T> {
-    /// A file is gone, and so are its attributes, that a call has changed, or made, or given a name, without an answer
-    /// until now. If the call were made once more it would fail, or happen twice, after others have seen it.
+    /// A call has changed, made or linked a file, its answer was lost, and the file is gone by now with its
+    /// attributes. If the call were repeated it would fail, or happen twice after others have seen its
+    /// effect.
     pub(crate) fn done_to(&mut self, id: u64, ino: Ino, kind: Kind, out: &mut RouteOut<T>) {
         let kind = match self.dirs.get(ino) {
             Some(_) => Kind::Directory,

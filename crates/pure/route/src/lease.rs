@@ -1,9 +1,9 @@
-//! The lease of a mount that is alone, as the mount knows it: until when it may keep what it is answered, and
-//! what happens when that time has passed unseen.
+//! The lease of a mount that is alone, as the mount knows it: until when it may keep answers, and what it
+//! does if that time passes unseen.
 //!
-//! Invariant: what is kept is void before the lease ends that an island has given. The island counts from when
-//! it got the last sign of life, the mount from when it gave it, which is earlier. The mount's clock must count the
-//! time for which its machine is suspended.
+//! Invariant: the mount drops what it keeps before the lease ends at any island. An island counts from the
+//! arrival of the last sign of life. The mount counts from its sending, which is earlier. The mount's clock
+//! must also count the time for which its machine is suspended.
 
 use atoll_core::planted::{Bug, planted};
 
@@ -15,21 +15,21 @@ use crate::route::Route;
 const FRESH_MS: u64 = 5_000;
 /// Milliseconds for which a frontend may keep an answer at most.
 pub const KEEP_MS: u64 = 6_000;
-/// Milliseconds after that time after which everything goes that was kept. The frontend's own time, by which
-/// it drops an answer, may stand still while the machine is suspended: by so much, unnoticed.
+/// Milliseconds after that time until the mount drops everything. The frontend's own clock, by which it drops
+/// an answer, may stand still while the machine is suspended: at most so long without being noticed.
 const LAPSE_MS: u64 = 2_000;
 
-/// What a mount knows of its lease.
+/// The lease, as the mount knows it.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     /// The frontend may have kept something since it was last told to drop everything.
     kept: bool,
-    /// Until then it could.
+    /// Until when it could keep answers, in milliseconds.
     until_ms: u64,
 }
 
 impl Lease {
-    /// What is answered may be kept until then.
+    /// Answers may be kept until `until_ms`.
     fn goes_on(&mut self, now_ms: u64, until_ms: u64) {
         if until_ms > now_ms {
             self.kept = true;
@@ -37,7 +37,7 @@ impl Lease {
         }
     }
 
-    /// Everything that was kept is to go. Whether that may be anything.
+    /// Everything that was kept must go. True if that may be anything.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.kept)
     }
@@ -48,13 +48,13 @@ impl Lease {
 }
 
 impl<T> Route<T> {
-    /// Until when, in milliseconds, what is answered now may be kept for up to [`KEEP_MS`]; 0: not at all.
+    /// Until when an answer of now may be kept, in milliseconds, for at most [`KEEP_MS`]. 0: not at all.
     pub fn keep_until_ms(&self) -> u64 {
         let until = |p: &crate::route::Peer| if p.attached && p.sole { p.renewed_ms + FRESH_MS } else { 0 };
         self.peers.values().map(until).min().unwrap_or(0)
     }
 
-    /// Whether what is answered now may be kept for up to [`KEEP_MS`].
+    /// Whether an answer of now may be kept, for at most [`KEEP_MS`].
     pub fn may_keep(&self, now_ms: u64) -> bool {
         self.keep_until_ms() > now_ms
     }
@@ -65,8 +65,9 @@ impl<T> Route<T> {
         self.lease.goes_on(now_ms, until_ms);
     }
 
-    /// Before anything is answered: if no sign of life has been answered for too long, or the machine was
-    /// suspended, the islands may have let others in. So what was kept goes, and no earlier promise counts.
+    /// To be called before any answer. If no sign of life has been answered for too long, or the machine was
+    /// suspended, the islands may have let other mounts in. Then everything that was kept goes, and no
+    /// earlier promise counts.
     pub(crate) fn look_at_lease(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
         if !self.lease.has_lapsed(now_ms) || planted(Bug::LapseUnseen) {
             return;

@@ -1,8 +1,8 @@
-//! The client's pure half (`DESIGN` 9): which island is asked, with which number, when again, and
-//! what may be kept.
+//! The client's pure half (`DESIGN` 9): which island is asked, under which number, when a request is
+//! repeated, and which answers may be kept.
 //!
-//! Never touches a socket, a clock or a thread. The mount, the tools and the simulator's clients
-//! run this same code.
+//! Never touches a socket, a clock or a thread. The mount, the tools and the simulator's clients run this
+//! same code.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,5 +1,5 @@
-//! Which ids are symbolic links: of those that lead to directories all islands know, so that who walks through
-//! one goes on while its home is away (`DESIGN` 5). Knows no target.
+//! Which ids are symbolic links. All islands know the links that lead to directories, so a walk through such
+//! a link goes on while the link's home is away (`DESIGN` 5). Knows no target.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use atoll_posix::{Found, Kind};
 
 use crate::route::Peer;
 
-/// Links that are known as such; of one that is not, only its home is asked.
+/// Number of links that are remembered. For any other link only its home is asked.
 const LINKS_MAX: usize = 65_536;
 
 /// See the module.
@@ -16,7 +16,7 @@ const LINKS_MAX: usize = 65_536;
 pub(crate) struct Links(IdSet<Ino>);
 
 impl Links {
-    /// Something was looked up.
+    /// A file was looked up.
     pub(crate) fn note(&mut self, ino: Ino, kind: Kind) {
         if kind == Kind::Symlink {
             if self.0.len() >= LINKS_MAX {
@@ -35,7 +35,7 @@ impl Links {
     }
 }
 
-/// Whether more can be known of a link than another than its `home` has told: that one can be asked.
+/// Whether another island has told of a link, and its `home` can be asked for its current state.
 pub(crate) fn leads_on(peers: &BTreeMap<IslandId, Peer>, home: IslandId, found: &Found) -> bool {
     let is_told = !found.attr_current && found.attr.kind != Kind::Directory;
     is_told && peers.get(&home).is_some_and(|home| home.up)

@@ -1,4 +1,4 @@
-//! What the routing machine puts out: requests, outcomes, and what is to be dropped or logged.
+//! The output of the routing machine: requests, ended calls, ids to drop, lines for the log.
 
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Answer, Around, Errno};
@@ -10,7 +10,7 @@ use crate::fits::Misfit;
 /// A request to be sent.
 #[derive(Debug)]
 pub struct Sent {
-    /// To whom.
+    /// The island.
     pub island: IslandId,
     /// Its number on the link.
     pub id: u64,
@@ -23,13 +23,13 @@ pub struct Sent {
 /// A call that has ended.
 #[derive(Debug)]
 pub struct Finished<T> {
-    /// What the caller gave.
+    /// The caller's token.
     pub token: T,
     /// How it ended.
     pub result: Result<Answer, Errno>,
     /// Bytes of `Answer::Data`, if the reply itself brought them; otherwise they came beside it.
     pub data: Option<Bytes>,
-    /// The attributes that were wished for.
+    /// The attributes that the caller wished for.
     pub around: Vec<Around>,
     /// Of a walked path.
     pub resolved: Option<Resolved>,
@@ -38,13 +38,13 @@ pub struct Finished<T> {
 /// A question to one island that has been answered.
 #[derive(Debug)]
 pub struct Told<T> {
-    /// What the caller gave.
+    /// The caller's token.
     pub token: T,
     /// The answer; an error if the island cannot be asked.
     pub outcome: Result<Outcome, Errno>,
 }
 
-/// What is to be done.
+/// What the owner of the machine must do.
 #[derive(Debug)]
 pub struct RouteOut<T> {
     /// Requests to send.
@@ -53,14 +53,15 @@ pub struct RouteOut<T> {
     pub finished: Vec<Finished<T>>,
     /// Questions to single islands that have been answered.
     pub told: Vec<Told<T>>,
-    /// Everything that was kept must go; then call [`Route::recalled`](crate::Route::recalled).
+    /// The frontend must drop everything that it keeps, and then call
+    /// [`Route::recalled`](crate::Route::recalled).
     pub recall: bool,
-    /// Files that have lost their last name: does the frontend still know them? If not, call
+    /// Files that have lost their last name. If the frontend does not know one any more, it must call
     /// [`Route::forget`](crate::Route::forget).
     pub orphans: Vec<Ino>,
-    /// Files that have another home: the same question.
+    /// Files that have another home. The same rule applies.
     pub moved: Vec<Ino>,
-    /// Answers that no honest island gives. Nothing of them is believed, and their calls fail.
+    /// Answers that no honest island gives. No part of them is believed, and their calls fail.
     pub misfits: Vec<Misfit>,
 }
 

@@ -1,8 +1,8 @@
-//! How long a call waits, and for whom: the mount's patience, islands that were waited for in vain,
+//! How long a call waits for an island: the mount's patience, islands that did not come back in time, and
 //! callers that die or are interrupted.
 //!
-//! Counts from the beginning of each call by the machine's own time, whatever links say. Never sends a
-//! change again that its caller was told has failed.
+//! Time is counted from the beginning of each call by the machine's own time, whatever links say. A change is
+//! never sent again after its caller was told that it has failed.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::synced::changes;
 /// Milliseconds since its last answer for which an island counts as living. Signs of life are asked
 /// for every 3 s, and links whose other side is silent break in 4 s.
 const LIVES_MS: u64 = 8_000;
-/// Milliseconds that a call waits for an island that needs another one, which is known to be away.
+/// Milliseconds that a call waits for an island which itself waits for another one that is known to be away.
 const PARTNER_MS: u64 = 1_000;
-/// Milliseconds that a change of names waits for another island whatever patience the mount has: kernels
-/// hold locks of other directories for it.
+/// Milliseconds that a change of names waits for a second island, whatever patience the mount has: kernels
+/// hold locks of other directories meanwhile.
 const SPANNING_MS: u64 = 10_000;
 
 impl Peer {
@@ -33,7 +33,7 @@ impl Peer {
 }
 
 impl<T> Route<T> {
-    /// Has a call wait for its island, unless that was waited for in vain already.
+    /// Has a call wait for its island, unless another call has already waited for it in vain.
     pub(crate) fn wait(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         let peer = self.peers.get_mut(&call.island).expect("looked at by the caller");
@@ -45,7 +45,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// Ends calls that have waited as long as the mount has patience.
+    /// Ends calls that have waited longer than the mount has patience.
     pub(crate) fn end_impatient(&mut self, now_ms: u64, out: &mut RouteOut<T>) {
         let patience_ms = self.config.patience_ms;
         let mut late: Vec<u64> = self
@@ -86,8 +86,8 @@ impl<T> Route<T> {
         refused && waited_ms >= PARTNER_MS && self.peers.values().any(|p| p.given_up && !p.up)
     }
 
-    /// Ends a call whose caller is told that it has failed. It is never sent again; should it still be
-    /// under way to an island, that knows from the next request's number that it must not begin it.
+    /// Ends a call and tells its caller that it has failed. The request is never sent again. If it is still
+    /// on its way to an island, the island knows by the number of the next request that it must not begin it.
     pub(crate) fn give_up(&mut self, id: u64, errno: Errno, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if is_unlock(&call.what) {
@@ -123,7 +123,7 @@ impl<T> Route<T> {
         Self::end(call, Err(errno), None, None, out);
     }
 
-    /// A reply has come for which nobody waits.
+    /// A reply has come to a call that has ended.
     pub(crate) fn too_late(&mut self, island: IslandId, id: u64, outcome: &Outcome, out: &mut RouteOut<T>) {
         if self.unwanted.get(&id).is_some_and(|(of, _)| *of == island)
             && let Some((_, undo)) = self.unwanted.remove(&id)
@@ -133,7 +133,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// What was asked of an island is lost: a lock that nobody waits for may have been granted.
+    /// Requests to an island are lost: an unwanted lock may have been granted.
     pub(crate) fn undo_unwanted(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         let (of_island, others) =
             std::mem::take(&mut self.unwanted).into_iter().partition(|(_, (of, _))| *of == island);
@@ -146,8 +146,8 @@ impl<T> Route<T> {
 
     // ------------------------------------------------------ callers that go on
 
-    /// Ends a call early, if it waits for an island to return and has had no effect; tells an island
-    /// of one that it runs.
+    /// Ends a call early if it waits for an island to return and has had no effect. If an island runs it,
+    /// tells the island.
     pub fn cancel(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get(&id) else { return };
         let Some(peer) = self.peers.get(&call.island) else { return };
@@ -161,8 +161,8 @@ impl<T> Route<T> {
         }
     }
 
-    /// The caller dies, and must not be kept from it by an island that does not answer. One that lives
-    /// answers soon: it is waited for, so that nothing happens after a process's end.
+    /// The caller is dying, and an island that does not answer must not hold it back. A living island answers
+    /// soon, so it is waited for, and nothing happens after the end of a process.
     pub fn abandon(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get(&id) else { return };
         let lives = self.peers.get(&call.island).is_some_and(|peer| peer.lives(self.now_ms));
@@ -174,8 +174,8 @@ impl<T> Route<T> {
     }
 }
 
-/// Whether a living island may take longer than any mount has patience: it waits for a disk, or for
-/// whoever holds a lock.
+/// Whether a living island may need longer than the mount has patience, because it waits for a disk or for
+/// another holder of a lock.
 const fn may_be_slow(what: &What) -> bool {
     match what {
         What::Op(op) => matches!(

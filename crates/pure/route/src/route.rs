@@ -1,8 +1,8 @@
-//! The routing machine: calls in, requests out, replies in, outcomes out.
+//! The routing machine: calls and replies in, requests and outcomes out.
 //!
-//! A call waits for one island at a time. Where that island is away, a call that a skeleton can
-//! answer goes to others; every other call waits for the island's return, or fails when the mount's
-//! patience ends (`patience.rs`).
+//! A call waits for one island at a time. If that island is away and a skeleton can answer the call, other
+//! islands are asked. Otherwise the call waits for the island's return, or fails when the mount's patience
+//! ends (`patience.rs`).
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ const NOT_NOW_MS: u64 = 20;
 const NOT_NOW_DOUBLINGS: u32 = 4;
 /// Milliseconds between two signs of life.
 const RENEW_MS: u64 = 3_000;
-/// How often a name is looked up again whose file is gone from its home.
+/// How often a name is looked up again if its file is gone from the home that the name tells.
 const DANGLED_MAX: u32 = 8;
 /// Files without names that are released with one request.
 pub(crate) const RELEASE_BATCH: usize = 512;
-/// Milliseconds after which released files are told of.
+/// Milliseconds after which islands are told of released files.
 const RELEASE_MS: u64 = 100;
 
 /// How a client works.
@@ -43,15 +43,15 @@ const RELEASE_MS: u64 = 100;
 pub struct Config {
     /// The volume's seed.
     pub seed: u64,
-    /// Who owns what.
+    /// The table of owners.
     pub table: Table,
     /// All islands.
     pub islands: Vec<IslandId>,
-    /// Drawn at random; never 0.
+    /// The session's number, drawn at random; never 0.
     pub session: SessionId,
-    /// It is a mount, and not a tool.
+    /// Whether the client is a mount, and not a tool.
     pub mount: bool,
-    /// Milliseconds that a call waits for an island that is away; none: for ever (`hard`).
+    /// Milliseconds that a call waits for an island that is away. None: without end (`hard`).
     pub patience_ms: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Config {
     }
 }
 
-/// What is known of an island.
+/// What the client knows of an island.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) up: bool,
@@ -76,14 +76,14 @@ pub(crate) struct Peer {
     pub(crate) power: u32,
     /// Requests from this number on tell whether it is the only mount.
     pub(crate) sole_from: u64,
-    /// It waits to hear that what was kept is dropped.
+    /// The island waits to hear that everything kept is dropped.
     pub(crate) recalling: bool,
     /// When it last answered anything, and when its link broke.
     pub(crate) heard_ms: u64,
     pub(crate) down_ms: u64,
-    /// A call has waited for it as long as the mount has patience, and it is still away.
+    /// A call has waited for it until the mount's patience ended, and it is still away.
     pub(crate) given_up: bool,
-    /// When the last sign of life was given that it has answered.
+    /// When the last sign of life was sent that it has answered.
     pub(crate) renewed_ms: u64,
     pub(crate) serial: Serial,
     pub(crate) told_version: u64,
@@ -99,7 +99,7 @@ pub struct Route<T> {
     pub(crate) dirs: Dirs,
     pub(crate) homes: Homes,
     pub(crate) hints: Hints,
-    /// Symbolic links that were looked up: of those others may know if their home is away.
+    /// Symbolic links that were looked up: other islands may know them if their home is away.
     pub(crate) links: Links,
     pub(crate) unsynced: Unsynced,
     pub(crate) peers: BTreeMap<IslandId, Peer>,
@@ -114,11 +114,12 @@ pub struct Route<T> {
     pub(crate) released_ms: u64,
     pub(crate) renew_ms: u64,
     pub(crate) retry: Vec<(u64, u64)>,
-    /// Locks that nobody waits for any more, and that may yet be granted: where, and what undoes it.
+    /// Locks that may still be granted after their caller has gone: at which island, and the operation that
+    /// undoes each.
     pub(crate) unwanted: BTreeMap<u64, (IslandId, Op)>,
     /// Whether the frontend may keep anything.
     pub(crate) lease: Lease,
-    /// How often it was told so and has not done it yet.
+    /// How many recalls the frontend has not answered yet.
     pub(crate) recalls: u32,
     pub(crate) now_ms: u64,
     pub(crate) counters: Counters,
@@ -154,7 +155,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -164,7 +165,7 @@ impl<T> Route<T> {
         &self.config.table
     }
 
-    /// Where directories were made that were renamed since, for walks.
+    /// Hints of renamed directories, for walks.
     pub const fn hints(&self) -> &Hints {
         &self.hints
     }
@@ -186,7 +187,7 @@ impl<T> Route<T> {
 
     // -------------------------------------------------------------------- calls
 
-    /// Begins an operation. Its number, for [`Route::cancel`].
+    /// Begins an operation. Returns the number for [`Route::cancel`].
     pub fn call(
         &mut self,
         now_ms: u64,
@@ -199,7 +200,7 @@ impl<T> Route<T> {
         self.call_wishing(now_ms, caller, Wish::default(), op, data, token, out)
     }
 
-    /// As [`Route::call`], with a wish.
+    /// The same as [`Route::call`], with a wish.
     pub fn call_wishing(
         &mut self,
         now_ms: u64,
@@ -232,7 +233,7 @@ impl<T> Route<T> {
         self.begin(waiter, caller.clone(), What::Walk(path), Bytes::new(), out)
     }
 
-    /// Asks one island what only it can answer. Fails if it cannot be reached now.
+    /// Asks one island a question that only it can answer. Fails if it cannot be reached now.
     pub fn ask_island(
         &mut self,
         now_ms: u64,
@@ -394,7 +395,7 @@ impl<T> Route<T> {
 
     // ------------------------------------------------------------------ replies
 
-    /// A reply has come. The bytes beside it belong to the call that ends with `Answer::Data`.
+    /// A reply has come. `Answer::Data` has its bytes beside it.
     pub fn on_reply(&mut self, now_ms: u64, island: IslandId, id: u64, reply: Reply, out: &mut RouteOut<T>) {
         self.now_ms = self.now_ms.max(now_ms);
         self.look_at_lease(now_ms, out);
@@ -507,7 +508,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// The answer to a call is none. Whether the call had an effect is not known.
+    /// The answer to a call does not fit it. Nobody knows whether the call had an effect.
     fn disbelieve(&mut self, now_ms: u64, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if matches!(call.what, What::Own(_)) {
@@ -651,7 +652,7 @@ impl<T> Route<T> {
         Self::end(call, Ok(answer), None, None, out);
     }
 
-    /// A name leads to a file that is homed elsewhere: its home tells the rest.
+    /// A name leads to a file with another home, which is asked next.
     fn follow(&mut self, id: u64, followed: Followed, home: IslandId, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         if home != call.island {
@@ -720,7 +721,7 @@ impl<T> Route<T> {
 
     // --------------------------------------------------------------------- time
 
-    /// It is so late. Events that are not told the time happen at the last one told.
+    /// Sets the time. Events without a time happen at the last time that was set.
     pub fn at(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
     }

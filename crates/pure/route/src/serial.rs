@@ -1,5 +1,5 @@
-//! Numbers of the requests that change something, for each island: a repeated request keeps its
-//! number, and the island learns which results it may forget.
+//! Numbers of the requests that change something, one sequence for each island. A repeated request keeps its
+//! number, and from the numbers the island learns which results it may forget.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +18,12 @@ impl Serial {
         self.last
     }
 
-    /// The result of a request is here.
+    /// The result of a request has arrived.
     pub fn done(&mut self, seq: u64) {
         self.open.remove(&seq);
     }
 
-    /// Results of all requests below this are here.
+    /// The results of all requests below this number have arrived.
     pub fn acked(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.last + 1)
     }

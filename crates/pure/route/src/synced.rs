@@ -1,5 +1,5 @@
-//! What was changed through this mount and is not synced yet, as far as that matters: an island that loses its power
-//! may lose it, and an `fsync` says so (`docs/design/009-fsync.md`).
+//! Changes through this mount that no `fsync` has covered. If an island may have lost one of them in a power
+//! cut, an `fsync` says so (`docs/design/009-fsync.md`).
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::call::{Stage, What};
 use crate::out::RouteOut;
 use crate::route::{Peer, Route};
 
-/// Files and directories with changes that no `fsync` has covered, as many as the frontend holds at most.
+/// Files and directories with changes that no `fsync` has covered. The frontend bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced {
     known: IdMap<Ino, Changes>,
 }
 
-/// Of one file or directory.
+/// The changes of one file or directory.
 #[derive(Debug, Default)]
 struct Changes {
-    /// Who may lose them, with the `power` that each had when the first of them was answered.
+    /// Islands that may lose the changes, each with its `power` when it answered the first of them.
     islands: Vec<(IslandId, u32)>,
-    /// No call from this one on was begun before the last of them was answered.
+    /// Calls from this number on were begun after the last of them was answered.
     last: u64,
 }
 
@@ -33,7 +33,8 @@ impl Unsynced {
 }
 
 impl<T> Route<T> {
-    /// The owner says that all is synced; whoever else may have lost something of it tells whether it has lived on.
+    /// The owner has answered an `fsync`. Each other island that may have lost a part of the changes is asked
+    /// whether it has kept its power.
     pub(crate) fn synced(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
         let (What::Op(Op::Fsync { ino } | Op::FsyncDir { dir: ino }), owner) = (&call.what, call.island)
@@ -65,7 +66,7 @@ impl<T> Route<T> {
         Self::end(call, if is_told { Err(Errno::EIO) } else { Ok(Answer::Done) }, None, None, out);
     }
 
-    /// An island has answered a call so: what that has changed is not synced.
+    /// An island has answered a call: its changes are not synced.
     pub(crate) fn note(&mut self, op: &Op, by: IslandId, answer: &Answer) {
         match op {
             Op::Create { dir, .. }
@@ -87,7 +88,8 @@ impl<T> Route<T> {
         }
     }
 
-    /// It is kept by its owner, and by who has answered: that one may lose that it has happened at all.
+    /// A change is kept by the owner and by the island that has answered: that one may lose that the change
+    /// has happened.
     fn changed(&mut self, ino: Ino, by: IslandId) {
         let owner = match self.dirs.get(ino) {
             Some(dir) => self.config.owner(dir.key),
@@ -103,7 +105,7 @@ impl<T> Route<T> {
         }
     }
 
-    /// Since its last power cut an island has had this one.
+    /// An island tells its `power`: the incarnation that began with its last power cut.
     pub(crate) fn lived(&mut self, island: IslandId, power: u32) {
         if let Some(peer) = self.peers.get_mut(&island) {
             peer.power = peer.power.max(power);

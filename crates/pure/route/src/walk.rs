@@ -1,5 +1,5 @@
-//! Walking a path from the root, for those who have no ids: the owner of the last directory is asked at once,
-//! and whoever knows less says how far it leads.
+//! Walking a path from the root, for clients that have no ids. The owner of the last directory is asked at
+//! once. An island that knows less answers how far it knows the path.
 
 use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Errno};
@@ -10,7 +10,7 @@ use crate::out::RouteOut;
 use crate::route::Route;
 
 impl<T> Route<T> {
-    /// A path is asked of the owner of its last directory: the only final answer.
+    /// Asks the owner of the path's last directory: only its answer is final.
     pub(crate) fn walk_owner(&self, path: &VolumePath) -> IslandId {
         let above = path.split_last().map_or(&[][..], |(above, _)| above);
         let key = self.hints.key(&self.h3, above).unwrap_or(Key(0));
