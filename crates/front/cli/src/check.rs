@@ -1,5 +1,5 @@
-//! `atoll check`: names every broken invariant in the data directory of a stopped node, and has mended what
-//! can be without loss.
+//! `atoll check`: names every broken invariant in the data directory of a stopped node, and has damage mended
+//! if nothing is lost by it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Goes into the background once there is something to see: the parent waits for the child's word.
+//! Goes into the background when the child has succeeded: the parent waits for the child's word.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result, bail};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// What the child writes when all is well; anything else is why it failed.
+/// The bytes that the child writes on success. Any other bytes say why it failed.
 const READY: &[u8] = b"\0ready";
 
 /// Which of the two processes this is.

@@ -1,4 +1,4 @@
-//! `mount.atoll`: what mount(8) runs for `mount -t atoll`, with its conventions for arguments.
+//! `mount.atoll`: the program that mount(8) runs for `mount -t atoll`, with its conventions for arguments.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where a daemon or mount writes what it has to say while it runs: options and environment.
+//! The log of a daemon or mount: options and environment that say where it goes.
 
 use anyhow::{Result, anyhow};
 use atoll_telemetry::{Format, LEVEL, Level};

@@ -1,4 +1,5 @@
-//! `atoll ls --atomic`: every name of a tree as of one moment, over all islands. All of it, or nothing.
+//! `atoll ls --atomic`: every name of a tree as of one moment, over all islands. It prints the whole list, or
+//! an error.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

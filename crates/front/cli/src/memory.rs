@@ -1,17 +1,17 @@
-//! Memory that nobody uses goes back to the system. Knows nothing of what it is used for.
+//! Gives unused memory back to the system. Knows nothing of what the memory is used for.
 //!
-//! What a daemon keeps is bounded by its parts. But glibc gives every thread a heap of its own, and
-//! returns only what lies at a heap's end: after a burst it would hold several times what is in use.
+//! The parts of a daemon bound the memory that they keep. But glibc gives every thread a heap of its own, and
+//! returns only the free end of a heap. After a burst, a daemon would hold several times as much as it uses.
 
 use std::time::Duration;
 
 /// Heaps that all threads share.
 const HEAPS_MAX: i32 = 2;
-/// How often it is looked whether a process has grown.
+/// Pause between two looks at the size of the process.
 const LOOK: Duration = Duration::from_secs(1);
 /// By so many pages it must have grown before anything is given back at once: that takes milliseconds.
 const GROWN_PAGES: u64 = 2048;
-/// After so many looks something is given back in any case: what is freed at last does not make a
+/// After so many looks, memory is given back in any case: the last memory that is freed does not make a
 /// process grow.
 const LOOKS_MAX: u32 = 30;
 

@@ -1,5 +1,5 @@
-//! Options of a mount, as after `-o`. An option that is not known is refused: one that were ignored
-//! might have been meant as a protection. The table is what is read, helped with and documented.
+//! Options of a mount, as after `-o`. An unknown option is refused: if it were ignored, a protection that it
+//! asks for would be missing. Parsing, help and manual page use one table.
 
 use anyhow::{Result, anyhow, bail};
 use atoll_fuse::{Config, Keep, Locks, MountOptions};
@@ -11,7 +11,7 @@ const SOFT_S: u64 = 10;
 /// Longest such time, in seconds.
 const SOFT_S_MAX: u64 = 86_400;
 
-/// What was asked for.
+/// The options that were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Milliseconds that an operation waits for a node that is away; none: for ever.
@@ -200,11 +200,11 @@ pub(crate) const TABLE: &[Entry] = &[
     },
 ];
 
-/// What stands in the table where users write something of their own.
+/// A placeholder in the table for text that users write.
 const BLANKS: [&str; 3] = ["SECONDS", "NAME", "TEXT"];
 
 impl Entry {
-    /// Whether one of its words is meant by a word that somebody wrote.
+    /// Whether `word` is one of its words.
     fn is(&self, word: &str) -> bool {
         self.words.iter().any(|known| match BLANKS.iter().find_map(|blank| known.strip_suffix(blank)) {
             Some(stem) => word.len() > stem.len() && word.starts_with(stem),
@@ -278,7 +278,7 @@ impl Options {
         words.into_iter().filter(is_fixed).collect()
     }
 
-    /// What the kernel is told.
+    /// The options for the kernel.
     pub(crate) fn mount_options(&self, source: &str) -> MountOptions {
         let allow_other = self.allow_other.unwrap_or(self.kernel.allow_other);
         MountOptions { source: source.to_owned(), allow_other, ..self.kernel.clone() }

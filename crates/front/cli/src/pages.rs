@@ -1,5 +1,5 @@
-//! What the long help and the manual pages say beyond the arguments: options of mounts, examples, exit
-//! codes, files. Written once, shown as plain text and as roff.
+//! The parts of the long help and the manual pages beyond the arguments: options of mounts, examples, exit
+//! codes, files. They are written once, and shown as plain text and as roff.
 
 use std::fmt::Write;
 
@@ -9,14 +9,14 @@ use crate::mount_options::TABLE;
 const COLUMNS: usize = 96;
 /// Parts that are worth their lines in the long help too.
 const HELPFUL: [&str; 3] = ["MOUNT OPTIONS", "FSTAB", "EXAMPLES"];
-/// Columns that what explains a term is moved to the right.
+/// Columns by which the explanation of a term is indented.
 const INDENT: usize = 10;
 
 /// A part of a page.
 pub(crate) struct Section {
     title: &'static str,
     text: &'static str,
-    /// Each with what it means.
+    /// Terms, each with its meaning.
     terms: Vec<(String, &'static str)>,
 }
 
@@ -29,7 +29,7 @@ fn terms(title: &'static str, terms: &[(&str, &'static str)]) -> Section {
     Section { title, text: "", terms }
 }
 
-/// What is said of a command, by its name with hyphens, such as `atoll-volume-create`.
+/// The texts of a command, by its name with hyphens, such as `atoll-volume-create`.
 pub(crate) fn sections(name: &str) -> Vec<Section> {
     let mut all = match name {
         "atoll" => vec![files(), see_also("atoll-mount(1), atoll-up(1), atoll-serve(1), mount.atoll(8)")],
@@ -255,7 +255,7 @@ const fn see_also(pages: &'static str) -> Section {
     text("SEE ALSO", pages)
 }
 
-/// The command with what is said here at the end of each long help.
+/// The command, with these texts at the end of each long help.
 pub(crate) fn with_help(command: clap::Command) -> clap::Command {
     fn add(command: clap::Command, name: &str) -> clap::Command {
         let mut help = String::new();

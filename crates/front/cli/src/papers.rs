@@ -1,4 +1,4 @@
-//! Completions for shells and manual pages, made from the command itself.
+//! Shell completions and manual pages, made from the command's own definition.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
-//! Words for people and programs on standard output. A reader that has gone is no reason to fail.
+//! Output for people and programs on standard output. A reader that has gone is no reason to fail.
 
 use std::io::Write;
 
-/// Writes a line; nobody may be there to read it.
+/// Writes a line. It is no error if the reader has gone.
 pub(crate) fn line(text: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}");

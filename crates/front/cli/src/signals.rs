@@ -1,4 +1,5 @@
-//! Ends in order on SIGINT, SIGTERM and SIGHUP: blocked in all threads, taken by the one that waits.
+//! Ends the process in order on SIGINT, SIGTERM and SIGHUP. All threads block these signals, and one thread
+//! waits for them.
 
 use anyhow::{Result, bail};
 

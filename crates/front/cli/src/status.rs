@@ -1,4 +1,4 @@
-//! `atoll status`: how nodes, islands and mounts are, and what they have done.
+//! `atoll status`: the status of nodes, islands and mounts, and their counters.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
-//! Which files and directories were read through this mount, so that their times of access follow: noted on the
-//! way of a read, told to the volume later, by a thread of its own. Decides by the mount's own options, as Linux
-//! does; what counts as a change of the time is `atoll_posix::Access`'s matter.
+//! Notes which files and directories were read through this mount, so that their access times follow. A read
+//! only leaves a note; a thread of this file tells the volume later. The mount's options decide, as on Linux,
+//! whether a read counts; `atoll_posix::Access` decides whether it changes the time.
 //!
-//! Nobody waits for any of this. What was noted and not told yet is gone if this process is killed, as with a
-//! local file system's `lazytime`. Until it is told, this mount's answers show it already.
+//! Nobody waits for any of this. If this process is killed, notes that were not told yet are lost, as with a
+//! local file system's `lazytime`. Until a note is told, this mount's answers show its time already.
 
 use crate::adapter::Core;
 use crate::mount::{AccessTimes, Table};
@@ -18,31 +18,31 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const SHARDS: usize = 16;
-/// Most files and directories that are noted, of about 64 bytes each: of others it is not noted that they were read.
+/// Most files and directories that are noted, of about 64 bytes each. Reads of further ones are not noted.
 const NOTED_MAX: usize = 65_536;
-/// From so many on they are told at once.
+/// If so many are noted, they are told at once.
 const NOTED_MANY: usize = NOTED_MAX / 2;
-/// How long something that was read waits until it is told.
+/// How long a note waits until it is told.
 const DELAY: Duration = Duration::from_secs(10);
-/// Most that are told at once, without an answer.
+/// Most notes that are told and not answered yet.
 const TOLD_AT_ONCE: usize = 64;
-/// Between so many and the next ones: others have the islands, too.
+/// The pause after so many, because others use the islands too.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long the end of a mount waits until the rest is told.
+/// How long the end of a mount waits for the last notes to be told.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// What was read and is not told yet. Bounded by `NOTED_MAX`.
+/// Notes that are not told yet. Bounded by `NOTED_MAX`.
 #[derive(Debug)]
 pub(crate) struct Accesses {
     noted: [Mutex<HashMap<Ino, Noted>>; SHARDS],
-    /// How many there are: all that an answer looks at while nothing is noted.
+    /// Number of notes. While it is 0, an answer looks at nothing else.
     count: AtomicUsize,
     /// The mount's options, as `Mode`.
     mode: AtomicU8,
     table: Option<Table>,
     /// When the options were looked at last, in milliseconds.
     looked_ms: AtomicU64,
-    /// Told without an answer so far.
+    /// Notes that are told and not answered yet.
     under_way: AtomicUsize,
     told: AtomicU64,
     lost: AtomicU64,
@@ -59,11 +59,11 @@ struct Noted {
 
 /// Bits of `Accesses::mode`.
 mod mode {
-    /// Some readings count.
+    /// Some reads count.
     pub(super) const ON: u8 = 1;
-    /// Each counts.
+    /// Every read counts.
     pub(super) const STRICT: u8 = 2;
-    /// Those of directories do.
+    /// Reads of directories count.
     pub(super) const DIRS: u8 = 4;
 }
 
@@ -82,7 +82,7 @@ fn bits(times: AccessTimes) -> u8 {
 }
 
 impl Accesses {
-    /// `table` tells what the mount's options are.
+    /// `table` tells the mount's options.
     pub(crate) fn new(table: Option<Table>) -> Self {
         let times =
             table.as_ref().map_or(AccessTimes::NEVER, |table| table.access_times().unwrap_or_default());
@@ -105,7 +105,7 @@ impl Accesses {
         self.noted[(ino.0 % SHARDS as u64) as usize].lock().expect("no holder of this lock panics")
     }
 
-    /// Readings that were told, and those that could not be.
+    /// Numbers of reads that were told, and of reads that could not be told.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.told.load(Relaxed), self.lost.load(Relaxed))
     }
@@ -131,7 +131,7 @@ impl Accesses {
         attr
     }
 
-    /// The time of access was set to one that was asked for: what was read before does not count.
+    /// A caller has set the access time: earlier reads do not count.
     pub(crate) fn was_set(&self, ino: Ino) {
         if !self.is_empty() && self.of(ino).remove(&ino).is_some() {
             self.count.fetch_sub(1, Relaxed);
@@ -160,7 +160,7 @@ impl Accesses {
         mode & mode::ON != 0 && (kind != Kind::Directory || mode & mode::DIRS != 0)
     }
 
-    /// Notes a reading; true if it is the first one of this file that is noted.
+    /// Notes a read; true if it is the first one of this file that is noted.
     fn note(&self, ino: Ino, kind: Kind) -> bool {
         let time = now();
         self.look(time);
@@ -187,7 +187,7 @@ impl Accesses {
         }
     }
 
-    /// Those that have waited so long at `now`, at most so many.
+    /// At most `at_most` notes that have waited for `delay` at `now`.
     fn due(&self, now: Time, delay: Duration, at_most: usize) -> Vec<(Ino, Noted)> {
         let delay = i128::try_from(delay.as_nanos()).unwrap_or(i128::MAX);
         let mut due = Vec::new();
@@ -202,7 +202,7 @@ impl Accesses {
         due
     }
 
-    /// It is told, or never will be. A reading since then stays noted.
+    /// A note is told, or never will be. A later read stays noted.
     fn done(&self, ino: Ino, told: Noted) {
         let mut shard = self.of(ino);
         match shard.get_mut(&ino) {
@@ -215,7 +215,7 @@ impl Accesses {
         }
     }
 
-    /// The mount has ended: nothing more is told, but for what `rest` tells.
+    /// The mount has ended: only the notes that `rest` tells are told.
     pub(crate) fn end(core: &Arc<Core>) {
         let me = &core.accesses;
         *me.ended.lock().expect("no holder of this lock panics") = true;
@@ -250,7 +250,7 @@ pub(crate) fn read(core: &Arc<Core>, ino: Ino, kind: Kind) {
     }
 }
 
-/// Tells what is due until nothing is noted.
+/// Tells due notes until there are none.
 fn tell_in_time(core: &Arc<Core>) {
     let me = &core.accesses;
     loop {

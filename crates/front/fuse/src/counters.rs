@@ -1,4 +1,4 @@
-//! How often each operation was asked for and how often it failed. Never resets.
+//! Counts requests and errors of each operation. The counters are never reset.
 
 use crate::abi::{OPCODES, opcode};
 use atoll_posix::Errno;

@@ -1,5 +1,5 @@
-//! The open /dev/fuse: receives whole requests into a reader's own buffer, sends whole answers.
-//! Never looks into either.
+//! The open /dev/fuse: receives whole requests into a reader's buffer, and sends whole answers. Never looks
+//! into either.
 
 use crate::abi::{OUT_HEADER, Out, WRITE_HEADER, notify};
 use atoll_core::{Ino, Name};

@@ -1,9 +1,9 @@
-//! Which callers die while the kernel makes them wait for an answer.
+//! Finds callers that are dying while the kernel makes them wait for an answer.
 //!
-//! The kernel lets nobody go whose request was read, not even after `kill -9`, and says once that a
-//! signal came, not which. So a request that was interrupted is looked after until it is answered: when
-//! its caller dies, the operation is abandoned. A signal that the caller survives ends a wait for a
-//! lock and nothing else, as on a local file system.
+//! When a request has been read, the kernel does not let its caller go, not even after `kill -9`. It says
+//! only once that a signal came, and not which. So an interrupted request is watched until it is answered. If
+//! its caller dies, the operation is abandoned. A signal that the caller survives ends a wait for a lock and
+//! nothing else, as on a local file system.
 
 use crate::adapter::Core;
 use crate::pending::Waiting;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often callers are looked at.
+/// Pause between two looks at the callers.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Requests whose callers are looked after. A thread is there while there are any.
@@ -26,7 +26,7 @@ struct Watched {
     has_thread: bool,
 }
 
-/// A signal has come for whoever waits for this request.
+/// A signal has come for the caller of this request.
 pub(crate) fn interrupted(core: &Arc<Core>, waiting: Waiting) {
     if waiting.for_lock {
         core.files.cancel(waiting.ticket);

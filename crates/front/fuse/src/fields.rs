@@ -1,4 +1,4 @@
-//! The kernel's fields in a volume's words. Decides nothing.
+//! Translates the kernel's fields into the words of a volume. Decides nothing.
 
 use crate::abi::{self, fattr};
 use crate::request::{LockIn, SetAttrIn};

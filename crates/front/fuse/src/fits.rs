@@ -1,4 +1,4 @@
-//! Which answers of a volume the kernel can be told. Never changes one.
+//! Checks which answers of a volume can be told to the kernel. Never changes one.
 
 use crate::adapter::Shape;
 use crate::request::Header;

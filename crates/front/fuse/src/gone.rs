@@ -1,18 +1,18 @@
-//! What a request is answered when the volume says `ESTALE`: what the request names was removed, or its name leads
-//! to something else by now. Asks the volume what has become of it, a bounded number of times.
+//! Finds an answer when the volume says `ESTALE`: the object of a request was removed, or its name leads to
+//! another one by now. Asks the volume a bounded number of times what has become of it.
 //!
-//! A directory that was removed is asked about for as long as it is open or somebody works in it, as on a local
-//! file system: its attributes can be seen and changed, it has no names, and none can be made in it. Islands do not
-//! know which directories are open, so they keep nothing of a removed one. A mount that is alone has the attributes
-//! that the kernel was told of it last, and answers from these until the kernel forgets the directory.
+//! The kernel asks about a removed directory as long as it is open or is a working directory. As on a local
+//! file system, its attributes can be seen and changed, it has no names, and none can be made in it. Islands
+//! do not know which directories are open, so they keep nothing of a removed one. A mount that is alone has
+//! the attributes of the last answer, and answers from these until the kernel forgets the directory.
 //!
-//! Where other mounts were there before it was removed, one of them may have changed its attributes, and nobody is
-//! left who knows. Then they can be neither seen nor changed: `ENOENT`, which programs that race over names expect.
-//! The directory is still known to be empty.
+//! If other mounts were there before the removal, one of them may have changed the attributes, and nobody
+//! knows them any more. Then they can be neither seen nor changed: the answer is `ENOENT`, which programs
+//! that race over names expect. The directory is still known to be empty.
 //!
-//! To a caller that only races with another one over a name, `ESTALE` means nothing: on a local file system the
-//! name would have been found or not. The kernel tries once more by itself, which is not enough when a name
-//! comes and goes all the time.
+//! A caller that only races with another one over a name cannot use `ESTALE`: on a local file system the name
+//! would have been found or not. The kernel tries once more by itself. That is not enough if a name comes and
+//! goes all the time.
 
 use crate::abi::opcode;
 use crate::adapter::{Core, Shape, finish, start, submit, untold};
@@ -28,16 +28,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// How often one request is tried anew. The kernel then tries it once more.
 const TRIES_MAX: u8 = 8;
 
-/// What has become of a directory.
+/// The fate of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Removed,
     Lives,
-    /// It cannot be told, for this reason.
+    /// Unknown, for this reason.
     Unknown(Errno),
 }
 
-/// The volume said `ESTALE` to a request, which has been tried so many times before.
+/// The volume has answered `ESTALE` to a request that was tried `tries` times before.
 pub(crate) fn stale(core: &Arc<Core>, header: Header, shape: Shape, tries: u8) {
     if tries >= TRIES_MAX {
         return core.fail(&header, Errno::ESTALE);
@@ -64,7 +64,7 @@ fn ask(
     start(core, header, &Caller::ROOT, (op, Bytes::new()), move |core, outcome, _| then(core, outcome));
 }
 
-/// What a name leads to.
+/// Looks up what a name leads to.
 fn look_up(
     core: &Arc<Core>,
     header: Header,
@@ -84,7 +84,7 @@ fn look_up(
     });
 }
 
-/// What has become of a directory that the kernel knows.
+/// Finds the fate of a directory that the kernel knows.
 fn fate(core: &Arc<Core>, header: Header, dir: Ino, then: impl FnOnce(&Arc<Core>, Fate) + Send + 'static) {
     if dir == Ino::ROOT {
         return then(core, Fate::Lives);
@@ -112,7 +112,7 @@ fn fate(core: &Arc<Core>, header: Header, dir: Ino, then: impl FnOnce(&Arc<Core>
     });
 }
 
-/// Goes on, knowing what has become of the directory.
+/// Goes on with the fate of the directory.
 fn knowing(core: &Arc<Core>, header: Header, shape: Shape, tries: u8, fate: Fate) {
     match fate {
         Fate::Removed => about_removed(core, &header, shape),
@@ -151,7 +151,7 @@ fn now() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Tries a request anew whose directory is there.
+/// Tries a request again whose directory exists.
 fn again(core: &Arc<Core>, header: Header, shape: Shape, tries: u8) {
     let ino = Ino(header.node);
     let op = match &shape {
@@ -218,8 +218,8 @@ fn resubmit(core: &Arc<Core>, header: Header, op: Op, shape: Shape, tries: u8) {
     submit(core, header, caller, op, Bytes::new(), shape, tries);
 }
 
-/// Which directory a caller means by a name that led to `meant` when the kernel looked. When it succeeds, the
-/// kernel marks that one as dead, so another one may be meant only if that one is.
+/// The directory that a caller means by a name which led to `meant` when the kernel looked. If the operation
+/// succeeds, the kernel marks `meant` as dead, so another directory may be meant only if `meant` is dead.
 fn meant_now(
     core: &Arc<Core>,
     header: Header,

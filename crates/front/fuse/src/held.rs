@@ -1,15 +1,15 @@
-//! Which locks were granted through this mount, so that a close takes away the right ones. Holds
-//! no lock itself and never decides whether one is granted.
+//! Notes which locks were granted through this mount, so that a close takes away the right ones. Holds no
+//! lock itself, and never decides whether one is granted.
 //!
-//! The kernel leaves unlock-on-close to the file system: POSIX locks of a process at FLUSH, which
-//! comes at each `close`, and `flock` and open-file-description locks at RELEASE of the handle.
+//! The kernel leaves unlocking at close to the file system. The POSIX locks of a process end at FLUSH, which
+//! comes at each `close`. `flock` and open-file-description locks end at RELEASE of the handle.
 
 use atoll_core::Ino;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Someone who was granted a lock on a file.
+/// A holder of a lock on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     /// The kernel's lock owner.
@@ -44,7 +44,7 @@ impl Held {
         !self.take(ino, |h| h.owner == owner && !h.flock).is_empty()
     }
 
-    /// Nobody has this handle any more: whose locks went with it.
+    /// A handle is closed. Returns the holders whose locks end with it.
     pub(crate) fn released(&self, ino: Ino, fh: u64) -> Vec<Holder> {
         self.take(ino, |h| h.fh == fh)
     }

@@ -1,4 +1,4 @@
-//! INIT: what the kernel offers, and what of it this mount takes.
+//! INIT: the capabilities that the kernel offers, and those that this mount takes.
 
 use crate::abi::{self, Out, init};
 use crate::adapter::{Agreed, Core};

@@ -1,9 +1,8 @@
-//! Serves a volume to the kernel over /dev/fuse: our own transport (protocol 7.31 to 7.45) and the
-//! adapter from requests to `Files`.
+//! Serves a volume to the kernel over /dev/fuse: our own transport (protocol 7.31 to 7.45) and the adapter
+//! from requests to `Files`.
 //!
-//! Decides nothing about files: whatever an operation means is the volume's matter. What is decided
-//! here is what the kernel may keep, and when locks and ids are over. `KERNEL.md` beside this crate has
-//! the facts about the kernel that the design rests on.
+//! Decides nothing about files: the volume does. This crate decides what the kernel may keep, and when locks
+//! and ids end. `KERNEL.md` beside this crate has the facts about the kernel on which the design rests.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

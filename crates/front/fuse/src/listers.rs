@@ -1,24 +1,24 @@
-//! Directories that are open: who may use what the kernel keeps of a listing, and who has come to the end of
-//! one. Holds no names itself.
+//! Open directories: which handle may use the listing that the kernel keeps, and which handles have come to
+//! the end of theirs. Holds no names itself.
 //!
 //! The kernel keeps one listing of a directory, in the order in which it was told of the names, and does not
-//! see by whom: where one has listed all but the end, and a name goes, and another one begins, the end that
-//! the first one is told makes the old listing a whole one, from which the other goes on. So at most one open
-//! directory at a time may fill it and read it.
+//! note who asked. Suppose one handle has listed all but the end, a name is removed, and another handle
+//! begins. When the first one is told the end, the kernel takes the old listing for complete, and the second
+//! handle goes on with it. So at most one open directory at a time may fill and read the listing.
 //!
-//! It goes by the directory's time of change, too. Of two answers that tell this the kernel drops the newer
-//! one if the older comes in between. So nobody uses it while others may change the volume.
+//! The kernel also compares the directory's change time. If an older answer with it comes in between, the
+//! kernel drops the newer one. So no handle uses the listing while other mounts may change the volume.
 
 use atoll_core::Ino;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-/// Those that are open and remembered for something.
+/// Handles with something to remember.
 #[derive(Debug, Default)]
 pub(crate) struct Listers {
-    /// By directory: the handle whose the kept listing is.
+    /// By directory: the handle that may use the kept listing.
     keepers: Mutex<HashMap<Ino, u64>>,
-    /// By handle: behind which cookie there was nothing more.
+    /// By handle: the last cookie.
     ends: Mutex<HashMap<u64, u64>>,
 }
 
@@ -27,23 +27,23 @@ fn lock<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Listers {
-    /// A directory is opened. True if the kept listing is this handle's, until it is closed.
+    /// A directory is opened. True if this handle may use the kept listing until it is closed.
     pub(crate) fn keeps(&self, dir: Ino, handle: u64) -> bool {
         *lock(&self.keepers).entry(dir).or_insert(handle) == handle
     }
 
-    /// It was listed up to this cookie, and there is nothing more.
+    /// A handle was listed up to this cookie, and there was nothing more.
     pub(crate) fn ended(&self, handle: u64, cookie: u64) {
         lock(&self.ends).insert(handle, cookie);
     }
 
-    /// To be asked for each answer to this handle: true if all there was to tell was told by the one before.
-    /// Whoever asks once more wants to know what has come since.
+    /// To be called for each listing request of this handle. True if the answer before told the last name. A
+    /// further request gets the names that have come since.
     pub(crate) fn is_at_end(&self, handle: u64, cookie: u64) -> bool {
         lock(&self.ends).remove(&handle) == Some(cookie)
     }
 
-    /// Nobody has this handle any more.
+    /// A handle is closed.
     pub(crate) fn closed(&self, dir: Ino, handle: u64) {
         lock(&self.ends).remove(&handle);
         let mut keepers = lock(&self.keepers);

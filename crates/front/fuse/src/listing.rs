@@ -1,5 +1,4 @@
-//! Packs names into the room that the kernel gives for a listing. Adds "." and "..", which no
-//! volume stores.
+//! Packs names into the space that the kernel gives for a listing. Adds "." and "..", which no volume stores.
 
 use crate::abi::{DIRENT, ENTRY_OUT, Out, UNKNOWN_INO, padded};
 use crate::adapter::Keeping;
@@ -39,12 +38,12 @@ pub(crate) struct Packed {
 }
 
 impl Listing {
-    /// Where the volume goes on.
+    /// The position at which the volume goes on.
     pub(crate) const fn after(&self) -> u64 {
         if self.offset <= DOT_DOT { 0 } else { self.offset }
     }
 
-    /// The answer. What does not fit is asked for again, and is not counted.
+    /// The answer. Names that do not fit are asked for again, and are not counted.
     pub(crate) fn pack(
         &self,
         entries: &[DirEntry],

@@ -1,15 +1,15 @@
-//! Looks paths up through the mount, as another process would, on a thread of its own. Never uses what is open
-//! in this process.
+//! Looks paths up through the mount, as another process would, on a thread of its own. Never uses the open
+//! files of this process.
 //!
-//! A daemon that asks itself could not be killed: its readers would be gone, the thread that asks would wait
-//! for them, and the connection to the kernel, which ends what waits for it, would stay open for as long as
-//! any thread has it. So this thread has a table of open files of its own, without the connection.
+//! A daemon that looks paths up in its own mount could not be killed: its readers would be gone, the thread
+//! would wait for them, and the connection to the kernel would stay open as long as any thread has it, so
+//! that the wait would not end. So this thread has a table of open files of its own, without the connection.
 
 use crate::mount::Entrance;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// The first file that a thread may leave: behind those of the standard streams.
+/// The first descriptor that the thread closes: the first one after the standard streams.
 const FIRST: libc::c_uint = 3;
 
 /// A thread that looks paths up. It ends with this.
@@ -21,7 +21,7 @@ pub(crate) struct Looker {
 }
 
 impl Looker {
-    /// None if there is no thread to be had, or it cannot have files of its own (Linux before 5.9).
+    /// None if no thread can be started, or if it cannot have open files of its own (Linux before 5.9).
     pub(crate) fn new(entrance: Entrance) -> Option<Self> {
         let (paths, asked) = channel::<PathBuf>();
         let (tell_thread, thread) = channel();
@@ -41,18 +41,18 @@ impl Looker {
         Some(Self { paths, found, thread })
     }
 
-    /// By what number the kernel names it as who asks.
+    /// The number by which the kernel names this thread as the caller of a request.
     pub(crate) const fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// Whether there is something.
+    /// Whether the path leads to something.
     pub(crate) fn finds(&self, path: PathBuf) -> bool {
         self.paths.send(path).is_ok() && self.found.recv().unwrap_or(false)
     }
 }
 
-/// From here on this thread has no files but the standard streams; false if it still shares all.
+/// Leaves this thread no open files but the standard streams. False if it still shares all.
 fn leave_files() -> bool {
     // SAFETY: only this thread's own copy of the table is closed, since the flag makes one first. This thread
     // owns no open file and is handed none: `Looker::new` gives it paths and channels.

@@ -1,8 +1,8 @@
-//! What the kernel knows: for each id, how many times it was told of it and has not yet said that
-//! it forgot. Exact; never asks a volume.
+//! The ids that the kernel knows: for each, how many times it was told of it without having forgotten it
+//! since. Exact; never asks a volume.
 //!
-//! Counts stand in chunks of neighbouring ids. A chunk of few ids is a short sorted list, one of
-//! many an array of 4 bytes per id.
+//! Counts are stored in chunks of neighbouring ids. A chunk of few ids is a short sorted list; a chunk of
+//! many is an array of 4 bytes per id.
 
 use atoll_core::Ino;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
-//! Which requests are under way, so that an INTERRUPT reaches the operation that it means. An
-//! operation that is completed before `Files::submit` returns never comes here.
+//! Requests under way, so that an INTERRUPT reaches its operation. An operation that is completed before
+//! `Files::submit` returns never comes here.
 //!
-//! Three things race for one request: the submitting thread learns the ticket, another thread
-//! completes the operation, a third reads an INTERRUPT. Each leaves what the next needs.
+//! Three threads race for one request: the submitting one learns the ticket, another completes the operation,
+//! a third reads an INTERRUPT. Each leaves the data that the next one needs.
 
 use atoll_vfs::{Files, Ticket};
 use std::cell::Cell;
@@ -31,7 +31,7 @@ pub(crate) struct Waiting {
     pub(crate) ticket: Ticket,
     /// The thread that waits; 0 if it is not known.
     pub(crate) pid: u32,
-    /// It waits for a lock that another one holds, which any signal ends.
+    /// It waits for a lock of another holder. Any signal ends that wait.
     pub(crate) for_lock: bool,
 }
 
@@ -110,7 +110,7 @@ impl Pending {
         }
     }
 
-    /// Ends everything that is under way: nobody waits any more.
+    /// Ends every request under way: no caller waits any more.
     pub(crate) fn abandon_all(&self, files: &dyn Files) {
         let tickets: Vec<Ticket> = {
             let inner = self.inner.lock().expect("no holder of this lock panics");

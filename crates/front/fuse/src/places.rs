@@ -1,9 +1,9 @@
-//! Where the kernel has each directory that it knows: the parent and name by which it was told of it, and its
-//! attributes if no other mount can have changed them. Never asks a volume, and never decides what to do about a
-//! directory that is elsewhere.
+//! Where the kernel has each directory that it knows: the parent and name of the last answer about it, and
+//! its attributes if no other mount can have changed them. Never asks a volume, and never decides what to do
+//! about a directory that is elsewhere.
 //!
-//! It may be wrong for a moment, since answers overtake each other on their way to the kernel: who
-//! relies on it does nothing that is wrong then. Bounded by the directories that the kernel knows.
+//! It may be wrong for a moment, because answers overtake each other on their way to the kernel. A user of it
+//! must do nothing that is wrong then. Bounded by the directories that the kernel knows.
 
 use atoll_core::{Ino, Name};
 use atoll_posix::{Attr, Found, Kind};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 16;
-/// Longest path that is put together, in bytes: the kernel takes no longer one.
+/// Longest path that is built, in bytes. The kernel takes no longer one.
 const PATH_BYTES_MAX: usize = 4095;
 
 /// A name in a directory.
@@ -30,31 +30,32 @@ pub(crate) struct Place {
 #[derive(Debug)]
 struct Had {
     place: Place,
-    /// Another one has come there since: the kernel has dropped this one, or keeps it out of sight while it is
-    /// used.
+    /// Another directory has come to this place since. The kernel has dropped this one, or hides it while it
+    /// is used.
     displaced: bool,
     attr: Known,
 }
 
-/// The time between two recalls: how many there were before.
+/// The time between two recalls, as the number of recalls before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Period(pub(crate) u64);
 
-/// What is known of a directory's attributes.
+/// Knowledge about a directory's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// Whoever wants to know has to ask its owner.
+    /// None: its owner must be asked.
     No,
-    /// This is what its owner said in a period in which no other mount was there.
+    /// Its owner's answer in a period without other mounts.
     In(Period, Attr),
-    /// It was removed. While it had a name, other mounts may have changed it.
+    /// The directory was removed. Other mounts may have changed it while it had a name.
     Removed,
-    /// It was removed while no other mount was there. So none has it open, and only this one can change it.
+    /// The directory was removed while no other mount was there. So only this mount can have it open and
+    /// change it.
     RemovedAlone(Attr),
 }
 
 impl Known {
-    /// Its owner said this; `alone` if no other mount is there. Answers overtake each other, and times of change
+    /// The owner's answer; `alone` if no other mount is there. Answers overtake each other, but change times
     /// never go back.
     fn told(&mut self, attr: &Attr, alone: Option<Period>) {
         *self = match (*self, alone) {
@@ -71,7 +72,8 @@ impl Known {
 pub(crate) struct Places {
     /// By directory: all that an ordinary lookup needs.
     by_id: [Mutex<HashMap<Ino, Had>>; SHARDS],
-    /// The directory that was last said to be there. No lock of this is held with one of the other.
+    /// The directory that was last told to be at a place. No lock of this map is held together with one of
+    /// the other.
     by_place: [Mutex<HashMap<Place, Ino>>; SHARDS],
 }
 
@@ -90,8 +92,8 @@ impl Places {
         lock(&self.by_place[(hasher.finish() % SHARDS as u64) as usize])
     }
 
-    /// The kernel is told of a directory at a place. If it has it at another one that is returned, and
-    /// nothing changes: only the kernel moves it.
+    /// The kernel is told of a directory at a place. If the kernel has it at another place, that one is
+    /// returned, and nothing changes: only the kernel moves it.
     pub(crate) fn learn(&self, found: &Found, place: &Place, alone: Option<Period>) -> Option<Place> {
         let ino = found.attr.ino;
         if ino == Ino::ROOT {
@@ -156,7 +158,7 @@ impl Places {
         }
     }
 
-    /// The kernel does not know it any more.
+    /// The kernel has forgotten a directory.
     pub(crate) fn forgotten(&self, ino: Ino) {
         let had = self.of_id(ino).remove(&ino);
         if let Some(had) = had {
@@ -164,7 +166,7 @@ impl Places {
         }
     }
 
-    /// The kernel does not have it there any more.
+    /// The kernel does not have a directory at this place any more.
     pub(crate) fn vacate(&self, ino: Ino, place: &Place) {
         let mut shard = self.of_place(place);
         if shard.get(place) == Some(&ino) {
@@ -181,7 +183,7 @@ impl Places {
         }
     }
 
-    /// Where the kernel has a directory. None for the root, and for what is no directory.
+    /// The place at which the kernel has a directory. None for the root, and for an id that is no directory.
     pub(crate) fn of(&self, ino: Ino) -> Option<Place> {
         self.of_id(ino).get(&ino).map(|had| had.place.clone())
     }
@@ -220,7 +222,7 @@ impl Places {
         }
     }
 
-    /// The directory that the kernel has there.
+    /// The directory that the kernel has at a place.
     pub(crate) fn at(&self, place: &Place) -> Option<Ino> {
         self.of_place(place).get(place).copied()
     }

@@ -1,11 +1,12 @@
-//! Makes the kernel drop what it keeps, when the volume says so. Holds no lock while it talks to the
-//! kernel about an id, which may first need other requests answered; and does not wait for those for
-//! ever, because the volume may answer them only when the recall is over. Nobody waits for what has changed.
+//! Makes the kernel drop what it keeps, when the volume says so. Holds no lock while it talks to the kernel
+//! about an id, because that may first need other requests answered. It does not wait for those without end,
+//! because the volume may answer them only when the recall is over. Nobody waits for the drop of changed ids
+//! and names (`changed`).
 //!
-//! Names go at once, all with one message; then attributes, for which the kernel waits only where an
-//! inode is just being thrown out; then pages. A page that is being read, or written back, goes when that
-//! is over. Until then it serves no read(2) of a file that has changed: who reads asks for attributes
-//! first, and the kernel itself drops the pages of a file whose time of change is a new one.
+//! Names go first, all with one message. Then attributes go; the kernel waits for them only if an inode is
+//! just being thrown out. Then pages go. A page that is being read or written back goes when that is over.
+//! Until then it serves no read(2) of a changed file: a reader asks for attributes first, and the kernel
+//! itself drops the pages of a file whose change time is new.
 
 use crate::abi::{MINOR_INC_EPOCH, Out, notify};
 use crate::adapter::{Agreed, KEEP};
@@ -18,15 +19,15 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long attributes are waited for: by then the kernel no longer uses what it was told before.
+/// How long a recall waits for attributes. After that the kernel no longer uses what it was told before.
 const ATTRIBUTES_MAX: Duration = KEEP.saturating_add(Duration::from_secs(1));
-/// How long pages are waited for.
+/// How long a recall waits for pages.
 const PAGES_MAX: Duration = Duration::from_secs(1);
-/// What the kernel is to drop of an inode, from here to the end: no page, or every one.
+/// The offset from which pages are dropped: no pages, or all.
 const NO_PAGES: u64 = u64::MAX;
 const ALL_PAGES: u64 = 0;
 
-/// What a volume calls back into. Knows nothing of the volume, so that the two do not keep each
+/// The object that a volume calls back. It knows nothing of the volume, so that the two do not keep each
 /// other alive.
 #[derive(Debug)]
 pub(crate) struct Recall {
@@ -69,7 +70,8 @@ impl Recall {
 }
 
 impl Recall {
-    /// Has the kernel drop every name, absent ones too. All ids that it knows; none before it knows anything.
+    /// Has the kernel drop every name, also absent ones. Returns all ids that it knows; none before it knows
+    /// anything.
     fn drop_all_names(&self) -> Option<Vec<Ino>> {
         let agreed = self.agreed.get()?;
         if agreed.minor >= MINOR_INC_EPOCH {

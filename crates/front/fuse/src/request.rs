@@ -1,10 +1,10 @@
-//! Parses what the kernel sends. Short or malformed bytes become an error number, never a panic.
+//! Parses the kernel's requests. Short or malformed bytes become an error number, never a panic.
 
 use crate::abi::{IN_HEADER, opcode};
 use atoll_core::Name;
 use atoll_posix::Errno;
 
-/// What every request starts with.
+/// The header of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) opcode: u32,
@@ -51,7 +51,7 @@ pub(crate) enum Request<'a> {
     Forget {
         count: u64,
     },
-    /// So many times (node, count), 16 bytes each.
+    /// Pairs of (node, count), 16 bytes each.
     BatchForget {
         list: &'a [u8],
     },
@@ -97,7 +97,7 @@ pub(crate) enum Request<'a> {
         size: u32,
         flags: u32,
     },
-    /// The payload is what stands behind `abi::WRITE_HEADER`, `size` bytes of it.
+    /// The payload is the `size` bytes behind `abi::WRITE_HEADER`.
     Write {
         offset: u64,
         size: u32,
@@ -229,9 +229,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Parses one message. `None` if not even its header is whole: then there is nobody to answer.
-///
-/// `xattr_ext`: SETXATTR_EXT was agreed on, so that SETXATTR has its longer form.
+/// Parses one message. `None` if not even its header is whole: then no request can be answered.
 pub(crate) fn parse(message: &[u8], xattr_ext: bool) -> Option<(Header, Result<Request<'_>, Errno>)> {
     let (head, body) = message.split_at_checked(IN_HEADER)?;
     let u32_at = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().expect("four bytes"));

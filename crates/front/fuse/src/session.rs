@@ -1,8 +1,8 @@
-//! The threads that read requests, from INIT to the end of the mount. Knows nothing of what they
-//! ask for.
+//! The threads that read requests, from INIT to the end of the mount. Knows nothing of the meaning of a
+//! request.
 //!
-//! A reader carries a request as far as it goes, which may include reading a disk. Before it enters
-//! something that may be slow it sees to it that another one reads on.
+//! A reader carries a request as far as it goes, which may include reading a disk. Before it enters a call
+//! that may be slow, it makes sure that another thread reads on.
 
 use crate::abi::init;
 use crate::accesses::Accesses;
@@ -33,7 +33,7 @@ const READERS_MAX: usize = 32;
 /// Ids that are told to a volume at once when a mount ends.
 const FORGET_BATCH: usize = 1024;
 
-/// Which closes of a file tell the file system (FLUSH), at the cost of one round trip each.
+/// Which closes of a file tell the file system (FLUSH). Each costs one round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flush {
     /// All: POSIX record locks go when POSIX says so.
@@ -45,17 +45,16 @@ pub enum Flush {
     Writers,
 }
 
-/// What the kernel may keep of what it was told: names, attributes, pages.
+/// What the kernel may keep of answers: names, attributes, pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keep {
     /// Nothing. It asks every time.
     Nothing,
-    /// What the volume allows, until it is recalled.
+    /// As much as the volume allows, until a recall.
     #[default]
     Recallable,
-    /// The same, and the caller vouches that nobody else opens the volume while this mount lives.
-    /// Pages then survive the mount's own writes, which otherwise look to the kernel like another
-    /// one's, so that it drops a file's pages when it is read after a write.
+    /// As much as the volume allows; and the caller guarantees that nobody else opens the volume while this
+    /// mount lives.
     Alone,
 }
 
@@ -110,7 +109,7 @@ const SLOW_REQUESTS: usize = 16;
 /// The readers of a mount: how many wait for requests, and how far the mount has come.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    /// As many as requests ask for now, from 1 to `most`.
+    /// As many as the present requests need, from 1 to `most`.
     wanted: AtomicUsize,
     most: usize,
     /// Requests until it is forgotten that one was slow.
@@ -167,7 +166,7 @@ impl Readers {
         }
     }
 
-    /// How many are to read now.
+    /// The number of threads that should read now.
     fn wanted(&self) -> usize {
         let wanted = self.wanted.load(SeqCst);
         if self.slow_left.load(SeqCst) > 0 { wanted.max(SLOW_READERS.min(self.most)) } else { wanted }
@@ -241,7 +240,7 @@ impl Readers {
     }
 }
 
-/// What a reader has seen lately of how requests come.
+/// A reader's recent observations of how requests come.
 #[derive(Debug, Default)]
 struct Queue {
     /// Positive: so many requests in a row were there already. Negative: had to be waited for.
@@ -339,7 +338,8 @@ fn read_requests(core: &Arc<Core>) {
     core.readers.changed.notify_all();
 }
 
-/// The kernel knows nothing any more: what it would have said at an orderly end is said for it.
+/// The kernel has forgotten everything without an orderly end. Does what it would have asked for at such an
+/// end.
 fn end(core: &Arc<Core>) {
     core.pending.abandon_all(&*core.files);
     Accesses::end(core);
@@ -434,7 +434,7 @@ impl Session {
         true
     }
 
-    /// Ends every operation that waits for what does not answer.
+    /// Ends every operation that waits for a node that does not answer.
     pub(crate) fn abandon_all(&self) {
         self.core.pending.abandon_all(&*self.core.files);
     }

@@ -1,19 +1,19 @@
-//! Sees to it that the kernel can put a directory to where it is found, when another mount has moved it
-//! from where the kernel has it. Decides no answer, only when it goes out.
+//! Lets the kernel move a directory to the place where a lookup has found it, if another mount has moved it.
+//! Decides no answer, only when it is sent.
 //!
-//! The kernel moves such a directory when it is told of it at the new place, but only if it gets the lock
-//! of renames and that of the old parent at once. Else it asks everything again, and then says ESTALE.
-//! Whoever renames holds the first lock himself, so he fails each time.
+//! The kernel moves such a directory when it is told of it at the new place, but only if it gets the lock of
+//! renames and the lock of the old parent at once. Otherwise it asks everything again, and then fails with
+//! ESTALE. A rename holds the first lock itself, so it fails each time.
 //!
-//! So each lookup that finds a directory elsewhere is answered, and a thread looks the directory up too,
-//! through the mount: it waits for the locks of whoever asked, and then the kernel moves the directory,
-//! with all that is used or mounted below. What the asker looks up meanwhile is held back: it is the
-//! kernel asking again. Where somebody keeps the old parent busy, the thread has the kernel drop the
-//! directory from there instead, for which it waits for the parent's lock; that takes away what is mounted
-//! below, so it comes second.
+//! So a lookup that finds a directory elsewhere is answered, and a thread of this crate looks the directory
+//! up through the mount as well. That waits for the locks of the asking thread. Then the kernel moves the
+//! directory, with everything that is used or mounted below. Lookups by the asking thread are held back
+//! meanwhile, because they are the kernel asking again. If the old parent stays busy, the thread has the
+//! kernel drop the directory from there instead, and waits for the parent's lock. That detaches mounts below,
+//! so it is the second choice.
 //!
-//! All of this is bounded in time, and nothing waits for a thread that waits for the kernel: what the
-//! kernel waits for may be the answer that is put off here.
+//! All of this is bounded in time. Nothing waits for a thread that waits for the kernel, because the kernel
+//! may wait for the answer that is delayed here.
 
 use crate::adapter::Core;
 use crate::look::Looker;
@@ -23,22 +23,23 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Directories that are looked after at once. Others are answered as if they were where they should be.
+/// Directories that are handled at once. Lookups of others are answered as if the kernel had them in the
+/// right place.
 const JOBS_MAX: usize = 16;
 /// Threads whose lookups are held back for one directory.
 const ASKERS_MAX: usize = 64;
-/// Requests that are put off at once.
+/// Requests that are delayed at once.
 const WAITING_MAX: usize = 1024;
-/// How long lookups of who asked are held back, since it was first asked for.
+/// How long lookups of the asking threads are held back, counted from the first.
 const HOLD_MAX: Duration = Duration::from_millis(100);
-/// How long an answer is put off until the kernel has dropped the directory.
+/// How long an answer is delayed until the kernel has dropped the directory.
 const ANSWER_MAX: Duration = Duration::from_millis(10);
-/// How long the kernel takes, at most, to tell that it has forgotten what it has dropped, if nobody uses it.
+/// How long the kernel takes at most to send FORGET for a dropped directory that is not used.
 const FORGET_MAX: Duration = Duration::from_millis(1);
-/// How long who looks a directory up waits for one answer: the volume may have none for as long as a node is
-/// away.
+/// How long the thread that looks a directory up waits for one answer. The volume may have none while a node
+/// is away.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// The pause between two looks.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// A directory, where the kernel has it, and where it is.
@@ -49,16 +50,16 @@ pub(crate) struct Moved {
     pub(crate) new: Place,
 }
 
-/// A request or an answer that is put off.
+/// A request or an answer that is delayed.
 type Later = Box<dyn FnOnce() + Send>;
 
-/// Directories that are looked after, and what waits for that.
+/// Directories that are handled, and the requests that wait for them.
 #[derive(Default)]
 pub(crate) struct Settling {
     state: Mutex<State>,
-    /// Something is due sooner than by its time.
+    /// Signals that a delayed request is due before its time.
     changed: Condvar,
-    /// How many jobs there are: all that an ordinary lookup looks at.
+    /// Number of jobs. An ordinary lookup looks at nothing else.
     jobs: AtomicUsize,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Settling {
 struct State {
     jobs: Vec<Job>,
     waiting: Vec<Waiting>,
-    /// A thread is there while anything waits.
+    /// Whether the thread runs. It does while anything waits.
     has_thread: bool,
 }
 
@@ -75,7 +76,7 @@ struct Job {
     begun: Instant,
     /// Threads that were told where the directory is, and whose kernel may ask again.
     askers: Vec<u32>,
-    /// The thread that looks it up; 0 before it has begun.
+    /// The thread that looks the directory up; 0 before it has begun.
     looker: u32,
     dropping: Dropping,
 }
@@ -89,7 +90,7 @@ enum Dropping {
 }
 
 struct Waiting {
-    /// For the job of this directory.
+    /// The directory of the job.
     ino: Ino,
     until: Until,
     at_most: Instant,
@@ -100,7 +101,7 @@ struct Waiting {
 enum Until {
     /// The job has ended.
     Settled,
-    /// Or the kernel has dropped the directory from its old place, if nobody uses it.
+    /// The job has ended, or the kernel has dropped the directory from its old place if it was not used.
     Dropped,
 }
 
@@ -117,7 +118,7 @@ impl Job {
         self.begun.elapsed() < HOLD_MAX
     }
 
-    /// The thread `pid` has found the directory at `new`: until when its answer is put off.
+    /// The thread `pid` has found the directory at `new`. Returns until when its answer is delayed.
     fn asked(&mut self, core: &Arc<Core>, pid: u32, new: &Place, asks_again: bool) -> Option<Until> {
         if !self.is_young() {
             return None;
@@ -165,7 +166,7 @@ impl Settling {
 }
 
 /// Answers a lookup by the thread `pid` that has found a directory elsewhere: now, or when the kernel can
-/// put it there.
+/// move the directory.
 pub(crate) fn answer(core: &Arc<Core>, pid: u32, moved: Moved, answer: Later) {
     let mut state = core.settling.lock();
     let ino = moved.ino;
@@ -192,8 +193,8 @@ pub(crate) fn answer(core: &Arc<Core>, pid: u32, moved: Moved, answer: Later) {
     }
 }
 
-/// Runs a lookup of this place by the thread `pid`: now, or when the kernel has put the directory away that
-/// this thread was told of.
+/// Runs a lookup of this place by the thread `pid`: now, or when the kernel has moved the directory that this
+/// thread was told of.
 pub(crate) fn hold(core: &Arc<Core>, pid: u32, place: &Place, lookup: Later) {
     let state = core.settling.lock();
     let concerns = |job: &&Job| job.is_young() && job.askers.contains(&pid);
@@ -215,8 +216,8 @@ pub(crate) fn hold(core: &Arc<Core>, pid: u32, place: &Place, lookup: Later) {
     }
 }
 
-/// A request by the thread `pid` waits for the volume. If that is one that looks a directory up, it is not to
-/// wait long.
+/// A request by the thread `pid` waits for the volume. If the thread is one that looks directories up, it
+/// must not wait long.
 pub(crate) fn started(core: &Arc<Core>, pid: u32, unique: u64) {
     let state = core.settling.lock();
     let Some(ino) = state.jobs.iter().find(|job| job.looker == pid).map(|job| job.moved.ino) else { return };
@@ -270,7 +271,7 @@ fn run_what_is_due(core: &Core) {
     }
 }
 
-/// Begins to look after a directory.
+/// Begins the job for a directory.
 fn begin(core: &Arc<Core>, state: &mut State, pid: u32, moved: Moved) -> bool {
     let (mine, what) = (Arc::clone(core), moved.clone());
     if state.jobs.len() >= JOBS_MAX || !spawn("fuse-moved", move || settle(&mine, &what)) {
@@ -282,7 +283,7 @@ fn begin(core: &Arc<Core>, state: &mut State, pid: u32, moved: Moved) -> bool {
     true
 }
 
-/// Has the kernel put a directory to its new place, or drop it from the old one.
+/// Has the kernel move a directory to its new place, or drop it from the old one.
 fn settle(core: &Core, moved: &Moved) {
     let looker = Looker::new(core.entrance.clone());
     if let (Some(looker), Some(job)) = (&looker, core.settling.lock().job(moved.ino)) {
@@ -325,7 +326,7 @@ fn settle(core: &Core, moved: &Moved) {
     core.settling.changed.notify_all();
 }
 
-/// Has the kernel drop a directory from where it has it. Waits for the lock of the directory above.
+/// Has the kernel drop a directory from its old place. Waits for the lock of the directory above.
 fn drop_from_old_place(core: &Core, moved: &Moved) {
     let Moved { ino, old, .. } = moved;
     // Not if another one has come there: then the kernel has dropped this one, and the other is in use.

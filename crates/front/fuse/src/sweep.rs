@@ -1,14 +1,14 @@
 //! Goes through many ids or names on threads of its own, because the kernel may make each of them wait for a
-//! request under way. Never waits longer than it is told to; what is left goes on by itself.
+//! request under way. Never waits longer than its limit; the rest goes on by itself.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Most threads of one sweep. So many ids may be held up at once without holding up others.
+/// Most threads of one sweep: so many blocked ids delay no others.
 const THREADS_MAX: usize = 64;
-/// When none was done for so long, all threads are held up, and there are to be more.
+/// If no id was done for so long, all threads are blocked, and another one is started.
 const HELD_UP: Duration = Duration::from_millis(20);
 
 /// A sweep that may be begun again while it is under way.
@@ -16,17 +16,17 @@ pub(crate) struct Sweep<T> {
     name: &'static str,
     each: Box<dyn Fn(&T) + Send + Sync>,
     state: Mutex<State<T>>,
-    /// Nothing is left.
+    /// Signals that nothing is left.
     clean: Condvar,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    /// Not begun.
+    /// Ids that are not begun.
     left: Vec<T>,
-    /// Begun, and whether it is to be done once more: it was wanted anew when it was under way.
+    /// Ids that are begun, each with a mark if it must be done again because it was wanted again meanwhile.
     begun: Vec<(T, bool)>,
-    /// Counts those that are done.
+    /// Number of ids that are done.
     done: u64,
     threads: usize,
 }
@@ -64,7 +64,7 @@ impl<T> std::fmt::Debug for Sweep<T> {
 }
 
 impl<T: Ord + Hash + Clone + Send + 'static> Sweep<T> {
-    /// Does `each` for each; `name` is that of its threads.
+    /// Calls `each` for each id. `name` is the name of the threads.
     pub(crate) fn new(name: &'static str, each: impl Fn(&T) + Send + Sync + 'static) -> Arc<Self> {
         let state = State { left: Vec::new(), begun: Vec::new(), done: 0, threads: 0 };
         let (state, clean) = (Mutex::new(state), Condvar::new());
@@ -75,7 +75,8 @@ impl<T: Ord + Hash + Clone + Send + 'static> Sweep<T> {
         self.state.lock().expect("no holder of this lock panics")
     }
 
-    /// Goes through all of these, and what other calls have left. True if all is done within the time.
+    /// Goes through all of these ids, and those that other calls have left. True if all are done within the
+    /// time.
     pub(crate) fn run(self: &Arc<Self>, all: Vec<T>, time_max: Duration) -> bool {
         let until = Instant::now() + time_max;
         let mut state = self.lock();

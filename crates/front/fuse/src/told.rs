@@ -1,30 +1,32 @@
-//! What threads were told just now by lookups: which directory a name leads to. Never asks a volume.
+//! Remembers the last answers to lookups of each thread: which directory a name leads to. Never asks a
+//! volume.
 //!
-//! Before the kernel removes or replaces a directory it looks its name up, by the same thread, and then tells
-//! that name only. When it succeeds it marks as dead what it had found, whatever the name led to by then. So
-//! the volume is told what the caller means, and this is where that is known.
+//! Before the kernel removes or replaces a directory, the same thread looks its name up. Then the kernel
+//! sends only the name. If the operation succeeds, the kernel marks the directory that it had found as dead,
+//! whatever the name led to by then. So the volume must be told which directory the caller means, and this
+//! file knows it.
 //!
-//! It may be missing (the kernel has kept an answer, or too many threads ask), or old: then the volume says
-//! `ESTALE`, the kernel looks the name up once more, and it is known.
+//! The memory may be missing (the kernel has kept an answer, or too many threads ask) or old. Then the volume
+//! says `ESTALE`, the kernel looks the name up once more, and the memory is right.
 
 use crate::places::Place;
 use atoll_core::Ino;
 use std::sync::{Mutex, MutexGuard};
 
-/// Threads of which it is remembered, at most.
+/// Most threads that are remembered.
 const THREADS_MAX: usize = 256;
 
-/// What threads were told. Bounded.
+/// The last answers to each thread. Bounded.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// By number of the thread: those that share a place push each other out.
+    /// By number of the thread. Threads that share a place push each other out.
     threads: [Mutex<Thread>; THREADS_MAX],
 }
 
 #[derive(Debug, Default)]
 struct Thread {
     number: u32,
-    /// The last two names, since a rename has as many, and what they led to if that was a directory.
+    /// The last two names, because a rename has two, each with the directory that it led to, if it was one.
     last: [Option<(Place, Option<Ino>)>; 2],
 }
 
@@ -39,7 +41,7 @@ impl Told {
         self.threads[thread as usize % THREADS_MAX].lock().expect("no holder of this lock panics")
     }
 
-    /// A thread is about to be told what a name leads to: to this directory, or to none.
+    /// A thread is about to be told that a name leads to this directory, or to none.
     pub(crate) fn tell(&self, thread: u32, place: Place, dir: Option<Ino>) {
         let mut it = self.of(thread);
         if it.number != thread {
@@ -52,7 +54,7 @@ impl Told {
         *first = Some((place, dir));
     }
 
-    /// What it was told of this name, once. The outer none: nothing that is remembered.
+    /// Takes the answer about this name. The outer `None`: nothing is remembered.
     pub(crate) fn take(&self, thread: u32, place: &Place) -> Option<Option<Ino>> {
         let mut it = self.of(thread);
         if it.number != thread {

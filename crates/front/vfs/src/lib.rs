@@ -1,9 +1,9 @@
-//! The one trait through which every frontend (FUSE, later NFS, S3) reaches every kind of volume
-//! (cluster, later wide and union).
+//! The one trait through which every frontend (FUSE, later NFS, S3) reaches every kind of volume (cluster,
+//! later wide and union).
 //!
-//! An operation is submitted with a completion, never waited for: the thread that brings it runs
-//! it as far as it goes, and whichever thread brings the last event of it calls the completion. So
-//! nothing hops between threads, and an operation that waits (a lock, a lost node) holds no thread.
+//! An operation is submitted with a completion and never waited for. The thread that submits it runs it as
+//! far as it goes. The thread that brings its last event calls the completion. So work does not hop between
+//! threads, and an operation that waits (for a lock, for a lost node) holds no thread.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -16,8 +16,8 @@ use bytes::Bytes;
 pub use atoll_handover as handover;
 pub use atoll_posix::{Around, Beside, Caching, Wish};
 
-/// Called exactly once with the outcome, and what comes beside it. What the outcome allows to keep may be passed on until
-/// this returns, and not later.
+/// Called exactly once, with the outcome and the data beside it. If the outcome allows a frontend to keep it,
+/// that promise may be passed on until this returns, and not later.
 pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
 
 /// Names an operation under way, to cancel it. 0 is none: it was completed at once.
@@ -27,8 +27,9 @@ pub struct Ticket(pub u64);
 /// Most bytes of a handle. NFS has 64 for it, and its envelope takes 14.
 pub const HANDLE_BYTES_MAX: usize = 50;
 
-/// What names a file or directory for years, whoever serves it. Its bytes are those of the kind of volume. Nothing in it is
-/// secret, and whoever knows an id can make one: a frontend whose clients are not to be trusted signs it.
+/// Bytes that name a file or directory for years, whichever process serves it. Each kind of volume has its
+/// own. Nothing in them is secret, and everybody who knows an id can make a handle. So a frontend with
+/// untrusted clients must sign it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Handle(Bytes);
 
@@ -59,8 +60,8 @@ pub trait Files: Send + Sync + 'static {
     /// effect, otherwise with its outcome. A long range that is zeroed may be zeroed in part when that is `EINTR`.
     fn cancel(&self, ticket: Ticket);
 
-    /// The caller of an operation dies. Its completion runs soon even if what it waits for does not
-    /// answer: then with `EINTR`, whether it had an effect or not. May be asked for again.
+    /// The caller of an operation is dying. The completion runs soon even if a node does not answer. It then
+    /// says `EINTR`, whether the operation had an effect or not. May be called again.
     fn abandon(&self, ticket: Ticket) {
         self.cancel(ticket);
     }
@@ -69,46 +70,46 @@ pub trait Files: Send + Sync + 'static {
     /// without looking them up again.
     fn forget(&self, inos: &[Ino]);
 
-    /// The handle of something that the frontend was told of, of this kind. None if the volume cannot tell: then it is to
-    /// be looked up first. Asks nobody.
+    /// The handle of a file or directory of this kind that the frontend was told of. None if the volume does
+    /// not know it: then it must be looked up first. Asks no island.
     fn handle_of(&self, ino: Ino, kind: Kind) -> Option<Handle>;
 
-    /// The id of what a handle names, with which operations can be started until the frontend says [`Files::forget`].
-    /// `ESTALE` if these bytes name nothing. Asks nobody, so the operation may yet say `ESTALE`: of a file, then
-    /// [`Files::find`] tells whether it is true.
+    /// The id of a handle's file or directory. Operations can use it until the frontend calls
+    /// [`Files::forget`]. `ESTALE` if these bytes name nothing. Asks no island, so an operation may still
+    /// fail with `ESTALE`. For a file, [`Files::find`] then tells whether it is gone.
     fn known(&self, handle: &Handle) -> Result<Ino, Errno>;
 
-    /// Looks everywhere for what a handle names. `Answer::Attr`; `ESTALE` if it is nowhere, which is said only if
-    /// everybody who might have it was asked.
+    /// Looks everywhere for a handle's file or directory. The outcome is `Answer::Attr`. It is `ESTALE` if
+    /// the file is nowhere, and only if every island that might have it was asked.
     fn find(&self, handle: &Handle, done: Done) -> Ticket;
 
-    /// Calls `tell` once, at once, with how long that may be kept which the frontend answers about `ino` by itself,
-    /// without asking. The promise may be passed on until `tell` returns, and not later.
+    /// Calls `tell` once, at once, with the time for which the kernel may keep an answer about `ino` that the
+    /// frontend gives by itself. The promise may be passed on until `tell` returns, and not later.
     fn keeping(&self, ino: Ino, tell: &mut dyn FnMut(Caching));
 
-    /// Who is told when what was kept must go. Set once, before the first operation.
+    /// Sets the object that is told of recalls. To be called once, before the first operation.
     fn set_watcher(&self, watcher: Arc<dyn Watcher>);
 }
 
-/// What a recall is about.
+/// The part of a volume that a recall concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Everything of the volume.
     Everything,
 }
 
-/// Most ids and names that [`Watcher::changed`] names at once; of more the frontend takes everything for changed.
+/// Most ids and names in one call of [`Watcher::changed`]. If more have changed, everything is recalled.
 pub const CHANGED_MAX: usize = 4096;
 
 /// A frontend's side of caching.
 pub trait Watcher: Send + Sync + 'static {
-    /// What was kept of this is void, and no promise of it is being passed on any more. Returns when nothing kept can be
-    /// used, and soon: it never waits for operations under way, which may wait for its end. Runs on a thread of its own,
-    /// never inside an operation.
+    /// Answers about this scope are void, and no promise about it is being passed on any more. Returns when
+    /// the frontend can use none of them, and soon: it never waits for operations under way, because they may
+    /// wait for its end. Runs on a thread of its own, never inside an operation.
     fn recall(&self, scope: Scope);
 
-    /// The attributes or bytes of these files, and what these names lead to, are not what was told. Returns at once: what
-    /// was kept goes soon afterwards, and nobody waits for that.
+    /// The attributes or bytes of these files, or the targets of these names, have changed. Returns at once;
+    /// old answers go soon afterwards, and nobody waits for that.
     fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]);
 
     /// Whether the frontend still knows this id (a file may be open although it has no name).

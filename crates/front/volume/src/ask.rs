@@ -1,4 +1,4 @@
-//! Asks a daemon something: one connection, one question, one answer.
+//! Asks a daemon one question: one connection, one question, one answer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -62,9 +62,9 @@ impl Handler for Asking {
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// Nobody is there.
+    /// No process listens.
     Unreachable(ConnectError),
-    /// It broke off, or took too long: what was ordered may have been done.
+    /// The connection broke, or the answer took too long. An order may have been carried out.
     Unknown(String),
 }
 

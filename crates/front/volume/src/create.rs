@@ -1,4 +1,4 @@
-//! Makes a volume over running nodes: on all of them, or on none. Takes up one that a control store has lost.
+//! Makes a volume over running nodes: on all of them, or on none. Adopts one that a control store has lost.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ const ISLANDS_MAX: usize = 4096;
 pub struct Create {
     /// Its name.
     pub name: String,
-    /// What it promises.
+    /// Its contract.
     pub kind: VolumeKind,
     /// Its nodes, as mounts and the other nodes reach them.
     pub nodes: Vec<Address>,
@@ -31,7 +31,7 @@ pub struct Create {
 /// A volume that was made.
 #[derive(Debug)]
 pub struct Created {
-    /// It.
+    /// The volume.
     pub config: VolumeConfig,
     /// Why nodes did not confirm that they serve it, each in its own words.
     pub late: Vec<String>,

@@ -21,7 +21,7 @@ pub struct Explanation {
     pub json: Map<String, Value>,
 }
 
-/// Explains what a path in a mounted volume names.
+/// Explains where the file or directory at a path of a mounted volume is.
 pub fn explain(path: &Path) -> Result<Explanation> {
     let place = InMount::of(path)?;
     let attached = attach(place.reach()?, Manner { mount: false, patience_ms: Some(PATIENCE_MS) })?;

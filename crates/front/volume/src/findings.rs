@@ -1,4 +1,4 @@
-//! What a check of a stopped node found and mended, with the next step for each, and as JSON.
+//! The result of a check of a stopped node: findings and repairs, with the next step for each, also as JSON.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::kind::of_volume;
 
-/// What a check does.
+/// Options of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Checking {
     /// Read every byte of every file and compare checksums.
     pub read: bool,
-    /// Mend what can be mended without loss.
+    /// Mend damage if nothing is lost by it.
     pub repair: bool,
     /// Only say what would be mended.
     pub dry_run: bool,
@@ -46,7 +46,7 @@ pub fn check(data: &Path, how: &Checking) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Something wrong, whatever found it.
+/// A finding, of any kind of volume.
 pub struct Wrong {
     /// The volume's name.
     pub volume: String,
@@ -56,7 +56,7 @@ pub struct Wrong {
     pub island: Option<IslandId>,
     /// Of which file or directory.
     pub ino: Option<Ino>,
-    /// How it is broken.
+    /// How the rule is broken.
     pub what: String,
     /// In the volume, as far as the islands here know them.
     pub paths: Vec<String>,
@@ -103,7 +103,7 @@ impl Wrong {
         Self { volume, rule, island, ino, what, paths: Vec::new(), mendable: false }
     }
 
-    /// What to do about it.
+    /// The next step.
     pub fn next(&self, data: &str) -> String {
         let volume = &self.volume;
         let folder = || {
@@ -149,18 +149,18 @@ impl Wrong {
     }
 }
 
-/// What a check found and did.
+/// The result of a check.
 #[derive(Default)]
 pub struct Outcome {
     /// The data directory, for people.
     pub data: String,
-    /// What is wrong.
+    /// Findings.
     pub wrong: Vec<Wrong>,
-    /// What was mended.
+    /// Repairs.
     pub mended: Vec<Mended>,
     /// What no native file could be given. That is nothing wrong.
     pub spilled: Vec<Spilled>,
-    /// What is in `mended` was not done.
+    /// The repairs in `mended` were not done, only planned.
     pub dry_run: bool,
     /// Islands that were looked at.
     pub islands: u64,
@@ -170,11 +170,11 @@ pub struct Outcome {
     pub dirs: u64,
     /// Bytes of files that were read.
     pub bytes_read: u64,
-    /// What recoveries did first, a line each.
+    /// What recoveries did before the check, one line each.
     pub recovered: Vec<String>,
 }
 
-/// How a body is told of that no file has.
+/// The text about a body that belongs to no file.
 pub(crate) fn body_of_no_file(path: &[u8]) -> String {
     format!("{} belongs to no file", String::from_utf8_lossy(path))
 }
@@ -208,7 +208,7 @@ impl Outcome {
         }
     }
 
-    /// What is natively not as in the state.
+    /// A native file that differs from the state.
     pub(crate) fn view(&mut self, config: &VolumeConfig, island: IslandId, finding: &Finding) {
         let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         let (rule, ino, what) = match finding {

@@ -1,6 +1,8 @@
-//! The kinds of volumes: what each offers to frontends, commands and nodes, and the one function that tells them apart.
+//! The kinds of volumes: what each offers to frontends, commands and nodes, and the one function that tells
+//! them apart.
 //!
-//! Everybody else works with the traits; [014](../../../../docs/design/014-kinds.md) says what each kind answers.
+//! All other code works with the traits. [014](../../../../docs/design/014-kinds.md) says what each kind
+//! answers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,10 +26,11 @@ pub trait Kind: Send + Sync + 'static {
     /// Opens a volume for a mount or a command of this process.
     fn attach(&self, volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>>;
 
-    /// Gives what serves a node's part of volumes of this kind. An error says why a node cannot, and what to do next.
+    /// The server of a node's part of volumes of this kind. The error says why a node cannot serve them, and
+    /// what to do next.
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String>;
 
-    /// Looks for damage in what a stopped node keeps of a volume, and mends it if told to.
+    /// Looks for damage in a stopped node's part of a volume, and mends it if told to.
     fn check(
         &self,
         dir: &DataDir,
@@ -45,7 +48,7 @@ pub trait Attached: Send + Sync + 'static {
     /// The volume as frontends see it.
     fn files(&self) -> Arc<dyn Files>;
 
-    /// How it is, seen from here.
+    /// The volume's status, as this process sees it.
     fn status(&self) -> AttachedStatus;
 
     /// Where a file or directory is, and why there. `root` is how the volume's root is shown to the user who asks.
@@ -57,29 +60,29 @@ pub trait Attached: Send + Sync + 'static {
         bail!("Volume {name} is of the kind {kind}, which has no listing as of one moment.\nUse ls(1).")
     }
 
-    /// Ends the use: what is locked or open through it is let go.
+    /// Ends the use: locks and open files are released.
     fn stop(&self);
 }
 
 /// How a volume is used.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// By a mount, and not by a tool.
+    /// Whether a mount uses it, and not a tool.
     pub mount: bool,
     /// Milliseconds that an operation waits for a node that is away; none: for ever.
     pub patience_ms: Option<u64>,
 }
 
-/// How a volume is, seen from a process that uses it.
+/// The status of a volume, as a process that uses it sees it.
 #[derive(Debug, Default)]
 pub struct AttachedStatus {
-    /// What was done, and what there is.
+    /// Counters and sizes.
     pub metrics: Vec<Metric>,
     /// The volume's nodes, and whether they are connected.
     pub nodes: Vec<NodeLink>,
 }
 
-/// What opens volumes of a kind, or why this program cannot open them and what to do next.
+/// The kind's implementation. The error says why this program cannot open such volumes, and what to do next.
 pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     match kind {
@@ -95,7 +98,7 @@ pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
     }
 }
 
-/// What opens a volume that is there.
+/// The implementation of an existing volume's kind.
 pub fn of_volume(config: &VolumeConfig) -> Result<&'static dyn Kind> {
     of(config.kind).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
 }

@@ -1,7 +1,7 @@
-//! What the command is made of: where volumes are, how they are opened, mounted and asked about.
+//! The library behind the command: it finds volumes, opens and mounts them, and asks processes about them.
 //!
-//! Parses no arguments and prints nothing. Errors are texts for people: what, why, and what to do next, in at most
-//! three lines.
+//! Parses no arguments and prints nothing. An error is a text for people of at most three lines: what failed,
+//! why, and what to do next.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,5 +1,5 @@
-//! A mount in this process: checks the mount point, mounts, answers questions about it, waits for its
-//! end.
+//! A mount in this process: checks the mount point, mounts, answers questions about the mount, and waits for
+//! its end.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use atoll_server::{Counter, Desk};
 use crate::kind::{Attached, AttachedStatus};
 use crate::places;
 
-/// Permission bits of a mount point that is made here, and of what it lies in.
+/// Permission bits of a mount point that is made, and of the directories above it that are made.
 const POINT_MODE: u32 = 0o755;
 
-/// A mount, and what it is mounted from.
+/// A mount and its source.
 pub struct Mount {
     inner: Arc<Inner>,
     _status: Option<(Listener, places::SocketPlace)>,
@@ -78,7 +78,7 @@ pub fn check_point(point: &Path, make: bool) -> Result<PathBuf> {
 }
 
 impl Mount {
-    /// Mounts what is attached.
+    /// Mounts the attached volume.
     pub fn new(
         attached: Arc<dyn Attached>,
         point: &Path,

@@ -1,4 +1,4 @@
-//! A node in this process: data directory, control store, volumes, and where it listens.
+//! A node in this process: data directory, control store, volumes, and the addresses where it listens.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;

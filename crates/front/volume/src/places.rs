@@ -1,4 +1,4 @@
-//! Where things are on this machine: sockets of data directories and mounts, and what is mounted.
+//! Places on this machine: sockets of data directories and mounts, and the mounts themselves.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 /// The socket of a daemon, in its data directory.
 const SOCKET: &str = "atoll.sock";
 
-/// For so long a socket that nobody serves may be one that is being made.
+/// For how long a socket that no process serves may be one that is just being made.
 const SOCKET_NEW: Duration = Duration::from_secs(60);
 
 /// Type of our mounts in the system's table.
@@ -28,7 +28,7 @@ const TYPE: &str = "fuse.atoll";
 pub struct SocketPlace {
     /// What to connect to.
     pub address: Address,
-    /// What people are told.
+    /// The text for people.
     pub shown: PathBuf,
     _folder: Option<OwnedFd>,
 }
@@ -117,12 +117,13 @@ pub struct MountPoint {
     pub path: PathBuf,
     /// What is mounted, as it was given: `node1:7100:/home`.
     pub source: String,
-    /// The user who mounted it, where the table says so.
+    /// The user who mounted it, if the table says so.
     pub user: Option<u32>,
 }
 
 impl MountPoint {
-    /// The process that serves a mount answers only whoever mounted it. Why this user is not heard.
+    /// The process that serves a mount answers only the user who mounted it. This is the text for other
+    /// users.
     pub fn not_ours(&self) -> Option<anyhow::Error> {
         let user = self.user.filter(|user| *user != rustix::process::geteuid().as_raw())?;
         let who = if user == 0 { "root".to_owned() } else { format!("the user with number {user}") };
@@ -190,7 +191,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An absolute path without links, also if what it names cannot be looked at, such as a dead mount.
+/// An absolute path without links. Its target need not be reachable, such as a dead mount.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     if let Ok(path) = std::fs::canonicalize(path) {
         return Ok(path);

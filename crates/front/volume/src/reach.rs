@@ -1,4 +1,4 @@
-//! A volume and how its nodes are reached from this process.
+//! A volume, and the addresses at which this process reaches its nodes.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ pub struct Reached {
 
 /// A node's part of a volume in this process.
 pub struct Here {
-    /// It.
+    /// The part.
     pub served: Arc<dyn Served>,
-    /// Where other processes reach it.
+    /// The address at which other processes reach it.
     pub address: String,
 }
 
@@ -39,9 +39,9 @@ pub struct Other {
     pub node: NodeId,
     /// Where it is reached from here.
     pub address: Address,
-    /// It answered a moment ago, so it is worth waiting for.
+    /// Whether it answered a moment ago, so that waiting for it makes sense.
     pub alive: bool,
-    /// What the address may lead through.
+    /// Keeps the folder open through which the address may lead.
     pub place: Option<SocketPlace>,
 }
 
@@ -52,7 +52,7 @@ fn alive<'a>(addresses: impl Iterator<Item = &'a Address>) -> Vec<bool> {
 }
 
 impl Found {
-    /// How the nodes are reached. `here`: the teller's part, if the teller is this process.
+    /// The addresses of the nodes. `here` is the teller's part, if the teller is this process.
     pub fn reach(self, here: Option<Here>) -> Result<Reached> {
         let mut addresses = self.addresses()?;
         addresses.retain(|(node, _)| here.as_ref().is_none_or(|here| here.served.node() != *node));
@@ -90,7 +90,7 @@ impl InMount {
         Ok(Self { mount, path, names })
     }
 
-    /// How the nodes of the volume are reached: as the mount reaches them.
+    /// The addresses of the volume's nodes, as the mount reaches them.
     pub fn reach(&self) -> Result<Reached> {
         let (config, from) = of_mount(&self.mount)?;
         let mut others = Vec::new();

@@ -1,4 +1,4 @@
-//! What to mount, as a user writes it: `HOST:PORT[,HOST:PORT...]:/VOLUME` or `unix:PATH:/VOLUME`.
+//! The source of a mount, as a user writes it: `HOST:PORT[,HOST:PORT...]:/VOLUME` or `unix:PATH:/VOLUME`.
 
 use std::path::Path;
 
@@ -43,11 +43,11 @@ impl std::str::FromStr for Source {
     }
 }
 
-/// How to say who is asked.
+/// The part of a help text that says how to name the daemon to ask.
 pub const WHOM: &str =
     "Name where a volume is mounted, or a node as HOST:PORT, or its data directory with --data.";
 
-/// The mount of ours on a directory that somebody named to say who is asked.
+/// Atoll's mount on a directory that a user named instead of a daemon.
 pub fn mount_point(named: &str) -> Result<MountPoint> {
     let path = absolute(Path::new(named))?;
     match mounted_at(&path)? {
@@ -95,7 +95,7 @@ impl Source {
         Self { asked, ..Self::of_daemon(socket.address.clone(), volume) }
     }
 
-    /// What the system's table shows as mounted: the text that was given, or would have been.
+    /// The source that the system's table of mounts shows: the text that was given, or an equivalent one.
     pub fn shown(&self, volume: &str) -> String {
         format!("{}:/{volume}", self.asked)
     }
@@ -172,8 +172,8 @@ fn only_volume(host: &Address) -> Result<String, Failure> {
 }
 
 impl Found {
-    /// Where each node of the volume is reached from here: the way that the teller was reached by
-    /// is the best one to it, and the only one if it has no address.
+    /// The address at which each node of the volume is reached. For the teller it is the address that was
+    /// used: the best one, and the only one if it has no other.
     pub fn addresses(&self) -> Result<Vec<(NodeId, Address)>> {
         self.config
             .nodes

@@ -1,4 +1,4 @@
-//! How nodes, islands and mounts are: asks processes, and the other nodes that they tell of.
+//! The status of nodes, islands and mounts: asks processes, and the other nodes that they name.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::ask::{NoAnswer, QUESTION, ask, ask_all, strange};
 use crate::places::{self, SocketPlace, data_socket, mount_socket};
 use crate::source::{mount_point, of_mount};
 
-/// What one process said.
+/// The answer of one process.
 pub struct Told {
     /// The process.
     pub daemon: Daemon,
@@ -21,7 +21,7 @@ pub struct Told {
     pub mounts: Vec<MountStatus>,
 }
 
-/// What many processes said.
+/// The answers of many processes.
 #[derive(Default)]
 pub struct Collected {
     /// Those that answered.
@@ -143,7 +143,7 @@ pub fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// What the nodes of a mounted volume have, the first that answers.
+/// The volumes of the nodes of a mounted volume, from the first node that answers.
 pub fn volumes_of_mount(point: &str) -> Result<Vec<VolumeSummary>> {
     let (_, from) = of_mount(&mount_point(point)?)?;
     let mut why = None;

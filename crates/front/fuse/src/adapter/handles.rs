@@ -1,8 +1,8 @@
 //! Requests about open files and directories: opening, listing, locking and closing them.
 //!
-//! Opens are answered here, without the volume. A zero-message open would be cheaper still, but
-//! then the kernel sends no RELEASE, and nobody would hear that a `flock` is over: only a mount
-//! whose locks are its own can have that.
+//! Opens are answered here, without the volume. Refusing OPEN for ever (a zero-message open) would cost less,
+//! but then the kernel sends no RELEASE, and nobody would hear of the end of a `flock`. So only mounts with
+//! local locks do that.
 
 use super::names::untold;
 use super::{Core, Job, Keeping, Shape};
@@ -51,7 +51,7 @@ pub(super) fn open_flags(core: &Core, flags: u32, caching: Caching) -> u32 {
     cached | if quiet { fopen::NOFLUSH } else { 0 }
 }
 
-/// Opens a directory. A zero-message open would have the kernel keep listings for all who open it.
+/// Opens a directory. If OPENDIR were refused for ever, the kernel would keep one listing for all openers.
 pub(super) fn open_dir(core: &Core, header: &Header) {
     let (dir, handle) = (Ino(header.node), core.handles.fetch_add(1, Relaxed));
     core.keeping(dir, |caching| {
@@ -125,7 +125,7 @@ pub(super) fn flush(core: &Core, ino: Ino, owner: u64) -> Option<Job> {
     held.then(|| (Op::SetLock { ino, lock, wait: false }, Bytes::new(), Shape::Unit))
 }
 
-/// Takes away every lock of a holder; nobody waits for it.
+/// Takes away every lock of a holder. Nobody waits for that.
 pub(crate) fn unlock(core: &Arc<Core>, ino: Ino, holder: Holder) {
     let op = Op::SetLock { ino, lock: everything(holder), wait: false };
     core.files.submit(&Caller::ROOT, op, Bytes::new(), Box::new(|_, _| {}));

@@ -1,7 +1,7 @@
-//! Turns each request into an operation of the volume, and each outcome into an answer. Never waits
-//! for one: the answer goes out from whichever thread completes the operation.
+//! Turns each request into an operation of the volume, and each outcome into an answer. Never waits for an
+//! outcome: the thread that completes the operation sends the answer.
 //!
-//! What a request means, and how it is answered, stands in one file for each family of requests.
+//! The meaning of a request, and its answer, are in one file for each family of requests.
 
 mod attrs;
 mod data;
@@ -44,14 +44,14 @@ pub(crate) const KEEP: Duration = Duration::from_secs(6);
 /// there, if none is.
 pub(crate) type Keeping = (Duration, Option<Period>);
 
-/// What INIT settled.
+/// The results of INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) minor: u32,
     pub(crate) flags: u64,
 }
 
-/// What all threads of one mount share.
+/// State that all threads of a mount share.
 pub(crate) struct Core {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) device: Arc<Device>,

@@ -1,4 +1,4 @@
-//! A session of a cluster volume in this process, with a way to each of the volume's nodes.
+//! A session of a cluster volume in this process, connected to each of the volume's nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(super) struct ClusterVolume {
     pub(super) client: Arc<Client>,
     pub(super) config: VolumeConfig,
     ways: BTreeMap<NodeId, Way>,
-    /// What addresses may lead through.
+    /// Keeps the folders open through which addresses may lead.
     _places: Vec<SocketPlace>,
 }
 
@@ -120,7 +120,7 @@ impl ClusterVolume {
         self.config.nodes.iter().map(node).collect()
     }
 
-    /// What the islands of all nodes that answer have of a file or directory.
+    /// The traces of a file or directory at the islands of all nodes that answer.
     pub(super) fn traces(&self, ino: Ino) -> Vec<Trace> {
         let (mut traces, mut addresses) = (Vec::new(), Vec::new());
         for way in self.ways.values() {

@@ -1,8 +1,8 @@
-//! Names every broken invariant in a stopped node's islands of a cluster volume, and has mended what can be without
-//! loss.
+//! Names every broken invariant in a stopped node's islands of a cluster volume, and has damage mended if
+//! nothing is lost by it.
 //!
-//! Opens each island as its daemon would, so what an unclean end left to be done is done first; changes
-//! nothing else unless told to repair, and decides nothing about that.
+//! Opens each island as its daemon would, so a recovery finishes first what an unclean end has left. Changes
+//! nothing else unless told to repair, and decides nothing about the repair.
 
 use std::collections::BTreeSet;
 use std::path::Path;

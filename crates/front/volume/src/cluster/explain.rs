@@ -28,7 +28,7 @@ struct Reached {
     key: Option<Key>,
 }
 
-/// Looks each name up in turn, as the superuser: it is about where things are, not what is in them.
+/// Looks each name up in turn, as the superuser: the answer is about places, not about contents.
 fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec<Reached>> {
     let mut at = root.to_owned();
     let h3 = H3::new(attached.config.seed);
@@ -67,7 +67,7 @@ fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec
     Ok(reached)
 }
 
-/// What is known of the last name.
+/// Facts about the last name.
 struct Report {
     ino: Ino,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! Every name of a tree in a cluster volume as of one moment, over all islands. All of it, or nothing.
+//! Every name of a tree in a cluster volume as of one moment, over all islands: the whole list, or an error.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -19,7 +19,7 @@ const AWAY_MS: u64 = 3_000;
 /// How often time is told to the listing.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Lists what is below a path.
+/// Lists everything below a path.
 pub(super) fn list(attached: &ClusterVolume, path: VolumePath, shown: &Path) -> Result<Vec<Listed>> {
     take(attached, path).map_err(|why| explain(&why, &attached.config, shown))
 }

@@ -1,4 +1,4 @@
-//! Cluster volumes: islands on nodes, and a client with a way to each of them.
+//! Cluster volumes: islands on nodes, and a client that is connected to each node.
 
 mod attach;
 mod check;
