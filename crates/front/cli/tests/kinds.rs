@@ -47,13 +47,10 @@ fn a_volume_of_an_unknown_kind_is_refused_with_the_version_and_the_others_are_se
     store.create_volume(&config).unwrap();
     drop(store);
     std::fs::create_dir(cluster.data(0).join("islands/new")).unwrap();
-    for command in [&["check"][..], &["rebuild", "--volume", "new", "--yes"]] {
-        let folder = cluster.data(0);
-        let data = ["--data", text(&folder)];
-        let said = bad(command.iter().chain(&data).copied().collect::<Vec<_>>());
-        assert!(said.contains("kind (number 250)"), "{said}");
-        assert!(said.contains(concat!("atoll ", env!("CARGO_PKG_VERSION"), " does not know")), "{said}");
-    }
+    let folder = cluster.data(0);
+    let said = bad(["rebuild", "--volume", "new", "--yes", "--data", text(&folder)]);
+    assert!(said.contains("kind (number 250)"), "{said}");
+    assert!(said.contains(concat!("atoll ", env!("CARGO_PKG_VERSION"), " does not know")), "{said}");
     cluster.start(0);
     let node = &cluster.addresses[0];
     eventually("the known volume is served", || good(["status", node]).contains("volume old  cluster"));
@@ -63,4 +60,57 @@ fn a_volume_of_an_unknown_kind_is_refused_with_the_version_and_the_others_are_se
     std::fs::create_dir(&point).unwrap();
     let said = bad(["mount", &format!("{node}:/new"), text(&point)]);
     assert!(said.contains("does not know"), "{said}");
+}
+
+/// A stopped node with a volume `old` and, in its store, one `new` that is made from it.
+fn with_another(change: impl FnOnce(&EmbeddedStore, &mut atoll_proto::VolumeConfig)) -> Cluster {
+    let mut cluster = Cluster::bare(1);
+    good(["volume", "create", "old", "--nodes", &cluster.addresses[0]]);
+    cluster.nodes[0].take().unwrap().stop();
+    let store = EmbeddedStore::open(&cluster.data(0).join(EmbeddedStore::FILE)).unwrap();
+    let mut config = store.volume(&"old".into()).unwrap();
+    config.id.0 += 1;
+    config.name = "new".to_owned();
+    change(&store, &mut config);
+    drop(store);
+    cluster
+}
+
+#[test]
+fn a_check_names_a_volume_of_an_unknown_kind_and_looks_at_the_others() {
+    let cluster = with_another(|store, config| {
+        config.kind = VolumeKind::Unknown(250);
+        store.create_volume(config).unwrap();
+    });
+    let folder = cluster.data(0);
+    let output = common::run(["check", "--data", text(&folder), "--json"]);
+    assert_eq!(output.status.code(), Some(4));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(told["islands"].as_u64().unwrap() > 0, "the other volume was looked at: {told:#}");
+    let found = told["findings"].as_array().unwrap();
+    assert_eq!(found.len(), 1, "{told:#}");
+    assert_eq!((found[0]["volume"].as_str(), found[0]["rule"].as_str()), (Some("new"), Some("kind-known")));
+    let shown = String::from_utf8(common::run(["check", "--data", text(&folder)]).stdout).unwrap();
+    assert!(shown.contains("volume new: it is of a kind (number 250)"), "{shown}");
+    assert!(shown.contains("next: use the version of atoll that made it"), "{shown}");
+}
+
+#[test]
+fn a_configuration_of_a_newer_version_is_called_newer_and_not_damaged() {
+    let cluster = with_another(|store, config| store.create_volume(config).unwrap());
+    let file = cluster.data(0).join(EmbeddedStore::FILE);
+    let volumes = redb::TableDefinition::<u64, &[u8]>::new("volumes");
+    let db = redb::Database::open(&file).unwrap();
+    let change = db.begin_write().unwrap();
+    {
+        let mut table = change.open_table(volumes).unwrap();
+        let last =
+            redb::ReadableTable::last(&table).unwrap().map(|(id, row)| (id.value(), row.value().to_vec()));
+        let (id, row) = last.unwrap();
+        table.insert(id, &[&row[..], b"settings"].concat()[..]).unwrap();
+    }
+    change.commit().unwrap();
+    drop(db);
+    let said = bad(["check", "--data", text(&cluster.data(0))]);
+    assert!(said.contains("newer") && said.contains("volume new") && !said.contains("damaged"), "{said}");
 }

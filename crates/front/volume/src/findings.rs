@@ -10,7 +10,8 @@ use atoll_proto::VolumeConfig;
 use atoll_view::Finding;
 use serde_json::{Value, json};
 
-use crate::kind::of_volume;
+use crate::kind::of;
+use crate::status::first_line;
 
 /// Options of a check.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +35,11 @@ pub fn check(data: &Path, how: &Checking) -> Result<Outcome> {
     let data = dir.path().display().to_string();
     let mut outcome = Outcome { data, dry_run: how.dry_run, ..Outcome::default() };
     for config in &volumes {
-        of_volume(config)?.check(&dir, config, how, &mut outcome)?;
+        match of(config.kind) {
+            Ok(kind) => kind.check(&dir, config, how, &mut outcome)?,
+            // The others are looked at all the same.
+            Err(why) => outcome.add(config, "kind-known", None, None, first_line(&why)),
+        }
     }
     for name in atoll_server::volumes_kept(dir.path())? {
         if !volumes.iter().any(|config| config.name == name) {
@@ -114,6 +119,10 @@ impl Wrong {
             return format!("atoll check --data {data} --repair mends it");
         }
         match self.rule.as_str() {
+            "kind-known" => {
+                "use the version of atoll that made it, or a newer one; nothing of it was looked at"
+                    .to_owned()
+            }
             "volume-known" => format!("take it up again: atoll volume adopt {volume} --data {data}"),
             "body-matches" | "body-there" if self.ino.is_some() => {
                 "reading it gives an error; write it anew from a backup through a mount, or remove it there"

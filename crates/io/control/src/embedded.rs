@@ -8,7 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use atoll_core::{Encode, VolumeId};
-use atoll_proto::VolumeConfig;
+use atoll_proto::{BadConfig, VolumeConfig};
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -80,8 +80,12 @@ impl EmbeddedStore {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<VolumeConfig, ControlError> {
-        VolumeConfig::from_stored(bytes)
-            .map_err(|e| ControlError::Damaged { place: self.place.clone(), why: e.to_string() })
+        VolumeConfig::from_stored(bytes).map_err(|why| match why {
+            BadConfig::Newer { volume } => ControlError::NewerVolume { place: self.place.clone(), volume },
+            BadConfig::Malformed(why) => {
+                ControlError::Damaged { place: self.place.clone(), why: why.to_string() }
+            }
+        })
     }
 
     /// Runs one transaction: it is made durable if the inner result is good, and else undone.

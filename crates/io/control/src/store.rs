@@ -99,6 +99,17 @@ pub enum ControlError {
         /// The format that was found.
         theirs: u64,
     },
+    /// A newer version wrote the configuration of a volume.
+    #[error(
+        "The control store {place} was written by a newer atoll: the configuration of volume {volume} has more in it\n\
+        than this program knows. Use the version of atoll that wrote it, or a newer one."
+    )]
+    NewerVolume {
+        /// Which store.
+        place: String,
+        /// The volume.
+        volume: String,
+    },
     /// The store holds what this program never writes.
     #[error(
         "The control store {place} is damaged: {why}.\n\

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use atoll_control::replace_file;
 use atoll_core::{Encode, NodeId, VolumeId};
-use atoll_proto::VolumeConfig;
+use atoll_proto::{BadConfig, VolumeConfig};
 
 /// The folder of all volumes, in a data directory.
 pub const ISLANDS: &str = "islands";
@@ -80,7 +80,7 @@ pub(crate) fn keep_config(folder: &Path, config: &VolumeConfig) -> io::Result<()
     replace(folder, CONFIG_FILE_NEW, CONFIG_FILE, &bytes)
 }
 
-/// The configuration that was kept in a volume's folder. `InvalidData` if the file is damaged.
+/// The configuration that was kept in a volume's folder. `InvalidData` if the file is damaged, or newer than this program.
 pub fn kept_config(folder: &Path) -> io::Result<VolumeConfig> {
     let bytes = std::fs::read(folder.join(CONFIG_FILE))?;
     let damaged = || io::Error::new(ErrorKind::InvalidData, format!("{CONFIG_FILE} is damaged"));
@@ -88,7 +88,14 @@ pub fn kept_config(folder: &Path) -> io::Result<VolumeConfig> {
     if sum != crc32c::crc32c(bytes).to_le_bytes() {
         return Err(damaged());
     }
-    VolumeConfig::from_stored(bytes).map_err(|_| damaged())
+    VolumeConfig::from_stored(bytes).map_err(|why| match why {
+        BadConfig::Newer { .. } => {
+            let what =
+                format!("{CONFIG_FILE} was written by a newer atoll: use that version, or a newer one");
+            io::Error::new(ErrorKind::InvalidData, what)
+        }
+        BadConfig::Malformed(_) => damaged(),
+    })
 }
 
 /// Names of the volumes whose folders lie in a data directory, whatever its control store says.

@@ -108,14 +108,29 @@ wire_struct! {
     }
 }
 
+/// Why a stored configuration cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadConfig {
+    /// It is none.
+    Malformed(Malformed),
+    /// It is whole, and has more behind its end: a newer version adds there what a volume needs.
+    Newer {
+        /// The volume's name.
+        volume: String,
+    },
+}
+
 impl VolumeConfig {
     /// Reads what a control store or a volume's folder has. A configuration that ends before the kind was
     /// written before there were kinds: it is a cluster volume's.
-    pub fn from_stored(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub fn from_stored(bytes: &[u8]) -> Result<Self, BadConfig> {
         Self::from_slice(bytes).or_else(|why| {
+            if let Ok(config) = Self::decode(&mut Reader::new(bytes)) {
+                return Err(BadConfig::Newer { volume: config.name });
+            }
             // Nothing but the kind may be missing.
             let with_kind = [bytes, &VolumeKind::Cluster.to_vec()].concat();
-            Self::from_slice(&with_kind).map_err(|_| why)
+            Self::from_slice(&with_kind).map_err(|_| BadConfig::Malformed(why))
         })
     }
 
@@ -154,6 +169,16 @@ mod tests {
         assert!(VolumeConfig::from_slice(&bytes).is_err(), "in a message the kind is always there");
         bytes.pop();
         assert!(VolumeConfig::from_stored(&bytes).is_err(), "nothing else may be missing");
+    }
+
+    #[test]
+    fn a_stored_configuration_with_more_in_it_is_a_newer_one() {
+        for kind in [VolumeKind::Cluster, VolumeKind::Unknown(250)] {
+            let bytes = [&config(kind).to_vec()[..], b"settings"].concat();
+            let newer = BadConfig::Newer { volume: "home".to_owned() };
+            assert_eq!(VolumeConfig::from_stored(&bytes), Err(newer));
+        }
+        assert!(matches!(VolumeConfig::from_stored(b"none"), Err(BadConfig::Malformed(_))));
     }
 
     #[test]
