@@ -313,6 +313,8 @@ fn explain_names_the_plain_file_and_it_has_the_bytes() {
         let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
         assert_eq!(told["id"].as_u64(), Some(ino));
         assert!(told["skeleton"].as_array().unwrap().contains(&told["owner"]));
+        let shown = good(["explain", text(&path)]);
+        assert!(shown.lines().all(|line| line == line.trim_end()), "no line ends in blanks: {shown:?}");
         let plain = told["plain"].as_str().unwrap().to_owned();
         eventually("the plain file is laid", || std::fs::read(&plain).is_ok_and(|b| b == b"plain bytes"));
     });

@@ -148,7 +148,9 @@ impl Report {
             row("home", &format_args!("island {home}  has its bytes{points}"));
         }
         if let Some((node, address)) = &self.place {
-            row("node", &format_args!("{node}  {address}"));
+            // A volume without other nodes has no address.
+            let shown = if address.is_empty() { node.to_string() } else { format!("{node}  {address}") };
+            row("node", &shown);
         }
         if let Some(plain) = &self.plain {
             row("plain", &plain.display());
