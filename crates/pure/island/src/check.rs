@@ -5,7 +5,7 @@
 
 use atoll_proto::TxnState;
 
-use crate::client::sessions::WITNESS;
+use crate::ctx::WITNESS;
 use crate::island::Island;
 
 impl Island {

@@ -8,7 +8,6 @@ use atoll_proto::{ClientOp, Outcome, Spot};
 use atoll_state::State;
 
 use crate::bodies::Bodies;
-use crate::client::locks::FileLocks;
 use crate::client::requests::Requests;
 use crate::client::sessions::Sessions;
 use crate::compare::AntiEntropy;
@@ -19,17 +18,13 @@ use crate::ctx::{Config, Ctx};
 use crate::event::{Effect, Event, LinkId, Now};
 use crate::journal::Journal;
 use crate::links::CarriedLinks;
+use crate::locks::files::FileLocks;
+use crate::look::Look;
 use crate::migration::Migration;
 use crate::quiesce::Quiesce;
 use crate::recovery::Recovery;
 use crate::recovery::start::{Ended, Phase};
-use crate::rows::look::Look;
 use crate::txn::Txns;
-
-/// Milliseconds after which what waits for another island fails with `EIO`.
-pub(crate) const PATIENCE_MS: u64 = 10_000;
-/// Milliseconds that a starting island waits for the others' answers.
-pub(crate) const HELLO_MS: u64 = 2_000;
 /// Records between two checkpoints, in changed rows.
 const CHECKPOINT_ROWS: usize = 40_000;
 /// Time between two looks at which rows in memory are unused.
@@ -151,7 +146,7 @@ impl Island {
 
     /// What an operation reads.
     pub(crate) const fn look(&self) -> Look<'_> {
-        Look { ctx: &self.ctx, txns: &self.txns, recovery: &self.recovery }
+        Look { ctx: &self.ctx, locks: self.txns.locks(), missing: &self.recovery }
     }
 
     // --------------------------------------------------------------- inspection

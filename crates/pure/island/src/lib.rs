@@ -19,6 +19,8 @@ pub mod event;
 mod island;
 mod journal;
 mod links;
+mod locks;
+mod look;
 mod migration;
 mod ops;
 mod quiesce;

@@ -8,8 +8,9 @@ use atoll_core::{Encode, Ino, SessionId};
 use atoll_proto::Change;
 use atoll_state::Load;
 
-use crate::client::sessions::{Sessions, WITNESS};
+use crate::client::sessions::Sessions;
 use crate::ctx::Ctx;
+use crate::ctx::WITNESS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::island::Island;

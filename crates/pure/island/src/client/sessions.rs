@@ -15,9 +15,9 @@ use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
 use crate::client::ending::Ending;
 use crate::client::retell::Again;
-use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::PendingRequest;
+use crate::ctx::{Ctx, WITNESS};
 use crate::event::{Effect, LinkId};
 use crate::island::Island;
 
@@ -30,11 +30,6 @@ pub(crate) const SESSION_MS: u64 = 120_000;
 /// Milliseconds after which a session ends whose mount has ended its link, or whose island has been
 /// started again, if the mount does not come back: it lives no more.
 pub(crate) const GONE_MS: u64 = LEASE_MS;
-
-/// The row of this session says, in all lives until then, that since a power cut not all other islands have told what
-/// they have for this one. It keeps no files: what was lost here can be no name of a file, since whoever links one is
-/// told so when it survives a power cut here. (In rows of the first versions it does keep some.)
-pub(crate) const WITNESS: SessionId = SessionId(0);
 
 /// What is known of clients, beyond what must survive.
 #[derive(Debug, Clone, Default)]

@@ -22,9 +22,6 @@ use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::rows::skeleton::{is_needless, is_one_name};
-
-/// Milliseconds that a starting island compares before it serves what does not depend on it.
-pub(crate) const COMPARE_MS: u64 = 10_000;
 /// Milliseconds after which what was not answered is asked again.
 pub(super) const AGAIN_MS: u64 = 200;
 /// Directories that are asked for at a time.

@@ -8,6 +8,7 @@ pub(crate) mod decision;
 mod durability;
 mod issuer;
 mod loads;
+pub(crate) mod lost;
 mod peers;
 mod posts;
 mod replies;
@@ -18,7 +19,7 @@ mod skeleton;
 mod todo;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{H3, Ino, IslandId, Stamp, Time};
+use atoll_core::{H3, Ino, IslandId, SessionId, Stamp, Time};
 use atoll_posix::Errno;
 use atoll_proto::{Outcome, Peer, PeerMessage, Reply, Work};
 use atoll_state::{Load, State};
@@ -41,6 +42,14 @@ use todo::Todo;
 
 use crate::counters::Counters;
 use crate::event::{Effect, Now};
+
+/// Milliseconds after which what waits for another island fails with `EIO`.
+pub(crate) const PATIENCE_MS: u64 = 10_000;
+
+/// The row of this session says, in all lives until then, that since a power cut not all other islands have told what
+/// they have for this one. It keeps no files: what was lost here can be no name of a file, since whoever links one is
+/// told so when it survives a power cut here. (In rows of the first versions it does keep some.)
+pub(crate) const WITNESS: SessionId = SessionId(0);
 
 /// See the module.
 #[derive(Debug, Clone)]

@@ -4,12 +4,10 @@ use atoll_core::Ino;
 use atoll_core::{IslandId, Stamp};
 use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
 
-use super::others::Sight;
 use crate::ctx::Ctx;
-use crate::ctx::request::{Blocked, Next, PendingRequest};
+use crate::ctx::request::{Next, PendingRequest};
 use crate::island::Island;
 use crate::journal::Journal;
-use crate::rows::chains::seen_in;
 
 impl Island {
     /// Lets a request through if this island has seen all that the client has; otherwise it waits.
@@ -80,32 +78,5 @@ impl Journal {
     pub(crate) fn on_chain_of(&mut self, ctx: &mut Ctx, dir: Ino, chain: Option<&Chain>) {
         ctx.skeleton.tell_chain(dir, chain.cloned());
         self.ask_stalled(ctx);
-    }
-}
-
-impl Ctx {
-    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
-    /// says nothing new.
-    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Blocked> {
-        for above in &chain.dirs {
-            if self.state.dir(above.ino)?.is_none() {
-                return Ok(self.sight_of(&chain.vector));
-            }
-        }
-        Ok(Sight::Same)
-    }
-
-    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
-    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
-    /// the old state back. So would one that this island's own journal has not reached.
-    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
-        let clocks = self.state.clocks();
-        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
-        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
-        if !missing.is_empty() {
-            return Sight::Newer { missing };
-        }
-        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
-        if older { Sight::Older } else { Sight::Same }
     }
 }

@@ -10,11 +10,14 @@ use atoll_posix::{Kind, acl};
 use atoll_proto::{Chain, Change, Dir, Entry, JournalEntry, Outcome, Peer, Place, Static, Work, Xattrs};
 
 use crate::ctx::Ctx;
+use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
-use crate::island::{Island, PATIENCE_MS};
+use crate::island::Island;
 use crate::journal::Journal;
-use crate::journal::outbox::{is_pair, whole_part};
+use crate::journal::outbox::whole_part;
+use crate::rows::chains::Sight;
+use crate::rows::moves::is_pair;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
 const STALLED_MS: u64 = 200;
@@ -26,20 +29,6 @@ enum Ready {
     Yes { chain: Option<Chain> },
     /// Something was asked for that it waits for.
     No,
-}
-
-/// What a sender of something has seen of the islands' journals, compared with what this one has.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// As much.
-    Same,
-    /// Less, at least of one journal.
-    Older,
-    /// More.
-    Newer {
-        /// Of these journals.
-        missing: Vec<IslandId>,
-    },
 }
 
 /// A request whose answer waits until all reachable islands have applied its entry.

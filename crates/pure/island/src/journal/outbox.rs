@@ -7,11 +7,12 @@ use std::borrow::Borrow;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
-use atoll_proto::{Change, JournalEntry, Peer, Place, Spot};
+use atoll_proto::{Change, JournalEntry, Peer};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::journal::Journal;
+use crate::rows::moves::is_pair;
 
 /// Entries in one message, and their encoded bytes; one entry, or two that go together, may have more
 /// ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
@@ -105,19 +106,6 @@ pub(crate) fn whole_part<E: Borrow<(Stamp, JournalEntry)> + Encode>(entries: &[E
         end += 1;
     }
     end
-}
-
-/// Whether two directories change places by these: at one moment, since names may also come to be free one by one.
-pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
-    let goes_to =
-        |place: &Place, from: &Spot| place.parent == from.dir && place.name.as_ref() == Some(&from.name);
-    match (one, other) {
-        (
-            JournalEntry::Place { place, from, time, .. },
-            JournalEntry::Place { place: other_place, from: other_from, time: other_time, .. },
-        ) => time == other_time && goes_to(place, other_from) && goes_to(other_place, from),
-        _ => false,
-    }
 }
 
 impl Journal {

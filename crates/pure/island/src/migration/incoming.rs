@@ -13,6 +13,7 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::Blocked;
 use crate::event::{BodyOp, Effect};
 use crate::island::Island;
+use crate::look::Missing;
 
 impl Island {
     pub(crate) fn prepare_arrival(

@@ -17,10 +17,11 @@ use atoll_proto::{Change, Dir, Forward, Inode, PeerMessage, Spot, Work, Xattrs};
 use atoll_state::Load;
 
 use crate::ctx::Ctx;
+use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::{Island, PATIENCE_MS};
-use crate::rows::look::Look;
+use crate::island::Island;
+use crate::look::Missing;
 
 /// Files that wait to move at most; when there were more, the skeleton is looked through again.
 const QUEUE_MAX: usize = 10_000;
@@ -355,16 +356,6 @@ impl Island {
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
     pub(crate) fn is_moving(&self, ino: Ino) -> bool {
         self.txns.locks().arriving(ino).is_some() || self.migration.leaving.contains(&ino)
-    }
-}
-
-impl<'a> Look<'a> {
-    /// A file that is homed here, and not only on its way.
-    pub(crate) fn homed(self, ino: Ino) -> Result<Option<&'a Inode>, Blocked> {
-        if self.txns.locks().arriving(ino).is_some() {
-            return Ok(None);
-        }
-        Ok(self.ctx.state.inode(ino)?)
     }
 }
 

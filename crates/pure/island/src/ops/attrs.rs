@@ -14,7 +14,7 @@ use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::ctx::shown::dir_attr;
 use crate::island::Island;
 use crate::journal::others::set_xattrs;
-use crate::rows::look::Look;
+use crate::look::Look;
 use crate::rows::path::{done, ok};
 
 /// Bytes of all extended attributes of one file or directory together, as they are encoded. More cannot be set
@@ -267,7 +267,7 @@ impl<'a> Look<'a> {
     /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
     /// they stay until that is decided.
     fn nothing_begun_in(self, dir: Ino) -> Result<(), Blocked> {
-        self.txns.locks().in_dir(dir).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
+        self.locks.in_dir(dir).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     fn node_xattrs(self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Blocked> {

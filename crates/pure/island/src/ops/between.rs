@@ -13,10 +13,11 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, names_changed_at};
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::island::Island;
-use crate::journal::others::Sight;
+use crate::look::Look;
+use crate::look::Missing;
 use crate::ops::names::is_meant;
+use crate::rows::chains::Sight;
 use crate::rows::homes::LINKS_MAX;
-use crate::rows::look::Look;
 use crate::rows::moves::{arrived, moves_parents, replaced_dir};
 use crate::rows::path::ok;
 use crate::txn::coordinator::Plan;
@@ -32,7 +33,7 @@ impl Island {
         name: &Name,
     ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(dir)?.clone();
-        self.name_is_free(dir, name)?;
+        self.look().name_is_free(dir, name)?;
         if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
@@ -87,7 +88,7 @@ impl Island {
 
     pub(crate) fn unlink(&mut self, call: &PendingRequest, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         let parent = self.look().owned(dir)?.clone();
-        self.name_is_free(dir, name)?;
+        self.look().name_is_free(dir, name)?;
         let entry = self.look().named(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?.clone();
         let by = self.look().may_take(call.caller(), dir, &parent, &entry)?;
         if entry.kind == Kind::Directory {
@@ -126,7 +127,7 @@ impl Island {
         owner: IslandId,
     ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(from.dir)?.clone();
-        self.name_is_free(from.dir, &from.name)?;
+        self.look().name_is_free(from.dir, &from.name)?;
         let file = self.look().named(from.dir, &from.name)?.ok_or(Blocked::Fail(Errno::ENOENT))?.clone();
         is_meant(meant, Some(&file))?;
         let is_dir = file.stub.is_some();
@@ -203,7 +204,7 @@ impl Island {
         let refused = |errno| Ok(Err(Vote::No { errno }));
         let (to, mode) = (renaming.to.clone(), renaming.mode);
         let parent = self.look().open_for_names(to.dir)?.clone();
-        self.name_is_free(to.dir, &to.name)?;
+        self.look().name_is_free(to.dir, &to.name)?;
         let there = self.look().named(to.dir, &to.name)?.cloned();
         if let Err(errno) = is_meant(*new_meant, there.as_ref()) {
             return refused(errno);

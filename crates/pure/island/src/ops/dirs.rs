@@ -16,7 +16,6 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step};
 use crate::island::Island;
 use crate::ops::names::is_meant;
-use crate::rows::look::Look;
 use crate::rows::path::{done, ok, owned_by};
 use crate::rows::skeleton::new_row;
 use crate::rows::staged_dir;
@@ -35,7 +34,7 @@ impl Island {
         if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        self.name_is_free(dir, name)?;
+        self.look().name_is_free(dir, name)?;
         self.look().may_change_names(call.caller(), dir, parent)?;
         let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let of = owned_by(&parent.fixed);
@@ -85,7 +84,7 @@ impl Island {
         meant: Option<Ino>,
     ) -> Result<Step, Blocked> {
         let parent = self.look().owned(dir)?;
-        self.name_is_free(dir, name)?;
+        self.look().name_is_free(dir, name)?;
         let entry = self.look().named(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(entry))?;
         self.look().may_take(call.caller(), dir, parent, entry)?;
@@ -160,29 +159,6 @@ impl Island {
             _ => unreachable!("called for directories"),
         }
         Ok(Ok(Seen::Nothing))
-    }
-}
-
-impl<'a> Look<'a> {
-    /// Whether a directory that is owned here may go.
-    pub(crate) fn may_seal(self, ino: Ino) -> Result<(), Blocked> {
-        let dir = self.owned(ino)?;
-        let owned = dir.owned.as_ref().expect("owned");
-        if let Some(txn) = owned.sealed.or(owned.adopted) {
-            return Err(Blocked::Txn(txn));
-        }
-        self.is_whole(ino)?;
-        // Nor may a directory have been made in it.
-        self.recovery.is_not_removed(self.ctx, ino, dir)?;
-        if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
-            // Whatever is held: a name that goes is there until that is decided, which is done here. And it
-            // may be the very rename that asks, whose name is in the directory that it would replace.
-            return Err(Errno::ENOTEMPTY.into());
-        }
-        if planted(Bug::HeldNameIgnored) {
-            return Ok(());
-        }
-        self.txns.locks().in_dir(ino).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 }
 

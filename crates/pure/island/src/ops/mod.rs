@@ -3,6 +3,5 @@
 pub(crate) mod attrs;
 pub(crate) mod between;
 pub(crate) mod dirs;
-pub(crate) mod hints;
 pub(crate) mod names;
 pub(crate) mod unchecked;

@@ -11,9 +11,9 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, PendingRequest, Step};
 use crate::island::Island;
-use crate::rows::look::Look;
+use crate::look::Look;
+use crate::look::guards::as_shown;
 use crate::rows::path::{ok, owned_by};
-use crate::txn::locks::as_shown;
 
 /// Names in one answer to a listing.
 const ENTRIES_PER_ANSWER: usize = 8192;
@@ -59,7 +59,7 @@ impl Island {
             }
             return Ok(Step::Looked(self.look().looked_up(&entry)?));
         }
-        self.name_is_free(dir, name)?;
+        self.look().name_is_free(dir, name)?;
         self.look().may_change_names(call.caller(), dir, parent)?;
         perm::may_make(call.caller(), *kind, *rdev)?;
         let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
@@ -127,8 +127,8 @@ impl Island {
             }
         }
         let parent = self.look().open_for_names(from.dir)?;
-        self.name_is_free(from.dir, &from.name)?;
-        self.name_is_free(to.dir, &to.name)?;
+        self.look().name_is_free(from.dir, &from.name)?;
+        self.look().name_is_free(to.dir, &to.name)?;
         let old = self.look().named(from.dir, &from.name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(old))?;
         let new_parent = self.look().open_for_names(to.dir)?;

@@ -7,7 +7,7 @@ use atoll_posix::{Answer, Caller, Errno, Found, Op, acl};
 
 use crate::ctx::request::{Blocked, Step};
 use crate::ctx::shown::dir_attr;
-use crate::rows::look::Look;
+use crate::look::Look;
 use crate::rows::path::{ok, owned_by};
 
 impl Look<'_> {

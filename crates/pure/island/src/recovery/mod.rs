@@ -7,11 +7,13 @@ pub(crate) mod start;
 use std::collections::BTreeMap;
 
 use atoll_core::map::IdSet;
-use atoll_core::{Ino, IslandId, Stamp, TxnId};
-use atoll_proto::{JournalEntry, PeerMessage};
+use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
+use atoll_proto::{Dir, JournalEntry, PeerMessage, Spot, Work};
 
-use crate::ctx::Bounded;
-use crate::recovery::redo::{Lost, LostPart};
+use crate::ctx::lost::{Lost, LostPart};
+use crate::ctx::request::Blocked;
+use crate::ctx::{Bounded, Ctx};
+use crate::look::Missing;
 use start::{Phase, Replaced, Told};
 
 /// What a starting island waits for.
@@ -76,5 +78,35 @@ impl Recovery {
     /// Whether the row of a transaction says what is not to be done again.
     pub(crate) fn supersedes(&self, txn: TxnId) -> bool {
         self.replaced.contains_key(&txn)
+    }
+}
+
+impl Missing for Recovery {
+    fn is_incomplete(&self) -> bool {
+        self.has_witnesses() || self.is_lost_waiting()
+    }
+
+    fn may_have_lost(&self, by: IslandId) -> bool {
+        !self.told_of_lost(by) || self.is_lost_waiting()
+    }
+
+    fn witnesses(&self) -> Vec<IslandId> {
+        self.witnesses.iter().copied().collect()
+    }
+
+    fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&Spot> {
+        let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
+        self.lost_parts().find_map(|(_, lost)| match &lost.part.work {
+            Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here),
+            _ => None,
+        })
+    }
+
+    fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Blocked> {
+        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
+        if is_empty && self.is_incomplete() && !self.adopted.contains(&ino) {
+            return Err(ctx.untold(self.witnesses.iter().copied()));
+        }
+        Ok(())
     }
 }

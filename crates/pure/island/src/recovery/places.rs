@@ -6,14 +6,14 @@ use atoll_proto::{
     Ancestor, Change, Entry, JournalEntry, Owned, Place, PlaceVersion, Spot, Static, Stub, Work, Xattrs,
 };
 
-use super::redo::Lost;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
+use crate::ctx::lost::Lost;
 use crate::ctx::request::Blocked;
 use crate::island::Island;
-use crate::journal::outbox::is_pair;
+use crate::look::Look;
 use crate::recovery::Recovery;
-use crate::rows::look::Look;
+use crate::rows::moves::is_pair;
 use crate::rows::path::DEPTH_MAX;
 use crate::rows::staged_dir;
 
@@ -96,7 +96,7 @@ impl<'a> Look<'a> {
     pub(super) fn is_held_for(self, entry: &JournalEntry) -> bool {
         let JournalEntry::Place { place, from, .. } = entry else { return false };
         let to = place.name.as_ref();
-        to.into_iter().chain([&from.name]).any(|name| self.txns.locks().holder(place.parent, name).is_some())
+        to.into_iter().chain([&from.name]).any(|name| self.locks.holder(place.parent, name).is_some())
     }
 
     /// Whether this is an empty directory that is owned here.

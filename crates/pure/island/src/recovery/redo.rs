@@ -12,32 +12,14 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
+use crate::ctx::lost::{Lost, LostPart};
 use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
+use crate::look::Look;
+use crate::look::Missing;
 use crate::recovery::Recovery;
 use crate::recovery::start::Phase;
 use crate::recovery::start::Replaced;
-use crate::rows::look::Look;
-
-/// A record of this island that is gone.
-#[derive(Debug, Clone)]
-pub(crate) enum Lost {
-    /// The commit of a transaction that it coordinated.
-    Commit { from: IslandId, txn: TxnId, prepared: Stamp, part: Part },
-    /// Its own part of another's transaction.
-    Part(LostPart),
-    /// An entry of its journal.
-    Entry(JournalEntry),
-}
-
-/// See [`Lost::Part`].
-#[derive(Debug, Clone)]
-pub(crate) struct LostPart {
-    pub(crate) from: IslandId,
-    pub(crate) txn: TxnId,
-    pub(crate) moments: Moments,
-    pub(crate) part: Part,
-}
 
 impl Island {
     /// Does again what was lost; a starting island serves afterwards.
@@ -277,7 +259,7 @@ impl<'a> Look<'a> {
         let Some(owned) = &dir.owned else { return Ok(()) };
         let is_there =
             self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
-        let holder = self.txns.locks().holder(new.place.parent, name);
+        let holder = self.locks.holder(new.place.parent, name);
         match owned.sealed.or(holder) {
             Some(txn) if !is_there => Err(Blocked::Txn(txn)),
             _ => Ok(()),

@@ -2,22 +2,25 @@
 //! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Key, Name, Stamp};
+use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::Errno;
 use atoll_proto::{
-    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState, Work,
+    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState,
 };
 
-use crate::client::sessions::WITNESS;
-use crate::compare::round::COMPARE_MS;
 use crate::ctx::Ctx;
 use crate::ctx::Life;
+use crate::ctx::WITNESS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::{HELLO_MS, Island};
+use crate::island::Island;
+use crate::look::Missing;
 use crate::recovery::Recovery;
-use crate::recovery::redo::LostPart;
-use crate::rows::look::Look;
+
+/// Milliseconds that a starting island waits for the others' answers.
+pub(crate) const HELLO_MS: u64 = 2_000;
+/// Milliseconds that a starting island compares before it serves what does not depend on it.
+pub(crate) const COMPARE_MS: u64 = 10_000;
 
 /// How an island's last life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +67,6 @@ pub(super) enum Told {
 }
 
 impl Recovery {
-    /// Islands that may know of something that this one has lost in a power cut.
-    pub(crate) fn witnesses(&self) -> impl Iterator<Item = IslandId> {
-        self.witnesses.iter().copied()
-    }
-
     /// Panics if something is remembered for others to tell that nobody tells any more.
     pub(crate) fn check_whole(&self) {
         assert!(self.adopted.is_empty(), "directories are remembered as new, and nothing is missing");
@@ -134,30 +132,10 @@ impl Recovery {
         self.lost.is_empty() && self.places.is_empty()
     }
 
-    /// What was lost in an unclean end is not all done again: nobody may build on what is absent.
-    pub(crate) fn is_incomplete(&self) -> bool {
-        self.has_witnesses() || self.is_lost_waiting()
-    }
-
     /// Something that was lost, and was told, is not done again.
-    fn is_lost_waiting(&self) -> bool {
+    pub(super) fn is_lost_waiting(&self) -> bool {
         let Recovery { lost, places, unfinished, .. } = &self;
         !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
-    }
-
-    /// After an unclean end that island may know of something that is missing here.
-    pub(crate) fn may_have_lost(&self, by: IslandId) -> bool {
-        !self.told_of_lost(by) || self.is_lost_waiting()
-    }
-
-    /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would
-    /// go with it when that is told. Or a directory may have been made in it: it does not go.
-    pub(crate) fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Blocked> {
-        let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
-        if is_empty && self.is_incomplete() && !self.adopted.contains(&ino) {
-            return Err(ctx.untold(self.witnesses.iter().copied()));
-        }
-        Ok(())
     }
 
     /// A directory is made.
@@ -444,24 +422,6 @@ impl Island {
         if !self.recovery.unkept.is_empty() {
             self.recovery.tell_kept(&mut self.ctx);
         }
-    }
-}
-
-impl<'a> Look<'a> {
-    /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
-    /// until then is not what the name names.
-    pub(crate) fn is_done_again_at(self, dir: Ino, name: Option<&Name>) -> Result<(), Blocked> {
-        let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
-        let comes_to = |lost: &'_ LostPart| match &lost.part.work {
-            Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here).cloned(),
-            _ => None,
-        };
-        let Some(to) = self.recovery.lost_parts().find_map(|(_, lost)| comes_to(lost)) else { return Ok(()) };
-        // It may wait for one that is away, and so for ever.
-        Err(match self.txns.locks().holder(to.dir, &to.name) {
-            Some(txn) => Blocked::Txn(txn),
-            None => self.ctx.untold(self.recovery.witnesses()),
-        })
     }
 }
 

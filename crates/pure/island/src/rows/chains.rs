@@ -8,9 +8,47 @@ use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Blocked;
-use crate::journal::others::Sight;
+
+/// What a sender of something has seen of the islands' journals, compared with what this one has.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// As much.
+    Same,
+    /// Less, at least of one journal.
+    Older,
+    /// More.
+    Newer {
+        /// Of these journals.
+        missing: Vec<IslandId>,
+    },
+}
 
 impl Ctx {
+    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
+    /// says nothing new.
+    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Blocked> {
+        for above in &chain.dirs {
+            if self.state.dir(above.ino)?.is_none() {
+                return Ok(self.sight_of(&chain.vector));
+            }
+        }
+        Ok(Sight::Same)
+    }
+
+    /// How what its sender had seen compares with what was seen here. Changes that this island has seen
+    /// and a chain has not were not kept here, where the directory was not known: the chain would bring
+    /// the old state back. So would one that this island's own journal has not reached.
+    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
+        let clocks = self.state.clocks();
+        let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
+        let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
+        if !missing.is_empty() {
+            return Sight::Newer { missing };
+        }
+        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
+        if older { Sight::Older } else { Sight::Same }
+    }
+
     /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
     pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
         self.lay_chain(decision, &chain.dirs);
@@ -109,9 +147,9 @@ pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
 mod tests {
     use super::*;
     use crate::ctx::Config;
+    use crate::ctx::lost::LostPart;
     use crate::event::{Event, Now};
     use crate::island::Island;
-    use crate::recovery::redo::LostPart;
     use crate::recovery::start::Ended;
     use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
     use atoll_posix::{Attr, Kind};

@@ -13,8 +13,8 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
-use crate::journal::others::Sight;
-use crate::rows::look::Look;
+use crate::look::Missing;
+use crate::rows::chains::Sight;
 
 /// Names that one file may have: native file systems hold each as a hard link.
 pub(crate) const LINKS_MAX: u32 = 60_000;
@@ -140,32 +140,6 @@ impl Island {
         self.ctx.lay_chain(decision, &chain.dirs);
         self.ctx.count_homes(decision, at.dir, 1);
         Ok(true)
-    }
-}
-
-impl<'a> Look<'a> {
-    /// Another transaction has prepared something of this file that must end first.
-    pub(crate) fn is_claimed(self, ino: Ino, work: &Work) -> bool {
-        if planted(Bug::CountNotClaimed) {
-            return false;
-        }
-        let spots = |work: &Work| -> Vec<Spot> {
-            match work {
-                Work::Count { at, .. } | Work::Drop { at, .. } => vec![at.clone()],
-                Work::Renamed { from, to, .. } => vec![from.clone(), to.clone()],
-                Work::Lend { renaming, .. } => vec![renaming.from.clone(), renaming.to.clone()],
-                _ => Vec::new(),
-            }
-        };
-        let of =
-            |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
-        let (mine, at) = (of(work), spots(work));
-        self.txns.locks().on_file(ino).any(|txn| {
-            let Some(row) = self.ctx.state.txn(txn) else { return false };
-            let other = &row.part.work;
-            mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
-                || spots(other).iter().any(|spot| at.contains(spot))
-        })
     }
 }
 

@@ -2,8 +2,8 @@
 //! waits.
 
 pub(crate) mod chains;
+pub(crate) mod hints;
 pub(crate) mod homes;
-pub(crate) mod look;
 pub(crate) mod moves;
 pub(crate) mod path;
 pub(crate) mod promised;

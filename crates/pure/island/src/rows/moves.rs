@@ -8,18 +8,12 @@ use std::borrow::Cow;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
-use atoll_posix::perm::{self, Access};
-use atoll_posix::{Caller, Errno, acl};
-use atoll_proto::{
-    Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Renaming, Seen, Spot, Stub, Vote, Work,
-};
+use atoll_posix::Caller;
+use atoll_proto::{Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Renaming, Spot, Stub, Work};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::Blocked;
-use crate::rows::chains::seen_in;
-use crate::rows::look::Look;
-use crate::rows::path::owned_by;
 
 /// A directory that a rename moves.
 #[derive(Debug, Clone)]
@@ -40,10 +34,10 @@ impl Moving<'_> {
 
 /// What the root's owner is asked for a rename: as in `Work::Ticket`.
 #[derive(Debug, Clone, Default)]
-struct Ticket {
-    moved: Vec<Ino>,
-    above: Vec<Ino>,
-    seen: Vec<Chain>,
+pub(crate) struct Ticket {
+    pub(crate) moved: Vec<Ino>,
+    pub(crate) above: Vec<Ino>,
+    pub(crate) seen: Vec<Chain>,
 }
 
 /// The directories that a rename moves: what it is about, and what it changes places with.
@@ -65,6 +59,19 @@ pub(crate) fn replaced_dir(renaming: &Renaming) -> Option<(&Entry, &Stub)> {
     Some((there, there.stub.as_deref()?))
 }
 
+/// Whether two directories change places by these: at one moment, since names may also come to be free one by one.
+pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
+    let goes_to =
+        |place: &Place, from: &Spot| place.parent == from.dir && place.name.as_ref() == Some(&from.name);
+    match (one, other) {
+        (
+            JournalEntry::Place { place, from, time, .. },
+            JournalEntry::Place { place: other_place, from: other_from, time: other_time, .. },
+        ) => time == other_time && goes_to(place, other_from) && goes_to(other_place, from),
+        _ => false,
+    }
+}
+
 /// An entry as it is in the directory that it goes to.
 pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
     let mut entry = entry.clone();
@@ -80,110 +87,6 @@ pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
 /// Whether a rename gives a directory another parent.
 pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
     renaming.from.dir != renaming.to.dir && !moving(renaming).is_empty()
-}
-
-impl<'a> Look<'a> {
-    /// The same, as far as it is this island's: whether it may.
-    pub(crate) fn check_dirs(
-        self,
-        caller: &Caller,
-        renaming: &Renaming,
-        chain: &Chain,
-    ) -> Result<(), Blocked> {
-        let me = self.ctx.config.id;
-        let moves = renaming.from.dir != renaming.to.dir;
-        for moving in moving(renaming).iter().filter(|m| moves && self.ctx.owner_of_stub(m.stub) == me) {
-            self.may_move(caller, moving.entry.ino)?;
-        }
-        // As Linux has it: who may comes before what is in the way.
-        if let Some((there, stub)) = replaced_dir(renaming)
-            && self.ctx.owner_of_stub(stub) == me
-        {
-            self.may_seal(there.ino)?;
-            self.ctx.need_skeleton(there.ino)?;
-        }
-        if !moves {
-            return Ok(());
-        }
-        let Ticket { moved, above, seen } = self.ctx.ticket_for(renaming, chain)?;
-        if moved.is_empty() || !self.ctx.owns_root() {
-            return Ok(());
-        }
-        match self.may_grant(&moved, &above, &seen) {
-            Ok(()) => Ok(()),
-            Err(Vote::No { errno }) => Err(errno.into()),
-            Err(Vote::Busy) => match self.txns.locks().ticket_against(&above) {
-                Some(txn) => Err(Blocked::Txn(txn)),
-                None => Err(Blocked::NotNow),
-            },
-            Err(_) => Err(Blocked::NotNow),
-        }
-    }
-
-    /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
-    fn may_move(self, caller: &Caller, ino: Ino) -> Result<(), Blocked> {
-        let dir = self.owned(ino)?;
-        if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
-            return Err(Blocked::Txn(txn));
-        }
-        self.stays(ino)?;
-        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
-        Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
-    }
-
-    /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
-    /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
-    fn may_grant(self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
-        for (island, stamp) in self.ctx.state.moved().iter() {
-            if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
-                return Err(Vote::Behind);
-            }
-        }
-        if self.txns.locks().ticket_against(above).is_some() {
-            return Err(Vote::Busy);
-        }
-        if moved.iter().any(|ino| above.contains(ino)) {
-            return Err(Vote::No { errno: Errno::EINVAL });
-        }
-        Ok(())
-    }
-
-    /// Prepares a directory's own owner, or the root's.
-    pub(crate) fn prepare_move(self, work: &Work) -> Result<Result<Seen, Vote>, Blocked> {
-        match work {
-            Work::Hold { ino, caller, .. } => {
-                self.may_move(caller, *ino)?;
-                Ok(Ok(Seen::Dir { fixed: self.owned(*ino)?.fixed }))
-            }
-            Work::Ticket { moved, above, seen } => {
-                if !self.ctx.owns_root() {
-                    return Ok(Err(Vote::Busy));
-                }
-                Ok(self.may_grant(moved, above, seen).map(|()| Seen::Nothing))
-            }
-            _ => unreachable!("called for moves of directories"),
-        }
-    }
-
-    /// What [`Ctx::move_dirs`] reads must be in memory.
-    pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Blocked> {
-        if let Some((there, stub)) = replaced_dir(renaming)
-            && self.ctx.owner_of_stub(stub) == self.ctx.config.id
-        {
-            self.may_seal(there.ino)?;
-            self.ctx.need_skeleton(there.ino)?;
-        }
-        for moving in moving(renaming) {
-            if let Some(row) = self.ctx.state.dir(moving.entry.ino)? {
-                self.ctx.need_name(&row.place)?;
-                self.ctx.need_skeleton(moving.entry.ino)?;
-                if self.ctx.state.dir(moving.to.dir)?.is_some() {
-                    self.ctx.state.entry(moving.to.dir, &moving.to.name)?;
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Ctx {
@@ -273,7 +176,7 @@ impl Ctx {
         self.config.owner(Key(0)) == self.config.id
     }
 
-    fn owner_of_stub(&self, stub: &Stub) -> IslandId {
+    pub(crate) fn owner_of_stub(&self, stub: &Stub) -> IslandId {
         self.config.owner(stub.key)
     }
 
@@ -317,7 +220,7 @@ impl Ctx {
 
     /// Directories that move to another parent, what is above the places to which they go, and what was seen
     /// when that was looked up.
-    fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Blocked> {
+    pub(crate) fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Blocked> {
         let Ticket { mut moved, mut above, mut seen } = Ticket::default();
         for moving in moving(renaming) {
             moved.push(moving.entry.ino);

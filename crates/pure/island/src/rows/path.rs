@@ -1,20 +1,14 @@
 //! Where directories are: ancestors, path hashes, walking a path through the skeleton.
 
-use std::borrow::Cow;
-
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
-use atoll_core::planted::{Bug, planted};
-use atoll_core::{Encode, Ino, Key, Name, PathHash, VolumePath};
-use atoll_posix::perm::{self, Access, Owned};
+use atoll_core::{Encode, Ino, Key, Name, PathHash};
+use atoll_posix::perm::{self, Owned};
 use atoll_posix::{Answer, Caller, Errno, Found, Kind, acl};
-use atoll_proto::{Ancestor, Born, Dir, Entry, Outcome, Resolved, Static, Stub, TxnState, Work, Xattrs};
+use atoll_proto::{Ancestor, Dir, Entry, Outcome, Static, TxnState, Work, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Step};
-use crate::ctx::shown::{dir_attr, pointer_attr, stub_attr};
-use crate::island::Island;
-use crate::ops::hints::Births;
-use crate::rows::look::Look;
+use crate::ctx::shown::dir_attr;
 
 /// A successful outcome with the placement keys of the directories in it.
 pub(crate) fn ok(answer: Answer, key: Option<Key>) -> Outcome {
@@ -36,118 +30,6 @@ const _: () = assert!(8 * CHAIN_BYTES_MAX + (512 << 10) <= RECORD_BYTES_MAX);
 
 /// Directories above one another at most; more go in a circle.
 pub(crate) const DEPTH_MAX: usize = 1 << 16;
-
-impl Island {}
-
-impl<'a> Look<'a> {
-    /// A directory that is owned here. `ESTALE` tells a client to look the name up again.
-    pub(crate) fn owned(self, ino: Ino) -> Result<&'a Dir, Blocked> {
-        match self.ctx.state.dir(ino)? {
-            Some(dir) if dir.owned.is_some() => Ok(dir),
-            Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
-            // Who had it made knows of it, and may not have told.
-            _ if self.recovery.may_have_lost(ino.minted_by()) => Err(self.ctx.untold([ino.minted_by()])),
-            _ => Err(Errno::ESTALE.into()),
-        }
-    }
-
-    /// A directory that is owned here and may change. One whose mkdir is not known to have happened yet
-    /// waits for that: if its coordinator lost it, so would be everything in it.
-    pub(crate) fn open_for_names(self, ino: Ino) -> Result<&'a Dir, Blocked> {
-        let dir = self.owned(ino)?;
-        match dir.owned.as_ref().and_then(|o| o.sealed.or(o.adopted)) {
-            Some(txn) if !planted(Bug::OpenBeforeCommit) => Err(Blocked::Txn(txn)),
-            _ => Ok(dir),
-        }
-    }
-
-    /// Whether `caller` may add or remove names.
-    pub(crate) fn may_change_names(self, caller: &Caller, ino: Ino, dir: &Dir) -> Result<(), Blocked> {
-        self.recovery.is_not_removed(self.ctx, ino, dir)?;
-        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
-        Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
-    }
-
-    /// What a name leads to, as it is answered.
-    pub(crate) fn found(self, entry: &Entry) -> Result<(Found, Option<Key>), Blocked> {
-        let Some(stub) = &entry.stub else {
-            if entry.home != self.ctx.config.id {
-                return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
-            }
-            self.file_is_settled(entry.ino)?;
-            let attr = self.shown_file(self.ctx.file(entry.ino)?);
-            return Ok((Found { attr, attr_current: true }, None));
-        };
-        let found = match self.local_dir(entry.ino, stub)? {
-            Some(dir) => Found { attr: self.shown_dir(entry.ino, dir), attr_current: true },
-            None => Found { attr: stub_attr(entry.ino, &stub.fixed, stub.time), attr_current: false },
-        };
-        Ok((found, Some(stub.key)))
-    }
-
-    /// As [`Look::found`], as it is answered.
-    pub(crate) fn looked_up(self, entry: &Entry) -> Result<Outcome, Blocked> {
-        let (found, key) = self.found(entry)?;
-        if entry.stub.is_none() && !found.attr_current {
-            return Ok(Outcome::Elsewhere { ino: entry.ino, kind: entry.kind, home: entry.home });
-        }
-        Ok(ok(Answer::Found { found }, key))
-    }
-
-    fn local_dir(self, ino: Ino, stub: &Stub) -> Result<Option<&'a Dir>, Blocked> {
-        if self.ctx.config.owner(stub.key) != self.ctx.config.id {
-            return Ok(None);
-        }
-        self.dir_is_settled(ino)?;
-        Ok(self.ctx.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
-    }
-
-    /// Walks from the root, with the caller's permissions, as far as the skeleton goes.
-    pub(crate) fn resolve(self, caller: &Caller, path: &VolumePath) -> Result<Step, Blocked> {
-        let mut at = Ino::ROOT;
-        let mut dir = self.ctx.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
-        let names = path.names();
-        let mut births = Births::default();
-        for (depth, name) in (0u32..).zip(names) {
-            let acl = self.ctx.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
-            perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
-            let entry = if dir.owned.is_some() {
-                // As in a lookup: a rename that has happened, and is not recorded here, brings the name or takes it away.
-                self.name_is_settled(at, name)?;
-                self.shown(at, name)?
-            } else {
-                self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
-            };
-            let Some(entry) = entry else {
-                return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
-            };
-            let next = if entry.kind == Kind::Directory { self.ctx.state.dir(entry.ino)? } else { None };
-            match next {
-                Some(next) => {
-                    at = entry.ino;
-                    dir = next;
-                    births.step(&self.ctx.h3, depth + 1, name, dir);
-                }
-                // The end of what is known here: a file, or a directory of which only the stub is.
-                None if dir.owned.is_some() => {
-                    let whole = depth as usize + 1 == names.len();
-                    if whole && entry.stub.is_none() && entry.home != self.ctx.config.id {
-                        return Ok(Step::Looked(self.looked_up(&entry)?));
-                    }
-                    let (found, key) = self.found(&entry)?;
-                    let is_final = key.is_none();
-                    let depth = depth + 1;
-                    let births = births.told;
-                    return Ok(Step::Looked(Outcome::Resolved {
-                        resolved: Resolved { found, key, depth, is_final, births },
-                    }));
-                }
-                None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
-            }
-        }
-        Ok(Step::Looked(resolved(at, dir, names.len() as u32, births.told)))
-    }
-}
 
 impl Ctx {
     pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Blocked> {
@@ -290,13 +172,6 @@ impl Ctx {
     pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Blocked> {
         let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
         Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
-    }
-}
-
-fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<Born>) -> Outcome {
-    let found = Found { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
-    Outcome::Resolved {
-        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some(), births },
     }
 }
 

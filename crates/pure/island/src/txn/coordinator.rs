@@ -16,10 +16,11 @@ use atoll_proto::{
 };
 
 use crate::ctx::Ctx;
+use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
-use crate::island::{Island, PATIENCE_MS};
-use crate::journal::others::Sight;
+use crate::island::Island;
+use crate::rows::chains::Sight;
 use crate::rows::moves::moving;
 use crate::rows::path::ok;
 use crate::txn::Txns;

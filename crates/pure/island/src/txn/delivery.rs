@@ -9,9 +9,10 @@ use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
 
 use super::coordinator::{Participant, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
 use crate::ctx::Ctx;
+use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
-use crate::island::{Island, PATIENCE_MS};
-use crate::recovery::redo::Lost;
+use crate::ctx::lost::Lost;
+use crate::island::Island;
 use crate::txn::participant::moves_dirs;
 
 impl Island {

@@ -2,7 +2,6 @@
 
 pub(crate) mod coordinator;
 mod delivery;
-pub(crate) mod locks;
 pub(crate) mod participant;
 
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_proto::{Renaming, Spot, Work};
 
 use crate::ctx::Ctx;
-use crate::txn::locks::NameLocks;
+use crate::locks::names::NameLocks;
 use coordinator::Coordinated;
 
 /// Transactions under way, as far as memory is enough.

@@ -8,10 +8,11 @@ use atoll_proto::{Change, Moments, Origin, Part, Peer, PeerMessage, Seen, Txn, T
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
+use crate::ctx::lost::{Lost, LostPart};
 use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
-use crate::journal::others::Sight;
-use crate::recovery::redo::{Lost, LostPart};
+use crate::look::Missing;
+use crate::rows::chains::Sight;
 
 /// Bytes of what another island asks to prepare: a chain of ancestors, and as much besides as its messages have
 /// room for. Those of this version tell no more.
@@ -167,7 +168,7 @@ impl Island {
                 if let Some(moments) = moments {
                     self.confirm(from, txn, moments.committed);
                 }
-                self.release(txn, &work);
+                self.txns.locks.release(&mut self.ctx, self.recovery.is_incomplete(), txn, &work);
             }
             // Its prepare was lost here: the coordinator has to say what it was.
             (None, Some(moments))

@@ -166,7 +166,7 @@ impl FileLocks {
     }
 
     /// Ends a request that waits for a lock, also if it only comes to that later.
-    pub(super) fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) {
+    pub(crate) fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) {
         let Some((session, seq)) = ctx.replies.interrupt(link, id) else { return };
         let mut found = None;
         for waiting in self.waiting.values_mut() {

@@ -1,0 +1,33 @@
+//! Whether something of a file is prepared that must end first.
+
+use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
+use atoll_proto::{Spot, Work};
+
+use super::Look;
+
+impl<'a> Look<'a> {
+    /// Another transaction has prepared something of this file that must end first.
+    pub(crate) fn is_claimed(self, ino: Ino, work: &Work) -> bool {
+        if planted(Bug::CountNotClaimed) {
+            return false;
+        }
+        let spots = |work: &Work| -> Vec<Spot> {
+            match work {
+                Work::Count { at, .. } | Work::Drop { at, .. } => vec![at.clone()],
+                Work::Renamed { from, to, .. } => vec![from.clone(), to.clone()],
+                Work::Lend { renaming, .. } => vec![renaming.from.clone(), renaming.to.clone()],
+                _ => Vec::new(),
+            }
+        };
+        let of =
+            |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
+        let (mine, at) = (of(work), spots(work));
+        self.locks.on_file(ino).any(|txn| {
+            let Some(row) = self.ctx.state.txn(txn) else { return false };
+            let other = &row.part.work;
+            mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
+                || spots(other).iter().any(|spot| at.contains(spot))
+        })
+    }
+}

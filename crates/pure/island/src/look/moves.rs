@@ -1,0 +1,116 @@
+//! Whether directories may get another parent.
+
+use atoll_core::Ino;
+use atoll_posix::perm::{self, Access};
+use atoll_posix::{Caller, Errno, acl};
+use atoll_proto::{Chain, Renaming, Seen, Vote, Work};
+
+use super::Look;
+use crate::ctx::request::Blocked;
+use crate::rows::chains::seen_in;
+use crate::rows::moves::{Ticket, moving, replaced_dir};
+use crate::rows::path::owned_by;
+
+impl<'a> Look<'a> {
+    /// The same, as far as it is this island's: whether it may.
+    pub(crate) fn check_dirs(
+        self,
+        caller: &Caller,
+        renaming: &Renaming,
+        chain: &Chain,
+    ) -> Result<(), Blocked> {
+        let me = self.ctx.config.id;
+        let moves = renaming.from.dir != renaming.to.dir;
+        for moving in moving(renaming).iter().filter(|m| moves && self.ctx.owner_of_stub(m.stub) == me) {
+            self.may_move(caller, moving.entry.ino)?;
+        }
+        // As Linux has it: who may comes before what is in the way.
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.ctx.owner_of_stub(stub) == me
+        {
+            self.may_seal(there.ino)?;
+            self.ctx.need_skeleton(there.ino)?;
+        }
+        if !moves {
+            return Ok(());
+        }
+        let Ticket { moved, above, seen } = self.ctx.ticket_for(renaming, chain)?;
+        if moved.is_empty() || !self.ctx.owns_root() {
+            return Ok(());
+        }
+        match self.may_grant(&moved, &above, &seen) {
+            Ok(()) => Ok(()),
+            Err(Vote::No { errno }) => Err(errno.into()),
+            Err(Vote::Busy) => match self.locks.ticket_against(&above) {
+                Some(txn) => Err(Blocked::Txn(txn)),
+                None => Err(Blocked::NotNow),
+            },
+            Err(_) => Err(Blocked::NotNow),
+        }
+    }
+
+    /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
+    fn may_move(self, caller: &Caller, ino: Ino) -> Result<(), Blocked> {
+        let dir = self.owned(ino)?;
+        if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
+            return Err(Blocked::Txn(txn));
+        }
+        self.stays(ino)?;
+        let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
+        Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
+    }
+
+    /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
+    /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
+    fn may_grant(self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
+        for (island, stamp) in self.ctx.state.moved().iter() {
+            if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
+                return Err(Vote::Behind);
+            }
+        }
+        if self.locks.ticket_against(above).is_some() {
+            return Err(Vote::Busy);
+        }
+        if moved.iter().any(|ino| above.contains(ino)) {
+            return Err(Vote::No { errno: Errno::EINVAL });
+        }
+        Ok(())
+    }
+
+    /// Prepares a directory's own owner, or the root's.
+    pub(crate) fn prepare_move(self, work: &Work) -> Result<Result<Seen, Vote>, Blocked> {
+        match work {
+            Work::Hold { ino, caller, .. } => {
+                self.may_move(caller, *ino)?;
+                Ok(Ok(Seen::Dir { fixed: self.owned(*ino)?.fixed }))
+            }
+            Work::Ticket { moved, above, seen } => {
+                if !self.ctx.owns_root() {
+                    return Ok(Err(Vote::Busy));
+                }
+                Ok(self.may_grant(moved, above, seen).map(|()| Seen::Nothing))
+            }
+            _ => unreachable!("called for moves of directories"),
+        }
+    }
+
+    /// What [`Ctx::move_dirs`] reads must be in memory.
+    pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Blocked> {
+        if let Some((there, stub)) = replaced_dir(renaming)
+            && self.ctx.owner_of_stub(stub) == self.ctx.config.id
+        {
+            self.may_seal(there.ino)?;
+            self.ctx.need_skeleton(there.ino)?;
+        }
+        for moving in moving(renaming) {
+            if let Some(row) = self.ctx.state.dir(moving.entry.ino)? {
+                self.ctx.need_name(&row.place)?;
+                self.ctx.need_skeleton(moving.entry.ino)?;
+                if self.ctx.state.dir(moving.to.dir)?.is_some() {
+                    self.ctx.state.entry(moving.to.dir, &moving.to.name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
