@@ -52,9 +52,6 @@ const IMPURE: &[&str] = &[
     "uuid",
 ];
 
-/// Folders within a crate whose files import no other folder of it than these: they are the ground on which the others stand.
-const GROUND: &[(&str, &[&str])] = &[("crates/pure/island/src/ctx/", &["counters", "ctx", "event"])];
-
 /// The one registry that `Cargo.lock` may name.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -234,24 +231,6 @@ pub(super) fn sources(repo: &Repo) -> Vec<Violation> {
     broken
 }
 
-/// The ground of a crate imports none of what stands on it.
-pub(super) fn ground(repo: &Repo) -> Vec<Violation> {
-    let mut broken = Vec::new();
-    for (path, text) in repo.ending(&[".rs"]) {
-        let Some((_, may)) = GROUND.iter().find(|(folder, _)| path.starts_with(folder)) else { continue };
-        let own = text.split("\n#[cfg(test)]").next().unwrap_or(text);
-        for (line, text) in (1..).zip(own.lines()) {
-            let named = text.split("crate::").skip(1);
-            let folders =
-                named.filter_map(|rest| rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next());
-            for folder in folders.filter(|folder| !may.contains(folder)) {
-                broken.push(Violation::new(path, line, format!("imports {folder}, which stands on it")));
-            }
-        }
-    }
-    broken
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,14 +353,5 @@ mod tests {
     #[test]
     fn a_manifest_that_cannot_be_read_is_found() {
         assert_eq!(direction(&Repo::of(&[("Cargo.toml", "[workspace\n")])).len(), 1);
-    }
-
-    #[test]
-    fn the_ground_of_a_crate_that_imports_what_stands_on_it_is_found() {
-        let file = "crates/pure/island/src/ctx/a.rs";
-        let text = "use crate::event::Effect;\nuse crate::txn::Txns;\n";
-        let found = ground(&Repo::of(&[(file, text), ("crates/pure/island/src/txn/a.rs", text)]));
-        assert_eq!(found.iter().map(|v| (v.path.as_str(), v.line)).collect::<Vec<_>>(), [(file, 2)]);
-        assert!(ground(&Repo::of(&[(file, "\n#[cfg(test)]\nuse crate::txn::Txns;\n")])).is_empty());
     }
 }

@@ -3,6 +3,7 @@
 mod docs;
 mod form;
 mod imports;
+mod machines;
 mod owner;
 mod words;
 
@@ -14,7 +15,8 @@ type Rule = (&'static str, fn(&Repo) -> Vec<Violation>);
 /// Every rule.
 pub(crate) const RULES: &[Rule] = &[
     ("imports go one way", imports::direction),
-    ("the ground of a crate imports nothing above it", imports::ground),
+    ("a machine of the island imports those that it stands on", machines::stand_on),
+    ("only who puts the machines together speaks of all of them", machines::composer),
     ("pure crates link nothing that touches the world", imports::pure_links),
     ("every crate is described and linted", imports::described),
     ("versions are named", imports::versions),

@@ -2,10 +2,10 @@
 //! committed, and knows where every request waits.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Key, Stamp};
+use atoll_core::{Ino, IslandId, Stamp};
 use atoll_posix::{Errno, Op};
-use atoll_proto::{ClientOp, Outcome, Spot};
-use atoll_state::State;
+use atoll_proto::{ClientOp, Outcome, TxnState};
+use atoll_state::{Load, Loaded, State};
 
 use crate::bodies::Bodies;
 use crate::client::requests::Requests;
@@ -14,13 +14,13 @@ use crate::compare::AntiEntropy;
 use crate::counters::Counters;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
-use crate::ctx::{Config, Ctx};
-use crate::event::{Effect, Event, LinkId, Now};
+use crate::ctx::{Config, Ctx, WITNESS};
+use crate::event::{BodyFault, Effect, Event, LinkId, Now};
 use crate::journal::Journal;
 use crate::links::CarriedLinks;
 use crate::locks::files::FileLocks;
-use crate::look::Look;
-use crate::migration::Migration;
+use crate::look::{Look, Missing};
+use crate::migration::{Migration, Needs};
 use crate::quiesce::Quiesce;
 use crate::recovery::Recovery;
 use crate::recovery::start::{Ended, Phase};
@@ -124,7 +124,7 @@ impl Island {
             Event::Written(upto) => self.ctx.durability.written(upto),
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
-            Event::BodyDone(ticket, result) => self.body_done(ticket, result),
+            Event::BodyDone(ticket, result) => self.bodies.body_done(&mut self.ctx, ticket, result),
             Event::CheckpointDone => self.bodies.checkpoint_done(&mut self.ctx),
             Event::Tick { bytes_available } => {
                 self.ctx.room.set(bytes_available.saturating_sub(self.ctx.config.reserve_bytes));
@@ -133,15 +133,36 @@ impl Island {
             Event::CheckpointWanted => self.bodies.begin_checkpoint(&mut self.ctx),
             Event::Table(table) => self.ctx.config.take_table(table),
             Event::LogStuck(stuck) => self.requests.set_log_stuck(stuck),
-            Event::Stopping => self.stop_moving(),
+            Event::Stopping => self.migration.stop_moving(&mut self.ctx),
         }
         self.run_next();
         self.ctx.prune_rest();
         self.settle();
         self.bodies.bodies_go(&mut self.ctx);
-        self.tell_when_quiescent();
+        let Self { quiesce, recovery, txns, bodies, .. } = self;
+        quiesce.tell_when_quiescent(&mut self.ctx, |ctx| {
+            // Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client that
+            // has begun, nothing that is done again after a power cut.
+            let prepared = |txn| ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
+            recovery.is_serving()
+                && !txns.has_begun()
+                && !bodies.may_decide()
+                && !recovery.has_ready()
+                && !ctx.state.txn_ids().any(prepared)
+        });
         // With what was decided before the first event, when the island began.
         self.ctx.durability.take(out);
+    }
+
+    /// Begins a life.
+    fn begin(&mut self, ended: Ended) {
+        self.recovery.begin(&mut self.ctx, ended);
+        self.txns.resume(&self.ctx);
+        self.migration.resume(&self.ctx);
+        self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
+        self.links.resume(&self.ctx);
+        self.ctx.begin_skeleton();
+        self.ctx.next(Next::Redo);
     }
 
     /// What an operation reads.
@@ -223,7 +244,7 @@ impl Island {
             let table = self.ctx.config.table.clone();
             return self.ctx.answer(&call, 0, Outcome::StaleTable { table });
         }
-        let Some(call) = self.session_request(call) else { return };
+        let Some(call) = self.sessions.session_request(&mut self.ctx, &self.migration, call) else { return };
         let Some(call) = self.repeated(call) else { return };
         if self.requests.is_log_stuck() && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
@@ -233,16 +254,10 @@ impl Island {
 
     /// Begins a request, when this island has seen all that its client has.
     fn admit(&mut self, call: PendingRequest) {
-        if let Some(call) = self.catch_up(call) {
+        let seen = self.sessions.seen_by(call.session());
+        let knows_paths = !self.anti_entropy.has_missed(&self.ctx);
+        if let Some(call) = self.journal.catch_up(&mut self.ctx, seen, knows_paths, call) {
             self.start(call, false);
-        }
-    }
-
-    /// Lets in those who waited for the island to start.
-    pub(crate) fn come_out(&mut self) {
-        self.recovery.serve();
-        for call in self.requests.let_in() {
-            self.ctx.next(Next::Arrive(call));
         }
     }
 
@@ -290,8 +305,10 @@ impl Island {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
             return self.ctx.answer(&call, 0, Outcome::NoSession);
         }
-        let Some(call) =
-            self.quiesce.hold_back(&mut self.ctx, call).and_then(|call| self.quiesce_request(call))
+        let Some(call) = self
+            .quiesce
+            .hold_back(&mut self.ctx, call)
+            .and_then(|call| self.quiesce.request(&mut self.ctx, call))
         else {
             return;
         };
@@ -334,96 +351,6 @@ impl Island {
         }
     }
 
-    fn run(&mut self, call: &PendingRequest, turn: bool) -> Result<Step, Blocked> {
-        match &call.request.op {
-            ClientOp::Fs { op } | ClientOp::Link { op, .. } => self.run_fs(call, op, None, turn),
-            ClientOp::Rename { op, key } => self.run_fs(call, op, Some(*key), turn),
-            ClientOp::Resolve { path } => self.look().resolve(call.caller(), path),
-            ClientOp::Skeleton { parent, name } => self.ctx.skeleton(*parent, name),
-            ClientOp::SkeletonAttr { ino } => self.ctx.skeleton_attr(*ino),
-            ClientOp::SkeletonTarget { ino } => self.ctx.skeleton_target(*ino),
-            ClientOp::Hints { after } => self.ctx.hints(*after),
-            ClientOp::Release { inos } => self.ctx.release(call, inos),
-            ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
-                self.quiesce.run_at(&self.ctx, call)
-            }
-            ClientOp::Attach { .. }
-            | ClientOp::Detach
-            | ClientOp::Renew
-            | ClientOp::Dropped
-            | ClientOp::Hold { .. }
-            | ClientOp::Cut { .. }
-            | ClientOp::EndCut { .. }
-            | ClientOp::Cancel { .. }
-            | ClientOp::Wished { .. } => {
-                unreachable!("answered when it arrived")
-            }
-        }
-    }
-
-    /// `key`: of the directory that a name goes to, if that is another one.
-    fn run_fs(
-        &mut self,
-        call: &PendingRequest,
-        op: &Op,
-        key: Option<Key>,
-        turn: bool,
-    ) -> Result<Step, Blocked> {
-        self.is_here(op)?;
-        if call.wish.unchecked {
-            self.look().may_use(call.caller(), op)?;
-        }
-        match op {
-            Op::Lookup { dir, name } => self.lookup(*dir, name),
-            Op::GetAttr { ino } => self.look().get_attr(*ino),
-            Op::SetAttr { ino, set } => self.set_attr(call, *ino, set, turn),
-            Op::Create { dir, name, .. } => self.create(call, *dir, name, op),
-            Op::Mkdir { dir, name, mode, umask } => self.mkdir(call, *dir, name, *mode, *umask),
-            Op::Unlink { dir, name } => self.unlink(call, *dir, name),
-            Op::Rmdir { dir, name, meant } => self.rmdir(call, *dir, name, *meant),
-            Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
-                let from = Spot { dir: *dir, name: name.clone() };
-                let to = Spot { dir: *new_dir, name: new_name.clone() };
-                self.rename(call, from, to, *mode, (*meant, *new_meant), key)
-            }
-            Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
-            Op::Readlink { ino } => self.ctx.readlink(*ino),
-            Op::Read { ino, offset, len } => self.bodies.read(&mut self.ctx, call, *ino, *offset, *len, turn),
-            Op::Write { ino, offset, append, kill_set_id } => {
-                self.bodies.write(&mut self.ctx, call, *ino, *offset, *append, *kill_set_id, turn)
-            }
-            Op::Fallocate { ino, offset, len, what } => {
-                self.ctx.groups_suffice(call, *ino)?;
-                self.bodies.fallocate(&mut self.ctx, *ino, *offset, *len, *what, turn)
-            }
-            Op::Seek { ino, offset, whence } => self.bodies.seek(&mut self.ctx, *ino, *offset, *whence, turn),
-            Op::CopyRange { from, from_offset, to, to_offset, len } => {
-                self.ctx.groups_suffice(call, *to)?;
-                self.copy_range((*from, *from_offset), (*to, *to_offset), *len, turn)
-            }
-            Op::Fsync { ino } => self.fsync(*ino),
-            Op::FsyncDir { dir } => {
-                // What was moved into it may be shown already.
-                self.look().names_are_safe(*dir)?;
-                Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())))
-            }
-            Op::ReadDir { dir, after, bytes, plus } => self.look().read_dir(*dir, *after, *bytes, *plus),
-            Op::GetXattr { ino, name } => self.look().get_xattr(call.caller(), *ino, name),
-            Op::SetXattr { ino, name, value, mode, kill_sgid } => {
-                self.set_xattr(call, *ino, name, Some((value, *mode)), *kill_sgid)
-            }
-            Op::ListXattr { ino } => self.look().list_xattr(call.caller(), *ino),
-            Op::RemoveXattr { ino, name } => self.set_xattr(call, *ino, name, None, false),
-            // Space is the node's to tell, without the machine.
-            Op::Statfs => Err(Errno::ENOSYS.into()),
-            Op::GetLock { ino, lock } => self.ctx.get_lock(call.session(), *ino, lock),
-            Op::SetLock { ino, lock, wait } => self.ctx.set_lock(call, *ino, lock, *wait),
-            Op::Accessed { ino, access } => self.accessed(*ino, access),
-            Op::Access { ino } => self.look().access(call.caller(), *ino),
-            Op::Parent { dir } => self.look().parent(*dir),
-        }
-    }
-
     // ---------------------------------------------------------------- what is next
 
     /// Does what is to be done next: in order, each with all that follows from it.
@@ -442,24 +369,59 @@ impl Island {
             Next::CatchUp(call) => self.admit(call),
             Next::Start(call) => self.start(call, false),
             Next::Peer(message) => self.peer(message),
-            Next::BodyDone(ticket, result) => self.body_done(ticket, result),
+            Next::BodyDone(ticket, result) => self.bodies.body_done(&mut self.ctx, ticket, result),
+            Next::Park(call, stop) => self.park(call, stop, false),
+            Next::AwaitSynced(seq, call) => self.requests.await_synced(&mut self.ctx, seq, call),
+            Next::ReadToShip(piece) => self.bodies.read_to_ship(&mut self.ctx, *piece),
+            Next::HasRead(txn, chunk) => self.migration.has_read(&mut self.ctx, txn, chunk),
+            Next::Ship { stamp, to, work } => self.txns.ship(&mut self.ctx, stamp, to, *work),
+            Next::PutInPlace { ino, txn, seq, op } => {
+                self.bodies.put_in_place(&mut self.ctx, ino, txn, seq, *op);
+            }
+            Next::Pull(txn) => self.migration.pull(&mut self.ctx, txn),
+            Next::VoteArrival { to, txn, at, prepared } => {
+                self.txns.vote_arrival(&mut self.ctx, to, txn, at, prepared);
+            }
             Next::Turn(ino) => self.wake(ino),
             Next::LockFreed(ino) => self.file_locks.freed(&mut self.ctx, ino),
             Next::TxnEnded(txn) => self.requests.let_waiters_in(&mut self.ctx, txn),
             Next::Commit(txn) => self.commit(txn),
+            Next::Abort(txn, outcome) => self.txns.abort(&mut self.ctx, txn, outcome),
+            Next::NotShipped(txn) => self.migration.not_shipped(&self.ctx, txn),
+            Next::Pause(at_ms, call) => self.requests.pause(at_ms, call),
+            Next::Confirm { partner, txn, committed } => {
+                self.txns.confirm(&mut self.ctx, partner, txn, committed);
+            }
+            Next::Stable => self.stable(),
+            Next::FileLeft(ino) => self.migration.has_left(ino),
+            Next::FallBehind(missing, message) => {
+                self.journal.fall_behind(&mut self.ctx, &missing, Next::Peer(message));
+            }
+            Next::ConfirmLater(island, seq, stamp) => self.journal.confirm_later(island, seq, stamp),
+            Next::BringBack(stamp, lost) => self.recovery.bring_back(&mut self.ctx, stamp, *lost),
+            Next::AllTold => {
+                self.sessions.end_session(&mut self.ctx, &self.migration, WITNESS, None);
+            }
+            Next::WitnessEnded => self.recovery.witness_ended(&mut self.ctx),
+            Next::AskAgain => self.anti_entropy.ask_again(&mut self.ctx),
             Next::CaughtUp => self.journal.caught_up(&mut self.ctx),
-            Next::Redo => self.redo_lost(),
+            Next::Redo => self.recovery.redo_lost(&mut self.ctx, self.txns.locks()),
             Next::RedoAgain => {
                 self.recovery.unblock();
-                self.redo_lost();
+                self.recovery.redo_lost(&mut self.ctx, self.txns.locks());
             }
             Next::MoveOn => self.recovery.move_on(&mut self.ctx),
             Next::ToldAll(island) => self.recovery.told_all(&mut self.ctx, island),
-            Next::CompareSkipped => self.compare_skipped(),
-            Next::Compare => self.compare(),
-            Next::CompareDoubts => self.compare_doubts(),
+            Next::CompareSkipped => self.anti_entropy.compare_skipped(&mut self.ctx, &self.recovery),
+            Next::Compare => self.anti_entropy.compare(&mut self.ctx, self.txns.locks(), &self.recovery),
+            Next::CompareDoubts => self.anti_entropy.compare_doubts(&mut self.ctx, &self.recovery),
             Next::Serve => self.serve(),
-            Next::EndSession(session) => self.ending_loaded(session),
+            Next::SessionEnded(session) => self.quiesce.session_ended(&mut self.ctx, session),
+            Next::CancelLock(link, request) => self.file_locks.cancel(&mut self.ctx, link, request),
+            Next::ShipNothing => self.migration.ship_nothing(&mut self.ctx),
+            Next::EndSession(session) => {
+                self.sessions.ending_loaded(&mut self.ctx, &self.migration, session);
+            }
             Next::Checkpoint => self.bodies.continue_checkpoint(&mut self.ctx),
         }
     }
@@ -502,18 +464,103 @@ impl Island {
             self.ctx.state.sweep(self.ctx.config.rows_max);
         }
         self.requests.begin_again(&mut self.ctx);
-        let parts: [fn(&mut Self); 7] = [
+        let parts: [fn(&mut Self); 8] = [
             Self::tick_txns,
-            Self::tick_journal,
-            Self::tick_sessions,
-            Self::tick_recovery,
+            |island| island.journal.tick(&mut island.ctx),
+            |island| island.sessions.tick(&mut island.ctx, &island.migration),
+            |island| island.recovery.tick(&mut island.ctx),
             |island| island.quiesce.tick(&mut island.ctx),
-            Self::tick_mover,
+            |island| island.migration.allow(&mut island.ctx),
+            Self::tick_migration,
             |island| island.links.tick(&mut island.ctx),
         ];
         for part in parts {
             self.run_next();
             part(self);
+        }
+    }
+
+    fn tick_txns(&mut self) {
+        self.txns.end_late(&mut self.ctx);
+        self.requests.end_late(&mut self.ctx);
+        self.txns.tell_again(&mut self.ctx, &self.migration);
+    }
+
+    fn tick_migration(&mut self) {
+        let is_quiescing = self.quiesce.is_quiescing();
+        let may_begin = self.recovery.is_serving() && !self.recovery.is_incomplete() && !is_quiescing;
+        let needs = Needs {
+            locks: self.txns.locks(),
+            file_locks: &self.file_locks,
+            bodies: &self.bodies,
+            is_quiescing,
+        };
+        self.migration.tick(&mut self.ctx, needs, may_begin);
+    }
+
+    /// The log is synced up to here.
+    fn synced(&mut self, upto: u64) {
+        self.ctx.log_synced(upto);
+        self.requests.synced(&mut self.ctx);
+        self.bodies.synced(&mut self.ctx);
+        self.bodies.continue_checkpoint(&mut self.ctx);
+        self.ctx.send_posted();
+        self.ctx.durability.leave_synced();
+        self.migration.tell_moved(&mut self.ctx);
+        self.stable();
+    }
+
+    /// Tells other islands of what is synced now.
+    fn stable(&mut self) {
+        self.txns.tell_stable(&mut self.ctx);
+        self.journal.confirm_applied(&mut self.ctx);
+        self.recovery.tell_kept(&mut self.ctx);
+    }
+
+    /// A starting island lets requests in.
+    fn serve(&mut self) {
+        if !self.recovery.is_serving() && !self.recovery.is_waiting() {
+            self.recovery.serve();
+            for call in self.requests.let_in() {
+                self.ctx.next(Next::Arrive(call));
+            }
+        }
+    }
+
+    pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
+        if generation != self.ctx.loads.generation() {
+            // A checkpoint came between: this may be older than what memory has let go of.
+            return self.ctx.read(load);
+        }
+        let waiting = self.ctx.loads.take(&load);
+        if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
+            self.migration.found_dirs(*from, dirs, *more);
+            self.anti_entropy.compare_rows(*from, dirs, *more);
+        }
+        let damaged = self.ctx.state.load(load, loaded).is_err();
+        for next in waiting {
+            match next {
+                Next::Start(call) if damaged => {
+                    self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+                }
+                Next::Peer(_) if damaged => {}
+                // What cannot be read is asked for again at the next tick, and not at once.
+                Next::EndSession(session) if damaged => self.sessions.reads_no_more(session),
+                Next::BodyDone(ticket, _) if damaged => {
+                    self.ctx.next(Next::BodyDone(ticket, Err(BodyFault(Errno::EIO))));
+                }
+                next => self.ctx.next(next),
+            }
+        }
+    }
+
+    /// Lets in who waits for a body, as many as can be inside together.
+    fn wake(&mut self, ino: Ino) {
+        let Some((call, waiting)) = self.bodies.next_at(ino) else { return };
+        self.start(call, true);
+        // Otherwise it is back at the front of the queue: it is not its turn yet.
+        if self.bodies.waiting_at(ino) < waiting {
+            self.ctx.next(Next::Turn(ino));
         }
     }
 

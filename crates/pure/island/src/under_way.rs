@@ -36,6 +36,16 @@ impl Island {
         UnderWay(self)
     }
 
+    /// Nothing about links is under way, and all who can be reached have them.
+    pub fn links_are_told(&self) -> bool {
+        self.links.are_told(&self.ctx)
+    }
+
+    /// No file is on its way, from here or to here.
+    pub fn moves_nothing(&self) -> bool {
+        self.migration.moves_nothing() && self.txns.locks().brings_nothing()
+    }
+
     /// When the next request begins again that was put off because of others, in milliseconds.
     pub fn next_retry_ms(&self) -> Option<u64> {
         self.requests.next_ms()

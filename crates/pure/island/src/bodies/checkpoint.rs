@@ -4,17 +4,13 @@
 //! bodies hold what they say.
 
 use atoll_core::Ino;
-use atoll_posix::Errno;
-use atoll_proto::{Change, Outcome};
-use atoll_state::{Load, Loaded};
+use atoll_proto::Change;
 
 use crate::bodies::Bodies;
 use crate::bodies::data::InBody;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Next;
-use crate::event::{BodyFault, Effect, Ticket};
-use crate::island::Island;
+use crate::event::{Effect, Ticket};
 
 /// A checkpoint that has begun.
 #[derive(Debug, Clone)]
@@ -23,37 +19,6 @@ pub(crate) enum Checkpointing {
     Waiting { ticket: Ticket, frozen: atoll_state::Frozen, bodies: Vec<Ino> },
     /// It is being written.
     Writing,
-}
-
-impl Island {
-    // ------------------------------------------------------------------ loading
-
-    pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
-        if generation != self.ctx.loads.generation() {
-            // A checkpoint came between: this may be older than what memory has let go of.
-            return self.ctx.read(load);
-        }
-        let waiting = self.ctx.loads.take(&load);
-        if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
-            self.migration.found_dirs(*from, dirs, *more);
-            self.anti_entropy.compare_rows(*from, dirs, *more);
-        }
-        let damaged = self.ctx.state.load(load, loaded).is_err();
-        for next in waiting {
-            match next {
-                Next::Start(call) if damaged => {
-                    self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
-                }
-                Next::Peer(_) if damaged => {}
-                // What cannot be read is asked for again at the next tick, and not at once.
-                Next::EndSession(session) if damaged => self.sessions.reads_no_more(session),
-                Next::BodyDone(ticket, _) if damaged => {
-                    self.ctx.next(Next::BodyDone(ticket, Err(BodyFault(Errno::EIO))));
-                }
-                next => self.ctx.next(next),
-            }
-        }
-    }
 }
 
 impl Bodies {

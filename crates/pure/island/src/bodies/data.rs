@@ -18,7 +18,6 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::event::{BodyAttr, BodyOp, Effect, Ticket};
-use crate::island::Island;
 use crate::rows::path::ok;
 
 /// Largest write that its record carries.
@@ -140,23 +139,19 @@ pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
     perm::mode_after_bytes(caller, attr).unwrap_or(perm::kill_set_id(attr.mode) & !mode::SETGID)
 }
 
-impl Island {
+impl Bodies {
     // --------------------------------------------------------------------- copy
 
     pub(crate) fn copy_range(
         &mut self,
+        ctx: &mut Ctx,
         (from, from_offset): (Ino, u64),
         (to, to_offset): (Ino, u64),
         len: u64,
         turn: bool,
     ) -> Result<Step, Blocked> {
-        if self.look().homed(from)?.is_none() {
-            // Its home cannot be read off its id.
-            let one = self.ctx.config.islands.len() == 1;
-            return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
-        }
-        let source = self.ctx.regular(from)?;
-        let target = self.ctx.to_change(to)?;
+        let source = ctx.regular(from)?;
+        let target = ctx.to_change(to)?;
         let len = len.min(COPY_BYTES_MAX).min(source.size.saturating_sub(from_offset));
         if len == 0 {
             return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset: to_offset }, None)));
@@ -167,73 +162,69 @@ impl Island {
         if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
             return Err(Errno::EINVAL.into());
         }
-        self.ctx.room.take(len)?;
+        ctx.room.take(len)?;
         let (first, count) = sum::blocks_of(from_offset, len);
-        let from_sums = self.ctx.state.sums(from, first, count)?;
-        let old = self.ctx.old_sums(to, to_offset, len, target.size)?;
-        self.bodies.enter(to, Use::Exclusive, turn)?;
+        let from_sums = ctx.state.sums(from, first, count)?;
+        let old = ctx.old_sums(to, to_offset, len, target.size)?;
+        self.enter(to, Use::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
-        if from != to && !self.bodies.gates.enter(from, Use::Shared, turn) {
+        if from != to && !self.gates.enter(from, Use::Shared, turn) {
             // Nobody waits at one gate inside another.
-            self.bodies.gates.leave(to, Use::Exclusive);
+            self.gates.leave(to, Use::Exclusive);
             return Err(Blocked::Gate(from));
         }
-        let after = self.bodies.before_in_place(&mut self.ctx, to, to_offset, to_offset + len);
+        let after = self.before_in_place(ctx, to, to_offset, to_offset + len);
         let op = BodyOp::Copy {
             from: (from, from_offset, source.size, from_sums),
             to: (to, to_offset, target.size, old),
             len,
             attr: body_attr(&target),
-            sync_first: self.bodies.sync_first(to),
+            sync_first: self.sync_first(to),
         };
-        let over_new = self.bodies.fresh.contains(&to);
+        let over_new = self.fresh.contains(&to);
         let then = Then::InPlace { to, offset: to_offset, len, size: target.size, over_new };
         // Within one file there is one gate.
         let how = if from == to { Use::Exclusive } else { Use::Shared };
-        let ticket = self.bodies.ticket(InBody::Asked { ino: from, how, call: None, then });
-        self.bodies.body_after(&mut self.ctx, ticket, op, after);
+        let ticket = self.ticket(InBody::Asked { ino: from, how, call: None, then });
+        self.body_after(ctx, ticket, op, after);
         Ok(Step::Wait(WaitFor::Body(ticket)))
     }
 
     // -------------------------------------------------------------------- fsync
 
-    pub(crate) fn fsync(&mut self, ino: Ino) -> Result<Step, Blocked> {
-        // A name that it has got may be shown already.
-        self.look().file_is_safe(ino)?;
-        if self.ctx.state.inode(ino)?.is_none() && self.ctx.state.dir(ino)?.is_none() {
+    pub(crate) fn fsync(&mut self, ctx: &mut Ctx, ino: Ino) -> Result<Step, Blocked> {
+        if ctx.state.inode(ino)?.is_none() && ctx.state.dir(ino)?.is_none() {
             return Err(Errno::ESTALE.into());
         }
         // A write that is being put in place over a file that was new then has not made safe what lies below it:
         // when it is done, it is synced together with that.
-        if self.bodies.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
+        if self.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
             return Err(Blocked::Gate(ino));
         }
         // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
         // power cut leaves of the change, also while the sync is under way.
-        self.bodies.fresh.remove(&ino);
+        self.fresh.remove(&ino);
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
-            return Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())));
+            return Ok(Step::Wait(WaitFor::Synced(ctx.state.seq())));
         }
-        if self.bodies.unsynced_bodies.contains(&ino)
-            || self.bodies.syncing_bodies.contains(&ino)
-            || self.bodies.in_body.values().any(another)
+        if self.unsynced_bodies.contains(&ino)
+            || self.syncing_bodies.contains(&ino)
+            || self.in_body.values().any(another)
         {
-            self.bodies.gates.enter(ino, Use::Beside, false);
-            let ticket = self.bodies.ticket(InBody::Syncing { ino, call: None });
+            self.gates.enter(ino, Use::Beside, false);
+            let ticket = self.ticket(InBody::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
-            self.ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
+            ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
             // A write that comes while the sync runs needs another one.
-            self.bodies.unsynced_bodies.remove(&ino);
+            self.unsynced_bodies.remove(&ino);
             return Ok(Step::Wait(WaitFor::Body(ticket)));
         }
-        Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())))
+        Ok(Step::Wait(WaitFor::Synced(ctx.state.seq())))
     }
-}
 
-impl Bodies {
     /// A ticket for a body operation, with what is to be done when it ends.
     pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
         let ticket = Ticket(self.next_ticket);
@@ -485,6 +476,17 @@ impl Bodies {
             ctx.want_sync();
         }
         self.gates.wait(ino, call, turn);
+    }
+
+    /// The next who waits for a body, and how many do.
+    pub(crate) fn next_at(&mut self, ino: Ino) -> Option<(PendingRequest, usize)> {
+        let waiting = self.gates.waiting(ino);
+        self.gates.next(ino).map(|call| (call, waiting))
+    }
+
+    /// How many wait for a body.
+    pub(crate) fn waiting_at(&self, ino: Ino) -> usize {
+        self.gates.waiting(ino)
     }
 
     /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it

@@ -1,99 +1,105 @@
 //! What follows when a body operation is done.
 
-use atoll_core::Ino;
-use atoll_core::sum::{self, BlockSums};
-use atoll_posix::{Answer, Errno, Op, acl};
+use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
+use atoll_core::{Ino, TxnId};
+use atoll_posix::{Answer, Errno, Op, Whence, acl};
 use atoll_proto::{BodyChange, ClientOp, Outcome, Remembered};
 
 use super::data::{InBody, Then};
 use crate::bodies::Bodies;
 use crate::bodies::gate::Use;
+use bytes::Bytes;
+
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
-use crate::event::{BodyDone, BodyFault, Ticket};
-use crate::island::Island;
+use crate::ctx::request::{Blocked, Next, PendingRequest, Piece, Step};
+use crate::event::{BodyDone, BodyFault, BodyOp, Effect, Ticket};
 use crate::rows::path::ok;
 
-impl Island {
-    pub(crate) fn body_done(&mut self, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
-        let in_body = self.bodies.in_body.remove(&ticket).expect("every ticket comes back once");
+impl Bodies {
+    pub(crate) fn body_done(&mut self, ctx: &mut Ctx, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
+        let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
         if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
-            && let Err(Blocked::Load(loads)) = self.ctx.may_decide(*ino, call, then)
+            && let Err(Blocked::Load(loads)) = ctx.may_decide(*ino, call, then)
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
-            self.bodies.in_body.insert(ticket, in_body);
-            return self.ctx.load(loads, Next::BodyDone(ticket, result));
+            self.in_body.insert(ticket, in_body);
+            return ctx.load(loads, Next::BodyDone(ticket, result));
         }
         match in_body {
             InBody::Dropping { .. } => {}
             InBody::Shipping { ino, txn, offset, len, size } => {
-                self.fetched((ino, txn), (offset, len, size), result);
+                self.has_read(ctx, (ino, txn), (offset, len, size), result);
             }
-            InBody::Arriving { ino, txn } => self.arrived_in_body(ino, txn),
-            InBody::Reading { ino } => self.bodies.leave(&mut self.ctx, ino, Use::Shared),
+            InBody::Arriving { ino, txn } => {
+                self.has_arrived(ino);
+                ctx.state.view_again(&[ino], &[]);
+                ctx.next(Next::Pull(txn));
+            }
+            InBody::Reading { ino } => self.leave(ctx, ino, Use::Shared),
             InBody::Changing { ino } => {
                 // The record is committed: bytes that do not get in place are a broken disk, and
                 // whoever performs effects stops the island for it. If the view has laid the file
                 // meanwhile, it has yet to see them.
-                self.ctx.state.view_again(&[ino], &[]);
-                self.bodies.leave(&mut self.ctx, ino, Use::Exclusive);
+                ctx.state.view_again(&[ino], &[]);
+                self.leave(ctx, ino, Use::Exclusive);
             }
             InBody::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
-                self.bodies.gates.leave(ino, Use::Beside);
+                self.gates.leave(ino, Use::Beside);
                 match result {
                     Ok(_) => {
-                        let seq = self.ctx.state.seq();
-                        self.requests.await_synced(&mut self.ctx, seq, call);
+                        let seq = ctx.state.seq();
+                        ctx.next(Next::AwaitSynced(seq, call));
                     }
                     Err(BodyFault(errno)) => {
-                        self.bodies.unsynced_bodies.insert(ino);
-                        self.ctx.answer(&call, 0, Outcome::Failed { errno });
+                        self.unsynced_bodies.insert(ino);
+                        ctx.answer(&call, 0, Outcome::Failed { errno });
                     }
                 }
             }
             InBody::Asked { ino, how, call, then } => {
                 let call = call.expect("kept when it was begun");
-                self.go_on(ino, how, call, then, result);
+                self.go_on(ctx, ino, how, call, then, result);
             }
         }
-        self.ctx.next(Next::Checkpoint);
+        ctx.next(Next::Checkpoint);
     }
 
     pub(super) fn go_on(
         &mut self,
+        ctx: &mut Ctx,
         ino: Ino,
         how: Use,
         call: PendingRequest,
         then: Then,
         result: Result<BodyDone, BodyFault>,
     ) {
-        self.ctx.state.look_away();
+        ctx.state.look_away();
         let found = match result {
             Ok(found) => found,
             Err(BodyFault(errno)) => {
                 let target = if let Then::InPlace { to, .. } = then { to } else { ino };
                 if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
-                    self.ctx.state.view_disturbed(target);
+                    ctx.state.view_disturbed(target);
                 }
                 if matches!(then, Then::InPlace { .. }) {
                     // The sync that was to come first may not have been made: the next write asks for it again.
-                    self.bodies.carried.insert(target);
+                    self.carried.insert(target);
                 }
-                self.bodies.leave_asked(&mut self.ctx, ino, target, how);
-                return self.ctx.answer(&call, 0, Outcome::Failed { errno });
+                self.leave_asked(ctx, ino, target, how);
+                return ctx.answer(&call, 0, Outcome::Failed { errno });
             }
         };
         let target = if let Then::InPlace { to, .. } = then { to } else { ino };
-        if matches!(self.ctx.state.inode(target), Ok(None)) {
+        if matches!(ctx.state.inode(target), Ok(None)) {
             // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
-            self.bodies.leave_asked(&mut self.ctx, ino, target, how);
-            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
+            self.leave_asked(ctx, ino, target, how);
+            return ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
         }
         let step = match (then, found) {
             (Then::Found, BodyDone::Offset(at)) => {
-                self.bodies.leave(&mut self.ctx, ino, how);
+                self.leave(ctx, ino, how);
                 match at {
                     Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
                     None => Err(Blocked::Fail(Errno::ENXIO)),
@@ -102,13 +108,13 @@ impl Island {
             (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
                 let kill =
                     matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
-                let old = self.ctx.old_sums(ino, offset, call.data.len() as u64, size);
+                let old = ctx.old_sums(ino, offset, call.data.len() as u64, size);
                 let old = old.expect("in memory before this goes on");
-                Ok(self.bodies.carry(&mut self.ctx, &call, ino, offset, size, &old, &new, kill))
+                Ok(self.carry(ctx, &call, ino, offset, size, &old, &new, kill))
             }
             (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
-                let step = self.bodies.decide_in_place(&mut self.ctx, &call, to, offset, len, size, &new);
-                self.bodies.leave_asked(&mut self.ctx, ino, to, how);
+                let step = self.decide_in_place(ctx, &call, to, offset, len, size, &new);
+                self.leave_asked(ctx, ino, to, how);
                 step
             }
             (Then::Cut { size }, BodyDone::Edges(edges)) => {
@@ -116,38 +122,67 @@ impl Island {
                     unreachable!("cutting serves setattr")
                 };
                 let set = *set;
-                self.bodies.decide_cut(&mut self.ctx, &call, ino, &set, size, edges.first().copied())
+                self.decide_cut(ctx, &call, ino, &set, size, edges.first().copied())
             }
             (Then::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
-                Ok(self.bodies.decide_zero(&mut self.ctx, &call, ino, (offset, len, size), &edges))
+                Ok(self.decide_zero(ctx, &call, ino, (offset, len, size), &edges))
             }
             (Then::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
-                Ok(self.bodies.decide_allocated(&mut self.ctx, &call, ino, (offset, len, size), keep_size))
+                Ok(self.decide_allocated(ctx, &call, ino, (offset, len, size), keep_size))
             }
             (then, found) => unreachable!("{then:?} was answered with {found:?}"),
         };
         match step {
-            Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
-            Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+            Ok(Step::Looked(outcome)) => ctx.answer(&call, ctx.state.seen(), outcome),
+            Ok(Step::Decided(outcome)) => ctx.answer(&call, ctx.state.seq(), outcome),
             Ok(Step::Wait(_) | Step::Answered) => unreachable!("nothing is asked twice"),
-            Err(stop) => self.park(call, stop, false),
+            Err(stop) => ctx.next(Next::Park(call, stop)),
         }
-        self.ctx.next(Next::Turn(ino));
+        ctx.next(Next::Turn(ino));
     }
 
-    /// Lets in who waits for a body, as many as can be inside together.
-    pub(crate) fn wake(&mut self, ino: Ino) {
-        let waiting = self.bodies.gates.waiting(ino);
-        let Some(call) = self.bodies.gates.next(ino) else { return };
-        self.start(call, true);
-        // Otherwise it is back at the front of the queue: it is not its turn yet.
-        if self.bodies.gates.waiting(ino) < waiting {
-            self.ctx.next(Next::Turn(ino));
+    /// Reads bytes of a file that moves. If somebody is inside who changes it, it does not.
+    pub(crate) fn read_to_ship(&mut self, ctx: &mut Ctx, piece: Piece) {
+        let Piece { txn, ino, offset, len, size, sums } = piece;
+        if self.enter(ino, Use::Shared, false).is_err() {
+            return ctx.next(Next::Abort(txn, None));
+        }
+        // A hole has no checksums; what has none may still be no hole.
+        if sums.iter().all(|sum| *sum == 0) {
+            let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
+            let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+            ctx.durability.emit(Effect::Body(ticket, op));
+        } else {
+            self.fetch(ctx, ino, txn, offset, len, size, sums);
         }
     }
-}
 
-impl Bodies {
+    /// Bytes of a file that moves are read; the gate is still entered.
+    fn has_read(
+        &mut self,
+        ctx: &mut Ctx,
+        (ino, txn): (Ino, TxnId),
+        (offset, len, size): (u64, u32, u64),
+        result: Result<BodyDone, BodyFault>,
+    ) {
+        let chunk = match result {
+            // The first data is behind this piece: a hole, up to there.
+            Ok(BodyDone::Offset(data)) => {
+                let data = data.unwrap_or(size);
+                if data < offset + u64::from(len) {
+                    let sums = vec![0; sum::blocks_of(offset, u64::from(len)).1 as usize];
+                    return self.fetch(ctx, ino, txn, offset, len, size, sums);
+                }
+                let end = if data >= size { size } else { data - data % BLOCK_BYTES };
+                Some((end, Bytes::new()))
+            }
+            Ok(BodyDone::Bytes(bytes)) => Some((offset, bytes)),
+            _ => None,
+        };
+        ctx.next(Next::HasRead(txn, chunk));
+        self.leave(ctx, ino, Use::Shared);
+    }
+
     pub(super) fn decide_in_place(
         &mut self,
         ctx: &mut Ctx,

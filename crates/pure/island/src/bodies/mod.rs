@@ -85,15 +85,16 @@ impl Bodies {
     }
 
     /// Bytes of a file that comes from another island are put in place, as the record at `seq` says.
-    pub(crate) fn arrive(&mut self, ino: Ino, txn: TxnId, seq: u64) -> Ticket {
+    pub(crate) fn put_in_place(&mut self, ctx: &mut Ctx, ino: Ino, txn: TxnId, seq: u64, op: BodyOp) {
         self.touch(ino, seq);
         self.carried.insert(ino);
         self.gates.enter(ino, Use::Beside, false);
-        self.ticket(InBody::Arriving { ino, txn })
+        let ticket = self.ticket(InBody::Arriving { ino, txn });
+        ctx.durability.after_commit(seq, Effect::Body(ticket, op));
     }
 
     /// They are in place.
-    pub(crate) fn has_arrived(&mut self, ino: Ino) {
+    fn has_arrived(&mut self, ino: Ino) {
         self.gates.leave(ino, Use::Beside);
     }
 

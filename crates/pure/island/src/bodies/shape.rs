@@ -14,10 +14,7 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::event::BodyOp;
-use crate::island::Island;
 use crate::rows::path::{done, ok};
-
-impl Island {}
 
 impl Bodies {
     /// `truncate` and its kin, together with the other attributes that come along.

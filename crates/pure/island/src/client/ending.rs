@@ -13,7 +13,7 @@ use crate::ctx::Ctx;
 use crate::ctx::WITNESS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
-use crate::island::Island;
+use crate::migration::Migration;
 use crate::rows::path::done;
 
 /// Files that one record lets go of at most. Their rows are read before: a file may have 8,192 locks, which are 400 KiB.
@@ -49,95 +49,99 @@ impl Sessions {
             ending.reads = false;
         }
     }
-}
 
-impl Island {
     /// A client is gone: its locks and orphans with it. `asked`: by this request, which is answered then.
-    pub(crate) fn end_session(&mut self, session: SessionId, asked: Option<PendingRequest>) {
-        self.quiesce.session_ended(&mut self.ctx, session);
-        self.sessions.forget(session);
-        self.ctx.replies.begin_end(session);
-        self.sessions.ending.entry(session).or_default().asked.extend(asked);
-        self.go_on_ending(session);
-        if self.ctx.replies.is_ending(session) {
+    pub(crate) fn end_session(
+        &mut self,
+        ctx: &mut Ctx,
+        migration: &Migration,
+        session: SessionId,
+        asked: Option<PendingRequest>,
+    ) {
+        ctx.next(Next::SessionEnded(session));
+        self.forget(session);
+        ctx.replies.begin_end(session);
+        self.ending.entry(session).or_default().asked.extend(asked);
+        self.go_on_ending(ctx, migration, session);
+        if ctx.replies.is_ending(session) {
             // It keeps nothing any more that others must not change.
-            self.sessions.recalled(&mut self.ctx, session);
+            self.recalled(ctx, session);
         }
     }
 
     /// All sessions that end go on.
-    pub(crate) fn tick_ending(&mut self) {
+    pub(crate) fn tick_ending(&mut self, ctx: &mut Ctx, migration: &Migration) {
         let reads = |ending: &Ending| ending.reads;
-        let ready = self.sessions.ending.iter().filter(|(_, ending)| !reads(ending)).map(|(s, _)| *s);
+        let ready = self.ending.iter().filter(|(_, ending)| !reads(ending)).map(|(s, _)| *s);
         for session in ready.collect::<Vec<_>>() {
-            self.go_on_ending(session);
+            self.go_on_ending(ctx, migration, session);
         }
     }
 
     /// Rows that the end of a session waits for are in memory.
-    pub(crate) fn ending_loaded(&mut self, session: SessionId) {
-        self.sessions.reads_no_more(session);
-        if self.ctx.replies.is_ending(session) {
-            self.go_on_ending(session);
+    pub(crate) fn ending_loaded(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) {
+        self.reads_no_more(session);
+        if ctx.replies.is_ending(session) {
+            self.go_on_ending(ctx, migration, session);
         }
     }
 
-    fn go_on_ending(&mut self, session: SessionId) {
+    fn go_on_ending(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) {
         for _ in 0..PIECES_MAX {
-            match self.end_piece(session) {
+            match self.end_piece(ctx, migration, session) {
                 Piece::More => {}
                 Piece::Reads => return,
-                Piece::Over => return self.ended(session),
+                Piece::Over => return self.ended(ctx, session),
             }
         }
     }
 
-    fn end_piece(&mut self, session: SessionId) -> Piece {
-        let Some(row) = self.ctx.state.session(session) else { return Piece::Over };
+    fn end_piece(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) -> Piece {
+        let Some(row) = ctx.state.session(session) else { return Piece::Over };
         let (mount, held) = (row.mount, row.held.len());
         // From the end, where a list is cut cheaply.
         let files: Vec<Ino> = row.held.iter().rev().take(FILES_MAX).copied().collect();
-        let missing = self.ctx.missing_of(&files);
+        let missing = ctx.missing_of(&files);
         if !missing.is_empty() {
-            if let Some(ending) = self.sessions.ending.get_mut(&session) {
+            if let Some(ending) = self.ending.get_mut(&session) {
                 ending.reads = true;
             }
-            self.ctx.load(missing, Next::EndSession(session));
+            ctx.load(missing, Next::EndSession(session));
             return Piece::Reads;
         }
         let mut decision = Decision::new();
-        let count = self.ctx.let_files_go(&mut decision, session, &files, true);
+        let count = ctx.let_files_go(&mut decision, session, &files, true);
         let mut is_over = false;
         if count == held {
-            let moves = self.migration.unheard_moves(&self.ctx, session, Ino(0), FILES_MAX);
+            let moves = migration.unheard_moves(ctx, session, Ino(0), FILES_MAX);
             is_over = moves.len() < FILES_MAX;
             for (ino, _) in moves {
-                self.ctx.knows_of_move(&mut decision, session, ino);
+                ctx.knows_of_move(&mut decision, session, ino);
             }
             if is_over {
                 decision.session(session, None);
             }
         }
-        self.ctx.decide(decision);
+        ctx.decide(decision);
         if is_over && mount {
-            self.sessions.ended_at = self.ctx.state.seq();
+            self.ended_at = ctx.state.seq();
         }
         for ino in &files[..count] {
-            self.ctx.next(Next::LockFreed(*ino));
+            ctx.next(Next::LockFreed(*ino));
         }
         if is_over { Piece::Over } else { Piece::More }
     }
 
     /// It is over: whoever asked for it is told.
-    fn ended(&mut self, session: SessionId) {
-        self.ctx.replies.end_session(session);
-        let ending = self.sessions.ending.remove(&session).unwrap_or_default();
+    fn ended(&mut self, ctx: &mut Ctx, session: SessionId) {
+        ctx.replies.end_session(session);
+        let ending = self.ending.remove(&session).unwrap_or_default();
         if session == WITNESS {
-            self.witness_ended();
+            ctx.next(Next::WitnessEnded);
         }
-        self.sessions.recalled(&mut self.ctx, session);
+        self.recalled(ctx, session);
         for call in ending.asked {
-            self.ctx.answer(&call, self.ctx.state.seq(), done());
+            ctx.answer(&call, ctx.state.seq(), done());
         }
     }
 }

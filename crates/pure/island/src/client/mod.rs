@@ -4,4 +4,3 @@ pub(crate) mod ending;
 pub(crate) mod requests;
 pub(crate) mod retell;
 pub(crate) mod sessions;
-pub(crate) mod sync;

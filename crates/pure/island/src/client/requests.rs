@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use atoll_core::TxnId;
 use atoll_core::planted::{Bug, planted};
+use atoll_posix::{Answer, Errno};
 use atoll_proto::Outcome;
 
 use crate::ctx::Bounded;
-use crate::ctx::Ctx;
 use crate::ctx::request::{Next, PendingRequest};
+use crate::ctx::{Ctx, PATIENCE_MS};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -56,15 +57,23 @@ impl Requests {
         }
     }
 
-    /// Those that have waited for a transaction since before this time, in milliseconds. They wait no more.
-    pub(crate) fn late(&mut self, before_ms: u64) -> Vec<PendingRequest> {
-        let waiting = self.txn_waiting.values_mut();
-        waiting.flat_map(|calls| calls.extract_if(.., |call| call.since_ms < before_ms)).collect()
+    /// Those that have waited for a transaction too long fail.
+    pub(crate) fn end_late(&mut self, ctx: &mut Ctx) {
+        let before_ms = ctx.now.ms.saturating_sub(PATIENCE_MS);
+        for calls in self.txn_waiting.values_mut() {
+            for call in calls.extract_if(.., |call| call.since_ms < before_ms) {
+                ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
+            }
+        }
     }
 
-    /// Those for which the log is synced far enough. They wait no more.
-    pub(crate) fn synced(&mut self, is_synced: impl Fn(u64) -> bool) -> Vec<PendingRequest> {
-        self.sync_waiting.extract_if(.., |(seq, _)| is_synced(*seq)).map(|(_, call)| call).collect()
+    /// The log is synced far enough for some.
+    pub(crate) fn synced(&mut self, ctx: &mut Ctx) {
+        let durability = &ctx.durability;
+        let ready: Vec<_> = self.sync_waiting.extract_if(.., |(seq, _)| durability.is_synced(*seq)).collect();
+        for (_, call) in ready {
+            ctx.finish_sync(&call);
+        }
     }
 
     /// Whether records find no space.
@@ -115,5 +124,11 @@ impl Requests {
         for call in self.txn_waiting.remove(&txn).unwrap_or_default() {
             ctx.next(Next::Start(call));
         }
+    }
+}
+
+impl Ctx {
+    fn finish_sync(&mut self, call: &PendingRequest) {
+        self.answer(call, 0, Outcome::Ok { answer: Answer::Done, keys: Vec::new() });
     }
 }

@@ -6,8 +6,10 @@
 use atoll_core::{Ino, SessionId};
 use atoll_proto::{Forward, Notice};
 
+use crate::client::sessions::Sessions;
+use crate::ctx::Ctx;
 use crate::event::Effect;
-use crate::island::Island;
+use crate::migration::Migration;
 
 /// Notices of one mount between two ticks.
 pub(crate) const NOTICES_MAX: usize = 1024;
@@ -26,34 +28,31 @@ impl Again {
     pub(crate) const START: Self = Self { orphans: Ino(0), moves: Ino(0) };
 }
 
-impl Island {
+impl Sessions {
     /// A mount is told more of what it may not have heard.
-    pub(crate) fn tell_more_again(&mut self, session: SessionId) {
-        let Some(mut again) = self.sessions.again_of(session) else { return };
-        let Some(link) = self.ctx.replies.link_of(session) else { return };
-        let held = self.ctx.state.session(session).map_or(&[][..], |row| &row.held);
+    pub(crate) fn tell_more_again(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) {
+        let Some(mut again) = self.again_of(session) else { return };
+        let Some(link) = ctx.replies.link_of(session) else { return };
+        let held = ctx.state.session(session).map_or(&[][..], |row| &row.held);
         let from = held.partition_point(|ino| *ino <= again.orphans);
         let orphans: Vec<Ino> = held[from..].iter().take(NOTICES_MAX).copied().collect();
         again.orphans = orphans.last().copied().unwrap_or(again.orphans);
-        let moves =
-            self.migration.unheard_moves(&self.ctx, session, again.moves, NOTICES_MAX - orphans.len());
+        let moves = migration.unheard_moves(ctx, session, again.moves, NOTICES_MAX - orphans.len());
         again.moves = moves.last().map_or(again.moves, |(ino, _)| *ino);
         let is_over = orphans.len() + moves.len() < NOTICES_MAX;
         for ino in orphans {
-            self.ctx
-                .durability
-                .after_commit(self.ctx.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
+            ctx.durability.after_commit(ctx.state.seq(), Effect::Notice(link, Notice::Orphan { ino }));
         }
         for (ino, Forward { to, moves, .. }) in moves {
-            self.ctx.durability.emit(Effect::Notice(link, Notice::Moved { ino, to, moves }));
+            ctx.durability.emit(Effect::Notice(link, Notice::Moved { ino, to, moves }));
         }
-        self.sessions.set_again(session, (!is_over).then_some(again));
+        self.set_again(session, (!is_over).then_some(again));
     }
 
     /// All mounts are told more.
-    pub(crate) fn tick_again(&mut self) {
-        for session in self.sessions.told_again() {
-            self.tell_more_again(session);
+    pub(crate) fn tick_again(&mut self, ctx: &mut Ctx, migration: &Migration) {
+        for session in self.told_again() {
+            self.tell_more_again(ctx, migration, session);
         }
     }
 }

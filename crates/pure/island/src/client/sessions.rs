@@ -16,10 +16,10 @@ use atoll_proto::{ClientOp, Notice, Outcome, Session};
 use crate::client::ending::Ending;
 use crate::client::retell::Again;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::PendingRequest;
+use crate::ctx::request::{Next, PendingRequest};
 use crate::ctx::{Ctx, WITNESS};
 use crate::event::{Effect, LinkId};
-use crate::island::Island;
+use crate::migration::Migration;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
 /// keeps for less (see the client).
@@ -195,27 +195,30 @@ impl Sessions {
             self.let_in(ctx);
         }
     }
-}
 
-impl Island {
     /// Deals with what concerns the session itself; hands back what is to be run.
-    pub(crate) fn session_request(&mut self, call: PendingRequest) -> Option<PendingRequest> {
+    pub(crate) fn session_request(
+        &mut self,
+        ctx: &mut Ctx,
+        migration: &Migration,
+        call: PendingRequest,
+    ) -> Option<PendingRequest> {
         let session = call.session();
-        let now = self.ctx.now.ms;
+        let now = ctx.now.ms;
         if session == WITNESS {
-            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
+            ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
             return None;
         }
-        if self.ctx.replies.is_ending(session) {
+        if ctx.replies.is_ending(session) {
             match call.request.op {
                 // The end is on its way already.
-                ClientOp::Detach => self.end_session(session, Some(call)),
-                ClientOp::Attach { .. } => self.ctx.answer(&call, 0, Outcome::NotNow),
-                _ => self.ctx.answer(&call, 0, Outcome::NoSession),
+                ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
+                ClientOp::Attach { .. } => ctx.answer(&call, 0, Outcome::NotNow),
+                _ => ctx.answer(&call, 0, Outcome::NoSession),
             }
             return None;
         }
-        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+        if let Some(alive) = self.alive.get_mut(&session) {
             if call.link < alive.last_link {
                 // Its client has taken the session up on another link since, and waits for nothing here: what it
                 // still wants it has asked there once more, and what it said here of what it keeps is not so now.
@@ -224,72 +227,67 @@ impl Island {
             alive.lease_until_ms = now + LEASE_MS;
             alive.until_ms = now + SESSION_MS;
             alive.last_link = call.link;
-            if self.ctx.replies.reached(session, call.link) {
+            if ctx.replies.reached(session, call.link) {
                 // What was on its way on the old link may be lost: it is told all once more.
                 alive.again = Some(Again::START);
-                self.tell_more_again(session);
+                self.tell_more_again(ctx, migration, session);
             }
-        } else if self.ctx.state.session(session).is_some()
-            || matches!(call.request.op, ClientOp::Attach { .. })
-        {
-            let sole = self.ctx.may_be_sole(session);
+        } else if ctx.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. }) {
+            let sole = ctx.may_be_sole(session);
             let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, sole);
-            self.sessions.alive.insert(session, alive);
-            self.ctx.replies.reached(session, call.link);
+            self.alive.insert(session, alive);
+            ctx.replies.reached(session, call.link);
         } else {
-            self.ctx.answer(&call, 0, Outcome::NoSession);
+            ctx.answer(&call, 0, Outcome::NoSession);
             return None;
         }
-        if let Some(alive) = self.sessions.alive.get_mut(&session) {
+        if let Some(alive) = self.alive.get_mut(&session) {
             for (island, stamp) in &call.request.vector {
                 alive.seen.raise(*island, *stamp);
             }
         }
         match call.request.op {
-            ClientOp::Attach { mount } => self.sessions.attach(&mut self.ctx, call, mount),
-            ClientOp::Renew | ClientOp::Dropped if self.ctx.state.session(session).is_none() => {
-                self.ctx.answer(&call, 0, Outcome::NoSession);
+            ClientOp::Attach { mount } => self.attach(ctx, call, mount),
+            ClientOp::Renew | ClientOp::Dropped if ctx.state.session(session).is_none() => {
+                ctx.answer(&call, 0, Outcome::NoSession);
             }
             ClientOp::Renew | ClientOp::Dropped => {
                 // A mere sign of life may have been sent before a recall came: it answers none.
                 if call.request.op == ClientOp::Dropped {
-                    self.sessions.recalled(&mut self.ctx, session);
+                    self.recalled(ctx, session);
                 }
-                let outcome = self.sessions.attached(&self.ctx, session);
-                self.ctx.answer(&call, 0, outcome);
+                let outcome = self.attached(ctx, session);
+                ctx.answer(&call, 0, outcome);
             }
-            ClientOp::Detach => self.end_session(session, Some(call)),
-            ClientOp::Cancel { request } => self.file_locks.cancel(&mut self.ctx, call.link, request),
-            _ if self.ctx.state.session(session).is_none() => self.ctx.answer(&call, 0, Outcome::NoSession),
+            ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
+            ClientOp::Cancel { request } => ctx.next(Next::CancelLock(call.link, request)),
+            _ if ctx.state.session(session).is_none() => ctx.answer(&call, 0, Outcome::NoSession),
             _ => return Some(call),
         }
         None
     }
 
-    pub(crate) fn tick_sessions(&mut self) {
-        let now = self.ctx.now.ms;
-        for session in self.ctx.state.session_ids().collect::<Vec<_>>() {
-            if session != WITNESS
-                && !self.ctx.replies.is_ending(session)
-                && !self.sessions.alive.contains_key(&session)
-            {
-                let recovered = self.ctx.recovered(session);
-                self.sessions.alive.insert(session, recovered);
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx, migration: &Migration) {
+        let now = ctx.now.ms;
+        for session in ctx.state.session_ids().collect::<Vec<_>>() {
+            if session != WITNESS && !ctx.replies.is_ending(session) && !self.alive.contains_key(&session) {
+                let recovered = ctx.recovered(session);
+                self.alive.insert(session, recovered);
             }
         }
-        let alive = &self.sessions.alive;
+        let alive = &self.alive;
         let lapsed: Vec<SessionId> =
             alive.iter().filter(|(_, a)| a.lease_until_ms <= now).map(|(s, _)| *s).collect();
         let ended: Vec<SessionId> =
             alive.iter().filter(|(_, a)| a.until_ms <= now).map(|(s, _)| *s).collect();
         for session in lapsed {
-            self.sessions.recalled(&mut self.ctx, session);
+            self.recalled(ctx, session);
         }
         for session in ended {
-            self.end_session(session, None);
+            self.end_session(ctx, migration, session, None);
         }
-        self.tick_ending();
-        self.tick_again();
+        self.tick_ending(ctx, migration);
+        self.tick_again(ctx, migration);
     }
 }
 

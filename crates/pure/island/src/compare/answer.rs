@@ -6,49 +6,67 @@ use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told
 
 use crate::ctx::Ctx;
 use crate::ctx::request::Blocked;
-use crate::island::Island;
+use crate::locks::names::NameLocks;
+use crate::recovery::Recovery;
+use crate::recovery::promised::Promised;
 use crate::rows::moves::arrived;
 
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
 const TOLD_BYTES: usize = 256 << 10;
 
-impl Island {
-    pub(crate) fn on_compare(
-        &mut self,
-        from: IslandId,
-        round: u64,
-        missed: &[IslandId],
-        asks: &[Ask],
-    ) -> Result<(), Blocked> {
-        if !missed.iter().all(|island| self.recovery.told_of_lost(*island)) || self.recovery.has_ready() {
-            // Names that were lent are not what they were, or will be. It is asked again.
-            return Ok(());
-        }
-        let mut told = Vec::new();
-        for ask in asks {
-            let known = match self.known(ask, missed) {
-                Ok(Some(known)) => known,
-                Err(Blocked::Load(loads)) => return Err(Blocked::Load(loads)),
-                // It is asked again.
-                Ok(None) | Err(_) => continue,
-            };
-            told.push(Told { ino: ask.ino, parent: ask.parent, known });
-        }
-        for told in portions(&told, TOLD_BYTES) {
-            self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
-        }
-        Ok(())
+/// What this island knows of where directories are, and what they are like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Knowledge<'a> {
+    pub(super) ctx: &'a Ctx,
+    pub(super) locks: &'a NameLocks,
+    pub(super) recovery: &'a Recovery,
+}
+
+/// Another island compares, and asks.
+pub(crate) fn on_compare(
+    ctx: &mut Ctx,
+    locks: &NameLocks,
+    recovery: &Recovery,
+    from: IslandId,
+    round: u64,
+    missed: &[IslandId],
+    asks: &[Ask],
+) -> Result<(), Blocked> {
+    if !missed.iter().all(|island| recovery.told_of_lost(*island)) || recovery.has_ready() {
+        // Names that were lent are not what they were, or will be. It is asked again.
+        return Ok(());
+    }
+    let mut told = Vec::new();
+    for ask in asks {
+        let known = match (Knowledge { ctx, locks, recovery }).known(ask, missed) {
+            Ok(Some(known)) => known,
+            Err(Blocked::Load(loads)) => return Err(Blocked::Load(loads)),
+            // It is asked again.
+            Ok(None) | Err(_) => continue,
+        };
+        told.push(Told { ino: ask.ino, parent: ask.parent, known });
+    }
+    for told in portions(&told, TOLD_BYTES) {
+        ctx.send_synced(ctx.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
+    }
+    Ok(())
+}
+
+impl Knowledge<'_> {
+    /// Where a directory has gone by moves that this island takes part in.
+    pub(super) fn promised(self, ino: Ino) -> Option<Promised> {
+        self.recovery.promised(self.ctx, self.locks, ino)
     }
 
     /// What this island knows of a directory; none while that is about to change.
-    pub(crate) fn known(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
+    pub(crate) fn known(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         match ask.parent {
             Some(_) => self.known_as_parent(ask, missed),
             None => self.known_as_owner(ask, missed),
         }
     }
 
-    fn known_as_parent(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
+    fn known_as_parent(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         let parent = ask.parent.expect("asked as the parent's owner");
         if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(Some(Known::Gone));
@@ -73,7 +91,7 @@ impl Island {
                 && renaming.file.ino == ask.ino
                 && renaming.to.dir == parent
             {
-                if self.txns.is_decided_early(txn)
+                if self.locks.is_decided_early(txn)
                     && let Some(known) = self.ctx.known_as_arrived(ask, renaming)?
                 {
                     return Ok(Some(known));
@@ -107,8 +125,8 @@ impl Island {
     ) -> Result<Option<Known>, Blocked> {
         let parent = ask.parent.expect("asked as the parent's owner");
         let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
-        let holder = self.txns.locks().holder(parent, name);
-        if holder.is_some_and(|txn| self.txns.is_decided_early(txn)) {
+        let holder = self.locks.holder(parent, name);
+        if holder.is_some_and(|txn| self.locks.is_decided_early(txn)) {
             // What takes its place, or its name, has happened.
             return Ok(Some(Known::Gone));
         }
@@ -122,7 +140,7 @@ impl Island {
         Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.ctx.above(ask)? }))
     }
 
-    fn known_as_owner(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
+    fn known_as_owner(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         let Some(row) = self.ctx.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
             return Ok(Some(Known::Gone));
         };
@@ -131,7 +149,7 @@ impl Island {
             // Two islands that compare for the same journal, which this waits for, must not wait for each other.
             return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
         }
-        let holder = self.txns.locks().holds_dir(ask.ino).filter(|_| ask.wants_chain);
+        let holder = self.locks.holds_dir(ask.ino).filter(|_| ask.wants_chain);
         if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }

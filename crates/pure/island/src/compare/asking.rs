@@ -5,23 +5,30 @@ use std::collections::BTreeMap;
 use atoll_core::{Ino, IslandId, Key};
 use atoll_proto::{Ancestor, Ask, Known, Peer, Told};
 
+use super::answer::Knowledge;
 use super::round::{AGAIN_MS, ASKS_PER_MESSAGE, Comparing, Found, Item, Question};
 use crate::compare::AntiEntropy;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
-use crate::rows::promised::Promised;
+use crate::locks::names::NameLocks;
+use crate::recovery::Recovery;
+use crate::recovery::promised::Promised;
 
-impl Island {
+impl AntiEntropy {
     /// Asks what was not asked, or was not answered for a while.
-    pub(super) fn ask_open(&mut self, comparing: &mut Comparing) -> Result<(), Blocked> {
-        let (me, now) = (self.ctx.config.id, self.ctx.now.ms);
+    pub(super) fn ask_open(
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        recovery: &Recovery,
+        comparing: &mut Comparing,
+    ) -> Result<(), Blocked> {
+        let (me, now) = (ctx.config.id, ctx.now.ms);
         let missed: Vec<IslandId> = comparing.upto.keys().copied().collect();
         let mut gone = Vec::new();
         for (ino, item) in &comparing.open {
             // It has been removed since, by a transaction.
-            if !item.is_stub && !comparing.met.contains(ino) && self.ctx.state.dir(*ino)?.is_none() {
+            if !item.is_stub && !comparing.met.contains(ino) && ctx.state.dir(*ino)?.is_none() {
                 gone.push(*ino);
             }
         }
@@ -30,8 +37,8 @@ impl Island {
             let mut asks: BTreeMap<IslandId, Vec<Ask>> = BTreeMap::new();
             for item in comparing.open.values() {
                 if item.asked_ms.is_none_or(|asked| now >= asked + AGAIN_MS) {
-                    let (to, ask) = self.ask_for(item)?;
-                    if to == me || self.ctx.peers.is_reachable(to) {
+                    let (to, ask) = (Knowledge { ctx, locks, recovery }).ask_for(item)?;
+                    if to == me || ctx.peers.is_reachable(to) {
                         asks.entry(to).or_default().push(ask);
                     }
                 }
@@ -39,7 +46,7 @@ impl Island {
             let own = asks.remove(&me).unwrap_or_default();
             let own_told: Vec<(Ino, Option<Told>)> = own
                 .iter()
-                .map(|ask| Ok((ask.ino, self.own_told(ask, &missed)?)))
+                .map(|ask| Ok((ask.ino, (Knowledge { ctx, locks, recovery }).own_told(ask, &missed)?)))
                 .collect::<Result<_, Blocked>>()?;
             let all = asks.values().flatten().map(|ask| ask.ino).chain(own_told.iter().map(|(ino, _)| *ino));
             for ino in all {
@@ -48,20 +55,55 @@ impl Island {
             for (to, asks) in asks {
                 for part in asks.chunks(ASKS_PER_MESSAGE) {
                     let (round, missed, asks) = (comparing.round, missed.clone(), part.to_vec());
-                    self.ctx.send(0, to, Peer::Compare { round, missed, asks });
+                    ctx.send(0, to, Peer::Compare { round, missed, asks });
                 }
             }
             if own_told.is_empty() {
                 return Ok(());
             }
             for told in own_told.into_iter().filter_map(|(_, told)| told) {
-                self.take_told(comparing, told)?;
+                (Knowledge { ctx, locks, recovery }).take_told(comparing, told)?;
             }
         }
     }
 
+    pub(crate) fn on_compared(
+        &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        recovery: &Recovery,
+        round: u64,
+        told: &[Told],
+    ) {
+        let Some(mut comparing) = self.round.take() else { return };
+        let mut loads = Vec::new();
+        if comparing.round == round && !comparing.takes {
+            for told in told {
+                ctx.state.look_away();
+                if let Err(Blocked::Load(more)) =
+                    (Knowledge { ctx, locks, recovery }).take_told(&mut comparing, told.clone())
+                {
+                    // It is asked again.
+                    loads.extend(more);
+                }
+            }
+        }
+        self.round = Some(comparing);
+        if loads.is_empty() { ctx.next(Next::Compare) } else { ctx.load(loads, Next::Compare) }
+    }
+
+    /// What was not answered is asked again.
+    pub(crate) fn ask_again(&mut self, ctx: &mut Ctx) {
+        if self.round.is_some() {
+            ctx.next(Next::Compare);
+        }
+        ctx.next(Next::CompareDoubts);
+    }
+}
+
+impl Knowledge<'_> {
     /// What this island itself is asked for.
-    pub(super) fn own_told(&self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Blocked> {
+    pub(super) fn own_told(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Blocked> {
         let known = match self.promised(ask.ino).filter(|hint| ask.parent == Some(hint.place.parent)) {
             // Its name is lent for what has happened: there it will be.
             Some(Promised { place, owner, .. }) => Some(Known::Goes { place, owner }),
@@ -70,7 +112,7 @@ impl Island {
         Ok(known.map(|known| Told { ino: ask.ino, parent: ask.parent, known }))
     }
 
-    pub(super) fn ask_for(&self, item: &Item) -> Result<(IslandId, Ask), Blocked> {
+    pub(super) fn ask_for(self, item: &Item) -> Result<(IslandId, Ask), Blocked> {
         let Ancestor { ino, key, place, fixed, .. } = &item.dir;
         let (parent, name) = (Some(place.parent), place.name.clone());
         let (ino, fixed, version) = (*ino, fixed.version, place.version);
@@ -91,23 +133,7 @@ impl Island {
         Ok((to, ask))
     }
 
-    pub(crate) fn on_compared(&mut self, _from: IslandId, round: u64, told: &[Told]) {
-        let Some(mut comparing) = self.anti_entropy.round.take() else { return };
-        let mut loads = Vec::new();
-        if comparing.round == round && !comparing.takes {
-            for told in told {
-                self.ctx.state.look_away();
-                if let Err(Blocked::Load(more)) = self.take_told(&mut comparing, told.clone()) {
-                    // It is asked again.
-                    loads.extend(more);
-                }
-            }
-        }
-        self.anti_entropy.round = Some(comparing);
-        if loads.is_empty() { self.ctx.next(Next::Compare) } else { self.ctx.load(loads, Next::Compare) }
-    }
-
-    pub(super) fn take_told(&self, comparing: &mut Comparing, told: Told) -> Result<(), Blocked> {
+    pub(super) fn take_told(self, comparing: &mut Comparing, told: Told) -> Result<(), Blocked> {
         let Some(item) = comparing.open.get(&told.ino) else { return Ok(()) };
         let mut item = item.clone();
         let asked = self.ask_for(&item)?;
@@ -201,16 +227,6 @@ impl Island {
             comparing.open.insert(told.ino, item);
         }
         Ok(())
-    }
-}
-
-impl AntiEntropy {
-    /// What was not answered is asked again.
-    pub(crate) fn ask_again(&mut self, ctx: &mut Ctx) {
-        if self.round.is_some() {
-            ctx.next(Next::Compare);
-        }
-        ctx.next(Next::CompareDoubts);
     }
 }
 

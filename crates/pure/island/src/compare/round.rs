@@ -20,7 +20,8 @@ use crate::compare::AntiEntropy;
 use crate::compare::answer::as_parent;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
+use crate::locks::names::NameLocks;
+use crate::recovery::Recovery;
 use crate::rows::skeleton::{is_needless, is_one_name};
 /// Milliseconds after which what was not answered is asked again.
 pub(super) const AGAIN_MS: u64 = 200;
@@ -109,111 +110,108 @@ pub(super) struct Found {
     pub(super) is_stub: bool,
 }
 
-impl Island {
+impl AntiEntropy {
     /// A coordinator has not kept a part of its journal for this island.
-    pub(crate) fn on_skipped(&mut self, from: IslandId, upto: Stamp) {
-        let seen = self.ctx.state.clocks().get(from);
+    pub(crate) fn on_skipped(&mut self, ctx: &mut Ctx, recovery: &Recovery, from: IslandId, upto: Stamp) {
+        let seen = ctx.state.clocks().get(from);
         if seen >= upto {
-            self.journal.confirm_later(from, self.ctx.state.seq(), seen);
-            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
+            ctx.next(Next::ConfirmLater(from, ctx.state.seq(), seen));
+            ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
             return;
         }
-        if self.recovery.is_waiting() || !self.recovery.told_of_lost(from) {
+        if recovery.is_waiting() || !recovery.told_of_lost(from) {
             // It says that it has told all behind this.
-            self.anti_entropy.skipped.insert(from, upto);
+            self.skipped.insert(from, upto);
             return;
         }
-        let mut missed = self.anti_entropy.round.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
+        let mut missed = self.round.as_ref().map(|old| old.upto.clone()).unwrap_or_default();
         // It may be told again: what goes on goes on.
         if missed.insert(from, upto) != Some(upto) {
-            self.anti_entropy.begin_comparing(&mut self.ctx, missed);
+            self.begin_comparing(ctx, missed);
         }
     }
 
     /// Begins to compare for those who have told all that was lost here, if that is done again. A starting island
     /// that has nobody to compare for serves.
-    pub(crate) fn compare_skipped(&mut self) {
-        if self.recovery.is_waiting() || self.recovery.has_ready() {
+    pub(crate) fn compare_skipped(&mut self, ctx: &mut Ctx, recovery: &Recovery) {
+        if recovery.is_waiting() || recovery.has_ready() {
             return;
         }
-        let skipped = std::mem::take(&mut self.anti_entropy.skipped);
+        let skipped = std::mem::take(&mut self.skipped);
         for (island, upto) in skipped {
-            self.on_skipped(island, upto);
+            self.on_skipped(ctx, recovery, island, upto);
         }
-        if !self.anti_entropy.has_missed(&self.ctx) && self.anti_entropy.skipped.is_empty() {
-            self.ctx.next(Next::Serve);
+        if !self.has_missed(ctx) && self.skipped.is_empty() {
+            ctx.next(Next::Serve);
         }
-        self.ctx.next(Next::CompareDoubts);
+        ctx.next(Next::CompareDoubts);
     }
 
     /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
-    pub(crate) fn compare_doubts(&mut self) {
-        let waits = self.recovery.is_waiting() || self.recovery.has_ready();
-        if self.anti_entropy.round.is_none() && !waits && self.ctx.has_skipped(self.ctx.config.id) {
-            self.anti_entropy.begin_comparing(&mut self.ctx, BTreeMap::new());
-        }
-    }
-
-    /// A starting island lets requests in.
-    pub(crate) fn serve(&mut self) {
-        if !self.recovery.is_serving() && !self.recovery.is_waiting() {
-            self.come_out();
+    pub(crate) fn compare_doubts(&mut self, ctx: &mut Ctx, recovery: &Recovery) {
+        let waits = recovery.is_waiting() || recovery.has_ready();
+        if self.round.is_none() && !waits && ctx.has_skipped(ctx.config.id) {
+            self.begin_comparing(ctx, BTreeMap::new());
         }
     }
 
     /// Goes on as far as possible.
-    pub(crate) fn compare(&mut self) {
-        let Some(mut comparing) = self.anti_entropy.round.take() else { return };
-        self.ctx.state.look_away();
-        let done = self.compare_on(&mut comparing);
-        self.anti_entropy.round = Some(comparing);
+    pub(crate) fn compare(&mut self, ctx: &mut Ctx, locks: &NameLocks, recovery: &Recovery) {
+        let Some(mut comparing) = self.round.take() else { return };
+        ctx.state.look_away();
+        let done = self.compare_on(ctx, locks, recovery, &mut comparing);
+        self.round = Some(comparing);
         match done {
-            Err(Blocked::Load(loads)) => self.ctx.load(loads, Next::Compare),
-            Ok(true) => self.compared(),
+            Err(Blocked::Load(loads)) => ctx.load(loads, Next::Compare),
+            Ok(true) => self.compared(ctx),
             Ok(false) | Err(_) => {}
         }
     }
 
     /// True when everything that was found is taken.
-    fn compare_on(&mut self, comparing: &mut Comparing) -> Result<bool, Blocked> {
+    fn compare_on(
+        &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        recovery: &Recovery,
+        comparing: &mut Comparing,
+    ) -> Result<bool, Blocked> {
         if comparing.takes {
-            return self.ctx.take_found(comparing);
+            return ctx.take_found(comparing);
         }
         while comparing.open.len() < OPEN_MAX
             && let Some((dir, after)) = comparing.walk.last().copied()
         {
-            let next = self.ctx.walk_names(comparing, dir, after)?;
+            let next = ctx.walk_names(comparing, dir, after)?;
             comparing.walk.retain(|at| *at != (dir, after));
             comparing.walk.extend(next);
         }
         while comparing.open.len() < OPEN_MAX
             && let Some(ino) = comparing.also.first().copied()
         {
-            self.ctx.open_row(comparing, ino)?;
+            ctx.open_row(comparing, ino)?;
             comparing.also.remove(&ino);
         }
         if comparing.also.is_empty()
             && let Rows::Before(from) = comparing.rows
         {
             comparing.rows = Rows::Reading(from);
-            self.ctx.load(vec![Load::Dirs { from }], Next::Compare);
+            ctx.load(vec![Load::Dirs { from }], Next::Compare);
         }
-        self.ask_open(comparing)?;
+        Self::ask_open(ctx, locks, recovery, comparing)?;
         let Comparing { rows, walk, also, open, .. } = &*comparing;
         if *rows != Rows::All || !walk.is_empty() || !also.is_empty() || !open.is_empty() {
             return Ok(false);
         }
-        if !self.ctx.is_tree(comparing)? {
+        if !ctx.is_tree(comparing)? {
             // What was told of two directories was so at different moments.
-            *comparing = self.anti_entropy.afresh(&self.ctx, std::mem::take(&mut comparing.upto));
+            *comparing = self.afresh(ctx, std::mem::take(&mut comparing.upto));
             return Ok(false);
         }
         comparing.takes = true;
-        self.ctx.take_found(comparing)
+        ctx.take_found(comparing)
     }
-}
 
-impl AntiEntropy {
     fn begin_comparing(&mut self, ctx: &mut Ctx, mut upto: BTreeMap<IslandId, Stamp>) {
         let me = ctx.config.id;
         if ctx.has_skipped(me) {

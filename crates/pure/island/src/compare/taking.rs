@@ -4,17 +4,17 @@ use atoll_core::Ino;
 use atoll_proto::{Change, Peer};
 
 use super::round::{CHANGES_PER_RECORD, Comparing, Found, Leads};
+use crate::compare::AntiEntropy;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
 use crate::rows::path::DEPTH_MAX;
 
-impl Island {
+impl AntiEntropy {
     /// All is as it was when the coordinators told: their journals go on from there.
-    pub(super) fn compared(&mut self) {
-        let Some(comparing) = self.anti_entropy.round.take() else { return };
-        let (me, mut decision) = (self.ctx.config.id, Decision::new());
+    pub(super) fn compared(&mut self, ctx: &mut Ctx) {
+        let Some(comparing) = self.round.take() else { return };
+        let (me, mut decision) = (ctx.config.id, Decision::new());
         for (island, stamp) in &comparing.upto {
             decision.push(if *island == me {
                 Change::Delivered { island: me, upto: *stamp }
@@ -23,17 +23,17 @@ impl Island {
             });
         }
         if comparing.has_found {
-            self.ctx.suspect_stale(&mut decision);
+            ctx.suspect_stale(&mut decision);
         }
-        let seq = self.ctx.decide(decision);
+        let seq = ctx.decide(decision);
         for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
-            self.journal.confirm_later(island, seq, stamp);
-            self.ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
-            self.ctx.send(0, island, Peer::Resend { after: stamp });
+            ctx.next(Next::ConfirmLater(island, seq, stamp));
+            ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
+            ctx.send(0, island, Peer::Resend { after: stamp });
         }
-        self.ctx.next(Next::CaughtUp);
-        self.ctx.next(Next::Serve);
-        self.ctx.next(Next::CompareDoubts);
+        ctx.next(Next::CaughtUp);
+        ctx.next(Next::Serve);
+        ctx.next(Next::CompareDoubts);
     }
 }
 

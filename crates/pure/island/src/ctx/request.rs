@@ -3,11 +3,12 @@
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Caller, Errno, Wish};
-use atoll_proto::{CutLost, Outcome, PeerMessage, Request};
+use atoll_proto::{CutLost, Outcome, PeerMessage, Request, Spot, Work};
 use atoll_state::{Load, Miss};
 use bytes::Bytes;
 
-use crate::event::{BodyDone, BodyFault, LinkId, Ticket};
+use super::lost::Lost;
+use crate::event::{BodyDone, BodyFault, BodyOp, LinkId, Ticket};
 
 /// A request under way.
 #[derive(Debug, Clone)]
@@ -110,6 +111,18 @@ impl From<Denied> for Blocked {
     }
 }
 
+/// A piece of a file that moves: what is read of it, and the checksums that it has to have.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) txn: TxnId,
+    pub(crate) ino: Ino,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    /// Of the whole file.
+    pub(crate) size: u64,
+    pub(crate) sums: Vec<u32>,
+}
+
 /// What the island does next: in order, each with all that follows from it. Or what goes on when rows are in memory.
 #[derive(Debug, Clone)]
 pub(crate) enum Next {
@@ -125,6 +138,22 @@ pub(crate) enum Next {
     Peer(PeerMessage),
     /// A body operation is done.
     BodyDone(Ticket, Result<BodyDone, BodyFault>),
+    /// A request waits for something else.
+    Park(PendingRequest, Blocked),
+    /// A request is answered when the log is synced up to there.
+    AwaitSynced(u64, PendingRequest),
+    /// Bytes of a file that moves are read.
+    ReadToShip(Box<Piece>),
+    /// They are, from there on, or a hole up to there is known; none if they cannot be.
+    HasRead(TxnId, Option<(u64, Bytes)>),
+    /// A file goes to the island that owns its name, by the transaction with this stamp.
+    Ship { stamp: Stamp, to: IslandId, work: Box<Work> },
+    /// Bytes of a file that comes are put in place.
+    PutInPlace { ino: Ino, txn: TxnId, seq: u64, op: Box<BodyOp> },
+    /// They are: more is asked for, or all is here.
+    Pull(TxnId),
+    /// All is here.
+    VoteArrival { to: IslandId, txn: TxnId, at: Spot, prepared: Stamp },
     /// Whoever waits for a body is let in.
     Turn(Ino),
     /// Whoever waits for a lock on a file asks again.
@@ -133,6 +162,30 @@ pub(crate) enum Next {
     TxnEnded(TxnId),
     /// All have prepared.
     Commit(TxnId),
+    /// A transaction that this island coordinates is given up; without an outcome its request begins again.
+    Abort(TxnId, Option<Outcome>),
+    /// A file does not move, for now.
+    NotShipped(TxnId),
+    /// A request begins again at this time, in milliseconds.
+    Pause(u64, PendingRequest),
+    /// An outcome is recorded here that a partner is told when it is synced.
+    Confirm { partner: IslandId, txn: TxnId, committed: Stamp },
+    /// Partners are told of what is synced.
+    Stable,
+    /// The new home of a file has it for good.
+    FileLeft(Ino),
+    /// A message waits for what it builds on: for the journals of these.
+    FallBehind(Vec<IslandId>, PeerMessage),
+    /// An island is told that its journal is applied up to there, when the record at this position is synced.
+    ConfirmLater(IslandId, u64, Stamp),
+    /// What was lost at this stamp is told again.
+    BringBack(Stamp, Box<Lost>),
+    /// All have told what they know of what this island has lost.
+    AllTold,
+    /// It survives that they have.
+    WitnessEnded,
+    /// What a comparison has asked and nobody has answered is asked again.
+    AskAgain,
     /// This island has caught up with other journals.
     CaughtUp,
     /// What was lost is done again.
@@ -151,6 +204,12 @@ pub(crate) enum Next {
     CompareDoubts,
     /// A starting island lets requests in.
     Serve,
+    /// A session has begun to end: listings of everything that it has begun end.
+    SessionEnded(SessionId),
+    /// Who waits for a lock by this request waits no more.
+    CancelLock(LinkId, u64),
+    /// No file is on its way from here any more: a listing of everything waits for that.
+    ShipNothing,
     /// The end of a session goes on.
     EndSession(SessionId),
     /// A checkpoint goes on, if it can.

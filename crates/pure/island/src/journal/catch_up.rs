@@ -1,20 +1,25 @@
 //! Waiting for what a sender has seen and this island has not.
 
 use atoll_core::Ino;
-use atoll_core::{IslandId, Stamp};
+use atoll_core::{ClockVector, IslandId, Stamp};
 use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::{Next, PendingRequest};
-use crate::island::Island;
 use crate::journal::Journal;
 
-impl Island {
-    /// Lets a request through if this island has seen all that the client has; otherwise it waits.
-    pub(crate) fn catch_up(&mut self, call: PendingRequest) -> Option<PendingRequest> {
-        let clocks = self.ctx.state.clocks();
-        let unseen = |(i, s): (IslandId, Stamp)| (i != self.ctx.config.id && clocks.get(i) < s).then_some(i);
-        let seen = self.sessions.seen_by(call.session());
+impl Journal {
+    /// Lets a request through if this island has seen all that the client has; otherwise it waits. `seen`: that. `knows_paths`:
+    /// what this island knows of paths is not as old as an absence.
+    pub(crate) fn catch_up(
+        &mut self,
+        ctx: &mut Ctx,
+        seen: Option<&ClockVector>,
+        knows_paths: bool,
+        call: PendingRequest,
+    ) -> Option<PendingRequest> {
+        let clocks = ctx.state.clocks();
+        let unseen = |(i, s): (IslandId, Stamp)| (i != ctx.config.id && clocks.get(i) < s).then_some(i);
         let by_path = matches!(
             call.request.op,
             ClientOp::Resolve { .. }
@@ -22,9 +27,9 @@ impl Island {
                 | ClientOp::SkeletonAttr { .. }
                 | ClientOp::SkeletonTarget { .. }
         );
-        if by_path && self.anti_entropy.has_missed(&self.ctx) {
+        if by_path && !knows_paths {
             // What it knows of paths may be as old as its absence.
-            self.fall_behind(&[], Next::Start(call));
+            self.fall_behind(ctx, &[], Next::Start(call));
             return None;
         }
         let missing: Vec<IslandId> =
@@ -32,40 +37,40 @@ impl Island {
         if missing.is_empty() {
             return Some(call);
         }
-        self.fall_behind(&missing, Next::Start(call));
+        self.fall_behind(ctx, &missing, Next::Start(call));
         None
     }
 
-    pub(crate) fn fall_behind(&mut self, missing: &[IslandId], parked: Next) {
+    pub(crate) fn fall_behind(&mut self, ctx: &mut Ctx, missing: &[IslandId], parked: Next) {
         for island in missing {
-            let after = self.ctx.state.clocks().get(*island);
-            self.ctx.send(0, *island, Peer::Resend { after });
+            let after = ctx.state.clocks().get(*island);
+            ctx.send(0, *island, Peer::Resend { after });
         }
-        match self.journal.behind.push(parked) {
-            Err(Next::Start(call)) => self.ctx.answer(&call, 0, Outcome::NotNow),
-            Err(Next::Peer(message)) => self.turn_away(&message),
+        match self.behind.push(parked) {
+            Err(Next::Start(call)) => ctx.answer(&call, 0, Outcome::NotNow),
+            Err(Next::Peer(message)) => self.turn_away(ctx, &message),
             Ok(()) | Err(_) => {}
         }
     }
 
     /// There is no room for a message to wait: its sender begins again, or says it again by itself.
-    pub(crate) fn turn_away(&mut self, message: &PeerMessage) {
+    pub(crate) fn turn_away(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
         let from = message.from;
         match &message.peer {
-            Peer::Prepare { txn, .. } => self.ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
+            Peer::Prepare { txn, .. } => ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
             // Its request begins again after a pause; all who have prepared are told.
-            Peer::Voted { txn, .. } => self.abort(self.txns.first_of(*txn), None),
+            Peer::Voted { txn, .. } => ctx.next(Next::Abort(*txn, None)),
             // It is asked for again, from the first that is missing.
-            Peer::Journal { .. } => drop(self.journal.stalled.insert(from)),
+            Peer::Journal { .. } => {
+                self.stalled.insert(from);
+            }
             // An outcome is told each second until it is known to be carried out, a comparison five times a second until
             // it is answered.
             Peer::Decided { .. } | Peer::Compare { .. } => {}
             other => unreachable!("{other:?} does not wait"),
         }
     }
-}
 
-impl Journal {
     pub(crate) fn caught_up(&mut self, ctx: &mut Ctx) {
         for next in self.behind.take() {
             ctx.next(match next {

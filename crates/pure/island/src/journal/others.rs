@@ -6,18 +6,18 @@
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp};
-use atoll_posix::{Kind, acl};
+use atoll_posix::Kind;
 use atoll_proto::{Chain, Change, Dir, Entry, JournalEntry, Outcome, Peer, Place, Static, Work, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
-use crate::island::Island;
 use crate::journal::Journal;
 use crate::journal::outbox::whole_part;
 use crate::rows::chains::Sight;
 use crate::rows::moves::is_pair;
+use crate::rows::skeleton::set_xattrs;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
 const STALLED_MS: u64 = 200;
@@ -239,39 +239,34 @@ impl Journal {
             ctx.send(0, island, Peer::Applied { upto, synced: true });
         }
     }
-}
 
-impl Island {
     // ----------------------------------------------------------------- applying
 
     pub(crate) fn on_journal(
         &mut self,
+        ctx: &mut Ctx,
         from: IslandId,
         after: Stamp,
         entries: &[(Stamp, JournalEntry)],
     ) -> Result<(), Blocked> {
-        let seen = self.ctx.state.clocks().get(from);
-        if self.anti_entropy.compares_for(from) {
-            // What was missed comes first; then it is asked for.
-            return Ok(());
-        }
+        let seen = ctx.state.clocks().get(from);
         if seen < after && !planted(Bug::JournalGap) {
-            self.ctx.send(0, from, Peer::Resend { after: seen });
+            ctx.send(0, from, Peer::Resend { after: seen });
             return Ok(());
         }
         let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
         if fresh.is_empty() {
             // A repetition, or nothing to do: the sender may have missed the answer, and this island
             // forgets what it has not confirmed when it dies.
-            self.journal.to_confirm.insert(from, (self.ctx.state.seq(), seen));
-            self.ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
+            self.to_confirm.insert(from, (ctx.state.seq(), seen));
+            ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
             return Ok(());
         }
         // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
         // change places come together: whoever has one half only has two directories by one name.
         let mut rest = &fresh[..];
         while !rest.is_empty() {
-            let alone = rest.iter().position(|(_, entry)| self.ctx.lays_chain(entry)).unwrap_or(rest.len());
+            let alone = rest.iter().position(|(_, entry)| ctx.lays_chain(entry)).unwrap_or(rest.len());
             let starts_pair = alone > 0 && alone < rest.len() && is_pair(&rest[alone - 1].1, &rest[alone].1);
             let (now, _) = match rest {
                 [(_, one), (_, other), ..] if alone <= 1 && is_pair(one, other) => rest.split_at(2),
@@ -281,61 +276,61 @@ impl Island {
             let (now, _) = now.split_at(whole_part(now));
             let later = &rest[now.len()..];
             for (_, entry) in now {
-                self.ctx.need_entry(entry)?;
+                ctx.need_entry(entry)?;
             }
             let first = if alone <= 1 { now } else { &now[..1] };
             let mut chains = Vec::new();
             for (_, entry) in first {
-                let Ready::Yes { chain } = self.journal.readiness(&mut self.ctx, from, entry)? else {
-                    self.journal.stalled.insert(from);
+                let Ready::Yes { chain } = self.readiness(ctx, from, entry)? else {
+                    self.stalled.insert(from);
                     if rest.len() < fresh.len() {
-                        self.ctx.next(Next::CaughtUp);
+                        ctx.next(Next::CaughtUp);
                     }
                     return Ok(());
                 };
                 if let Some(chain) = &chain {
-                    self.ctx.need_chain(chain)?;
+                    ctx.need_chain(chain)?;
                 }
                 chains.extend(chain);
             }
             for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
-                if self.journal.readiness(&mut self.ctx, from, entry)? == Ready::No {
-                    self.journal.stalled.insert(from);
-                    self.journal.apply_entries(&mut self.ctx, from, &now[..at], &chains);
+                if self.readiness(ctx, from, entry)? == Ready::No {
+                    self.stalled.insert(from);
+                    self.apply_entries(ctx, from, &now[..at], &chains);
                     // Others wait for no more than these.
-                    self.ctx.next(Next::CaughtUp);
+                    ctx.next(Next::CaughtUp);
                     return Ok(());
                 }
             }
-            self.journal.apply_entries(&mut self.ctx, from, now, &chains);
+            self.apply_entries(ctx, from, now, &chains);
             rest = later;
         }
-        self.journal.stalled.remove(&from);
-        self.ctx.next(Next::CaughtUp);
+        self.stalled.remove(&from);
+        ctx.next(Next::CaughtUp);
         Ok(())
     }
 
     // --------------------------------------------------------------------- time
 
-    pub(crate) fn tick_journal(&mut self) {
-        self.ctx.bound_outbox();
-        if self.ctx.now.ms >= self.journal.stalled_ms + STALLED_MS {
-            self.journal.stalled_ms = self.ctx.now.ms;
-            self.journal.ask_stalled(&mut self.ctx);
-            self.anti_entropy.ask_again(&mut self.ctx);
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
+        ctx.bound_outbox();
+        if ctx.now.ms >= self.stalled_ms + STALLED_MS {
+            self.stalled_ms = ctx.now.ms;
+            self.ask_stalled(ctx);
+            ctx.next(Next::AskAgain);
         }
-        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
+        let late = ctx.now.ms.saturating_sub(PATIENCE_MS);
         // An island that does not answer is alerted: it gets the journal before it serves again.
-        for waiting in &mut self.journal.waiting {
+        for waiting in &mut self.waiting {
             if waiting.call.since_ms < late {
                 waiting.missing.clear();
             }
         }
-        self.journal.answer_applied(&mut self.ctx);
+        self.answer_applied(ctx);
         let is_late = |parked: &Next| matches!(parked, Next::Start(call) if call.since_ms < late);
-        for parked in self.journal.behind.take_if(is_late) {
+        for parked in self.behind.take_if(is_late) {
             if let Next::Start(call) = parked {
-                self.ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
+                ctx.answer(&call, 0, Outcome::Failed { errno: atoll_posix::Errno::EIO });
             }
         }
     }
@@ -471,14 +466,5 @@ impl Ctx {
     pub(crate) fn child_by_ino(&self, parent: Ino, ino: Ino) -> Option<(Name, Entry)> {
         let (mut rows, _) = self.state.entries_after(parent, 0).ok()?;
         rows.find(|(_, _, e)| e.ino == ino).map(|(_, name, entry)| (name.clone(), entry.clone()))
-    }
-}
-
-/// Sets all extended attributes of a directory, with the flags in its row that tell of them.
-pub(crate) fn set_xattrs(decision: &mut Decision, ino: Ino, row: &mut Dir, xattrs: Xattrs) {
-    let had = std::mem::replace(&mut row.has_xattrs, !xattrs.0.is_empty());
-    row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some() || xattrs.get(acl::DEFAULT_XATTR).is_some();
-    if had || row.has_xattrs {
-        decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
     }
 }

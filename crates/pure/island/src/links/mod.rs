@@ -18,7 +18,6 @@ use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, Step};
-use crate::island::Island;
 use crate::rows::path::ok;
 
 /// Links that an island tells the others of.
@@ -229,25 +228,17 @@ impl CarriedLinks {
             ctx.decide(decision);
         }
     }
+
+    /// Nothing about links is under way, and all who can be reached have them.
+    pub(crate) fn are_told(&self, ctx: &Ctx) -> bool {
+        let mut reached = ctx.config.others().filter(|island| ctx.peers.is_reachable(*island));
+        self.pending.is_empty() && self.asking.is_empty() && reached.all(|island| self.has_told(ctx, island))
+    }
 }
 
 /// This island tells of a link.
 fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
     state.carried(ino).is_some_and(|link| link.home == config.id)
-}
-
-impl Island {
-    /// Nothing about links is under way, and all who can be reached have them.
-    pub fn links_are_told(&self) -> bool {
-        self.links.pending.is_empty()
-            && self.links.asking.is_empty()
-            && self
-                .ctx
-                .config
-                .others()
-                .filter(|island| self.ctx.peers.is_reachable(*island))
-                .all(|island| self.links.has_told(&self.ctx, island))
-    }
 }
 
 impl Ctx {

@@ -30,6 +30,8 @@ pub(crate) struct NameLocks {
     /// What is prepared here and has happened, though its coordinator may lose it yet in a power cut: it is
     /// shown, and still holds.
     happened: IdSet<TxnId>,
+    /// Moves that are known to have happened, and wait for the journal.
+    decided_early: IdSet<TxnId>,
     /// Files that come from other islands.
     arriving: IdMap<Ino, TxnId>,
     /// Messages that wait for the end of such.
@@ -162,6 +164,16 @@ impl NameLocks {
         of_dir.filter(|txn| self.happened.contains(txn))
     }
 
+    /// A move is known to have happened, and waits for the journal.
+    pub(crate) fn is_decided_early(&self, txn: TxnId) -> bool {
+        self.decided_early.contains(&txn)
+    }
+
+    /// A move has happened, and waits for the journal.
+    pub(crate) fn decided_early(&mut self, txn: TxnId) {
+        self.decided_early.insert(txn);
+    }
+
     /// Nothing has happened that is not safe.
     pub(crate) fn shows_nothing(&self) -> bool {
         self.happened.is_empty()
@@ -281,6 +293,7 @@ impl NameLocks {
             }
         }
         self.happened.remove(&txn);
+        self.decided_early.remove(&txn);
         if is_incomplete {
             // Before anybody else: it was there first.
             ctx.next(Next::RedoAgain);

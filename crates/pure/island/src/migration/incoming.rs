@@ -1,23 +1,25 @@
 //! Files on their way to this island: their bytes are asked for piece by piece, and the vote is given when all are safe.
 
 use atoll_core::sum::{self, BLOCK_BYTES};
-use atoll_core::{Ino, IslandId, Stamp, TxnId};
+use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind};
 use atoll_proto::{BodyChange, Change, Inode, Peer, Seen, Spot, Vote, Work, Xattrs};
 use bytes::Bytes;
 
-use super::{Migration, Pulling};
+use super::{Migration, Needs, Pulling};
+use crate::bodies::Bodies;
 use crate::bodies::data::{CARRY_BYTES_MAX, body_attr};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::Blocked;
-use crate::event::{BodyOp, Effect};
-use crate::island::Island;
-use crate::look::Missing;
+use crate::ctx::request::{Blocked, Next};
+use crate::event::BodyOp;
 
-impl Island {
+impl Migration {
     pub(crate) fn prepare_arrival(
-        &mut self,
+        &self,
+        ctx: &mut Ctx,
+        needs: Needs<'_>,
+        is_incomplete: bool,
         decision: &mut Decision,
         from: IslandId,
         work: &Work,
@@ -25,34 +27,31 @@ impl Island {
         let Work::Arrive { at, file, mounts, .. } = work else { unreachable!("called for what arrives") };
         let ino = file.attr.ino;
         let (size, kind) = (file.attr.size, file.attr.kind);
-        let known = self.ctx.mounts();
-        if self.is_moving(ino)
-            || self.ctx.state.inode(ino)?.is_some()
+        let known = ctx.mounts();
+        if self.is_moving(needs.locks, ino)
+            || ctx.state.inode(ino)?.is_some()
             // What is left of an earlier stay goes first, natively too.
-            || self.bodies.is_removing(ino)
-            || !self.ctx.state.view_is_done_with(ino)
+            || needs.bodies.is_removing(ino)
+            || !ctx.state.view_is_done_with(ino)
             || mounts.iter().any(|mount| !known.contains(mount))
-            || self.recovery.is_incomplete()
+            || is_incomplete
         {
             return Ok(Err(Vote::Busy));
         }
-        let Some(row) = self.ctx.state.dir(at.dir)?.filter(|row| row.owned.is_some()) else {
+        let Some(row) = ctx.state.dir(at.dir)?.filter(|row| row.owned.is_some()) else {
             return Ok(Err(Vote::No { errno: Errno::ESTALE }));
         };
         let is_settled = row.owned.as_ref().is_some_and(|owned| owned.adopted.is_none());
-        let named = self
-            .ctx
-            .state
-            .entry(at.dir, &at.name)?
-            .is_some_and(|entry| entry.ino == ino && entry.home == from);
+        let named =
+            ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino && entry.home == from);
         let whole = kind != Kind::Regular || file.target.is_none();
         if !named || !is_settled || kind == Kind::Directory || file.attr.nlink != 1 || !whole {
             return Ok(Err(Vote::No { errno: Errno::ESTALE }));
         }
-        self.ctx.state.locks(ino)?;
-        self.ctx.state.xattrs(ino)?;
-        self.ctx.state.sums(ino, 0, 1)?;
-        if let Err(Blocked::Fail(errno)) = self.ctx.room.take(size) {
+        ctx.state.locks(ino)?;
+        ctx.state.xattrs(ino)?;
+        ctx.state.sums(ino, 0, 1)?;
+        if let Err(Blocked::Fail(errno)) = ctx.room.take(size) {
             return Ok(Err(Vote::No { errno }));
         }
         // Without a name, so that it is in no listing; its bytes come one after the other.
@@ -67,64 +66,63 @@ impl Island {
     }
 
     /// It is prepared: asks for its bytes, or, if it has none, votes.
-    pub(crate) fn begin_pulling(&mut self, from: IslandId, txn: TxnId, file: &Inode, prepared: Stamp) {
+    pub(crate) fn begin_pulling(
+        &mut self,
+        ctx: &mut Ctx,
+        from: IslandId,
+        txn: TxnId,
+        file: &Inode,
+        prepared: Stamp,
+    ) {
         let size = if file.attr.kind == Kind::Regular { file.attr.size } else { 0 };
-        let pulling =
-            Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: self.ctx.now.ms };
-        self.migration.pulling.insert(txn, pulling);
-        self.pull(txn);
+        let pulling = Pulling { from, ino: file.attr.ino, size, next: 0, prepared, heard_ms: ctx.now.ms };
+        self.pulling.insert(txn, pulling);
+        self.pull(ctx, txn);
     }
 
     /// Asks for what follows, or votes when that is all.
-    pub(super) fn pull(&mut self, txn: TxnId) {
-        let Some(Pulling { from, ino, size, next, prepared, .. }) = self.migration.pulling.get(&txn).cloned()
-        else {
+    pub(crate) fn pull(&mut self, ctx: &mut Ctx, txn: TxnId) {
+        let Some(Pulling { from, ino, size, next, prepared, .. }) = self.pulling.get(&txn).cloned() else {
             return;
         };
         if next < size {
-            return self.ctx.send(0, from, Peer::Pull { txn, offset: next });
+            return ctx.send(0, from, Peer::Pull { txn, offset: next });
         }
-        let here = self.ctx.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
+        let here = ctx.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
         if here < size {
             // It ends with a hole.
-            let Some(mut row) = self.ctx.state.inode(ino).ok().flatten().cloned() else { return };
+            let Some(mut row) = ctx.state.inode(ino).ok().flatten().cloned() else { return };
             let attr = body_attr(&row.attr);
             row.attr.size = size;
             let mut decision = Decision::new();
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
-            let seq = self.ctx.decide(decision);
-            let ticket = self.bodies.arrive(ino, txn, seq);
+            let seq = ctx.decide(decision);
             let op = BodyOp::Cut { ino, len: size, size: here, attr };
-            return self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
+            return ctx.next(Next::PutInPlace { ino, txn, seq, op: Box::new(op) });
         }
-        self.migration.pulling.remove(&txn);
-        let Some(Work::Arrive { at, .. }) = self.ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
+        self.pulling.remove(&txn);
+        let Some(Work::Arrive { at, .. }) = ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
             return;
         };
-        if self.txns.locks().holder(at.dir, &at.name).is_some() {
-            // Whoever changes the name knows the old home.
-            return self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
-        }
-        self.txns.lock_name(txn, at);
-        let vote = Vote::Yes { prepared, seen: Seen::Nothing };
-        self.ctx.send_synced(self.ctx.state.seq(), from, Peer::Voted { txn, vote });
+        ctx.next(Next::VoteArrival { to: from, txn, at, prepared });
     }
 
     /// Bytes of a file that comes: its record carries them.
     pub(crate) fn on_chunk(
         &mut self,
+        ctx: &mut Ctx,
+        bodies: &Bodies,
         from: IslandId,
         txn: TxnId,
         offset: u64,
         bytes: &Bytes,
     ) -> Result<(), Blocked> {
-        let Some(pulling) = self.migration.pulling.get(&txn).filter(|p| p.from == from && p.next <= offset)
-        else {
+        let Some(pulling) = self.pulling.get(&txn).filter(|p| p.from == from && p.next <= offset) else {
             return Ok(());
         };
         let (ino, size, len) = (pulling.ino, pulling.size, bytes.len() as u64);
-        if self.bodies.is_arriving(txn) || len > CARRY_BYTES_MAX as u64 {
+        if bodies.is_arriving(txn) || len > CARRY_BYTES_MAX as u64 {
             return Ok(());
         }
         let end = offset.saturating_add(len);
@@ -134,38 +132,28 @@ impl Island {
         }
         if len == 0 {
             // A hole, up to there.
-            self.migration.pulled(&self.ctx, txn, end);
-            self.pull(txn);
+            self.pulled(ctx, txn, end);
+            self.pull(ctx, txn);
             return Ok(());
         }
-        let Some(mut row) = self.ctx.state.inode(ino)?.cloned() else { return Ok(()) };
+        let Some(mut row) = ctx.state.inode(ino)?.cloned() else { return Ok(()) };
         let before = row.attr.size;
-        let old = self.ctx.old_sums(ino, offset, len, before)?;
+        let old = ctx.old_sums(ino, offset, len, before)?;
         let Some(new) = sum::sums_without_reading(offset, bytes, before, &old) else { return Ok(()) };
-        self.migration.pulled(&self.ctx, txn, end);
+        self.pulled(ctx, txn, end);
         let attr = body_attr(&row.attr);
         row.attr.size = end;
         let mut decision = Decision::new();
         decision.inode(row);
         decision.sums(ino, new);
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
-        let seq = self.ctx.decide(decision);
-        let ticket = self.bodies.arrive(ino, txn, seq);
+        let seq = ctx.decide(decision);
         let data = bytes.clone();
         let op = BodyOp::Write { ino, offset, data, size: before, attr, old: None, sync_first: false };
-        self.ctx.durability.after_commit(seq, Effect::Body(ticket, op));
+        ctx.next(Next::PutInPlace { ino, txn, seq, op: Box::new(op) });
         Ok(())
     }
 
-    /// Bytes of a file that comes are in place.
-    pub(crate) fn arrived_in_body(&mut self, ino: Ino, txn: TxnId) {
-        self.bodies.has_arrived(ino);
-        self.ctx.state.view_again(&[ino], &[]);
-        self.pull(txn);
-    }
-}
-
-impl Migration {
     /// Up to there the bytes of a file that comes are here.
     pub(super) fn pulled(&mut self, ctx: &Ctx, txn: TxnId, upto: u64) {
         let pulling = self.pulling.get_mut(&txn).expect("looked at by the caller");

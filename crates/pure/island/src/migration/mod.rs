@@ -13,15 +13,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind, Op};
-use atoll_proto::{Change, Dir, Forward, Inode, PeerMessage, Spot, Work, Xattrs};
+use atoll_proto::{Change, Dir, Forward, Inode, PeerMessage, Spot, TxnState, Work, Xattrs};
 use atoll_state::Load;
 
+use crate::bodies::Bodies;
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
-use crate::look::Missing;
+use crate::locks::files::FileLocks;
+use crate::locks::names::NameLocks;
 
 /// Files that wait to move at most; when there were more, the skeleton is looked through again.
 const QUEUE_MAX: usize = 10_000;
@@ -99,6 +100,25 @@ pub(crate) struct Migration {
     leaving: IdSet<Ino>,
     /// Files that have gone, by records that are not synced yet.
     unsynced: VecDeque<(u64, TxnId, Ino)>,
+}
+
+/// Whom a move asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs<'a> {
+    pub(crate) locks: &'a NameLocks,
+    pub(crate) file_locks: &'a FileLocks,
+    pub(crate) bodies: &'a Bodies,
+    pub(crate) is_quiescing: bool,
+}
+
+impl Needs<'_> {
+    /// A file that is homed here, and not only on its way.
+    fn homed(self, ctx: &Ctx, ino: Ino) -> Result<Option<&Inode>, Blocked> {
+        if self.locks.arriving(ino).is_some() {
+            return Ok(None);
+        }
+        Ok(ctx.state.inode(ino)?)
+    }
 }
 
 impl Migration {
@@ -252,90 +272,90 @@ impl Migration {
         self.unsynced(ino).is_none() && (self.leaving.contains(&ino) || ctx.state.forward(ino).is_some())
     }
 
-    /// After a start: what had gone, and may not be there for good.
-    pub(crate) fn remember_leaving(&mut self, ctx: &Ctx, txn: TxnId, work: &Work) {
-        if let Work::Arrive { file, .. } = work
-            && txn.coordinator == ctx.config.id
-        {
-            self.leaving.insert(file.attr.ino);
+    /// More bytes may be sent: those who were slowed down for that get theirs.
+    pub(crate) fn allow(&mut self, ctx: &mut Ctx) {
+        let Some(moving) = ctx.config.moving else { return };
+        let passed = ctx.now.ms.saturating_sub(self.allowed_ms).min(1_000);
+        self.allowed_ms = ctx.now.ms;
+        let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
+        self.allowance = (self.allowance + rate / 1_000 * passed as i64).min(rate);
+        if self.allowance >= 0 {
+            for message in self.slowed.drain(..) {
+                ctx.next(Next::Peer(message));
+            }
         }
     }
 
-    /// The new home has it for good.
-    pub(crate) fn has_left(&mut self, work: &Work) {
-        if let Work::Arrive { file, .. } = work {
-            self.leaving.remove(&file.attr.ino);
+    /// No file is on its way, from here or to here, as far as this knows.
+    pub(crate) fn moves_nothing(&self) -> bool {
+        self.shipping.is_empty() && self.pulling.is_empty() && self.unsynced.is_empty()
+    }
+
+    /// Begins a life: what had gone, and may not be there for good.
+    pub(crate) fn resume(&mut self, ctx: &Ctx) {
+        for txn in ctx.state.txn_ids().filter(|txn| txn.coordinator == ctx.config.id) {
+            let row = ctx.state.txn(txn).filter(|row| row.state == TxnState::Committed);
+            if let Some(Work::Arrive { file, .. }) = row.map(|row| &row.part.work) {
+                self.leaving.insert(file.attr.ino);
+            }
         }
     }
-}
 
-impl Island {
+    /// The new home of a file has it for good.
+    pub(crate) fn has_left(&mut self, ino: Ino) {
+        self.leaving.remove(&ino);
+    }
+
     // ------------------------------------------------------------- at the home
 
-    pub(crate) fn tick_mover(&mut self) {
-        let Some(moving) = self.ctx.config.moving else { return };
-        let passed = self.ctx.now.ms.saturating_sub(self.migration.allowed_ms).min(1_000);
-        self.migration.allowed_ms = self.ctx.now.ms;
-        let rate = i64::try_from(moving.bytes_per_s).unwrap_or(i64::MAX);
-        self.migration.allowance = (self.migration.allowance + rate / 1_000 * passed as i64).min(rate);
-        while self.migration.allowance >= 0
-            && let Some(message) = self.migration.slowed.pop_front()
-        {
-            self.peer(message);
-        }
-        let now = self.ctx.now.ms;
-        self.migration.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx, needs: Needs<'_>, may_begin: bool) {
+        let Some(moving) = ctx.config.moving else { return };
+        let now = ctx.now.ms;
+        self.pulling.retain(|_, pulling| pulling.heard_ms + SILENT_MS > now);
         let silent = |shipping: &Shipping| shipping.heard_ms + PATIENCE_MS < now;
-        let late: Vec<TxnId> =
-            self.migration.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
+        let late: Vec<TxnId> = self.shipping.iter().filter(|(_, s)| silent(s)).map(|(txn, _)| *txn).collect();
         for txn in late {
-            self.abort(txn, None);
+            self.give_up(ctx, txn);
         }
-        if !self.recovery.is_serving() || self.recovery.is_incomplete() || self.quiesce.is_quiescing() {
+        if !may_begin {
             return;
         }
-        if self.migration.waiting.len() < QUEUE_MAX / 2 {
-            if self.migration.dirs.is_empty() {
-                self.migration.search_to_move(&mut self.ctx);
+        if self.waiting.len() < QUEUE_MAX / 2 {
+            if self.dirs.is_empty() {
+                self.search_to_move(ctx);
             }
-            if let Err(Blocked::Load(loads)) = self.migration.read_names_to_move(&self.ctx) {
-                self.ctx.load(loads, Next::Nothing);
+            if let Err(Blocked::Load(loads)) = self.read_names_to_move(ctx) {
+                ctx.load(loads, Next::Nothing);
             }
         }
-        while self.migration.shipping.len() < SHIPPING_MAX
-            && self.migration.allowance >= 0
-            && let Some(&(due_ms, ino)) = self.migration.due.first()
+        while self.shipping.len() < SHIPPING_MAX
+            && self.allowance >= 0
+            && let Some(&(due_ms, ino)) = self.due.first()
             && due_ms <= now
         {
-            let waiting = self.migration.waiting.remove(&ino).expect("whoever is due waits");
-            self.migration.due.remove(&(due_ms, ino));
-            self.ctx.state.look_away();
-            match self.to_ship(moving, ino, &waiting.at, waiting.tries) {
-                Ok(Some(shipping)) => self.ship(shipping),
+            let waiting = self.waiting.remove(&ino).expect("whoever is due waits");
+            self.due.remove(&(due_ms, ino));
+            ctx.state.look_away();
+            match self.to_ship(ctx, needs, moving, ino, &waiting.at, waiting.tries) {
+                Ok(Some(shipping)) => self.ship(ctx, shipping),
                 Ok(None) => {}
                 Err(Blocked::Load(loads)) => {
-                    self.migration.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
-                    self.ctx.load(loads, Next::Nothing);
+                    self.wait_to_move(ino, Waiting { due_ms: now + 1, ..waiting });
+                    ctx.load(loads, Next::Nothing);
                 }
-                Err(_) => self.migration.try_again(&self.ctx, ino, waiting.at, waiting.tries),
+                Err(_) => self.try_again(ctx, ino, waiting.at, waiting.tries),
             }
         }
-    }
-
-    /// No file is on its way, from here or to here.
-    pub fn moves_nothing(&self) -> bool {
-        let Migration { shipping, pulling, unsynced, .. } = &self.migration;
-        shipping.is_empty() && pulling.is_empty() && unsynced.is_empty() && self.txns.locks().brings_nothing()
     }
 
     /// Whether a file is here, for whoever asks for it by its id.
-    pub(crate) fn is_here(&self, op: &Op) -> Result<(), Blocked> {
+    pub(crate) fn is_here(&self, ctx: &Ctx, locks: &NameLocks, op: &Op) -> Result<(), Blocked> {
         let Some(ino) = op.file() else { return Ok(()) };
-        self.is_not_about_to_arrive(ino)?;
-        let arriving = self.txns.locks().arriving(ino);
-        match self.ctx.state.forward(ino) {
-            Some(forward) if arriving.is_some() || self.ctx.state.inode(ino)?.is_none() => {
-                match self.migration.unsynced(ino) {
+        self.is_not_about_to_arrive(ctx, locks, ino)?;
+        let arriving = locks.arriving(ino);
+        match ctx.state.forward(ino) {
+            Some(forward) if arriving.is_some() || ctx.state.inode(ino)?.is_none() => {
+                match self.unsynced(ino) {
                     Some(txn) => Err(Blocked::Txn(txn)),
                     None => Err(Blocked::Moved { to: forward.to, moves: forward.moves }),
                 }
@@ -346,16 +366,21 @@ impl Island {
     }
 
     /// Nothing is voted for that brings it: where it was it may be gone already.
-    pub(crate) fn is_not_about_to_arrive(&self, ino: Ino) -> Result<(), Blocked> {
-        match self.txns.locks().arriving(ino) {
-            Some(txn) if !self.migration.is_pulling(txn) => Err(Blocked::Txn(txn)),
+    pub(crate) fn is_not_about_to_arrive(
+        &self,
+        _ctx: &Ctx,
+        locks: &NameLocks,
+        ino: Ino,
+    ) -> Result<(), Blocked> {
+        match locks.arriving(ino) {
+            Some(txn) if !self.is_pulling(txn) => Err(Blocked::Txn(txn)),
             _ => Ok(()),
         }
     }
 
     /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
-    pub(crate) fn is_moving(&self, ino: Ino) -> bool {
-        self.txns.locks().arriving(ino).is_some() || self.migration.leaving.contains(&ino)
+    pub(crate) fn is_moving(&self, locks: &NameLocks, ino: Ino) -> bool {
+        locks.arriving(ino).is_some() || self.leaving.contains(&ino)
     }
 }
 

@@ -13,9 +13,9 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::ctx::shown::dir_attr;
 use crate::island::Island;
-use crate::journal::others::set_xattrs;
 use crate::look::Look;
 use crate::rows::path::{done, ok};
+use crate::rows::skeleton::set_xattrs;
 
 /// Bytes of all extended attributes of one file or directory together, as they are encoded. More cannot be set
 /// (`ENOSPC`): they are one row, and go to another island with the file.
@@ -136,7 +136,7 @@ impl Island {
         (mode, uid, gid): (u32, u32, u32),
         xattrs: Option<Xattrs>,
     ) -> Result<Stamp, Blocked> {
-        let place = self.place_to_be(ino, &dir.place);
+        let place = self.recovery.place_to_be(&self.ctx, self.txns.locks(), ino, &dir.place);
         self.ctx.need_child(&place, ino)?;
         // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {

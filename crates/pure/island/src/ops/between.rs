@@ -39,7 +39,7 @@ impl Island {
         }
         self.look().may_change_names(call.caller(), dir, &parent)?;
         let at = Spot { dir, name: name.clone() };
-        self.is_not_about_to_arrive(ino)?;
+        self.migration.is_not_about_to_arrive(&self.ctx, self.txns.locks(), ino)?;
         let Some(mut row) = self.look().homed(ino)?.cloned() else {
             if self.ctx.state.dir(ino)?.is_some() {
                 return Err(Errno::EPERM.into());
@@ -59,7 +59,8 @@ impl Island {
             let chain = self.ctx.chain_to(dir)?;
             let work = Work::Count { ino, at: at.clone(), time, chain };
             let names = vec![at.clone()];
-            return self.begin_txn(
+            return self.txns.begin_txn(
+                &mut self.ctx,
                 call,
                 None,
                 names,
@@ -100,7 +101,14 @@ impl Island {
             let time = self.ctx.time();
             let work = Work::Drop { ino, at: at.clone(), by, had: true, time };
             let names = vec![at.clone()];
-            return self.begin_txn(call, None, names, Plan::Unlink { at, time }, vec![(home, work)]);
+            return self.txns.begin_txn(
+                &mut self.ctx,
+                call,
+                None,
+                names,
+                Plan::Unlink { at, time },
+                vec![(home, work)],
+            );
         }
         self.look().file_is_free(ino)?;
         let row = self.ctx.file(ino)?.clone();
@@ -157,7 +165,7 @@ impl Island {
             wants_chain,
         };
         let plan = Plan::Rename { renaming: Box::new(renaming), lent: None };
-        self.begin_txn(call, None, vec![from], plan, vec![(owner, work)])
+        self.txns.begin_txn(&mut self.ctx, call, None, vec![from], plan, vec![(owner, work)])
     }
 
     /// A rename whose two names are owned here, while the homes of files and the owners of directories may be
@@ -184,7 +192,7 @@ impl Island {
         }
         let names = vec![renaming.from.clone(), renaming.to.clone()];
         let renaming = renaming.clone();
-        let step = self.begin_txn(call, None, names, plan, others)?;
+        let step = self.txns.begin_txn(&mut self.ctx, call, None, names, plan, others)?;
         if let Step::Wait(WaitFor::Txn(first)) = &step {
             self.txns.lock_moves(*first, &renaming);
         }

@@ -71,7 +71,7 @@ impl Island {
         }
         let work = Work::Adopt { dir: new, time, chain };
         let names = vec![Spot { dir, name: name.clone() }];
-        self.begin_txn(call, Some(stamp), names, Plan::Dirs, vec![(owner, work)])
+        self.txns.begin_txn(&mut self.ctx, call, Some(stamp), names, Plan::Dirs, vec![(owner, work)])
     }
 
     // -------------------------------------------------------------------- rmdir
@@ -100,7 +100,7 @@ impl Island {
         }
         let work = Work::Seal { ino, parent: dir, name: name.clone() };
         let names = vec![Spot { dir, name: name.clone() }];
-        self.begin_txn(call, None, names, Plan::Dirs, vec![(owner, work)])
+        self.txns.begin_txn(&mut self.ctx, call, None, names, Plan::Dirs, vec![(owner, work)])
     }
 
     // ------------------------------------------- the coordinator's commit record

@@ -1,7 +1,12 @@
-//! Operations of clients.
+//! Operations of clients and of other islands: from what is there to a decision, or to the beginning of a transaction. They
+//! keep nothing.
 
 pub(crate) mod attrs;
 pub(crate) mod between;
+pub(crate) mod commit;
 pub(crate) mod dirs;
 pub(crate) mod names;
+pub(crate) mod peers;
+pub(crate) mod prepare;
+pub(crate) mod run;
 pub(crate) mod unchecked;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Stamp};
 use atoll_posix::{Kind, Op};
-use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record, TxnState};
+use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record};
 use atoll_state::{CutId, Load, NamesAt, NotAt};
 
 use crate::ctx::Bounded;
@@ -17,7 +17,6 @@ use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::ctx::shown::dir_attr;
 use crate::event::LinkId;
-use crate::island::Island;
 use crate::rows::path::done;
 
 /// Milliseconds for which an island is held at most, however many listings begin meanwhile.
@@ -300,60 +299,58 @@ impl Quiesce {
         }
         if missing.is_empty() { Ok(Outcome::FilesAt { files }) } else { Err(Blocked::Load(missing)) }
     }
-}
 
-impl Island {
     // -------------------------------------------------------------------- holding
 
     /// What a listing asks that is about this island, and not about the tree.
-    pub(crate) fn quiesce_request(&mut self, call: PendingRequest) -> Option<PendingRequest> {
+    pub(crate) fn request(&mut self, ctx: &mut Ctx, call: PendingRequest) -> Option<PendingRequest> {
         let id = |cut| (call.session(), cut);
         match call.request.op {
-            ClientOp::Hold { cut, again } => self.begin_hold(id(cut), again, call),
-            ClientOp::Cut { cut } => self.quiesce.make_cut(&mut self.ctx, id(cut), &call),
+            ClientOp::Hold { cut, again } => self.begin_hold(ctx, id(cut), again, call),
+            ClientOp::Cut { cut } => self.make_cut(ctx, id(cut), &call),
             ClientOp::EndCut { cut } => {
-                self.quiesce.end_cut(&mut self.ctx, id(cut));
-                self.ctx.answer(&call, 0, done());
+                self.end_cut(ctx, id(cut));
+                ctx.answer(&call, 0, done());
             }
             _ => return Some(call),
         }
         None
     }
 
-    fn begin_hold(&mut self, id: CutId, again: bool, call: PendingRequest) {
-        let now = self.ctx.now.ms;
-        self.quiesce.end_late_hold(&mut self.ctx);
-        let holds = self.quiesce.holds.len();
-        let known = self.quiesce.holds.get_mut(&id);
+    fn begin_hold(&mut self, ctx: &mut Ctx, id: CutId, again: bool, call: PendingRequest) {
+        let now = ctx.now.ms;
+        self.end_late_hold(ctx);
+        let holds = self.holds.len();
+        let known = self.holds.get_mut(&id);
         let may = if again {
             known.as_ref().is_some_and(|hold| hold.quiet_at.is_some())
         } else {
             let room = known.is_some() || holds < atoll_state::CUTS_MAX;
-            room && (self.quiesce.is_quiescing() || now >= self.quiesce.rest_until_ms)
+            room && (self.is_quiescing() || now >= self.rest_until_ms)
         };
         if !may {
-            return self.ctx.tell_held(&call, false);
+            return ctx.tell_held(&call, false);
         }
         let link = call.link;
         let new = || Hold { link, quiet_at: None, firm: false, broken: false };
-        self.quiesce.holds.entry(id).or_insert_with(new).link = link;
-        if self.quiesce.until_ms.is_none() {
-            self.quiesce.until_ms = Some(now + HOLD_MS);
+        self.holds.entry(id).or_insert_with(new).link = link;
+        if self.until_ms.is_none() {
+            self.until_ms = Some(now + HOLD_MS);
         }
-        self.quiesce.waiting.push(call);
-        self.ship_nothing();
+        self.waiting.push(call);
+        ctx.next(Next::ShipNothing);
     }
 
     /// Answers those who wait for this island to be quiet, if it is.
-    pub(crate) fn tell_when_quiescent(&mut self) {
-        if self.quiesce.waiting.is_empty() || !self.is_quiescent() {
+    pub(crate) fn tell_when_quiescent(&mut self, ctx: &mut Ctx, is_quiescent: impl FnOnce(&Ctx) -> bool) {
+        if self.waiting.is_empty() || !is_quiescent(ctx) {
             return;
         }
-        let mine = self.ctx.state.clocks().get(self.ctx.config.id);
-        for call in std::mem::take(&mut self.quiesce.waiting) {
+        let mine = ctx.state.clocks().get(ctx.config.id);
+        for call in std::mem::take(&mut self.waiting) {
             let ClientOp::Hold { cut, again } = call.request.op else { unreachable!("only holds wait") };
-            let Some(hold) = self.quiesce.holds.get_mut(&(call.session(), cut)) else {
-                self.ctx.tell_held(&call, false);
+            let Some(hold) = self.holds.get_mut(&(call.session(), cut)) else {
+                ctx.tell_held(&call, false);
                 continue;
             };
             let holds = if again {
@@ -364,19 +361,8 @@ impl Island {
                 hold.quiet_at = Some(mine);
                 true
             };
-            self.ctx.tell_held(&call, holds);
+            ctx.tell_held(&call, holds);
         }
-    }
-
-    /// Nothing is half-way here: no transaction that is not decided or not carried out, no change of a client
-    /// that has begun, nothing that is done again after a power cut.
-    fn is_quiescent(&self) -> bool {
-        let prepared = |txn| self.ctx.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
-        self.recovery.is_serving()
-            && !self.txns.has_begun()
-            && !self.bodies.may_decide()
-            && !self.recovery.has_ready()
-            && !self.ctx.state.txn_ids().any(prepared)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A start: what others know of this island's lost records, and doing those again.
 
 mod places;
+pub(crate) mod promised;
 pub(crate) mod redo;
 pub(crate) mod start;
 

@@ -10,47 +10,52 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::lost::Lost;
 use crate::ctx::request::Blocked;
-use crate::island::Island;
+use crate::locks::names::NameLocks;
 use crate::look::Look;
 use crate::recovery::Recovery;
 use crate::rows::moves::is_pair;
 use crate::rows::path::DEPTH_MAX;
 use crate::rows::staged_dir;
 
-impl Island {
-    pub(super) fn redo_place(&mut self, stamp: Stamp, lost: &JournalEntry) -> Result<(), Blocked> {
+impl Recovery {
+    pub(super) fn redo_place(
+        &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        stamp: Stamp,
+        lost: &JournalEntry,
+    ) -> Result<(), Blocked> {
         let JournalEntry::Place { ino, place, from, replaced, time, .. } = lost else {
-            return self.ctx.pass(stamp);
+            return ctx.pass(stamp);
         };
         let (ino, time, dir, to) = (*ino, *time, place.parent, place.name.as_ref());
         let to = to.expect("the root has no other place");
-        self.ctx.need_to_move(ino, dir)?;
+        ctx.need_to_move(ino, dir)?;
         let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
-        let (old, there) =
-            (self.ctx.state.entry(dir, &from.name)?.cloned(), self.ctx.state.entry(dir, to)?.cloned());
-        let owned = self.ctx.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
+        let (old, there) = (ctx.state.entry(dir, &from.name)?.cloned(), ctx.state.entry(dir, to)?.cloned());
+        let owned = ctx.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
         let entry = here(old.as_ref()).or_else(|| here(there.as_ref()));
-        let (Some(parent), Some(entry)) = (owned, entry) else { return self.ctx.pass(stamp) };
+        let (Some(parent), Some(entry)) = (owned, entry) else { return ctx.pass(stamp) };
         if entry.stub.as_ref().is_none_or(|stub| stub.place >= place.version) {
-            return self.ctx.pass(stamp);
+            return ctx.pass(stamp);
         }
         let mut decision = Decision::new();
         let leaves = here(old.as_ref()).is_some() && from.name != *to;
         let (left, gone) = match there.filter(|there| there.ino != ino) {
             None => (None, 0),
-            Some(there) if *replaced == Some(there.ino) && self.look().may_go(there.ino)? => {
-                self.ctx.remove_dir(&mut decision, there.ino);
+            Some(there) if *replaced == Some(there.ino) && self.may_go(ctx, locks, there.ino)? => {
+                ctx.remove_dir(&mut decision, there.ino);
                 (None, 1)
             }
-            Some(there) if self.recovery.swapped_with(lost) == Some(there.ino) => (Some(there), 0),
+            Some(there) if self.swapped_with(lost) == Some(there.ino) => (Some(there), 0),
             // Nobody can tell any more how that came there, or that it has gone.
             Some(_) => {
-                let beside = self.ctx.free_beside(dir, to, ino)?;
+                let beside = ctx.free_beside(dir, to, ino)?;
                 decision.entry(dir, &from.name, None);
                 decision.names_changed(dir, &parent, 0, 0, (time, time));
-                self.ctx.place_beside(&mut decision, &entry, from.clone(), beside, time);
-                self.ctx.decide(decision);
-                return self.ctx.pass(stamp);
+                ctx.place_beside(&mut decision, &entry, from.clone(), beside, time);
+                ctx.decide(decision);
+                return ctx.pass(stamp);
             }
         };
         if leaves {
@@ -58,62 +63,54 @@ impl Island {
         }
         let parent = staged_dir(&decision, dir).unwrap_or(parent);
         decision.names_changed(dir, &parent, -i64::from(gone), -gone, (time, time));
-        self.ctx.take_place(&mut decision, &entry, place, time);
+        ctx.take_place(&mut decision, &entry, place, time);
         let (place, from, replaced) = (place.clone(), from.clone(), *replaced);
-        let chain = self.ctx.chain_seen();
-        self.ctx.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
-        self.ctx.decide(decision);
+        let chain = ctx.chain_seen();
+        ctx.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
+        ctx.decide(decision);
         Ok(())
     }
 
     pub(super) fn redo_fixed(
         &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
         stamp: Stamp,
         ino: Ino,
         place: &Place,
         fixed: &Static,
         xattrs: &Xattrs,
     ) -> Result<(), Blocked> {
-        let row = self.ctx.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
+        let row = ctx.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
-            return self.ctx.pass(stamp);
+            return ctx.pass(stamp);
         };
-        self.ctx.need_acls(ino)?;
+        ctx.need_acls(ino)?;
         let mut decision = Decision::new();
         row.fixed = *fixed;
-        self.ctx.follow_acls(&mut decision, ino, &mut row, xattrs);
+        ctx.follow_acls(&mut decision, ino, &mut row, xattrs);
         // Its stub has moved since, or before that, and this is not known again.
-        let place = self.place_to_be(ino, std::cmp::max_by_key(&row.place, place, |place| place.version));
+        let place =
+            self.place_to_be(ctx, locks, ino, std::cmp::max_by_key(&row.place, place, |place| place.version));
         decision.dir(ino, row);
-        self.ctx.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
-        self.ctx.decide(decision);
+        ctx.fix_stub_again(&mut decision, ino, &place, *fixed, xattrs.acls())?;
+        ctx.decide(decision);
         Ok(())
-    }
-}
-
-impl<'a> Look<'a> {
-    /// Whether a name that a directory was renamed from or to is held: who holds it has it as it is, and ends.
-    pub(super) fn is_held_for(self, entry: &JournalEntry) -> bool {
-        let JournalEntry::Place { place, from, .. } = entry else { return false };
-        let to = place.name.as_ref();
-        to.into_iter().chain([&from.name]).any(|name| self.locks.holder(place.parent, name).is_some())
     }
 
     /// Whether this is an empty directory that is owned here.
-    pub(super) fn may_go(self, ino: Ino) -> Result<bool, Blocked> {
-        if self.ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
+    pub(super) fn may_go(&self, ctx: &Ctx, locks: &NameLocks, ino: Ino) -> Result<bool, Blocked> {
+        if ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(false);
         }
-        self.ctx.need_skeleton(ino)?;
-        match self.may_seal(ino) {
+        ctx.need_skeleton(ino)?;
+        match (Look { ctx, locks, missing: self }).may_seal(ino) {
             Err(Blocked::Fail(Errno::ENOTEMPTY)) => Ok(false),
             // Whether it is empty may be known later.
             other => other.map(|()| true),
         }
     }
-}
 
-impl Recovery {
     /// Whether something that was earlier may still change names of directories in a directory, by what is done
     /// again: all that is told has an order, but not that in which it is told.
     pub(super) fn is_preceded(&self, ctx: &Ctx, stamp: Stamp, dir: Ino) -> bool {
@@ -299,4 +296,11 @@ impl Ctx {
         decision.stamp(stamp);
         self.post(decision, stamp, entry, false);
     }
+}
+
+/// Whether a name that a directory was renamed from or to is held: who holds it has it as it is, and ends.
+pub(super) fn is_held_for(locks: &NameLocks, entry: &JournalEntry) -> bool {
+    let JournalEntry::Place { place, from, .. } = entry else { return false };
+    let to = place.name.as_ref();
+    to.into_iter().chain([&from.name]).any(|name| locks.holder(place.parent, name).is_some())
 }

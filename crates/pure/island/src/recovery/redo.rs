@@ -14,72 +14,71 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::lost::{Lost, LostPart};
 use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
-use crate::look::Look;
+use crate::locks::names::NameLocks;
 use crate::look::Missing;
 use crate::recovery::Recovery;
+use crate::recovery::places::is_held_for;
 use crate::recovery::start::Phase;
 use crate::recovery::start::Replaced;
 
-impl Island {
+impl Recovery {
     /// Does again what was lost; a starting island serves afterwards.
-    pub(crate) fn redo_lost(&mut self) {
-        if self.recovery.is_waiting() {
+    pub(crate) fn redo_lost(&mut self, ctx: &mut Ctx, locks: &NameLocks) {
+        if self.is_waiting() {
             return;
         }
-        while let Some((stamp, lost)) = self.recovery.lost.pop_first() {
-            self.ctx.state.look_away();
-            match (self.redo(stamp, &lost), lost) {
+        while let Some((stamp, lost)) = self.lost.pop_first() {
+            ctx.state.look_away();
+            match (self.redo(ctx, locks, stamp, &lost), lost) {
                 (Ok(()), _) => {}
                 (Err(Blocked::Load(loads)), lost) => {
-                    self.recovery.lost.insert(stamp, lost);
-                    return self.ctx.load(loads, Next::Redo);
+                    self.lost.insert(stamp, lost);
+                    return ctx.load(loads, Next::Redo);
                 }
                 // Something that it needs is in doubt: it is tried again, and nobody may forget it.
-                (Err(_), Lost::Entry(entry)) => drop(self.recovery.places.insert(stamp, entry)),
-                (Err(_), Lost::Part(lost)) => drop(self.recovery.unfinished.insert(lost.txn, (stamp, lost))),
+                (Err(_), Lost::Entry(entry)) => drop(self.places.insert(stamp, entry)),
+                (Err(_), Lost::Part(lost)) => drop(self.unfinished.insert(lost.txn, (stamp, lost))),
                 // It is not confirmed, so it is told again.
                 (Err(_), Lost::Commit { .. }) => {}
             }
         }
-        if self.recovery.phase == Phase::Hidden {
-            for journal in self.recovery.journals.take() {
-                self.ctx.next(Next::Peer(journal));
+        if self.phase == Phase::Hidden {
+            for journal in self.journals.take() {
+                ctx.next(Next::Peer(journal));
             }
-            self.ctx.next(Next::MoveOn);
+            ctx.next(Next::MoveOn);
         }
-        self.ctx.next(Next::CompareSkipped);
+        ctx.next(Next::CompareSkipped);
     }
 
-    fn redo(&mut self, stamp: Stamp, lost: &Lost) -> Result<(), Blocked> {
+    fn redo(&mut self, ctx: &mut Ctx, locks: &NameLocks, stamp: Stamp, lost: &Lost) -> Result<(), Blocked> {
         match lost {
-            Lost::Commit { from, txn, prepared, part } => self.redo_commit(*from, *txn, *prepared, part),
+            Lost::Commit { from, txn, prepared, part } => {
+                self.redo_commit(ctx, locks, *from, *txn, *prepared, part)
+            }
             Lost::Part(lost) => {
-                if self.redo_part(stamp, lost)? {
-                    self.recovery.unfinished.remove(&lost.txn);
-                    self.recovery.unblock();
+                if self.redo_part(ctx, locks, stamp, lost)? {
+                    self.unfinished.remove(&lost.txn);
+                    self.unblock();
                 } else {
-                    self.recovery.unfinished.insert(lost.txn, (stamp, lost.clone()));
+                    self.unfinished.insert(lost.txn, (stamp, lost.clone()));
                 }
                 Ok(())
             }
             Lost::Entry(entry @ JournalEntry::Place { place, .. }) => {
-                let is_held = self.look().is_held_for(entry);
-                if is_held
-                    || !self.recovery.place_fits(&self.ctx, entry)?
-                        && self.recovery.is_preceded(&self.ctx, stamp, place.parent)
-                {
-                    self.recovery.places.insert(stamp, entry.clone());
+                let is_held = is_held_for(locks, entry);
+                if is_held || !self.place_fits(ctx, entry)? && self.is_preceded(ctx, stamp, place.parent) {
+                    self.places.insert(stamp, entry.clone());
                     return Ok(());
                 }
-                self.redo_place(stamp, entry)?;
-                self.recovery.unblock();
+                self.redo_place(ctx, locks, stamp, entry)?;
+                self.unblock();
                 Ok(())
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
-                self.redo_fixed(stamp, *ino, place, fixed, xattrs)
+                self.redo_fixed(ctx, locks, stamp, *ino, place, fixed, xattrs)
             }
-            Lost::Entry(JournalEntry::Onward) => self.ctx.pass(stamp),
+            Lost::Entry(JournalEntry::Onward) => ctx.pass(stamp),
         }
     }
 
@@ -87,113 +86,118 @@ impl Island {
 
     fn redo_commit(
         &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
         from: IslandId,
         txn: TxnId,
         prepared: Stamp,
         part: &Part,
     ) -> Result<(), Blocked> {
-        if self.ctx.state.txn(txn).is_some() {
+        if ctx.state.txn(txn).is_some() {
             return Ok(());
         }
         let mut decision = Decision::new();
         match &part.work {
             Work::Adopt { dir, time, chain } => {
                 for above in chain.iter().chain([dir]) {
-                    self.ctx.need_ancestor(above)?;
-                    self.look().may_name(above)?;
+                    ctx.need_ancestor(above)?;
+                    may_name(ctx, locks, above)?;
                 }
-                self.ctx.suspect_new(&mut decision, chain);
+                ctx.suspect_new(&mut decision, chain);
                 for above in chain {
-                    self.ctx.add_ancestor(&mut decision, above, *time);
-                    self.ctx.name_ancestor(&mut decision, above, *time);
+                    ctx.add_ancestor(&mut decision, above, *time);
+                    ctx.name_ancestor(&mut decision, above, *time);
                 }
-                self.ctx.name_ancestor(&mut decision, dir, *time);
-                self.ctx.remember_lost(&mut decision, part.origin, Remembered::Ino { ino: dir.ino });
+                ctx.name_ancestor(&mut decision, dir, *time);
+                ctx.remember_lost(&mut decision, part.origin, Remembered::Ino { ino: dir.ino });
             }
             Work::Seal { ino, parent, name } => {
                 let place =
                     Place { version: PlaceVersion::default(), parent: *parent, name: Some(name.clone()) };
-                self.ctx.need_child(&place, *ino)?;
+                ctx.need_child(&place, *ino)?;
                 // It may have got another name since.
-                let is_it = self.ctx.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
-                let name = if is_it {
-                    Some(name.clone())
-                } else {
-                    self.ctx.child_by_ino(*parent, *ino).map(|c| c.0)
-                };
-                let row = self.ctx.state.dir(*parent)?.filter(|row| row.owned.is_some()).cloned();
+                let is_it = ctx.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
+                let name =
+                    if is_it { Some(name.clone()) } else { ctx.child_by_ino(*parent, *ino).map(|c| c.0) };
+                let row = ctx.state.dir(*parent)?.filter(|row| row.owned.is_some()).cloned();
                 if let (Some(name), Some(row)) = (name, row) {
-                    let now = self.ctx.time();
+                    let now = ctx.time();
                     decision.entry(*parent, &name, None);
                     decision.names_changed(*parent, &row, -1, -1, (now, now));
                 }
-                self.ctx.remember_lost(&mut decision, part.origin, Remembered::Done);
+                ctx.remember_lost(&mut decision, part.origin, Remembered::Done);
             }
             // Nobody is told of others before they are synced: they cannot be lost.
             _ => return Ok(()),
         }
-        let moments = self.ctx.committed_txn(&mut decision, txn, from, prepared, part);
-        let seq = self.ctx.decide(decision);
-        self.confirm(from, txn, moments.committed);
-        self.ctx.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
+        let moments = ctx.committed_txn(&mut decision, txn, from, prepared, part);
+        let seq = ctx.decide(decision);
+        ctx.next(Next::Confirm { partner: from, txn, committed: moments.committed });
+        ctx.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
         Ok(())
     }
 
     /// This island's own part of another's transaction, unless it was carried out already. False if it has
     /// to wait.
-    pub(crate) fn redo_part(&mut self, stamp: Stamp, lost: &LostPart) -> Result<bool, Blocked> {
+    pub(crate) fn redo_part(
+        &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        stamp: Stamp,
+        lost: &LostPart,
+    ) -> Result<bool, Blocked> {
         let LostPart { from, txn, moments, mut part } = lost.clone();
-        if self.ctx.state.txn(txn).is_some() || self.recovery.redone.contains(&txn) {
+        if ctx.state.txn(txn).is_some() || self.redone.contains(&txn) {
             return Ok(true);
         }
-        if !self.may_redo(stamp, &mut part.work)? {
+        if !self.may_redo(ctx, locks, stamp, &mut part.work)? {
             return Ok(false);
         }
         let mut decision = Decision::new();
         match &part.work {
             Work::Adopt { dir, time, chain } => {
                 for above in chain.iter().chain([dir]) {
-                    self.ctx.need_ancestor(above)?;
+                    ctx.need_ancestor(above)?;
                 }
-                if self.ctx.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
-                    self.ctx.suspect_new(&mut decision, chain);
-                    self.ctx.adopt(&mut decision, dir, chain, *time, None);
+                if ctx.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
+                    ctx.suspect_new(&mut decision, chain);
+                    ctx.adopt(&mut decision, dir, chain, *time, None);
                 }
             }
             Work::Seal { ino, .. } => {
-                if self.ctx.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
-                    self.ctx.need_skeleton(*ino)?;
-                    self.ctx.remove_dir(&mut decision, *ino);
+                if ctx.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
+                    ctx.need_skeleton(*ino)?;
+                    ctx.remove_dir(&mut decision, *ino);
                 }
             }
             Work::Lend { renaming, chain, .. } => {
                 // What has replaced it may have come back already.
-                match self.recovery.replaced_by(stamp, renaming) {
-                    None => self.ctx.redo_lend(&mut decision, renaming, chain.as_ref())?,
-                    Some(by) => self.ctx.redo_replaced(&mut decision, renaming, by)?,
+                match self.replaced_by(stamp, renaming) {
+                    None => ctx.redo_lend(&mut decision, renaming, chain.as_ref())?,
+                    Some(by) => ctx.redo_replaced(&mut decision, renaming, by)?,
                 }
             }
             Work::Count { ino, chain, .. } | Work::Renamed { ino, chain, .. } => {
-                self.ctx.need_home(&part.work)?;
-                self.ctx.need_chain(chain)?;
-                self.ctx.need_own_over(chain)?;
-                if self.ctx.state.inode(*ino)?.is_some() {
-                    self.ctx.lay_chain_over(&mut decision, chain);
+                ctx.need_home(&part.work)?;
+                ctx.need_chain(chain)?;
+                ctx.need_own_over(chain)?;
+                if ctx.state.inode(*ino)?.is_some() {
+                    ctx.lay_chain_over(&mut decision, chain);
                 }
-                self.ctx.do_home(&mut decision, &part.work);
+                ctx.do_home(&mut decision, &part.work);
             }
             Work::Drop { .. } => {
-                self.ctx.need_home(&part.work)?;
-                self.ctx.do_home(&mut decision, &part.work);
+                ctx.need_home(&part.work)?;
+                ctx.do_home(&mut decision, &part.work);
             }
             Work::Hold { ino, to, .. } => {
-                let row = self.ctx.state.dir(*ino)?.filter(|row| row.owned.is_some());
+                let row = ctx.state.dir(*ino)?.filter(|row| row.owned.is_some());
                 if let Some(row) = row.filter(|row| row.place.version < to.version) {
                     // How it was when it was held first is lost, and may come back later, or has come back without
                     // its being known that it has moved.
                     let (fixed, has_acl) = (row.fixed, row.has_acl);
-                    let xattrs = if has_acl { self.ctx.state.xattrs(*ino)?.map(Xattrs::acls) } else { None };
-                    self.ctx.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
+                    let xattrs = if has_acl { ctx.state.xattrs(*ino)?.map(Xattrs::acls) } else { None };
+                    ctx.fix_stub_again(&mut decision, *ino, to, fixed, xattrs.unwrap_or_default())?;
                 }
             }
             // Its vote leaves when it is synced, so it cannot be lost; and without it there are no bytes.
@@ -203,24 +207,30 @@ impl Island {
             }
         }
         // As late as it was: what was lost with it is known by its own moment.
-        let prepared = self.ctx.stamp();
+        let prepared = ctx.stamp();
         decision.stamp(prepared);
         let moments = Moments { prepared, ..moments };
         let row = Txn { state: TxnState::Committed, partner: from, moments, part };
         decision.txn(txn, Some(row));
-        self.recovery.remember_replaced(&self.ctx, stamp, txn, &lost.part.work);
-        self.ctx.decide(decision);
-        self.recovery.redone.insert(txn);
-        self.confirm(from, txn, moments.committed);
+        self.remember_replaced(ctx, stamp, txn, &lost.part.work);
+        ctx.decide(decision);
+        self.redone.insert(txn);
+        ctx.next(Next::Confirm { partner: from, txn, committed: moments.committed });
         Ok(true)
     }
 
     /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back
     /// any more; a chain of ancestors that is not older than what this island has seen; nothing that is in
     /// its way and will end.
-    fn may_redo(&mut self, stamp: Stamp, work: &mut Work) -> Result<bool, Blocked> {
-        let knows = self.ctx.knows(work)? || self.ctx.is_taken(work)?;
-        if !knows && (self.recovery.has_witnesses() || self.recovery.comes_before(&self.ctx, stamp, work)) {
+    fn may_redo(
+        &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        stamp: Stamp,
+        work: &mut Work,
+    ) -> Result<bool, Blocked> {
+        let knows = ctx.knows(work)? || ctx.is_taken(work)?;
+        if !knows && (self.has_witnesses() || self.comes_before(ctx, stamp, work)) {
             return Ok(false);
         }
         match work {
@@ -228,46 +238,26 @@ impl Island {
             Work::Renamed { had, chain, to, .. } => {
                 *had = knows;
                 let at = to.dir;
-                return self.ctx.freshen(at, chain);
+                return ctx.freshen(at, chain);
             }
             Work::Count { at, chain, .. } => {
                 let at = at.dir;
-                return self.ctx.freshen(at, chain);
+                return ctx.freshen(at, chain);
             }
             Work::Lend { renaming, .. } => {
                 let to = &renaming.to;
-                if !self.ctx.lend_fits(renaming)? && self.recovery.is_preceded(&self.ctx, stamp, to.dir) {
+                if !ctx.lend_fits(renaming)? && self.is_preceded(ctx, stamp, to.dir) {
                     return Ok(false);
                 }
-                let dir = self.ctx.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
+                let dir = ctx.state.dir(to.dir)?.and_then(|dir| dir.owned.as_ref());
                 let is_sealed = dir.is_some_and(|owned| owned.sealed.is_some());
-                return Ok(!is_sealed && self.txns.locks().holder(to.dir, &to.name).is_none());
+                return Ok(!is_sealed && locks.holder(to.dir, &to.name).is_none());
             }
             _ => {}
         }
         Ok(true)
     }
-}
 
-impl<'a> Look<'a> {
-    /// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
-    /// again when that has ended.
-    fn may_name(self, new: &Ancestor) -> Result<(), Blocked> {
-        let (Some(name), Some(dir)) = (&new.place.name, self.ctx.state.dir(new.place.parent)?) else {
-            return Ok(());
-        };
-        let Some(owned) = &dir.owned else { return Ok(()) };
-        let is_there =
-            self.ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
-        let holder = self.locks.holder(new.place.parent, name);
-        match owned.sealed.or(holder) {
-            Some(txn) if !is_there => Err(Blocked::Txn(txn)),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Recovery {
     /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
     pub(crate) fn bring_back(&mut self, ctx: &mut Ctx, stamp: Stamp, lost: Lost) {
         self.lost.insert(stamp, lost);
@@ -503,5 +493,20 @@ impl Ctx {
         let is_about_dirs = [Some(file), there.as_ref(), now].into_iter().flatten().any(|e| e.stub.is_some());
         let ino = |entry: Option<&Entry>| entry.map(|entry| entry.ino);
         Ok(!is_about_dirs || ino(now) == Some(file.ino) || ino(now) == ino(there.as_ref()))
+    }
+}
+
+/// Nothing that is under way counts on that the name of a directory is not there, or does not come. Else it is told
+/// again when that has ended.
+fn may_name(ctx: &Ctx, locks: &NameLocks, new: &Ancestor) -> Result<(), Blocked> {
+    let (Some(name), Some(dir)) = (&new.place.name, ctx.state.dir(new.place.parent)?) else {
+        return Ok(());
+    };
+    let Some(owned) = &dir.owned else { return Ok(()) };
+    let is_there = ctx.state.entry(new.place.parent, name)?.is_some_and(|there| there.ino == new.ino);
+    let holder = locks.holder(new.place.parent, name);
+    match owned.sealed.or(holder) {
+        Some(txn) if !is_there => Err(Blocked::Txn(txn)),
+        _ => Ok(()),
     }
 }

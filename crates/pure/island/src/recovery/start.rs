@@ -9,11 +9,9 @@ use atoll_proto::{
 };
 
 use crate::ctx::Ctx;
-use crate::ctx::Life;
 use crate::ctx::WITNESS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
 use crate::look::Missing;
 use crate::recovery::Recovery;
 
@@ -67,6 +65,100 @@ pub(super) enum Told {
 }
 
 impl Recovery {
+    /// The first records of a life. Each has an incarnation of its own, also after an orderly end: stamps are given
+    /// to what is never recorded, such as transactions that are aborted, and must not be given again.
+    pub(crate) fn begin(&mut self, ctx: &mut Ctx, ended: Ended) {
+        let first = ctx.state.meta().incarnation == 0;
+        let mut decision = Decision::new();
+        let keeps = match ended {
+            Ended::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
+            Ended::Death | Ended::PowerCut => planted(Bug::IncarnationKept),
+        };
+        if first || !keeps {
+            let incarnation = ctx.state.meta().incarnation + 1;
+            decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
+        }
+        if ended != Ended::Orderly {
+            self.must_move_on = !first && ctx.config.islands.len() > 1;
+            let is_marked = ctx.state.session(WITNESS).is_some();
+            if self.must_move_on && ended == Ended::PowerCut && !is_marked {
+                let (results, held) = (Vec::new(), Vec::new());
+                let row = Session { mount: false, local: false, results, acked: 0, held };
+                decision.session(WITNESS, Some(row));
+            }
+        }
+        if first {
+            ctx.make_root(&mut decision);
+        }
+        if !decision.record.changes.is_empty() {
+            ctx.decide(decision);
+            ctx.want_sync();
+        }
+        // What is posted first in this life follows what the last one has posted: some may not have that yet.
+        ctx.posts.resume(ctx.state.clocks().get(ctx.config.id));
+        ctx.reserve_ids();
+        self.since_ms = ctx.now.ms;
+        self.waiting = ctx.config.others().collect();
+        if ctx.state.session(WITNESS).is_some() {
+            self.witnesses = ctx.config.others().collect();
+            self.unkept = ctx.config.others().map(|island| (island, Told::No)).collect();
+        }
+        for txn in ctx.state.txn_ids().collect::<Vec<_>>() {
+            let Some(row) = ctx.state.txn(txn) else { continue };
+            self.redone.insert(txn);
+            if row.state == TxnState::Committed {
+                let (prepared, work) = (row.moments.prepared, row.part.work.clone());
+                self.remember_replaced(ctx, prepared, txn, &work);
+            }
+        }
+    }
+
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
+        if self.phase == Phase::Hidden && ctx.now.ms >= self.since_ms + HELLO_MS {
+            // Who has not answered by now is away; what is in doubt with it stays locked.
+            self.waiting.clear();
+            ctx.next(Next::Redo);
+        }
+        if self.phase == Phase::Hidden && ctx.now.ms >= self.since_ms + HELLO_MS + COMPARE_MS {
+            // It serves what does not depend on what it has missed.
+            ctx.next(Next::Serve);
+        }
+        if self.is_lost_waiting() {
+            ctx.next(Next::RedoAgain);
+        }
+        self.ask_no_witness(ctx);
+        if !self.unkept.is_empty() {
+            self.tell_kept(ctx);
+        }
+    }
+
+    /// All have told what they know: nothing that was lost comes back any more.
+    fn ask_no_witness(&self, ctx: &mut Ctx) {
+        if self.witnesses.is_empty()
+            && self.phase == Phase::Normal
+            && !self.is_lost_waiting()
+            && ctx.is_attached(WITNESS)
+        {
+            ctx.next(Next::AllTold);
+        }
+    }
+
+    /// It survives that all have told.
+    pub(crate) fn witness_ended(&mut self, ctx: &mut Ctx) {
+        self.adopted.clear();
+        for txn in std::mem::take(&mut self.replaced).into_keys() {
+            if let Some(row) = ctx.state.txn(txn) {
+                let (partner, committed) = (row.partner, row.moments.committed);
+                ctx.next(Next::Confirm { partner, txn, committed });
+            }
+        }
+    }
+
+    /// Has a message wait until others have told what was lost. False if too many do.
+    pub(crate) fn defer(&mut self, message: &PeerMessage) -> bool {
+        self.journals.push(message.clone()).is_ok()
+    }
+
     /// Panics if something is remembered for others to tell that nobody tells any more.
     pub(crate) fn check_whole(&self) {
         assert!(self.adopted.is_empty(), "directories are remembered as new, and nothing is missing");
@@ -79,7 +171,7 @@ impl Recovery {
         !self.waiting.is_empty()
     }
 
-    fn heard(&mut self, ctx: &mut Ctx, island: IslandId) {
+    pub(crate) fn heard(&mut self, ctx: &mut Ctx, island: IslandId) {
         if self.waiting.remove(&island) {
             ctx.next(Next::Redo);
         }
@@ -161,266 +253,6 @@ impl Recovery {
             if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
                 ctx.send(0, island, Peer::Kept { upto });
             }
-        }
-    }
-}
-
-impl Island {
-    /// The first records of a life. Each has an incarnation of its own, also after an orderly end: stamps are given
-    /// to what is never recorded, such as transactions that are aborted, and must not be given again.
-    pub(crate) fn begin(&mut self, ended: Ended) {
-        let first = self.ctx.state.meta().incarnation == 0;
-        let mut decision = Decision::new();
-        let keeps = match ended {
-            Ended::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
-            Ended::Death | Ended::PowerCut => planted(Bug::IncarnationKept),
-        };
-        if first || !keeps {
-            let incarnation = self.ctx.state.meta().incarnation + 1;
-            decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
-        }
-        if ended != Ended::Orderly {
-            self.recovery.must_move_on = !first && self.ctx.config.islands.len() > 1;
-            let is_marked = self.ctx.state.session(WITNESS).is_some();
-            if self.recovery.must_move_on && ended == Ended::PowerCut && !is_marked {
-                let (results, held) = (Vec::new(), Vec::new());
-                let row = Session { mount: false, local: false, results, acked: 0, held };
-                decision.session(WITNESS, Some(row));
-            }
-        }
-        if first {
-            self.ctx.make_root(&mut decision);
-        }
-        if !decision.record.changes.is_empty() {
-            self.ctx.decide(decision);
-            self.ctx.want_sync();
-        }
-        // What is posted first in this life follows what the last one has posted: some may not have that yet.
-        self.ctx.posts.resume(self.ctx.state.clocks().get(self.ctx.config.id));
-        self.ctx.reserve_ids();
-        self.recovery.since_ms = self.ctx.now.ms;
-        self.recovery.waiting = self.ctx.config.others().collect();
-        if self.ctx.state.session(WITNESS).is_some() {
-            self.recovery.witnesses = self.ctx.config.others().collect();
-            self.recovery.unkept = self.ctx.config.others().map(|island| (island, Told::No)).collect();
-        }
-        for txn in self.ctx.state.txn_ids().collect::<Vec<_>>() {
-            let Some(row) = self.ctx.state.txn(txn) else { continue };
-            let (state, prepared, work) = (row.state, row.moments.prepared, row.part.work.clone());
-            self.recovery.redone.insert(txn);
-            match state {
-                TxnState::Prepared => self.txns.lock_again(&self.ctx, txn, &work),
-                TxnState::Committed => {
-                    self.migration.remember_leaving(&self.ctx, txn, &work);
-                    self.recovery.remember_replaced(&self.ctx, prepared, txn, &work);
-                }
-            }
-        }
-        self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
-        self.links.resume(&self.ctx);
-        self.ctx.begin_skeleton();
-        self.ctx.next(Next::Redo);
-    }
-
-    pub(crate) fn peer_reachable(&mut self, island: IslandId, up: bool) {
-        if island == self.ctx.config.id {
-            return;
-        }
-        self.journal.set_reachable(&mut self.ctx, island, up);
-        if !up {
-            self.links.forget_told(island);
-            self.abort_with(island);
-            self.anti_entropy.forget_skipped(island);
-            self.anti_entropy.compare_without(&mut self.ctx, island);
-            self.migration.lost_link(island);
-            self.recovery.heard(&mut self.ctx, island);
-            self.ctx.next(Next::CompareSkipped);
-            return;
-        }
-        // Whichever side was away: both ask and both tell.
-        self.ctx.send(self.ctx.state.seq(), island, Peer::Hello);
-        self.tell_all(island);
-    }
-
-    /// Everything that an island may have missed or lost, and then that this was all. Over a link that
-    /// is not up yet the beginning could be dropped and the end arrive: then it is told when it is.
-    fn tell_all(&mut self, island: IslandId) {
-        if !self.ctx.peers.is_reachable(island) {
-            return;
-        }
-        self.retell(island, |_| true);
-        self.ctx.resend(island, Stamp::default());
-        self.ctx.return_journal(island);
-        self.links.compare_links(&mut self.ctx, island);
-        if self.recovery.may_tell_kept(island) {
-            self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
-        }
-        // Behind all that waits for the log to be synced.
-        self.ctx.send_behind_synced(island, Peer::HelloDone);
-    }
-
-    /// A message of another island.
-    pub(crate) fn peer(&mut self, message: PeerMessage) {
-        self.ctx.state.look_away();
-        match self.run_peer(&message) {
-            Ok(()) => {}
-            Err(Blocked::Load(loads)) => self.ctx.load(loads, Next::Peer(message)),
-            Err(Blocked::Txn(txn)) => {
-                // Held by a transaction that ends by itself; the sender repeats what matters.
-                debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
-            }
-            Err(_) => {}
-        }
-    }
-
-    fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Blocked> {
-        let from = message.from;
-        if from == self.ctx.config.id || !self.ctx.config.islands.contains(&from) {
-            return Ok(());
-        }
-        match self.ctx.peers.speaks(from, message.incarnation) {
-            // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
-            Life::Earlier => return Ok(()),
-            // What its last life had said may have come late, and be lost there since.
-            Life::New => self.links.forget_told(from),
-            Life::Same => {}
-        }
-        match &message.peer {
-            Peer::Hello => {
-                self.tell_all(from);
-                Ok(())
-            }
-            Peer::HelloDone => {
-                self.recovery.heard(&mut self.ctx, from);
-                self.ctx.next(Next::ToldAll(from));
-                Ok(())
-            }
-            // It would build on what may be missing yet.
-            Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. }
-                if self.recovery.is_waiting() =>
-            {
-                if let Err(message) = self.recovery.journals.push(message.clone()) {
-                    self.turn_away(&message);
-                }
-                Ok(())
-            }
-            Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
-            Peer::Voted { txn, vote } => self.on_voted(message, *txn, vote),
-            Peer::Decided { txn, moments, part } => self.on_decided(message, *txn, *moments, part.as_deref()),
-            Peer::Stable { txns } => {
-                self.on_stable(from, txns);
-                Ok(())
-            }
-            Peer::Ask { txn } => {
-                self.on_ask(from, *txn);
-                Ok(())
-            }
-            Peer::Journal { after, entries } => self.on_journal(from, *after, entries),
-            Peer::Applied { upto, synced } => {
-                self.journal.on_applied(&mut self.ctx, from, *upto, *synced);
-                Ok(())
-            }
-            Peer::Resend { after } => {
-                self.ctx.resend(from, *after);
-                Ok(())
-            }
-            Peer::Carried { txn, moments, part } => {
-                self.on_carried(from, *txn, *moments, part);
-                Ok(())
-            }
-            Peer::Returned { entries } => {
-                self.recovery.on_returned(&mut self.ctx, entries);
-                Ok(())
-            }
-            Peer::Happened { txn } => {
-                self.txns.on_happened(&mut self.ctx, from, *txn);
-                Ok(())
-            }
-            Peer::Skipped { upto } => {
-                self.on_skipped(from, *upto);
-                Ok(())
-            }
-            Peer::Compare { round, missed, asks } => self.on_compare(from, *round, missed, asks),
-            Peer::Compared { round, told } => {
-                self.on_compared(from, *round, told);
-                Ok(())
-            }
-            Peer::WantChain { dir } => self.ctx.on_want_chain(message, *dir),
-            Peer::ChainOf { dir, chain } => {
-                self.journal.on_chain_of(&mut self.ctx, *dir, chain.as_ref());
-                Ok(())
-            }
-            Peer::Pull { txn, offset } => self.on_pull(message, *txn, *offset),
-            Peer::Chunk { txn, offset, bytes } => self.on_chunk(from, *txn, *offset, bytes),
-            Peer::Links { before, links, after } => {
-                self.ctx.on_links(from, *before, links, *after);
-                Ok(())
-            }
-            Peer::LinksHeld { digest } => {
-                self.links.on_links_held(&mut self.ctx, from, *digest);
-                Ok(())
-            }
-            Peer::WantLinks { after } => {
-                self.ctx.on_want_links(from, *after);
-                Ok(())
-            }
-            Peer::AllLinks { after, upto, links } => {
-                self.ctx.on_all_links(from, *after, *upto, links);
-                Ok(())
-            }
-            Peer::LinkUsed { link, at } => {
-                let me = self.ctx.config.id;
-                self.links.link_used(&mut self.ctx, at.dir, &at.name, *link, me);
-                Ok(())
-            }
-            Peer::Leads { link, path } => self.ctx.on_leads(from, *link, path),
-            Peer::LeadsTo { link, led } => self.links.on_leads_to(&mut self.ctx, from, *link, led),
-            Peer::Kept { upto } => {
-                self.journal.on_kept(&mut self.ctx, from, *upto);
-                Ok(())
-            }
-        }
-    }
-
-    /// All have told what they know: nothing that was lost comes back any more.
-    fn ask_no_witness(&mut self) {
-        if self.recovery.witnesses.is_empty()
-            && self.recovery.phase == Phase::Normal
-            && !self.recovery.is_lost_waiting()
-            && self.ctx.is_attached(WITNESS)
-        {
-            self.end_session(WITNESS, None);
-        }
-    }
-
-    /// It survives that all have told.
-    pub(crate) fn witness_ended(&mut self) {
-        self.recovery.adopted.clear();
-        for txn in std::mem::take(&mut self.recovery.replaced).into_keys() {
-            if let Some(row) = self.ctx.state.txn(txn) {
-                self.confirm(row.partner, txn, row.moments.committed);
-            }
-        }
-    }
-
-    pub(crate) fn tick_recovery(&mut self) {
-        if self.recovery.phase == Phase::Hidden && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS {
-            // Who has not answered by now is away; what is in doubt with it stays locked.
-            self.recovery.waiting.clear();
-            self.ctx.next(Next::Redo);
-        }
-        if self.recovery.phase == Phase::Hidden
-            && self.ctx.now.ms >= self.recovery.since_ms + HELLO_MS + COMPARE_MS
-        {
-            // It serves what does not depend on what it has missed.
-            self.ctx.next(Next::Serve);
-        }
-        if self.recovery.is_lost_waiting() {
-            self.ctx.next(Next::RedoAgain);
-        }
-        self.ask_no_witness();
-        if !self.recovery.unkept.is_empty() {
-            self.recovery.tell_kept(&mut self.ctx);
         }
     }
 }

@@ -213,7 +213,7 @@ mod tests {
         let moments = Moments { prepared: Stamp(1), committed: Stamp(6) };
         let lost = LostPart { from: IslandId(1), txn, moments, part };
         let done = loop {
-            match island.redo_part(Stamp(1), &lost) {
+            match island.recovery.redo_part(&mut island.ctx, island.txns.locks(), Stamp(1), &lost) {
                 Err(Blocked::Load(loads)) => {
                     for load in loads {
                         let loaded = load.nothing();

@@ -6,15 +6,12 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
-use atoll_posix::{Errno, Kind};
-use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, PeerMessage, Seen, Spot, Vote, Work};
+use atoll_posix::Kind;
+use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, Seen, Spot, Vote, Work};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
-use crate::ctx::request::{Blocked, Next};
-use crate::island::Island;
-use crate::look::Missing;
-use crate::rows::chains::Sight;
+use crate::ctx::request::Blocked;
 
 /// Names that one file may have: native file systems hold each as a hard link.
 pub(crate) const LINKS_MAX: u32 = 60_000;
@@ -35,111 +32,6 @@ impl Claim {
     /// which of them happens.
     pub(crate) fn meets(self, other: Self) -> bool {
         matches!((self, other), (Self::More, Self::Less) | (Self::Less, Self::More))
-    }
-}
-
-impl Island {
-    // ------------------------------------------------------------------ preparing
-
-    /// Prepares a work of a file's home.
-    pub(crate) fn prepare_home(
-        &mut self,
-        decision: &mut Decision,
-        message: &PeerMessage,
-        work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Blocked> {
-        let refused = |errno| Ok(Err(Vote::No { errno }));
-        let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = &*work else {
-            unreachable!("called for what a home does")
-        };
-        let ino = *ino;
-        if matches!(work, Work::Count { .. }) && self.migration.has_gone(&self.ctx, ino) {
-            return Ok(Err(Vote::Moved));
-        }
-        if self.look().is_claimed(ino, work) || self.is_moving(ino) {
-            return Ok(Err(Vote::Busy));
-        }
-        let row = self.ctx.state.inode(ino)?.cloned();
-        let knows = self.ctx.knows(work)?;
-        if !knows && self.recovery.is_incomplete() {
-            // Somebody who is away may know how it came by that name.
-            return Ok(Err(Vote::Busy));
-        }
-        if let Work::Drop { had, .. } | Work::Renamed { had, .. } = work {
-            *had = knows;
-        }
-        match (&*work, row) {
-            (Work::Count { at, time, chain, .. }, Some(row)) => {
-                if row.attr.nlink == 0 {
-                    return refused(Errno::ENOENT);
-                }
-                if row.attr.nlink >= LINKS_MAX {
-                    return refused(Errno::EMLINK);
-                }
-                // Its answer will tell attributes from before this, and this the attributes from before it.
-                if self.bodies.is_cutting(ino) {
-                    return Ok(Err(Vote::Busy));
-                }
-                if let Err(Blocked::Fail(errno)) = self.ctx.room.take(0) {
-                    return refused(errno);
-                }
-                if !self.pin(decision, message, at, chain)? {
-                    return Ok(Err(Vote::Behind));
-                }
-                let pending = self.txns.locks().on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
-                let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
-                let mut attr = row.attr;
-                attr.nlink += 1 + more as u32;
-                attr.ctime = attr.ctime.max(*time);
-                Ok(Ok(Seen::File { attr }))
-            }
-            (Work::Count { .. }, None) => {
-                let is_dir = self.ctx.state.dir(ino)?.is_some();
-                refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
-            }
-            (Work::Drop { by: Some(by), .. } | Work::Renamed { by: Some(by), .. }, Some(row))
-                if row.attr.uid != *by =>
-            {
-                refused(Errno::EPERM)
-            }
-            (Work::Renamed { to, chain, .. }, Some(_)) => {
-                let pinned = self.pin(decision, message, to, chain)?;
-                Ok(if pinned { Ok(Seen::Nothing) } else { Err(Vote::Behind) })
-            }
-            (Work::Renamed { .. }, None) => refused(Errno::ESTALE),
-            // A name that leads to nothing can be removed, or it would stay for ever.
-            (Work::Drop { .. }, _) => Ok(Ok(Seen::Nothing)),
-            _ => unreachable!("not a home's"),
-        }
-    }
-
-    /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
-    /// what was seen here. If it is newer, the message waits, and `Blocked::NotNow` says so.
-    pub(crate) fn pin(
-        &mut self,
-        decision: &mut Decision,
-        message: &PeerMessage,
-        at: &Spot,
-        chain: &Chain,
-    ) -> Result<bool, Blocked> {
-        if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
-            return Ok(true);
-        }
-        match self.ctx.sight(chain)? {
-            Sight::Same => {}
-            Sight::Older => return Ok(false),
-            Sight::Newer { missing } => {
-                self.fall_behind(&missing, Next::Peer(message.clone()));
-                return Err(Blocked::NotNow);
-            }
-        }
-        self.ctx.need_chain(chain)?;
-        if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
-            return Ok(false);
-        }
-        self.ctx.lay_chain(decision, &chain.dirs);
-        self.ctx.count_homes(decision, at.dir, 1);
-        Ok(true)
     }
 }
 
@@ -165,7 +57,7 @@ impl Ctx {
         }
     }
 
-    /// Takes back what [`Island::pin`] has done.
+    /// Takes back what `pin` in `ops/prepare.rs` has done.
     pub(crate) fn unpin(&mut self, decision: &mut Decision, at: &Spot) {
         let row = self.dir_now(decision, at.dir);
         if row.is_some_and(|row| row.owned.is_none()) {

@@ -6,7 +6,6 @@ pub(crate) mod hints;
 pub(crate) mod homes;
 pub(crate) mod moves;
 pub(crate) mod path;
-pub(crate) mod promised;
 pub(crate) mod skeleton;
 mod staged;
 

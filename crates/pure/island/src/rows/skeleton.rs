@@ -3,13 +3,12 @@
 
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, Stamp, Time};
-use atoll_posix::{Errno, Kind};
-use atoll_proto::{Ancestor, Dir, Entry, Owned, Place};
+use atoll_posix::{Errno, Kind, acl};
+use atoll_proto::{Ancestor, Dir, Entry, Owned, Place, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, Next};
-use crate::journal::others::set_xattrs;
 
 /// Directories that one record takes out of the skeleton because nothing needs them: those above one that goes may be
 /// very many. Each takes its row, its name and the new count of the one above: some 650 bytes at most.
@@ -198,4 +197,13 @@ pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
 /// Whether two places are one name, whenever that was.
 pub(crate) fn is_one_name(one: &Place, other: &Place) -> bool {
     (one.parent, &one.name) == (other.parent, &other.name)
+}
+
+/// Sets all extended attributes of a directory, with the flags in its row that tell of them.
+pub(crate) fn set_xattrs(decision: &mut Decision, ino: Ino, row: &mut Dir, xattrs: Xattrs) {
+    let had = std::mem::replace(&mut row.has_xattrs, !xattrs.0.is_empty());
+    row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some() || xattrs.get(acl::DEFAULT_XATTR).is_some();
+    if had || row.has_xattrs {
+        decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
+    }
 }

@@ -19,7 +19,7 @@ use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
-use crate::island::Island;
+use crate::look::{Look, Missing};
 use crate::rows::chains::Sight;
 use crate::rows::moves::moving;
 use crate::rows::path::ok;
@@ -32,21 +32,21 @@ pub(super) const TXNS_PER_MESSAGE: usize = 1024;
 
 /// A transaction that this island coordinates and has not decided.
 #[derive(Debug, Clone)]
-pub(super) struct Coordinated {
-    pub(super) parties: Vec<Participant>,
-    pub(super) names: Vec<Spot>,
-    pub(super) plan: Plan,
-    pub(super) origin: Origin,
-    pub(super) call: Option<PendingRequest>,
+pub(crate) struct Coordinated {
+    pub(crate) parties: Vec<Participant>,
+    pub(crate) names: Vec<Spot>,
+    pub(crate) plan: Plan,
+    pub(crate) origin: Origin,
+    pub(crate) call: Option<PendingRequest>,
 }
 
 /// A participant of one.
 #[derive(Debug, Clone)]
-pub(super) struct Participant {
-    pub(super) txn: TxnId,
-    pub(super) island: IslandId,
-    pub(super) work: Work,
-    pub(super) prepared: Option<Stamp>,
+pub(crate) struct Participant {
+    pub(crate) txn: TxnId,
+    pub(crate) island: IslandId,
+    pub(crate) work: Work,
+    pub(crate) prepared: Option<Stamp>,
 }
 
 /// What the coordinator itself does when all have voted.
@@ -66,7 +66,7 @@ pub(crate) enum Plan {
 
 /// How a request ends that cannot go on; none if all of it is tried again: something that it needs is held,
 /// or is not as it was.
-fn ended_by(stop: &Blocked) -> Option<Outcome> {
+pub(crate) fn ended_by(stop: &Blocked) -> Option<Outcome> {
     match stop {
         Blocked::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
         Blocked::NeedGroups => Some(Outcome::NeedGroups),
@@ -153,7 +153,7 @@ impl Txns {
         self.begun.get_mut(&txn).expect("just begun").call = Some(call);
     }
 
-    fn take_begun(&mut self, first: TxnId) -> Option<Coordinated> {
+    pub(crate) fn take_begun(&mut self, first: TxnId) -> Option<Coordinated> {
         let begun = self.begun.remove(&first)?;
         for party in &begun.parties {
             self.first.remove(&party.txn);
@@ -161,11 +161,25 @@ impl Txns {
         Some(begun)
     }
 
-    fn put_begun(&mut self, first: TxnId, begun: Coordinated) {
+    pub(crate) fn put_begun(&mut self, first: TxnId, begun: Coordinated) {
         for party in begun.parties.iter().filter(|party| party.txn != first) {
             self.first.insert(party.txn, first);
         }
         self.begun.insert(first, begun);
+    }
+
+    /// What `begun` was is decided by the record at `seq`: nothing is locked for it any more. `told`: partners that are
+    /// told of the outcome at once.
+    pub(crate) fn committed(
+        &mut self,
+        first: TxnId,
+        begun: &Coordinated,
+        seq: u64,
+        told: impl Iterator<Item = (TxnId, IslandId, Stamp)>,
+    ) {
+        self.unconfirmed.extend(told.map(|(txn, island, committed)| (seq, island, txn, committed)));
+        self.locks.unlock_names(first, &begun.names);
+        self.locks.unlock_dirs(first);
     }
 
     /// Asks further participants to prepare.
@@ -186,54 +200,61 @@ impl Txns {
             self.begun.get_mut(&first).expect("looked at").parties.push(party);
         }
     }
-}
 
-impl Island {
     // -------------------------------------------------------------- coordinator
 
     /// Begins an operation that others take part in, holding `names`, which are owned here. `stamp`: of the
     /// first transaction, if it was given already.
     pub(crate) fn begin_txn(
         &mut self,
+        ctx: &mut Ctx,
         call: &PendingRequest,
         stamp: Option<Stamp>,
         names: Vec<Spot>,
         plan: Plan,
         works: Vec<(IslandId, Work)>,
     ) -> Result<Step, Blocked> {
-        if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
+        if !works.iter().all(|(island, _)| ctx.peers.is_reachable(*island)) {
             return Err(Blocked::NotNow);
         }
         let origin = Origin { session: call.session(), seq: call.request.seq };
-        Ok(Step::Wait(WaitFor::Txn(self.begin_of(origin, stamp, names, plan, works))))
+        Ok(Step::Wait(WaitFor::Txn(self.begin_of(ctx, origin, stamp, names, plan, works))))
     }
 
-    /// As [`Island::begin_txn`], of participants that can be reached.
+    /// As [`Txns::begin_txn`], of participants that can be reached.
     pub(crate) fn begin_of(
         &mut self,
+        ctx: &mut Ctx,
         origin: Origin,
         stamp: Option<Stamp>,
         names: Vec<Spot>,
         plan: Plan,
         works: Vec<(IslandId, Work)>,
     ) -> TxnId {
-        let stamp = stamp.unwrap_or_else(|| self.ctx.stamp());
-        let first = TxnId { coordinator: self.ctx.config.id, stamp };
-        self.txns.locks.lock_names(first, &names);
+        let stamp = stamp.unwrap_or_else(|| ctx.stamp());
+        let first = TxnId { coordinator: ctx.config.id, stamp };
+        self.locks.lock_names(first, &names);
         let begun = Coordinated { parties: Vec::new(), names, plan, origin, call: None };
-        self.txns.begun.insert(first, begun);
-        self.txns.ask_parties(&mut self.ctx, first, works);
+        self.begun.insert(first, begun);
+        self.ask_parties(ctx, first, works);
         first
     }
 
-    pub(crate) fn on_voted(&mut self, message: &PeerMessage, txn: TxnId, vote: &Vote) -> Result<(), Blocked> {
-        let first = self.txns.first_of(txn);
+    pub(crate) fn on_voted(
+        &mut self,
+        ctx: &mut Ctx,
+        missing: &dyn Missing,
+        message: &PeerMessage,
+        txn: TxnId,
+        vote: &Vote,
+    ) -> Result<(), Blocked> {
+        let first = self.first_of(txn);
         let from = message.from;
         let asked = |begun: &&mut Coordinated| begun.parties.iter().any(|p| p.txn == txn && p.island == from);
-        let Some(begun) = self.txns.begun.get_mut(&first).filter(asked) else {
+        let Some(begun) = self.begun.get_mut(&first).filter(asked) else {
             if matches!(vote, Vote::Yes { .. }) {
                 // Decided to abort meanwhile, or in an earlier life.
-                self.on_ask(from, txn);
+                self.on_ask(ctx, from, txn);
             }
             return Ok(());
         };
@@ -241,7 +262,7 @@ impl Island {
             Vote::Yes { prepared, seen } => {
                 let party = begun.parties.iter_mut().find(|p| p.txn == txn).expect("just seen");
                 party.prepared = Some(*prepared);
-                return self.voted_yes(message, first, txn, seen);
+                return self.voted_yes(ctx, missing, message, first, txn, seen);
             }
             Vote::No { errno } => Some(Outcome::Failed { errno: *errno }),
             Vote::Busy | Vote::Behind => None,
@@ -250,18 +271,20 @@ impl Island {
             Vote::NeedGroups => Some(Outcome::NeedGroups),
             Vote::Same => Some(ok(Answer::Removed { orphan: None }, None)),
         };
-        self.abort(first, outcome);
+        self.abort(ctx, first, outcome);
         Ok(())
     }
 
     fn voted_yes(
         &mut self,
+        ctx: &mut Ctx,
+        missing: &dyn Missing,
         message: &PeerMessage,
         first: TxnId,
         txn: TxnId,
         seen: &Seen,
     ) -> Result<(), Blocked> {
-        let begun = self.txns.begun.get_mut(&first).expect("looked at by the caller");
+        let begun = self.begun.get_mut(&first).expect("looked at by the caller");
         match (seen, &mut begun.plan) {
             (Seen::File { attr: told }, Plan::Link { attr, .. }) => *attr = Some(*told),
             (Seen::Dir { fixed }, Plan::Rename { renaming, .. }) => {
@@ -272,7 +295,7 @@ impl Island {
                 });
                 if !Ctx::stub_is_current(renaming, ino, fixed.version) {
                     // A change of its attributes is on its way here.
-                    self.abort(first, None);
+                    self.abort(ctx, first, None);
                     return Ok(());
                 }
             }
@@ -284,139 +307,80 @@ impl Island {
                 let caller = caller.expect("kept when it was begun");
                 if let Some(there) = &mut renaming.there {
                     // Its lender may not have heard yet what this island has told of its own directory.
-                    self.ctx.freshen_stub(there)?;
+                    ctx.freshen_stub(there)?;
                 }
-                match self.ctx.sight(&chain)? {
+                match ctx.sight(&chain)? {
                     Sight::Same => {}
-                    Sight::Newer { missing } => {
-                        self.fall_behind(&missing, Next::Peer(message.clone()));
+                    Sight::Newer { missing: unseen } => {
+                        ctx.next(Next::FallBehind(unseen, message.clone()));
                         return Ok(());
                     }
                     Sight::Older => {
-                        self.abort(first, None);
+                        self.abort(ctx, first, None);
                         return Ok(());
                     }
                 }
                 let at = &renaming.from;
-                if renaming.file.stub.is_some()
-                    && self.ctx.state.entry(at.dir, &at.name)? != Some(&renaming.file)
+                if renaming.file.stub.is_some() && ctx.state.entry(at.dir, &at.name)? != Some(&renaming.file)
                 {
                     // Its attributes have changed since, and the lender has the old ones.
-                    self.abort(first, None);
+                    self.abort(ctx, first, None);
                     return Ok(());
                 }
-                let works = match self.look().lent(message.from, &caller, &renaming, *by, &chain) {
+                let works = match (Look { ctx, locks: &self.locks, missing }).lent(
+                    message.from,
+                    &caller,
+                    &renaming,
+                    *by,
+                    &chain,
+                ) {
                     Ok(works) => works,
                     Err(Blocked::Load(loads)) => return Err(Blocked::Load(loads)),
                     Err(stop) => {
-                        self.abort(first, ended_by(&stop));
+                        self.abort(ctx, first, ended_by(&stop));
                         return Ok(());
                     }
                 };
-                if !works.iter().all(|(island, _)| self.ctx.peers.is_reachable(*island)) {
-                    self.abort(first, Some(Outcome::NotNow));
+                if !works.iter().all(|(island, _)| ctx.peers.is_reachable(*island)) {
+                    self.abort(ctx, first, Some(Outcome::NotNow));
                     return Ok(());
                 }
-                let begun = self.txns.begun.get_mut(&first).expect("looked at");
+                let begun = self.begun.get_mut(&first).expect("looked at");
                 begun.lent_by(txn, renaming.clone(), chain);
-                self.txns.locks.lock_moves(first, &renaming);
-                self.txns.ask_parties(&mut self.ctx, first, works);
+                self.locks.lock_moves(first, &renaming);
+                self.ask_parties(ctx, first, works);
             }
             _ => {}
         }
-        let begun = &self.txns.begun[&first];
+        let begun = &self.begun[&first];
         let votes = |party: &Participant| party.prepared.is_some() || planted(Bug::VoteOfNobody);
         if begun.parties.iter().all(votes) {
             if begun.plan.is_ready() {
-                self.commit(first);
+                ctx.next(Next::Commit(first));
             } else {
-                self.abort(first, None);
+                self.abort(ctx, first, None);
             }
         }
         Ok(())
     }
 
-    /// All have prepared: makes it happen.
-    pub(crate) fn commit(&mut self, first: TxnId) {
-        let Some(begun) = self.txns.take_begun(first) else { return };
-        let mut decision = Decision::new();
-        let mut told = Vec::new();
-        let early = self.ctx.stamps_before_commit(&begun.plan);
-        for party in &begun.parties {
-            let prepared = party.prepared.unwrap_or_else(|| {
-                assert!(planted(Bug::VoteOfNobody), "all have voted");
-                Stamp::default()
-            });
-            let part = Part { origin: begun.origin, work: party.work.clone() };
-            let moments = self.ctx.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
-            told.push((party.txn, party.island, moments));
-        }
-        self.ctx.state.look_away();
-        let done = match (&begun.plan, &begun.call) {
-            (Plan::Ship, _) => self.commit_ship(first, decision).map(|()| Step::Answered),
-            (Plan::Dirs, Some(call)) => self.commit_work(call, decision, &begun.parties[0].work),
-            (plan, Some(call)) => self.commit_between(call, decision, plan, &early),
-            (_, None) => unreachable!("the request is kept when its transaction is begun"),
-        };
-        match done {
-            Ok(step) => {
-                let seq = self.ctx.state.seq();
-                let at_once = matches!(begun.plan, Plan::Dirs);
-                if at_once {
-                    for (txn, island, moments) in &told {
-                        self.txns.unconfirmed.push((seq, *island, *txn, moments.committed));
-                    }
-                }
-                self.txns.locks.unlock_names(first, &begun.names);
-                self.txns.locks.unlock_dirs(first);
-                match (step, begun.call) {
-                    (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
-                        self.ctx.answer(&call, seq, outcome);
-                    }
-                    (Step::Wait(WaitFor::Applied(stamp, outcome)), Some(call)) => {
-                        self.journal.await_applied(&mut self.ctx, call, stamp, outcome);
-                    }
-                    (Step::Answered, None) => {}
-                    _ => unreachable!("a commit waits for the journal only"),
-                }
-                // The client first: it need not wait for the participant's record.
-                for (txn, island, moments) in told {
-                    let decided = Peer::Decided { txn, moments: Some(moments), part: None };
-                    if at_once {
-                        self.ctx.send(seq, island, decided);
-                    } else {
-                        if !matches!(begun.plan, Plan::Ship) {
-                            self.ctx.send(seq, island, Peer::Happened { txn });
-                        }
-                        self.ctx.send_synced(seq, island, decided);
-                    }
-                }
-                self.ctx.next(Next::TxnEnded(first));
-            }
-            Err(stop) => {
-                self.txns.put_begun(first, begun);
-                match stop {
-                    Blocked::Load(loads) => self.ctx.load(loads, Next::Commit(first)),
-                    stop => self.abort(first, ended_by(&stop)),
-                }
-            }
-        }
-    }
-
     /// Gives a transaction up. Without an outcome its request is begun again after a pause.
-    pub(crate) fn abort(&mut self, txn: TxnId, outcome: Option<Outcome>) {
-        let Some(begun) = self.txns.take_begun(txn) else { return };
+    pub(crate) fn abort(&mut self, ctx: &mut Ctx, txn: TxnId, outcome: Option<Outcome>) {
+        let txn = self.first_of(txn);
+        let Some(begun) = self.take_begun(txn) else { return };
         for party in &begun.parties {
-            self.ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
+            ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
         }
-        self.txns.locks.unlock_names(txn, &begun.names);
-        self.txns.locks.unlock_dirs(txn);
-        self.migration.not_shipped(&self.ctx, txn);
+        self.locks.unlock_names(txn, &begun.names);
+        self.locks.unlock_dirs(txn);
+        if matches!(begun.plan, Plan::Ship) {
+            ctx.next(Next::NotShipped(txn));
+        }
         if let Some(mut call) = begun.call {
             match outcome {
-                Some(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
-                None if call.since_ms + PATIENCE_MS < self.ctx.now.ms => {
-                    self.ctx.answer(&call, 0, Outcome::NotNow);
+                Some(outcome) => ctx.answer(&call, ctx.state.seq(), outcome),
+                None if call.since_ms + PATIENCE_MS < ctx.now.ms => {
+                    ctx.answer(&call, 0, Outcome::NotNow);
                 }
                 None => {
                     // A pause that differs from call to call, so that two do not meet for ever.
@@ -424,19 +388,19 @@ impl Island {
                     let of = txn.stamp.0 ^ u64::from(txn.coordinator.0) << 48;
                     let spread = of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
                     let pause = 1 + (spread % u64::from(2 + call.attempts.min(20)));
-                    self.requests.pause(self.ctx.now.ms + pause, call);
+                    ctx.next(Next::Pause(ctx.now.ms + pause, call));
                 }
             }
         }
-        self.ctx.next(Next::TxnEnded(txn));
+        ctx.next(Next::TxnEnded(txn));
     }
 
     /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
-    pub(crate) fn abort_with(&mut self, partner: IslandId) {
+    pub(crate) fn abort_with(&mut self, ctx: &mut Ctx, partner: IslandId) {
         let with = |begun: &Coordinated| begun.parties.iter().any(|party| party.island == partner);
-        let gone: Vec<TxnId> = self.txns.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
+        let gone: Vec<TxnId> = self.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
         for txn in gone {
-            self.abort(txn, Some(Outcome::NotNow));
+            self.abort(ctx, txn, Some(Outcome::NotNow));
         }
     }
 }

@@ -4,189 +4,202 @@ use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp, TxnId};
-use atoll_posix::Errno;
 use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
 
-use super::coordinator::{Participant, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
+use super::coordinator::{Coordinated, Participant, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
 use crate::ctx::lost::Lost;
-use crate::island::Island;
+use crate::ctx::request::Next;
+use crate::migration::Migration;
+use crate::recovery::Recovery;
+use crate::txn::Txns;
 use crate::txn::participant::moves_dirs;
 
-impl Island {
+impl Txns {
     /// Tells a partner of an outcome that is recorded here when it is synced.
-    pub(crate) fn confirm(&mut self, partner: IslandId, txn: TxnId, committed: Stamp) {
-        let seq = self.ctx.state.seq();
-        let moves =
-            |row: &Txn| moves_dirs(&row.part.work) && self.ctx.state.clocks().get(partner) <= committed;
-        if txn.coordinator == partner && self.ctx.state.txn(txn).is_some_and(moves) {
+    pub(crate) fn confirm(&mut self, ctx: &mut Ctx, partner: IslandId, txn: TxnId, committed: Stamp) {
+        let seq = ctx.state.seq();
+        let moves = |row: &Txn| moves_dirs(&row.part.work) && ctx.state.clocks().get(partner) <= committed;
+        if txn.coordinator == partner && ctx.state.txn(txn).is_some_and(moves) {
             // Whoever has missed the place needs the row until it has made up for that. It is told again.
             return;
         }
-        self.txns.unconfirmed.push((seq, partner, txn, committed));
-        if self.ctx.durability.is_synced(seq) {
-            self.stable();
+        self.unconfirmed.push((seq, partner, txn, committed));
+        if ctx.durability.is_synced(seq) {
+            self.tell_stable(ctx);
+            ctx.next(Next::Stable);
         }
     }
 
-    pub(crate) fn on_ask(&mut self, from: IslandId, txn: TxnId) {
-        if txn.coordinator != self.ctx.config.id {
+    pub(crate) fn on_ask(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
+        if txn.coordinator != ctx.config.id {
             return;
         }
-        let first = self.txns.first_of(txn);
-        if let Some(begun) = self.txns.begun.get(&first) {
+        let first = self.first_of(txn);
+        if let Some(begun) = self.begun.get(&first) {
             let waits =
                 |party: &Participant| party.txn == txn && party.island == from && party.prepared.is_none();
             if begun.parties.iter().any(waits) {
                 // It has prepared, and its vote was lost with a link.
-                self.abort(first, None);
+                self.abort(ctx, first, None);
             }
             return;
         }
         // No row and not under way: it was never committed (presumed abort), or is long done.
-        let row = self.ctx.state.txn(txn);
+        let row = ctx.state.txn(txn);
         let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
-        self.ctx.send_decided(from, txn, moments, part);
+        ctx.send_decided(from, txn, moments, part);
     }
 
-    pub(crate) fn on_stable(&mut self, from: IslandId, txns: &[(TxnId, Stamp)]) {
+    pub(crate) fn on_stable(
+        &mut self,
+        ctx: &mut Ctx,
+        recovery: &Recovery,
+        from: IslandId,
+        txns: &[(TxnId, Stamp)],
+    ) {
         let mut decision = Decision::new();
         let mut done = Vec::new();
         for (txn, committed) in txns {
-            let mine = txn.coordinator == self.ctx.config.id;
-            match self.ctx.state.txn(*txn).cloned() {
+            let mine = txn.coordinator == ctx.config.id;
+            match ctx.state.txn(*txn).cloned() {
                 Some(row) if row.state == TxnState::Prepared => {}
                 // It says what is not to be done again.
-                Some(_) if self.recovery.supersedes(*txn) => {}
+                Some(_) if recovery.supersedes(*txn) => {}
                 // It knows of a commit that was lost here, and has been made again since.
                 Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
-                    self.ctx.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
+                    ctx.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
                 }
                 // The other side keeps its row longer: what it has done again, it must not do once more.
                 Some(row) => {
                     decision.txn(*txn, None);
                     if mine {
-                        self.migration.has_left(&row.part.work);
+                        if let Work::Arrive { file, .. } = &row.part.work {
+                            ctx.next(Next::FileLeft(file.attr.ino));
+                        }
                         done.push((*txn, *committed));
                     }
                 }
                 // What was lost here is told with all that it is: `on_carried`.
-                None if mine && !self.ctx.state.lost(*committed) => done.push((*txn, *committed)),
+                None if mine && !ctx.state.lost(*committed) => done.push((*txn, *committed)),
                 None => {}
             }
         }
         if !decision.record.changes.is_empty() {
-            self.ctx.decide(decision);
+            ctx.decide(decision);
         }
         // Long forgotten here; the partner may forget too once that is synced.
         for (txn, committed) in done {
-            self.confirm(from, txn, committed);
+            self.confirm(ctx, from, txn, committed);
         }
     }
 
     /// A participant has carried out what this island decided, and may have lost.
-    pub(crate) fn on_carried(&mut self, from: IslandId, txn: TxnId, moments: Moments, part: &Part) {
-        if txn.coordinator != self.ctx.config.id {
+    pub(crate) fn on_carried(
+        &mut self,
+        ctx: &mut Ctx,
+        from: IslandId,
+        txn: TxnId,
+        moments: Moments,
+        part: &Part,
+    ) {
+        if txn.coordinator != ctx.config.id {
             return;
         }
-        match self.ctx.state.txn(txn) {
+        match ctx.state.txn(txn) {
             Some(row) if row.moments.committed != moments.committed => {
                 let (moments, part) = (row.moments, Box::new(row.part.clone()));
-                self.ctx.send_decided(from, txn, Some(moments), Some(part));
+                ctx.send_decided(from, txn, Some(moments), Some(part));
             }
-            None if self.ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
+            None if ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
                 let (prepared, part) = (moments.prepared, part.clone());
-                self.recovery.bring_back(
-                    &mut self.ctx,
-                    moments.committed,
-                    Lost::Commit { from, txn, prepared, part },
-                );
+                let lost = Lost::Commit { from, txn, prepared, part };
+                ctx.next(Next::BringBack(moments.committed, Box::new(lost)));
             }
             // It says itself when that is synced; then the row here goes, before the one there.
             Some(row) if !is_of_dirs(&row.part.work) => {}
-            _ => self.confirm(from, txn, moments.committed),
+            _ => self.confirm(ctx, from, txn, moments.committed),
+        }
+    }
+
+    /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.
+    pub(crate) fn retell(
+        &mut self,
+        ctx: &mut Ctx,
+        migration: &Migration,
+        to: IslandId,
+        which: impl Fn(TxnId) -> bool,
+    ) {
+        let rows: Vec<(TxnId, Txn)> = ctx
+            .state
+            .txn_ids()
+            .filter_map(|txn| ctx.state.txn(txn).map(|row| (txn, row.clone())))
+            .filter(|(txn, row)| row.partner == to && which(*txn) && !migration.is_pulling(*txn))
+            .collect();
+        let seq = ctx.state.seq();
+        for (txn, Txn { state, moments, part, .. }) in rows {
+            let part = Box::new(ctx.as_it_is(part));
+            let peer = match state {
+                TxnState::Prepared => Peer::Ask { txn },
+                TxnState::Committed if txn.coordinator == ctx.config.id => {
+                    ctx.send_decided(to, txn, Some(moments), Some(part));
+                    continue;
+                }
+                TxnState::Committed => {
+                    self.confirm(ctx, to, txn, moments.committed);
+                    Peer::Carried { txn, moments, part }
+                }
+            };
+            ctx.send(seq, to, peer);
         }
     }
 
     /// Tells partners of what is synced now.
-    pub(crate) fn stable(&mut self) {
-        let durability = &self.ctx.durability;
-        let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.txns.unconfirmed)
+    pub(crate) fn tell_stable(&mut self, ctx: &mut Ctx) {
+        let durability = &ctx.durability;
+        let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unconfirmed)
             .into_iter()
             .partition(|(seq, ..)| durability.is_synced(*seq) || planted(Bug::StableBeforeSync));
-        self.txns.unconfirmed = wait;
+        self.unconfirmed = wait;
         let mut by_partner: BTreeMap<IslandId, Vec<(TxnId, Stamp)>> = BTreeMap::new();
         for (_, partner, txn, committed) in ready {
             by_partner.entry(partner).or_default().push((txn, committed));
         }
         for (partner, txns) in by_partner {
             for part in txns.chunks(TXNS_PER_MESSAGE) {
-                self.ctx.send(0, partner, Peer::Stable { txns: part.to_vec() });
+                ctx.send(0, partner, Peer::Stable { txns: part.to_vec() });
             }
         }
-        self.journal.confirm_applied(&mut self.ctx);
-        self.recovery.tell_kept(&mut self.ctx);
     }
 
-    /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.
-    pub(crate) fn retell(&mut self, to: IslandId, which: impl Fn(TxnId) -> bool) {
-        let rows: Vec<(TxnId, Txn)> = self
-            .ctx
-            .state
-            .txn_ids()
-            .filter_map(|txn| self.ctx.state.txn(txn).map(|row| (txn, row.clone())))
-            .filter(|(txn, row)| row.partner == to && which(*txn) && !self.migration.is_pulling(*txn))
-            .collect();
-        let seq = self.ctx.state.seq();
-        for (txn, Txn { state, moments, part, .. }) in rows {
-            let part = Box::new(self.ctx.as_it_is(part));
-            let peer = match state {
-                TxnState::Prepared => Peer::Ask { txn },
-                TxnState::Committed if txn.coordinator == self.ctx.config.id => {
-                    self.ctx.send_decided(to, txn, Some(moments), Some(part));
-                    continue;
-                }
-                TxnState::Committed => {
-                    self.confirm(to, txn, moments.committed);
-                    Peer::Carried { txn, moments, part }
-                }
-            };
-            self.ctx.send(seq, to, peer);
-        }
-    }
-
-    pub(crate) fn tick_txns(&mut self) {
-        let late: Vec<TxnId> = self
-            .txns
-            .begun
-            .iter()
-            .filter(|(_, b)| b.call.as_ref().is_some_and(|c| c.since_ms + PATIENCE_MS < self.ctx.now.ms))
-            .map(|(txn, _)| *txn)
-            .collect();
+    /// What is begun for requests that have waited too long ends.
+    pub(crate) fn end_late(&mut self, ctx: &mut Ctx) {
+        let is_late =
+            |b: &Coordinated| b.call.as_ref().is_some_and(|c| c.since_ms + PATIENCE_MS < ctx.now.ms);
+        let late: Vec<TxnId> =
+            self.begun.iter().filter(|(_, begun)| is_late(begun)).map(|(txn, _)| *txn).collect();
         for txn in late {
-            self.abort(txn, Some(Outcome::NotNow));
+            self.abort(ctx, txn, Some(Outcome::NotNow));
         }
-        let late = self.ctx.now.ms.saturating_sub(PATIENCE_MS);
-        for call in self.requests.late(late) {
-            self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
-        }
-        if self.ctx.now.ms >= self.txns.retell_ms + RETELL_MS {
-            self.txns.retell_ms = self.ctx.now.ms;
+    }
+
+    /// From time to time all partners are told once more what they may have missed.
+    pub(crate) fn tell_again(&mut self, ctx: &mut Ctx, migration: &Migration) {
+        if ctx.now.ms >= self.retell_ms + RETELL_MS {
+            self.retell_ms = ctx.now.ms;
             // What was there at the last time already.
-            let old = std::mem::take(&mut self.txns.told_before);
-            for txn in self.ctx.state.txn_ids() {
-                let last = self.txns.told_before.entry(txn.coordinator).or_default();
+            let old = std::mem::take(&mut self.told_before);
+            for txn in ctx.state.txn_ids() {
+                let last = self.told_before.entry(txn.coordinator).or_default();
                 *last = txn.stamp.max(*last);
             }
             let is_old = |txn: TxnId| old.get(&txn.coordinator).is_some_and(|last| txn.stamp <= *last);
-            for island in
-                self.ctx.config.others().filter(|i| self.ctx.peers.is_reachable(*i)).collect::<Vec<_>>()
-            {
-                self.retell(island, is_old);
+            for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
+                self.retell(ctx, migration, island, is_old);
             }
-            self.stable();
+            ctx.next(Next::Stable);
         }
     }
 }

@@ -6,20 +6,18 @@ pub(crate) mod participant;
 
 use std::collections::BTreeMap;
 
-use atoll_core::map::{IdMap, IdSet};
+use atoll_core::map::IdMap;
 use atoll_core::{IslandId, Stamp, TxnId};
-use atoll_proto::{Renaming, Spot, Work};
+use atoll_proto::{Origin, Peer, PeerMessage, Renaming, Seen, Spot, TxnState, Vote, Work};
 
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, WITNESS};
 use crate::locks::names::NameLocks;
-use coordinator::Coordinated;
+use coordinator::{Coordinated, Plan};
 
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Txns {
     locks: NameLocks,
-    /// Moves that are known to have happened, and wait for the journal.
-    decided_early: IdSet<TxnId>,
     /// What this island coordinates and has not decided, by its first transaction.
     begun: BTreeMap<TxnId, Coordinated>,
     /// The first transaction of what another one belongs to.
@@ -38,14 +36,24 @@ impl Txns {
         &self.locks
     }
 
-    /// A move is known to have happened, and waits for the journal.
-    pub(crate) fn is_decided_early(&self, txn: TxnId) -> bool {
-        self.decided_early.contains(&txn)
+    /// Begins a life: what was prepared in an earlier one is locked again.
+    pub(crate) fn resume(&mut self, ctx: &Ctx) {
+        for txn in ctx.state.txn_ids() {
+            let row = ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared);
+            if let Some(row) = row {
+                self.locks.hold(ctx, txn, &row.part.work, 0);
+            }
+        }
     }
 
-    /// What was prepared in an earlier life is locked again.
-    pub(crate) fn lock_again(&mut self, ctx: &Ctx, txn: TxnId, work: &Work) {
-        self.locks.hold(ctx, txn, work, 0);
+    /// Locks what is prepared for another island, by the record at `seq`.
+    pub(crate) fn prepared(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
+        self.locks.hold(ctx, txn, work, seq);
+    }
+
+    /// Has a message wait for the end of a transaction that has happened; false if too many do, or if it has not.
+    pub(crate) fn wait(&mut self, txn: TxnId, message: &PeerMessage) -> bool {
+        self.locks.is_shown(txn) && self.locks.wait(txn, message.clone())
     }
 
     /// A transaction that is prepared here has happened.
@@ -53,13 +61,32 @@ impl Txns {
         self.locks.on_happened(ctx, from, txn);
     }
 
+    /// All of a file that comes here is here and safe: this island agrees, unless its name is locked.
+    pub(crate) fn vote_arrival(
+        &mut self,
+        ctx: &mut Ctx,
+        to: IslandId,
+        txn: TxnId,
+        at: Spot,
+        prepared: Stamp,
+    ) {
+        if self.locks.holder(at.dir, &at.name).is_some() {
+            // Whoever changes the name knows the old home.
+            return ctx.send(0, to, Peer::Voted { txn, vote: Vote::Busy });
+        }
+        self.locks.lock_names(txn, &[at]);
+        let vote = Vote::Yes { prepared, seen: Seen::Nothing };
+        ctx.send_synced(ctx.state.seq(), to, Peer::Voted { txn, vote });
+    }
+
+    /// A file goes to the island that owns its name. Nobody has asked for it.
+    pub(crate) fn ship(&mut self, ctx: &mut Ctx, stamp: Stamp, to: IslandId, work: Work) {
+        let origin = Origin { session: WITNESS, seq: 0 };
+        self.begin_of(ctx, origin, Some(stamp), Vec::new(), Plan::Ship, vec![(to, work)]);
+    }
+
     /// Locks what a rename moves, for what this island coordinates.
     pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
         self.locks.lock_moves(first, renaming);
-    }
-
-    /// Locks the name to which a file comes.
-    pub(crate) fn lock_name(&mut self, txn: TxnId, at: Spot) {
-        self.locks.lock_names(txn, &[at]);
     }
 }

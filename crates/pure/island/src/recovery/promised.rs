@@ -4,7 +4,9 @@
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Place, TxnState, Work};
 
-use crate::island::Island;
+use crate::ctx::Ctx;
+use crate::locks::names::NameLocks;
+use crate::recovery::Recovery;
 use crate::rows::moves::moving;
 
 /// Where a directory has gone by a move that this island takes part in, which has happened, and whose place it
@@ -16,32 +18,30 @@ pub(crate) struct Promised {
     pub(crate) owner: IslandId,
 }
 
-impl Island {
+impl Recovery {
     /// Where a directory's stub is, or will be when what has been decided is done here too.
-    pub(crate) fn place_to_be(&self, ino: Ino, place: &Place) -> Place {
-        let promised = self.promised(ino).map(|promised| promised.place);
+    pub(crate) fn place_to_be(&self, ctx: &Ctx, locks: &NameLocks, ino: Ino, place: &Place) -> Place {
+        let promised = self.promised(ctx, locks, ino).map(|promised| promised.place);
         promised.filter(|promised| promised.version > place.version).unwrap_or_else(|| place.clone())
     }
 
     /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
     /// not done again yet.
-    pub(crate) fn promised(&self, ino: Ino) -> Option<Promised> {
-        let me = self.ctx.config.id;
-        let rows = self.ctx.state.txn_ids().filter_map(|txn| {
-            let row = self.ctx.state.txn(txn)?;
+    pub(crate) fn promised(&self, ctx: &Ctx, locks: &NameLocks, ino: Ino) -> Option<Promised> {
+        let me = ctx.config.id;
+        let rows = ctx.state.txn_ids().filter_map(|txn| {
+            let row = ctx.state.txn(txn)?;
             let is_news = match row.state {
-                TxnState::Prepared => self.txns.is_decided_early(txn),
-                TxnState::Committed => self.ctx.state.clocks().get(txn.coordinator) <= row.moments.committed,
+                TxnState::Prepared => locks.is_decided_early(txn),
+                TxnState::Committed => ctx.state.clocks().get(txn.coordinator) <= row.moments.committed,
             };
             is_news.then_some((txn, row.moments.prepared, &row.part.work))
         });
-        let lost = self.recovery.lost_parts().map(|(stamp, lost)| (lost.txn, stamp, &lost.part.work));
+        let lost = self.lost_parts().map(|(stamp, lost)| (lost.txn, stamp, &lost.part.work));
         let mut best: Option<Promised> = None;
         for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
             let (place, owner) = match work {
-                Work::Hold { ino: held, to, key, .. } if *held == ino => {
-                    (to.clone(), self.ctx.config.owner(*key))
-                }
+                Work::Hold { ino: held, to, key, .. } if *held == ino => (to.clone(), ctx.config.owner(*key)),
                 Work::Lend { renaming, .. } => {
                     let moving = moving(renaming);
                     let Some(moving) = moving.iter().find(|moving| moving.entry.ino == ino) else { continue };

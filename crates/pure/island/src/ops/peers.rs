@@ -1,0 +1,191 @@
+//! The door for messages of other islands, and what they are told when a link to them is there.
+
+use atoll_core::{IslandId, Stamp};
+use atoll_proto::{Peer, PeerMessage};
+
+use crate::compare::answer;
+use crate::ctx::Life;
+use crate::ctx::request::{Blocked, Next};
+use crate::island::Island;
+
+impl Island {
+    pub(crate) fn peer_reachable(&mut self, island: IslandId, up: bool) {
+        if island == self.ctx.config.id {
+            return;
+        }
+        self.journal.set_reachable(&mut self.ctx, island, up);
+        if !up {
+            self.links.forget_told(island);
+            self.txns.abort_with(&mut self.ctx, island);
+            self.anti_entropy.forget_skipped(island);
+            self.anti_entropy.compare_without(&mut self.ctx, island);
+            self.migration.lost_link(island);
+            self.recovery.heard(&mut self.ctx, island);
+            self.ctx.next(Next::CompareSkipped);
+            return;
+        }
+        // Whichever side was away: both ask and both tell.
+        self.ctx.send(self.ctx.state.seq(), island, Peer::Hello);
+        self.tell_all(island);
+    }
+
+    /// Everything that an island may have missed or lost, and then that this was all. Over a link that
+    /// is not up yet the beginning could be dropped and the end arrive: then it is told when it is.
+    fn tell_all(&mut self, island: IslandId) {
+        if !self.ctx.peers.is_reachable(island) {
+            return;
+        }
+        self.txns.retell(&mut self.ctx, &self.migration, island, |_| true);
+        self.ctx.resend(island, Stamp::default());
+        self.ctx.return_journal(island);
+        self.links.compare_links(&mut self.ctx, island);
+        if self.recovery.may_tell_kept(island) {
+            self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
+        }
+        // Behind all that waits for the log to be synced.
+        self.ctx.send_behind_synced(island, Peer::HelloDone);
+    }
+
+    /// A message of another island.
+    pub(crate) fn peer(&mut self, message: PeerMessage) {
+        self.ctx.state.look_away();
+        match self.run_peer(&message) {
+            Ok(()) => {}
+            Err(Blocked::Load(loads)) => self.ctx.load(loads, Next::Peer(message)),
+            Err(Blocked::Txn(txn)) => {
+                // Held by a transaction that ends by itself; the sender repeats what matters.
+                debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Blocked> {
+        let from = message.from;
+        if from == self.ctx.config.id || !self.ctx.config.islands.contains(&from) {
+            return Ok(());
+        }
+        match self.ctx.peers.speaks(from, message.incarnation) {
+            // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
+            Life::Earlier => return Ok(()),
+            // What its last life had said may have come late, and be lost there since.
+            Life::New => self.links.forget_told(from),
+            Life::Same => {}
+        }
+        match &message.peer {
+            Peer::Hello => {
+                self.tell_all(from);
+                Ok(())
+            }
+            Peer::HelloDone => {
+                self.recovery.heard(&mut self.ctx, from);
+                self.ctx.next(Next::ToldAll(from));
+                Ok(())
+            }
+            // It would build on what may be missing yet.
+            Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. }
+                if self.recovery.is_waiting() =>
+            {
+                if !self.recovery.defer(message) {
+                    self.journal.turn_away(&mut self.ctx, message);
+                }
+                Ok(())
+            }
+            Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
+            Peer::Voted { txn, vote } => {
+                self.txns.on_voted(&mut self.ctx, &self.recovery, message, *txn, vote)
+            }
+            Peer::Decided { txn, moments, part } => {
+                self.txns.on_decided(&mut self.ctx, &self.recovery, message, *txn, *moments, part.as_deref())
+            }
+            Peer::Stable { txns } => {
+                self.txns.on_stable(&mut self.ctx, &self.recovery, from, txns);
+                Ok(())
+            }
+            Peer::Ask { txn } => {
+                self.txns.on_ask(&mut self.ctx, from, *txn);
+                Ok(())
+            }
+            Peer::Journal { after, entries } => {
+                // What was missed comes first; then it is asked for.
+                if self.anti_entropy.compares_for(from) {
+                    return Ok(());
+                }
+                self.journal.on_journal(&mut self.ctx, from, *after, entries)
+            }
+            Peer::Applied { upto, synced } => {
+                self.journal.on_applied(&mut self.ctx, from, *upto, *synced);
+                Ok(())
+            }
+            Peer::Resend { after } => {
+                self.ctx.resend(from, *after);
+                Ok(())
+            }
+            Peer::Carried { txn, moments, part } => {
+                self.txns.on_carried(&mut self.ctx, from, *txn, *moments, part);
+                Ok(())
+            }
+            Peer::Returned { entries } => {
+                self.recovery.on_returned(&mut self.ctx, entries);
+                Ok(())
+            }
+            Peer::Happened { txn } => {
+                self.txns.on_happened(&mut self.ctx, from, *txn);
+                Ok(())
+            }
+            Peer::Skipped { upto } => {
+                self.anti_entropy.on_skipped(&mut self.ctx, &self.recovery, from, *upto);
+                Ok(())
+            }
+            Peer::Compare { round, missed, asks } => answer::on_compare(
+                &mut self.ctx,
+                self.txns.locks(),
+                &self.recovery,
+                from,
+                *round,
+                missed,
+                asks,
+            ),
+            Peer::Compared { round, told } => {
+                self.anti_entropy.on_compared(&mut self.ctx, self.txns.locks(), &self.recovery, *round, told);
+                Ok(())
+            }
+            Peer::WantChain { dir } => self.ctx.on_want_chain(message, *dir),
+            Peer::ChainOf { dir, chain } => {
+                self.journal.on_chain_of(&mut self.ctx, *dir, chain.as_ref());
+                Ok(())
+            }
+            Peer::Pull { txn, offset } => self.migration.on_pull(&mut self.ctx, message, *txn, *offset),
+            Peer::Chunk { txn, offset, bytes } => {
+                self.migration.on_chunk(&mut self.ctx, &self.bodies, from, *txn, *offset, bytes)
+            }
+            Peer::Links { before, links, after } => {
+                self.ctx.on_links(from, *before, links, *after);
+                Ok(())
+            }
+            Peer::LinksHeld { digest } => {
+                self.links.on_links_held(&mut self.ctx, from, *digest);
+                Ok(())
+            }
+            Peer::WantLinks { after } => {
+                self.ctx.on_want_links(from, *after);
+                Ok(())
+            }
+            Peer::AllLinks { after, upto, links } => {
+                self.ctx.on_all_links(from, *after, *upto, links);
+                Ok(())
+            }
+            Peer::LinkUsed { link, at } => {
+                let me = self.ctx.config.id;
+                self.links.link_used(&mut self.ctx, at.dir, &at.name, *link, me);
+                Ok(())
+            }
+            Peer::Leads { link, path } => self.ctx.on_leads(from, *link, path),
+            Peer::LeadsTo { link, led } => self.links.on_leads_to(&mut self.ctx, from, *link, led),
+            Peer::Kept { upto } => {
+                self.journal.on_kept(&mut self.ctx, from, *upto);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What other islands ask this one to prepare: whether it can, and the record that says so.
+
+use atoll_core::limits::MESSAGE_BYTES_MAX;
+use atoll_core::{Encode, TxnId};
+use atoll_posix::Errno;
+use atoll_proto::{Chain, Moments, Origin, Part, Peer, PeerMessage, Seen, Spot, Txn, TxnState, Vote, Work};
+
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Blocked, Next};
+use crate::island::Island;
+use crate::look::Missing;
+use crate::migration::Needs;
+use crate::rows::chains::Sight;
+use crate::rows::homes::LINKS_MAX;
+
+/// Bytes of what another island asks to prepare: a chain of ancestors, and as much besides as its messages have
+/// room for. Those of this version tell no more.
+const WORK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
+
+impl Island {
+    pub(crate) fn on_prepare(
+        &mut self,
+        message: &PeerMessage,
+        txn: TxnId,
+        origin: Origin,
+        work: &Work,
+    ) -> Result<(), Blocked> {
+        let from = message.from;
+        if txn.coordinator != from {
+            return Ok(());
+        }
+        if let Some(row) = self.ctx.state.txn(txn).filter(|row| row.partner == from) {
+            // A repetition.
+            if matches!(row.part.work, Work::Arrive { .. }) {
+                // It votes when all is here, or asks.
+                return Ok(());
+            }
+            let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
+            self.ctx.send(
+                self.ctx.state.seq(),
+                from,
+                Peer::Voted { txn, vote: Vote::Yes { prepared, seen } },
+            );
+            return Ok(());
+        }
+        if work.encoded_len() > WORK_BYTES_MAX {
+            self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
+            return Ok(());
+        }
+        if self.quiesce.is_quiescing() {
+            // What a listing waits for must come to its end: nobody waits for what is held.
+            self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
+            return Ok(());
+        }
+        if matches!(work, Work::Adopt { .. }) {
+            match self.ctx.sight_of(&message.vector) {
+                Sight::Same => {}
+                Sight::Newer { missing } => {
+                    self.ctx.next(Next::FallBehind(missing, message.clone()));
+                    return Ok(());
+                }
+                Sight::Older => {
+                    self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
+                    return Ok(());
+                }
+            }
+        }
+        let mut decision = Decision::new();
+        let mut work = work.clone();
+        let marks = match &work {
+            Work::Lend { renaming, .. } => !self.ctx.is_lent(renaming.to.dir)?,
+            _ => false,
+        };
+        let vote = match self.prepare_work(&mut decision, message, txn, &mut work) {
+            Ok(Ok(seen)) => {
+                let prepared = self.ctx.stamp();
+                decision.stamp(prepared);
+                let moments = Moments { prepared, ..Moments::default() };
+                let part = Part { origin, work: work.clone() };
+                decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
+                let seq = self.ctx.decide(decision);
+                self.txns.prepared(&self.ctx, txn, &work, seq);
+                if let Work::Arrive { file, .. } = &work {
+                    self.migration.begin_pulling(&mut self.ctx, from, txn, file, prepared);
+                    return Ok(());
+                }
+                self.ctx.vote_yes(from, txn, &work, prepared, seen, marks);
+                return Ok(());
+            }
+            Ok(Err(vote)) => vote,
+            Err(Blocked::Fail(errno)) => Vote::No { errno },
+            Err(Blocked::NeedGroups) => Vote::NeedGroups,
+            // It has happened, so its end is near, and waits for nobody.
+            Err(Blocked::Txn(held)) if self.txns.wait(held, message) => return Ok(()),
+            Err(Blocked::Txn(_) | Blocked::Unheard) => Vote::Busy,
+            // It waits for what it has not seen.
+            Err(Blocked::NotNow) => return Ok(()),
+            Err(stop) => return Err(stop),
+        };
+        self.ctx.send(0, from, Peer::Voted { txn, vote });
+        Ok(())
+    }
+
+    /// Whether this island can carry out `work`, and if so, the record that prepares it.
+    fn prepare_work(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        txn: TxnId,
+        work: &mut Work,
+    ) -> Result<Result<Seen, Vote>, Blocked> {
+        match work {
+            Work::Adopt { .. } | Work::Seal { .. } => self.prepare_dir(decision, txn, work),
+            Work::Lend { .. } => self.prepare_lend(decision, message, work),
+            Work::Hold { .. } | Work::Ticket { .. } => self.look().prepare_move(work),
+            Work::Arrive { .. } => {
+                let is_incomplete = self.recovery.is_incomplete();
+                let is_quiescing = self.quiesce.is_quiescing();
+                let needs = Needs {
+                    locks: self.txns.locks(),
+                    file_locks: &self.file_locks,
+                    bodies: &self.bodies,
+                    is_quiescing,
+                };
+                let migration = &self.migration;
+                migration.prepare_arrival(&mut self.ctx, needs, is_incomplete, decision, message.from, work)
+            }
+            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
+                self.prepare_home(decision, message, work)
+            }
+        }
+    }
+
+    /// Prepares a work of a file's home.
+    pub(crate) fn prepare_home(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        work: &mut Work,
+    ) -> Result<Result<Seen, Vote>, Blocked> {
+        let refused = |errno| Ok(Err(Vote::No { errno }));
+        let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = &*work else {
+            unreachable!("called for what a home does")
+        };
+        let ino = *ino;
+        if matches!(work, Work::Count { .. }) && self.migration.has_gone(&self.ctx, ino) {
+            return Ok(Err(Vote::Moved));
+        }
+        if self.look().is_claimed(ino, work) || self.migration.is_moving(self.txns.locks(), ino) {
+            return Ok(Err(Vote::Busy));
+        }
+        let row = self.ctx.state.inode(ino)?.cloned();
+        let knows = self.ctx.knows(work)?;
+        if !knows && self.recovery.is_incomplete() {
+            // Somebody who is away may know how it came by that name.
+            return Ok(Err(Vote::Busy));
+        }
+        if let Work::Drop { had, .. } | Work::Renamed { had, .. } = work {
+            *had = knows;
+        }
+        match (&*work, row) {
+            (Work::Count { at, time, chain, .. }, Some(row)) => {
+                if row.attr.nlink == 0 {
+                    return refused(Errno::ENOENT);
+                }
+                if row.attr.nlink >= LINKS_MAX {
+                    return refused(Errno::EMLINK);
+                }
+                // Its answer will tell attributes from before this, and this the attributes from before it.
+                if self.bodies.is_cutting(ino) {
+                    return Ok(Err(Vote::Busy));
+                }
+                if let Err(Blocked::Fail(errno)) = self.ctx.room.take(0) {
+                    return refused(errno);
+                }
+                if !self.pin(decision, message, at, chain)? {
+                    return Ok(Err(Vote::Behind));
+                }
+                let pending = self.txns.locks().on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
+                let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
+                let mut attr = row.attr;
+                attr.nlink += 1 + more as u32;
+                attr.ctime = attr.ctime.max(*time);
+                Ok(Ok(Seen::File { attr }))
+            }
+            (Work::Count { .. }, None) => {
+                let is_dir = self.ctx.state.dir(ino)?.is_some();
+                refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
+            }
+            (Work::Drop { by: Some(by), .. } | Work::Renamed { by: Some(by), .. }, Some(row))
+                if row.attr.uid != *by =>
+            {
+                refused(Errno::EPERM)
+            }
+            (Work::Renamed { to, chain, .. }, Some(_)) => {
+                let pinned = self.pin(decision, message, to, chain)?;
+                Ok(if pinned { Ok(Seen::Nothing) } else { Err(Vote::Behind) })
+            }
+            (Work::Renamed { .. }, None) => refused(Errno::ESTALE),
+            // A name that leads to nothing can be removed, or it would stay for ever.
+            (Work::Drop { .. }, _) => Ok(Ok(Seen::Nothing)),
+            _ => unreachable!("not a home's"),
+        }
+    }
+
+    /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
+    /// what was seen here. If it is newer, the message waits, and `Blocked::NotNow` says so.
+    pub(crate) fn pin(
+        &mut self,
+        decision: &mut Decision,
+        message: &PeerMessage,
+        at: &Spot,
+        chain: &Chain,
+    ) -> Result<bool, Blocked> {
+        if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
+            return Ok(true);
+        }
+        match self.ctx.sight(chain)? {
+            Sight::Same => {}
+            Sight::Older => return Ok(false),
+            Sight::Newer { missing } => {
+                self.ctx.next(Next::FallBehind(missing, message.clone()));
+                return Err(Blocked::NotNow);
+            }
+        }
+        self.ctx.need_chain(chain)?;
+        if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
+            return Ok(false);
+        }
+        self.ctx.lay_chain(decision, &chain.dirs);
+        self.ctx.count_homes(decision, at.dir, 1);
+        Ok(true)
+    }
+}
