@@ -229,7 +229,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Parses one message. `None` if not even its header is whole: then no request can be answered.
+/// Parses one message. `None` if not even its header is whole: then no request can be answered. `xattr_ext`:
+/// SETXATTR_EXT was agreed on, so SETXATTR has its longer form.
 pub(crate) fn parse(message: &[u8], xattr_ext: bool) -> Option<(Header, Result<Request<'_>, Errno>)> {
     let (head, body) = message.split_at_checked(IN_HEADER)?;
     let u32_at = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().expect("four bytes"));

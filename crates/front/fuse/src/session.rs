@@ -54,7 +54,8 @@ pub enum Keep {
     #[default]
     Recallable,
     /// As much as the volume allows; and the caller guarantees that nobody else opens the volume while this
-    /// mount lives.
+    /// mount lives. Pages then survive the mount's own writes. Otherwise the kernel takes these for another
+    /// mount's, and drops a file's pages when it is read after a write.
     Alone,
 }
 

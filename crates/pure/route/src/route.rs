@@ -395,7 +395,7 @@ impl<T> Route<T> {
 
     // ------------------------------------------------------------------ replies
 
-    /// A reply has come. `Answer::Data` has its bytes beside it.
+    /// A reply has come. The bytes beside it belong to the call that ends with `Answer::Data`.
     pub fn on_reply(&mut self, now_ms: u64, island: IslandId, id: u64, reply: Reply, out: &mut RouteOut<T>) {
         self.now_ms = self.now_ms.max(now_ms);
         self.look_at_lease(now_ms, out);

@@ -23,8 +23,8 @@ pub enum BodyError {
         /// The native error.
         source: io::Error,
     },
-    /// Bytes were overwritten in part: the file is neither what it was nor what it should be. The island stops
-    /// on this node, and its recovery takes the file as it is.
+    /// Bytes were overwritten in part: the file has neither its old nor its new bytes. The island stops on
+    /// this node, and its recovery takes the file as it is.
     #[error("a write into file {ino} failed half way: {source}")]
     Torn {
         /// The file.

@@ -1,13 +1,13 @@
 //! The bytes of files, by id, checked block by block (`DESIGN` 4).
 //!
-//! A body is one plain file, `PREFIX/<2 hex>/<16 hex id>`. Nothing here knows names or attributes,
-//! decides what a file holds, or puts operations in order: the island's machine does, and runs two
+//! A body is one plain file, `PREFIX/<2 hex>/<16 hex id>`. This crate knows no names or attributes, does not
+//! decide what a file holds, and does not order operations. The island's machine does all that, and runs two
 //! calls on one body at once only if neither can see the other's bytes.
 //!
-//! Every call is told the file's length by the state before the operation (`size`). Native bytes
-//! beyond it are what a lost log tail left behind: no call hands them out, and the first one that
-//! changes a body cuts them off. A body without a native file, or with a shorter one, reads as zeros
-//! up to `size`. Mode and owner that a native file gets are in [`Born`].
+//! Every call gets the file's length before the operation, by the state (`size`). Native bytes beyond it come
+//! from a lost end of the log: no call returns them, and the first call that changes a body cuts them off. A
+//! body without a native file, or with a shorter one, reads as zeros up to `size`. [`Born`] has the mode and
+//! owner of a new native file.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -38,7 +38,7 @@ pub const SYNC_EACH_MAX: usize = 32;
 
 /// Permission bits of the folders, which only the daemon enters.
 const FOLDER_MODE: u32 = 0o700;
-/// What a daemon that is not root needs on each file.
+/// The permission bits that a daemon needs on each file if it is not root.
 const DAEMON_MODE: u32 = 0o600;
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;

@@ -1,4 +1,4 @@
-//! Which native files were made and may not survive a power cut yet. Syncs nothing itself.
+//! Native files that were made and may not survive a power cut yet. Syncs nothing itself.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ const FRESH_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Fresh {
-    /// Any file may be fresh: so it is at the start, when nobody knows what a process made that
-    /// died, and when there are too many.
+    /// Any file may be fresh. This holds after a start, when nobody knows which files the process before it
+    /// made.
     all: bool,
     inos: HashSet<Ino>,
 }
@@ -48,7 +48,8 @@ impl FreshNames {
         folder.all || folder.inos.contains(&ino)
     }
 
-    /// Forgets what is fresh in a folder, before it is synced: what is made meanwhile counts anew.
+    /// Forgets the fresh files of a folder, before the folder is synced. Files that are made meanwhile count
+    /// again.
     pub(crate) fn take(&self, folder: u8) -> Fresh {
         std::mem::take(&mut self.lock()[usize::from(folder)])
     }

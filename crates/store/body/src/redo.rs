@@ -1,15 +1,16 @@
-//! Recovery of one body: makes it match the final state after a crash (`DESIGN` 4). Reads no log and
-//! no state; it is told both.
+//! Recovery of one body: makes it match the final state after a crash (`DESIGN` 4). Reads no log and no
+//! state; its caller gives it both.
 //!
-//! Carried bytes, zeros and cuts are done again in the order of the log, each without the ranges
-//! that later records without bytes (`Extent`) cover: those bytes were put into the body before their
-//! record, and doing an older change again would destroy them. What lies beyond the end that the file
-//! had at the checkpoint, and no record speaks of, goes first: an earlier crash left it. Then the
-//! length is set, and the blocks concerned are compared with their checksums. Only bytes of an
-//! `Extent`, or overwritten ones of a dirty body, can differ now.
+//! Carried bytes, zeros and cuts are redone in the order of the log, each without the ranges that later
+//! records without bytes (`Extent`) cover. Those bytes were put into the body before their record, and
+//! redoing an older change would destroy them. Bytes beyond the end that the file had at the checkpoint, of
+//! which no record speaks, go first: an earlier crash left them. Then the length is set, and the blocks
+//! concerned are compared with their checksums. Only bytes of an `Extent`, or overwritten bytes of a dirty
+//! body, can differ now.
 //!
-//! Those are written again even where they do not: after a failed sync the kernel may call pages clean that
-//! never reached the disk. They are read from memory then, and no later sync would bring them there.
+//! Those bytes are written again even if they do not differ. After a failed sync the kernel may call pages
+//! clean that never reached the disk. Then a read gets them from memory, and no later sync would bring them
+//! to the disk.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +26,15 @@ use crate::{Bodies, BodyError, Born};
 /// Bytes that are read and compared at once.
 const PIECE_BLOCKS: u64 = 256;
 
-/// What recovery is told of one body.
+/// The facts that the recovery of one body needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Redo<'a> {
     /// The file.
     pub ino: Ino,
-    /// What the records since the checkpoint did to it, in order.
+    /// The changes of the body by the records since the checkpoint, in order.
     pub ops: &'a [BodyChange],
-    /// Where it has ended within a block since the checkpoint, as of those records, and the checksum of that block then.
+    /// The ends within a block that the file has had since the checkpoint, by those records, each with the
+    /// checksum of that block at that time.
     pub ends: &'a [(u64, u32)],
     /// Its length at the checkpoint; 0 if it is younger.
     pub old_size: u64,
@@ -40,15 +42,15 @@ pub struct Redo<'a> {
     pub size: u64,
     /// A `Dirty` record is in force: bytes that were synced may have been overwritten in part.
     pub dirty: bool,
-    /// For a native file that has to be made.
+    /// Mode and owner, if the native file has to be made.
     pub born: Option<Born>,
 }
 
-/// How the final state has to give way, because bytes that it speaks of were never synced. To be
-/// logged and reported.
+/// A correction of the final state, because bytes that it speaks of were never synced. It must be logged and
+/// reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Correction {
-    /// What is in this block now has this checksum.
+    /// The bytes that are in this block now have this checksum.
     Resum {
         /// The block.
         block: u64,
@@ -292,9 +294,10 @@ impl<D: Disk> Bodies<D> {
     }
 }
 
-/// Up to where a block that differs has what it had at some time. In front of the bytes that were put there before
-/// their record, all was synced by the checkpoint or has been written again. Of those bytes some may have been synced
-/// since: that shows in the checksum that the block had when the file ended there. None if it has no such bytes.
+/// The offset up to which a block that differs has bytes that it once had. Bytes in front of those that were
+/// put there before their record were synced by the checkpoint, or have been written again. Of the bytes
+/// themselves, some may have been synced since: the checksum that the block had when the file ended there
+/// shows this. None if the block has no such bytes.
 fn whole_upto(what: &Redo<'_>, block: u64, bytes: &[u8]) -> Option<u64> {
     let (start, end) = (block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);
     let begins = what.ops.iter().filter_map(|op| match op {

@@ -1,4 +1,4 @@
-//! What changes a body's shape: length, holes, reserved space, copies of ranges.
+//! Changes of a body's shape: length, holes, reserved space, copies of ranges.
 
 use atoll_core::Ino;
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums, block_len};

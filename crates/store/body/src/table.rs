@@ -13,7 +13,7 @@ const TRIMMED_MAX: usize = 1 << 16;
 /// An open body.
 pub(crate) struct Open<F> {
     pub(crate) file: F,
-    /// What a lost log tail left beyond the end has been cut off.
+    /// Bytes that a lost end of the log left beyond the end have been cut off.
     trimmed: AtomicBool,
     trimming: Mutex<()>,
 }
@@ -41,7 +41,7 @@ struct Slot<F> {
 
 struct Inner<F> {
     slots: HashMap<Ino, Slot<F>>,
-    /// Ids in the order of some use of theirs, with its time: who was used since then goes to the back.
+    /// Ids in the order of a use, with its time. A body that was used again since goes to the back.
     queue: VecDeque<(u64, Ino)>,
     now: u64,
     // Two generations: when the young one is full it becomes the old one. Cutting a body a second
@@ -76,7 +76,8 @@ impl<F> Table<F> {
         Some(Arc::clone(&slot.open))
     }
 
-    /// Takes in a file just opened (`trimmed`: just made); whoever was first wins.
+    /// Takes in a file that was just opened (`trimmed`: just made). If two threads open one body, the first
+    /// wins.
     pub(crate) fn insert(&self, ino: Ino, file: F, trimmed: bool) -> Arc<Open<F>> {
         let mut inner = lock(&self.inner);
         inner.now += 1;
@@ -121,7 +122,7 @@ impl<F> Inner<F> {
         self.trimmed.insert(ino);
     }
 
-    /// Takes out the file that was used longest ago, rather one that nobody uses now.
+    /// Takes out the file that was used longest ago, if possible one that is not in use.
     fn evict(&mut self) -> Option<Slot<F>> {
         let mut busy = None;
         for _ in 0..self.queue.len() {

@@ -1,4 +1,4 @@
-//! Rules that several islands of a volume keep together.
+//! Rules that the rows of several islands keep together.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,8 @@ impl<'a> Look<'a> {
         self.by_id.get(&self.volume.owner(key)).copied()
     }
 
-    /// Something is under way at one of these: what it is about may be seen half.
+    /// A transaction is under way at one of these islands that is about this id: its rows may show half of
+    /// it.
     fn in_doubt(&self, ino: Ino) -> bool {
         self.by_id.values().any(|rows| rows.in_doubt(ino))
     }
@@ -85,7 +86,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What an island has under a name whose file and directory are not both its own.
+    /// The entry that an island has for a name whose file and directory are not both its own.
     fn has_elsewhere(&self, island: IslandId, dir: Ino, name: &Name) -> Option<&'a Entry> {
         self.elsewhere.get(&island)?.get(&(dir, name)).copied()
     }
@@ -117,8 +118,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether what an island has as of one stamp of another's clock should be as of a later one: it has
-    /// applied that one's journal so far, or is that one.
+    /// Whether an island's copy as of stamp `has` of another's clock should be as of stamp `there`: it has
+    /// applied that island's journal so far, or is that island.
     fn is_stale(&self, holder: IslandId, of: IslandId, has: Stamp, there: Stamp) -> bool {
         let applied = self.by_id.get(&holder).is_some_and(|rows| rows.clocks.get(of) >= there);
         has < there && (applied || holder == of)
@@ -201,7 +202,7 @@ impl<'a> Look<'a> {
         self.places(rows);
     }
 
-    /// Directories that these rows name are where they say, wherever that has been heard of.
+    /// Every directory has the place that these rows say, on each island that has heard of it.
     fn places(&mut self, rows: &Rows) {
         let islands: Vec<&Rows> = self.by_id.values().copied().collect();
         let owned =
@@ -226,14 +227,14 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// A name of it stands somewhere that is newer than what it knows: the journal is on its way.
+    /// An island has a newer name of the directory: the journal is on its way.
     fn was_moved_since(&self, ino: Ino, dir: &Dir) -> bool {
         let names = self.by_id.values().flat_map(|rows| rows.names.values().flatten());
         let mut stubs = names.filter(|(_, _, e)| e.ino == ino).filter_map(|(_, _, e)| e.stub.as_ref());
         stubs.any(|stub| stub.place > dir.place.version)
     }
 
-    /// The directory's name stands where it says, if the island that has it is among these.
+    /// The directory's name is where its row says, if the island that has it is among these.
     fn has_its_name(&mut self, island: IslandId, ino: Ino, dir: &Dir) {
         let (Some(name), true) = (&dir.place.name, ino != Ino::ROOT) else { return };
         let parent = self.by_id.values().find_map(|rows| Some(rows.dirs.get(&dir.place.parent)?.key));

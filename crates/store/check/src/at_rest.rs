@@ -1,5 +1,5 @@
 //! Rules that islands keep when all of them are up, have heard from each other, and nothing is under way. The
-//! simulator holds every run against them in its end; `atoll check` cannot, because it may see one node alone.
+//! simulator checks them at the end of every run. `atoll check` cannot, because it may see one node alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use atoll_proto::{Dir, Entry};
 
 use crate::{Finding, Rows, Rule, Volume};
 
-/// Everything that is wrong with all islands of a volume, of which nothing is under way: what [`crate::check`] finds,
-/// and what breaks the stricter rules.
+/// Everything that is wrong with all islands of a volume while nothing is under way: the findings of
+/// [`crate::check`], and violations of the stricter rules.
 pub fn check_at_rest(volume: &Volume, islands: &[Rows]) -> Vec<Finding> {
     let mut findings = crate::check(volume, islands);
     let by_id = islands.iter().map(|rows| (rows.island, rows)).collect();
@@ -103,7 +103,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// In a directory that another island owns stand the names of what is below it here, and no others.
+    /// A directory that another island owns has the names of what is below it here, and no others.
     fn skeleton_names(&mut self, rows: &Rows) {
         for (ino, dir) in rows.dirs.iter().filter(|(_, dir)| dir.owned.is_none()) {
             let names = rows.names_of(*ino).len() as u64;
@@ -177,7 +177,7 @@ impl<'a> Look<'a> {
         named.is_some_and(|entry| entry.ino == ino)
     }
 
-    /// What a client holds it holds for a lock, or because the file has no name.
+    /// A client holds a file for a lock, or because the file has no name.
     fn held(&mut self, rows: &Rows) {
         for (id, session) in &rows.sessions {
             for ino in &session.held {

@@ -1,4 +1,5 @@
-//! What transactions under way are about: there the rows of islands may show half of it. Decides nothing.
+//! The files, directories and names that transactions under way are about: for these, the rows of islands may
+//! show half of a change. Decides nothing.
 
 use std::collections::BTreeSet;
 
@@ -69,7 +70,7 @@ impl About {
         self.spots.insert(spot.clone());
     }
 
-    /// Skeletons come and go with what needs them.
+    /// Skeleton directories come and go with the rows that need them.
     fn chain(&mut self, chain: &Chain) {
         self.ancestors(&chain.dirs);
     }

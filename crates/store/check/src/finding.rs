@@ -1,4 +1,4 @@
-//! What was found wrong, and which rule it breaks.
+//! A finding: what is wrong, and the rule that it breaks.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ macro_rules! rules {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
-            /// What it says.
+            /// The rule as a sentence.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
@@ -49,7 +49,7 @@ rules! {
     NamesCounted "names-counted" "a directory counts its names and its directories",
     /// A directory's name has a stub.
     StubThere "stub-there" "the name of a directory has a stub, and no other name has one",
-    /// The stub agrees with what it stands for.
+    /// The stub agrees with its directory.
     StubAgrees "stub-agrees" "a stub has the key and the static attributes of its directory",
     /// A directory has one name, at its parent.
     DirNamedOnce "dir-named-once" "a directory stands under one name, in the directory that it says, and only there",
@@ -65,9 +65,9 @@ rules! {
     NameAtOwner "name-at-owner" "a name that a file's home has in a directory of another island stands there",
     /// Names of files are counted.
     LinksCounted "links-counted" "an inode counts the names of its file",
-    /// A file without a name is somebody's.
+    /// A file without a name is kept by a client.
     OrphanHeld "orphan-held" "a file without a name is kept by a client that is known",
-    /// The type of a name is that of what it names.
+    /// A name has the type of its file.
     KindAgrees "kind-agrees" "a name has the type of what it names",
     /// A file has its checksums, and no more.
     SumsFit "sums-fit" "checksums cover no block beyond the end of their file",
@@ -79,9 +79,9 @@ rules! {
     IdMinted "id-minted" "an id is below the limit of the island that minted it",
     /// A copy is as new as the journal that its island has applied.
     CopyCurrent "copy-current" "a copy of a directory's place or attributes is as new as what its island has applied of the journal",
-    /// A transaction has two sides, and what it marks has its transaction.
+    /// A transaction has two sides, and marked rows have their transaction.
     TxnCaused "txn-caused" "a transaction is between its coordinator and another island, and what is marked as part of one has one",
-    /// A link to a directory is what its home tells all of it.
+    /// A link to a directory is as its home has told the others.
     LinkThere "link-there" "a symbolic link that a home has told of is there, with its target and its names",
     /// Links to directories are known to all.
     LinksAgree "links-agree" "an island that has said that it has another's links to directories has them as that",
@@ -89,11 +89,11 @@ rules! {
     TxnEnded "txn-ended" "at rest no transaction is under way, and no directory is marked as part of one",
     /// Journals have arrived.
     JournalDelivered "journal-delivered" "at rest all islands have applied all journals, and none is kept",
-    /// What has gone away is known to have gone.
+    /// A file that has moved away is known to have moved.
     ForwardKnown "forward-known" "a file that has gone to another island is not here, and clients that may look for it here are known",
-    /// Skeleton directories have the names of what is below them.
+    /// Skeleton directories have the names of the files and directories below them.
     SkeletonNamed "skeleton-named" "at rest a directory that another island owns has the names of what is below it here, and no others",
-    /// Clients hold what they have a cause for.
+    /// Clients hold only files that they have a cause for.
     HeldForCause "held-for-cause" "at rest a client holds a file for a lock, or because the file has no name",
     /// The skeletons agree.
     SkeletonsAgree "skeletons-agree" "two islands that have a directory at the same version have it alike",
@@ -110,11 +110,11 @@ impl fmt::Display for Rule {
 pub struct Finding {
     /// The rule that it breaks.
     pub rule: Rule,
-    /// Where it was seen.
+    /// The island that it was found at.
     pub island: IslandId,
     /// The file or directory that it is about, if it is about one.
     pub ino: Option<Ino>,
-    /// What was found, for people.
+    /// A text for people.
     pub what: String,
 }
 

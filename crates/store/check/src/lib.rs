@@ -1,11 +1,11 @@
-//! The invariants of islands' rows: the one list that `atoll check` and the simulator hold a state against.
+//! The invariants of islands' rows: the one list by which `atoll check` and the simulator judge a state.
 //!
-//! Pure functions over rows, wherever they come from. Never reads a file, never repairs anything:
-//! what is wrong is named ([`Finding`]), with the rule that it breaks.
+//! These are pure functions over rows, wherever the rows come from. They never read a file and never repair
+//! anything. A violation is a [`Finding`], which names the rule.
 //!
-//! Each rule is one function in [`within`] (one island's rows) or [`across`] (several islands of one
-//! volume). [`check_at_rest`] adds what is true only when all islands are there and nothing is under way. A rule that needs an island that is not there is skipped for it: what is not known is
-//! not wrong.
+//! Each rule is one function in [`within`] (one island's rows) or [`across`] (several islands of one volume).
+//! [`check_at_rest`] adds the rules that hold only when all islands are there and nothing is under way. If a
+//! rule needs an island that is not there, it is skipped for it: an unknown row is not a wrong one.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -25,10 +25,10 @@ pub use rows::{BadRow, Journals, Rows};
 
 use atoll_core::{IslandId, Key, Table};
 
-/// What every rule needs to know of the volume.
+/// The facts about the volume that rules need.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    /// Who owns what.
+    /// The table of owners.
     pub table: Table,
     /// Seed of its directory cookies.
     pub seed: u64,

@@ -1,5 +1,6 @@
-//! Symbolic links to directories, of which every island keeps a row. What was changed in an island's last
-//! moment before an unclean end, or while another was away, is told when both are up: that is nothing wrong.
+//! Rules about symbolic links to directories, of which every island keeps a row. A change in an island's last
+//! moment before an unclean end, or while another island was away, is told when both are up, so it is no
+//! violation.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ pub(crate) fn within(rows: &Rows, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Everything that is wrong with what islands keep of each other's links.
+/// Everything that is wrong with the rows that islands keep of each other's links.
 pub(crate) fn across(volume: &Volume, by_id: &BTreeMap<IslandId, &Rows>, findings: &mut Vec<Finding>) {
     let of = |rows: &Rows, home| -> BTreeMap<Ino, Link> {
         let links = rows.links.iter().filter(|(_, link)| link.home == home);

@@ -1,4 +1,4 @@
-//! Where files and directories are in their volume, for people who are told what is wrong with them.
+//! Paths of files and directories in their volume, for the texts of findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -9,8 +9,8 @@ use atoll_proto::names_of;
 
 use crate::Rows;
 
-/// All paths of these ids that the islands know, from the root of the volume, escaped. Of what has no
-/// name, or lies in a directory that no island here knows, there is none.
+/// All paths of these ids that the islands know, from the root of the volume, escaped. A file has none if it
+/// has no name, or lies in a directory that no island here knows.
 pub fn paths(islands: &[Rows], wanted: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<String>> {
     let mut found: BTreeMap<Ino, Vec<String>> = BTreeMap::new();
     for ino in wanted {

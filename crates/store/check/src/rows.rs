@@ -14,20 +14,20 @@ use atoll_state::{RowKey, cookie_of, key::SUMS_PER_CHUNK};
 pub struct BadRow {
     /// Its key's bytes.
     pub key: Vec<u8>,
-    /// What is wrong.
+    /// What cannot be read.
     pub why: Malformed,
 }
 
-/// What is kept of journals.
+/// The rows about journals.
 #[derive(Debug, Clone, Default)]
 pub struct Journals {
-    /// Entries of the island's own that others may not have.
+    /// Entries of the island's own journal that others may not have.
     pub outbox: BTreeSet<Stamp>,
-    /// How far each island has the island's own, synced.
+    /// For each other island, how far it has synced this island's journal.
     pub delivered: BTreeMap<IslandId, Stamp>,
-    /// How far the island's own is not kept for others.
+    /// For each other island, how far this island's journal is not kept for it.
     pub skipped: BTreeMap<IslandId, Stamp>,
-    /// Entries of others' that those may lose yet.
+    /// Entries of other islands' journals that those islands may still lose.
     pub inbox: BTreeSet<(IslandId, Stamp)>,
 }
 
@@ -44,7 +44,7 @@ pub struct Rows {
     pub names: BTreeMap<Ino, Vec<(u64, Name, Entry)>>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Ino, Xattrs>,
-    /// For each file that has checksums: the first block that none of them is of.
+    /// For each file that has checksums: the first block behind them.
     pub sums_end: BTreeMap<Ino, u64>,
     /// Locks.
     pub locks: BTreeMap<Ino, Locks>,
@@ -56,13 +56,13 @@ pub struct Rows {
     pub clocks: ClockVector,
     /// Symbolic links to directories, of all islands.
     pub links: BTreeMap<Ino, Link>,
-    /// Which of this island's each other has said it has, by their digest.
+    /// For each other island, the digest of this island's links which it says it has.
     pub links_told: BTreeMap<IslandId, u64>,
-    /// Where files are that were homed here. As it was read: [`Self::apply`] leaves it.
+    /// The new homes of files that have moved away. As they were read: [`Self::apply`] leaves them.
     pub forwards: BTreeMap<Ino, Forward>,
     /// Journals. As they were read: [`Self::apply`] leaves them.
     pub journals: Journals,
-    /// What the island knows of itself.
+    /// The island's row about itself.
     pub meta: Meta,
     /// Rows that could not be read.
     pub bad: Vec<BadRow>,
@@ -160,7 +160,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Takes in what a record changes, as the island will when it applies it.
+    /// Takes in a change of a record, as the island will when it applies it.
     pub fn apply(&mut self, seed: u64, change: &Change) {
         fn set<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
             match row {
@@ -229,7 +229,7 @@ impl Rows {
         }
     }
 
-    /// What a directory has under a name.
+    /// The entry of a directory under a name.
     pub fn name(&self, dir: Ino, name: &Name) -> Option<&Entry> {
         self.names_of(dir).iter().find(|(_, n, _)| n == name).map(|(_, _, entry)| entry)
     }

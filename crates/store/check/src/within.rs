@@ -290,7 +290,7 @@ impl Look<'_> {
         }
     }
 
-    /// Every transaction has another side, and what is sealed or adopted for one has it.
+    /// Every transaction has another side, and a sealed or adopted row has its transaction.
     fn transactions(&mut self) {
         let rows = self.rows;
         for (id, txn) in &rows.txns {

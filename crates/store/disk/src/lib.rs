@@ -1,10 +1,9 @@
 //! A folder on a native file system behind one narrow trait, with a simulated twin.
 //!
-//! Everything that Atoll keeps on a disk goes through [`Disk`]: log, state, bodies and view. The
-//! real one resolves every path beneath its folder (`openat2`, `RESOLVE_BENEATH`, no symbolic
-//! links), so nothing that a client sends can leave it. The simulated one ([`sim`]) can die at any
-//! call, keeping everything (process death) or only what was synced plus a random part of the rest
-//! (power cut).
+//! Log, state, bodies and view are all kept through [`Disk`]. The real disk lets the kernel resolve every
+//! path beneath its folder (`openat2`, `RESOLVE_BENEATH`, no symbolic links), so no path of a client can
+//! leave the folder. The simulated disk ([`sim`]) can die at any call. After a process death it has
+//! everything. After a power cut it has what was synced, and a random part of the rest.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -189,7 +188,7 @@ pub struct Space {
     pub inodes: u64,
     /// Inodes free.
     pub inodes_free: u64,
-    /// Which file system: equal for disks that share one.
+    /// The file system: equal for disks that share one.
     pub fs_id: u64,
 }
 

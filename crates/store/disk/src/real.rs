@@ -1,13 +1,13 @@
-//! The real disk: a folder, through `rustix`. Never resolves a path by hand, never follows a link.
+//! The real disk: a folder, through `rustix`. Never resolves a path by hand, and never follows a link.
 //!
-//! Every path is opened beneath the folder by the kernel (`openat2`): the directory part as an
-//! `O_PATH` descriptor, then the call itself on the last component without following it. Where a
-//! call takes no directory descriptor (extended attributes, `chmod`), the descriptor is named
-//! through `/proc/self/fd`, so `/proc` must be mounted.
+//! The kernel opens every path beneath the folder (`openat2`): the directory part as an `O_PATH` descriptor,
+//! then the call itself on the last component without following it. Some calls take no directory descriptor
+//! (extended attributes, `chmod`). For these the descriptor is named through `/proc/self/fd`, so `/proc` must
+//! be mounted.
 //!
-//! Modes come out as asked whatever the umask, set-group-id directories and default ACLs say: what
-//! was made is looked at, and put right if it differs. A daemon sets its umask to 0, so that this
-//! costs nothing more and a crash in between leaves no wrong mode.
+//! Files get the mode that was asked for, whatever the umask, set-group-id directories and default ACLs say:
+//! a new file is looked at, and its mode is corrected if it differs. A daemon sets its umask to 0. Then this
+//! costs nothing more, and a crash in between leaves no wrong mode.
 
 mod file;
 
@@ -29,7 +29,7 @@ use crate::{Disk, FileKind, OpenHow, Space, Stat, check_path, split_last};
 /// Longest path that one system call takes, without the NUL behind it.
 const CALL_PATH_BYTES_MAX: usize = 4095;
 
-/// How often an open that may create loses a race against others before it gives up.
+/// How often an open that may create is tried while it loses a race against others.
 const CREATE_RACES_MAX: usize = 64;
 
 /// Bytes of directory entries that one system call brings.
@@ -150,7 +150,7 @@ impl RealDisk {
         Ok(RealFile::new(fd))
     }
 
-    /// Puts the mode of what was made a moment ago right.
+    /// Corrects the mode of a file that was just made.
     fn settle_mode(&self, parent: &Parent<'_>, name: &[u8], mode: u32) -> io::Result<()> {
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if mode_of(&stat) == mode { Ok(()) } else { chmod_beneath(parent, name, mode) }

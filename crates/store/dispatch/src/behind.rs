@@ -1,8 +1,8 @@
-//! Carried bytes on their way into bodies: kept in memory until a background thread, or the next use
-//! of the body, puts them in place.
+//! Carried bytes on their way into bodies. They stay in memory until a background thread, or the next use of
+//! the body, puts them in place.
 //!
-//! The log has them, so nothing is at risk here: a recovery puts them in place again. A file that is
-//! gone in time never costs a native call. Never reorders the writes of one body.
+//! Nothing is at risk, because the log has the bytes: a recovery puts them in place again. A file that is
+//! removed in time never costs a native call. The writes of one body are never reordered.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use atoll_disk::Disk;
 use bytes::Bytes;
 
 const SHARDS: usize = 64;
-/// Bytes that may wait; beyond, whoever brings more puts some in place first.
+/// Bytes that may wait. If there are more, the thread that brings new ones first puts some in place.
 const BYTES_MAX: u64 = 8 << 20;
 /// Milliseconds that bytes wait at most while the background thread keeps up.
 pub(crate) const AGE_MS: u64 = 300;
-/// What a write costs in memory beside its bytes, with places in tables that are half empty.
+/// Memory that a write costs beside its bytes, in tables that are half empty.
 const OVERHEAD_BYTES: u64 = 384;
 
 /// One write that waits.
@@ -30,7 +30,7 @@ struct Write {
 }
 
 impl Write {
-    /// What it costs in memory.
+    /// Its cost in memory.
     const fn bytes(&self) -> u64 {
         self.data.len() as u64 + OVERHEAD_BYTES
     }
@@ -39,7 +39,7 @@ impl Write {
 #[derive(Default)]
 struct Shard {
     waiting: IdMap<Ino, Vec<Write>>,
-    /// In the order in which their first write came, with the time.
+    /// Bodies in the order in which their first write came, with its time.
     order: VecDeque<(u64, Ino)>,
 }
 
@@ -60,12 +60,12 @@ impl Behind {
         self.shards[ino.0 as usize % SHARDS].lock().expect("no panic while it is held")
     }
 
-    /// Bytes that are not in place yet, and what keeping them costs.
+    /// Bytes that are not in place yet, with the memory that they cost.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Takes a write in. Its bytes are seen by everything that settles the body first.
+    /// Takes a write in. Callers that settle the body first see its bytes.
     pub(crate) fn put<D: Disk>(
         &self,
         bodies: &Bodies<D>,
@@ -106,7 +106,7 @@ impl Behind {
         self.place(bodies, &mut shard, ino)
     }
 
-    /// Reads bytes that wait, if all of them came with one write: who reads what was just written costs
+    /// Reads waiting bytes, if all of them came with one write. So reading bytes that were just written costs
     /// no native call.
     pub(crate) fn read(&self, ino: Ino, offset: u64, len: u32) -> Option<Bytes> {
         if self.bytes.load(Ordering::Acquire) == 0 {
@@ -120,7 +120,7 @@ impl Behind {
         (from + len as usize <= last.data.len()).then(|| last.data.slice(from..from + len as usize))
     }
 
-    /// Forgets what waits for a body that goes.
+    /// Forgets the waiting writes of a body that is removed.
     pub(crate) fn discard(&self, ino: Ino) {
         let mut shard = self.shard(ino);
         if let Some(writes) = shard.waiting.remove(&ino) {
@@ -128,7 +128,7 @@ impl Behind {
         }
     }
 
-    /// Forgets what waits beyond the new end of a body.
+    /// Forgets waiting bytes beyond the new end of a body.
     pub(crate) fn cut(&self, ino: Ino, len: u64) {
         if self.bytes.load(Ordering::Acquire) == 0 {
             return;
@@ -149,7 +149,7 @@ impl Behind {
         self.bytes.fetch_sub(before - after, Ordering::Release);
     }
 
-    /// Puts in place what came before `before_ms`; all of it with `u64::MAX`.
+    /// Puts writes in place that came before `before_ms`; with `u64::MAX` all of them.
     pub(crate) fn settle_older<D: Disk>(&self, bodies: &Bodies<D>, before_ms: u64) -> Result<(), BodyError> {
         if self.bytes.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -179,8 +179,9 @@ impl Behind {
         done
     }
 
-    /// The lock is held meanwhile: who reads the body next finds it done. What cannot be put in place waits
-    /// on, all of it: nobody else has these bytes once a checkpoint has let go of the log.
+    /// Puts all waiting writes of a body in place. The lock is held meanwhile, so the next reader of the body
+    /// finds them done. If a write cannot be put in place, all of them go on waiting: nobody else has these
+    /// bytes once a checkpoint has released the log.
     fn place<D: Disk>(&self, bodies: &Bodies<D>, shard: &mut Shard, ino: Ino) -> Result<(), BodyError> {
         let Some(writes) = shard.waiting.get(&ino) else { return Ok(()) };
         for write in writes {

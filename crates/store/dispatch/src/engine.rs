@@ -18,8 +18,8 @@ use crate::behind::{AGE_MS, Behind};
 use crate::open::Reached;
 use crate::space::{Lack, Space, SpaceState};
 
-/// Where answers and messages go. Called without the island's lock, on the thread that brought the
-/// event; must not wait.
+/// The receiver of answers and messages. Called without the island's lock, on the thread that brought the
+/// event. It must not wait.
 pub trait Net: Send + Sync + 'static {
     /// Answers request `id` of `link`. `data` are the bytes of `Answer::Data`.
     fn reply(&self, from: IslandId, link: LinkId, id: u64, reply: Reply, data: &[u8]);
@@ -37,7 +37,8 @@ pub trait Net: Send + Sync + 'static {
     fn damaged(&self, island: IslandId, why: &str);
 }
 
-/// Of an island that talks to nobody: what it would say is dropped. For tools that look at a node at rest, and tests.
+/// The network of an island that talks to nobody: messages and answers are dropped. For tools that look at a
+/// node at rest, and tests.
 #[derive(Debug)]
 pub struct Nobody;
 
@@ -58,13 +59,13 @@ pub trait Clock: Send + Sync + 'static {
     fn pass(&self, time: Duration);
 }
 
-/// The island has stopped serving after an error of its disk; only a restart tells what is there.
+/// The island has stopped serving after an error of its disk. Only a restart shows what the disk has.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("island {island} has stopped: {why}")]
 pub struct Halted {
-    /// Which.
+    /// The island.
     pub island: IslandId,
-    /// What failed.
+    /// The error.
     pub why: String,
 }
 
@@ -78,15 +79,16 @@ pub struct Engine<D: Disk> {
     pub(crate) net: Arc<dyn Net>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) behind: Behind,
-    /// What is not for the threads that bring requests: checkpoints,
+    /// Effects that no request's thread performs, such as checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
-    /// and bodies that go, which takes a disk long.
+    /// Bodies to be removed, which takes a disk long.
     pub(crate) drops: Mutex<VecDeque<(Ticket, Ino)>>,
-    /// Counts what callers wait for the disk for.
+    /// Counts the uses of the disk that callers wait for.
     pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
     pub(crate) space: Space,
-    /// What records have decided for bodies, and finds no space: in order, and each body's gate is held.
+    /// Changes of bodies that records have decided and that find no space, in order. The gate of each body is
+    /// held.
     pub(crate) waiting_bodies: Mutex<VecDeque<(Ticket, BodyOp)>>,
     /// Rows that the next checkpoint would write, as of the last event.
     rows_dirty: AtomicUsize,
@@ -94,22 +96,24 @@ pub struct Engine<D: Disk> {
     pub(crate) damaged: Mutex<IdSet<Ino>>,
 }
 
-/// Bodies that go and wait for the background thread; beyond, whoever brings more removes them.
+/// Bodies that may wait to be removed by the background thread. If there are more, the thread that brings new
+/// ones removes them.
 pub(crate) const DROPS_MAX: usize = 1 << 10;
-/// Milliseconds after which the rest waits for the next time: the house is kept by the same thread.
+/// Milliseconds after which the remaining removals wait for the next time, because the same thread does the
+/// housekeeping.
 const DROPS_MS: u64 = 20;
 
-/// Effects to be performed: messages first, because somebody waits for them, then what may take long.
+/// Effects to be performed: messages first, because others wait for them, then effects that may take long.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// The first of the messages, without a place on the heap: mostly there is one.
+    /// The first message, without a heap allocation: mostly there is only one.
     first: Option<Effect>,
     messages: VecDeque<Effect>,
     rest: VecDeque<Effect>,
 }
 
 impl Work {
-    /// One more to be performed.
+    /// Adds an effect.
     pub fn push(&mut self, effect: Effect) {
         match effect {
             Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => {
@@ -131,18 +135,18 @@ impl Work {
         self.first.is_some() || !self.messages.is_empty()
     }
 
-    /// Nothing is left to be done.
+    /// Whether no effect is left.
     pub fn is_done(&self) -> bool {
         !self.has_messages() && self.rest.is_empty()
     }
 
-    /// What comes next may take long, so that its thread lets others bring events meanwhile.
+    /// Whether the next effect may take long, so that its thread should let others bring events meanwhile.
     pub fn is_slow(&self) -> bool {
         !self.has_messages() && matches!(self.rest.front(), Some(Effect::Sync | Effect::Body(..)))
     }
 }
 
-/// What the lock protects.
+/// The state behind the lock.
 pub(crate) struct Core<D: Disk> {
     pub(crate) island: Island,
     pub(crate) log: Log<D>,
@@ -196,17 +200,17 @@ impl<D: Disk> Engine<D> {
         &self.disk
     }
 
-    /// Its bodies.
+    /// The island's bodies.
     pub const fn bodies(&self) -> &Arc<Bodies<D>> {
         &self.bodies
     }
 
-    /// Its snapshot.
+    /// The island's snapshot.
     pub const fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// What it has done.
+    /// The island's counters.
     pub fn counters(&self) -> Counters {
         *self.lock().island.counters()
     }
@@ -230,7 +234,7 @@ impl<D: Disk> Engine<D> {
         Ok(self.reached())
     }
 
-    /// How far it is known to be safe.
+    /// The incarnation, and the last record that is synced.
     pub fn reached(&self) -> Reached {
         let core = self.lock();
         Reached { incarnation: core.island.state().meta().incarnation, seq: core.log.synced_upto() }
@@ -241,12 +245,12 @@ impl<D: Disk> Engine<D> {
         self.clock.now().ms
     }
 
-    /// What it takes, as far as the space on its disk goes.
+    /// Whether it takes every operation or, on a full disk, only those that make room.
     pub fn space_state(&self) -> SpaceState {
         self.space.state()
     }
 
-    /// Notes whether something has found space, and tells if that changes what the island takes.
+    /// Notes whether `lack` has found space. If that changes what the island takes, tells the network.
     pub(crate) fn note_space(&self, lack: Lack, found_none: bool) {
         if let Some(state) = self.space.note(lack, found_none, self.clock.now().ms) {
             self.net.space(self.id, state);
@@ -268,21 +272,21 @@ impl<D: Disk> Engine<D> {
         self.core.lock().expect("the island's machine has panicked")
     }
 
-    /// Takes an event through the machine and performs what it asks for, on this thread.
+    /// Takes an event through the machine and performs its effects, on this thread.
     pub fn enter(&self, event: Event) {
         let mut work = self.begin(event);
         while self.go_on(&mut work) {}
     }
 
-    /// The first half of [`Engine::enter`]: what is to be done is left to [`Engine::go_on`], so that
-    /// a simulation can have other threads come between any two effects.
+    /// The first half of [`Engine::enter`]: the effects are left to [`Engine::go_on`], so that a simulation
+    /// can run other threads between any two effects.
     pub fn begin(&self, event: Event) -> Work {
         let mut work = Work::default();
         self.step(event, &mut work);
         work
     }
 
-    /// Performs the next effect, and takes what comes of it to the machine. False: nothing was left.
+    /// Performs the next effect, and takes its result to the machine. False: no effect was left.
     pub fn go_on(&self, work: &mut Work) -> bool {
         let Some(effect) = work.next() else { return false };
         if let Some(event) = self.perform(effect) {
@@ -291,13 +295,13 @@ impl<D: Disk> Engine<D> {
         true
     }
 
-    /// The first half of [`Engine::go_on`]: performs the next effect and gives back what comes of it, for
-    /// [`Engine::tell`]. So a simulation can have other threads come between the two, as those of a daemon may.
+    /// The first half of [`Engine::go_on`]: performs the next effect and returns its result, for
+    /// [`Engine::tell`]. So a simulation can run other threads between the two, as a daemon may.
     pub fn perform_next(&self, work: &mut Work) -> Option<Event> {
         work.next().and_then(|effect| self.perform(effect))
     }
 
-    /// The second half: tells the machine what came of an effect.
+    /// The second half: tells the machine the result of an effect.
     pub fn tell(&self, event: Event, work: &mut Work) {
         self.step(event, work);
     }
@@ -325,7 +329,7 @@ impl<D: Disk> Engine<D> {
         Ok(())
     }
 
-    /// Writes the log as far as nobody else is at it, without the lock, until nothing waits.
+    /// Writes the log, unless another thread does, without the lock, until no record waits.
     fn write<'a>(
         &'a self,
         mut core: MutexGuard<'a, Core<D>>,
@@ -347,7 +351,7 @@ impl<D: Disk> Engine<D> {
         Ok(core)
     }
 
-    /// Writes what nobody waited for.
+    /// Writes records that nobody waits for.
     fn flush(&self) -> Result<(), String> {
         let mut work = Work::default();
         drop(self.write(self.lock(), self.clock.now(), &mut work)?);
@@ -375,7 +379,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Makes every record up to `seq` survive a power cut, whoever syncs.
+    /// Makes every record up to `seq` survive a power cut, by this thread or another.
     pub(crate) fn sync_upto(&self, seq: u64) -> Result<(), String> {
         loop {
             let core = self.lock();
@@ -400,7 +404,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Passes time: what is to be done by itself begins. Called a few times a second.
+    /// Tells the time to the machine, which begins what is due. Called a few times a second.
     pub fn tick(&self) {
         if self.is_halted() {
             return;
@@ -431,8 +435,8 @@ impl<D: Disk> Engine<D> {
 
     // ------------------------------------------------------------- housekeeping
 
-    /// Does what waits for no request: checkpoints and the log's next segment. Called by one thread, after each
-    /// [`Engine::tick`].
+    /// Does the work that no request waits for: checkpoints and the log's next segment. Called by one thread,
+    /// after each [`Engine::tick`].
     pub fn housekeep(&self) {
         if self.is_halted() {
             return;
@@ -473,7 +477,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Does for bodies what found no space before; whether nothing is left of it.
+    /// Does the changes of bodies that found no space before. True if none is left.
     fn perform_waiting(&self) -> bool {
         loop {
             let next = self.waiting_bodies.lock().expect("no panic while it is held").pop_front();

@@ -1,5 +1,5 @@
-//! Has the view follow the log: takes what has changed, makes it as safe as the view needs it, and
-//! lays it out. Runs on a thread of its own; nothing waits for it.
+//! Has the view follow the log: takes the changed rows, makes them as safe as the view needs them, and lays
+//! them out. Runs on a thread of its own, and nothing waits for it.
 
 use std::cell::Cell;
 use std::io;
@@ -16,17 +16,16 @@ use atoll_view::{Conflict, Finding, Options, Report, Source, Subject, View, Why}
 
 use crate::engine::Engine;
 
-/// Milliseconds between two times that what was laid is made to survive a power cut.
+/// Milliseconds between two syncs of the plain tree.
 const SETTLE_MS: u64 = 10_000;
 
-/// Ids and names that are laid, and not yet safe, at most, before they are made so: they are kept until
-/// then.
+/// Ids and names that are laid and not synced, at most. They are kept in memory until they are synced.
 const LAID_MAX: usize = 1 << 15;
 /// Ids and names that may wait before callers have to share the disk with laying them.
 const COURTESY_MAX: usize = 1 << 12;
-/// How long the disk is left to callers that use it, before each native object that comes or goes.
+/// How long the disk is left to callers before each native object that is made or removed.
 const REST: Duration = Duration::from_millis(5);
-/// How often in one round, so that the trees stay about a second behind.
+/// How often that happens in one round at most, so that the trees stay about a second behind.
 const RESTS_MAX: u32 = 100;
 /// Ids or names that are laid at once when more wait than memory may hold.
 const PAGE_ROWS: usize = 1 << 12;
@@ -35,10 +34,10 @@ const PAGE_ROWS: usize = 1 << 12;
 pub struct Laying<D: Disk> {
     engine: Arc<Engine<D>>,
     options: Options,
-    /// None until it could be opened again after its disk has failed.
+    /// None if its disk has failed and it could not be opened again yet.
     view: Option<View<D>>,
     settled_ms: u64,
-    /// Somebody waits for it.
+    /// Whether a caller waits for it.
     in_haste: bool,
 }
 
@@ -80,7 +79,7 @@ impl<D: Disk> Laying<D> {
         self.engine.id()
     }
 
-    /// What a conflict is about, for people: the path as far as this island knows it.
+    /// The subject of a conflict, for people: the path as far as this island knows it.
     pub fn shown(&self, subject: &Subject) -> String {
         let (ino, last) = match subject {
             Subject::Id(ino) => (*ino, None),
@@ -103,7 +102,7 @@ impl<D: Disk> Laying<D> {
         self.view.as_ref().map_or((0, Vec::new()), |view| view.spilled(most))
     }
 
-    /// Lays what has changed since the last round.
+    /// Lays everything that has changed since the last round.
     pub fn round(&mut self) -> io::Result<Report> {
         let engine = Arc::clone(&self.engine);
         if engine.is_halted() || self.is_drained() {
@@ -138,12 +137,12 @@ impl<D: Disk> Laying<D> {
         self.view()?.lay(inos, names, &source)
     }
 
-    /// More waits than one round lays.
+    /// Whether more waits than one round lays.
     pub fn is_far_behind(&self) -> bool {
         !self.engine.is_halted() && self.engine.with_island(|i| i.state().view_page_wanted().is_some())
     }
 
-    /// What is to be laid now, the position in the log that it needs, and whether more waits.
+    /// The ids and names to lay now, the position in the log that they need, and whether more wait.
     fn take(&self) -> io::Result<(u64, ToLay, bool)> {
         let engine = &self.engine;
         let all = engine.with_island(|island| match island.state().view_page_wanted() {
@@ -162,8 +161,8 @@ impl<D: Disk> Laying<D> {
         })
     }
 
-    /// What stood in the way may go with a later page: only what still stands there when all were laid
-    /// is told.
+    /// Lays again what met an obstacle, because the obstacle may have gone with a later page. Only obstacles
+    /// that are left then are reported.
     fn again(&self, report: &mut Report) {
         let (mut inos, mut names) = ToLay::default();
         for conflict in std::mem::take(&mut report.conflicts) {
@@ -187,7 +186,7 @@ impl<D: Disk> Laying<D> {
         self.view.as_ref().is_some_and(follows) && self.engine.with_island(|i| i.state().view_is_drained())
     }
 
-    /// Makes what was laid survive a power cut.
+    /// Makes everything that was laid survive a power cut.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settled_ms = self.engine.clock.now().ms;
         let view = self.view()?;
@@ -224,7 +223,7 @@ impl<D: Disk> Laying<D> {
 pub(crate) struct CommittedState<'a, D: Disk> {
     engine: &'a Engine<D>,
     rests_left: Cell<u32>,
-    /// How often callers had used the disk at the last look.
+    /// The number of uses of the disk by callers at the last look.
     uses_seen: Cell<u64>,
 }
 

@@ -1,8 +1,7 @@
-//! Runs an island: takes events to its machine and performs the effects, on whichever thread brings
-//! the event (`DESIGN` 4, The machine). Daemon and simulator run this same code, over a real or a
-//! simulated disk.
+//! Runs an island: takes events to its machine and performs the effects, on the thread that brings the event
+//! (`DESIGN` 4, The machine). Daemon and simulator run this same code, over a real or a simulated disk.
 //!
-//! Owns the one lock of an island. Never decides anything; never holds the lock during I/O.
+//! Owns the one lock of an island. Never decides anything, and never holds the lock during I/O.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

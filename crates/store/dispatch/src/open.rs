@@ -1,4 +1,4 @@
-//! Opening an island: snapshot, log and bodies put together again, whatever ended its last life.
+//! Opening an island: puts snapshot, log and bodies together again, whatever ended its last run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::perform::load_from;
 /// Epoch of an island with one replica.
 pub(crate) const EPOCH: u32 = 1;
 
-/// What an island needs beside its machine's configuration.
+/// Options of an island besides its machine's configuration.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The volume.
@@ -33,14 +33,14 @@ pub struct Setup {
     pub snapshot_cache_bytes: usize,
     /// The daemon is root, so that bodies get their true owner.
     pub root: bool,
-    /// The island may not have been made yet: what is missing is made. Otherwise it is lost, and the
-    /// island is refused: it must never be taken for an empty one.
+    /// The island may not have been made yet: missing parts are made. Otherwise a missing part is lost, and
+    /// the island is refused: it must never be taken for an empty one.
     pub is_new: bool,
-    /// What is known of it from elsewhere.
+    /// How far it is known to have come, from another place.
     pub reached: Option<Reached>,
 }
 
-/// How far an island is known to have come: whatever it is opened from has that much.
+/// How far an island is known to have come: its snapshot and log must reach this point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
     /// The incarnation of that life.
@@ -67,7 +67,7 @@ pub enum OpenError {
     /// Something is not there although the island was made.
     #[error("island {0}: its {1} is missing")]
     Missing(IslandId, &'static str),
-    /// It is whole, and older than it is known to have been.
+    /// The island is whole, and older than it is known to have been.
     #[error(
         "island {island}: its folder ends before record {first}, and was known to hold record {known}: an older \
          copy lies in its place"
@@ -99,7 +99,7 @@ impl OpenError {
         }
     }
 
-    /// True if something of the island is lost or is not what was written: trying again is no use.
+    /// True if a part of the island is lost or damaged: trying again is no use.
     pub const fn is_damage(&self) -> bool {
         match self {
             Self::Log(_, why) => matches!(why, LogError::Damaged(_) | LogError::Refused { .. }),
@@ -110,7 +110,7 @@ impl OpenError {
     }
 }
 
-/// What a recovery found and did.
+/// The report of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Records behind the checkpoint.
@@ -119,7 +119,7 @@ pub struct Report {
     pub torn_bytes: u64,
     /// Bodies that had to be looked at.
     pub bodies: u64,
-    /// Files whose bytes were not what the state said, and what gave way.
+    /// Files whose bytes were not those of the state, each with the correction of the state.
     pub corrected: Vec<(Ino, String)>,
 }
 
@@ -276,7 +276,7 @@ fn redo_record(
     Ok(())
 }
 
-/// What they did to one. See [`Redo`].
+/// The changes of one body. See [`Redo`].
 #[derive(Debug, Default)]
 struct ChangesOfOne {
     ops: Vec<BodyChange>,
@@ -284,11 +284,11 @@ struct ChangesOfOne {
     dirty: bool,
 }
 
-/// What the records since the checkpoint did to bodies.
+/// The changes of bodies by the records since the checkpoint.
 #[derive(Debug, Default)]
 struct BodyChanges {
     by_file: BTreeMap<Ino, ChangesOfOne>,
-    /// Of writes whose bytes are not in their record: they may not have survived it.
+    /// Results of writes whose bytes are not in their record: the bytes may have been lost.
     results: Vec<(Ino, (SessionId, u64))>,
 }
 
@@ -297,7 +297,7 @@ impl BodyChanges {
         self.by_file.entry(ino).or_default()
     }
 
-    /// Says of which file.
+    /// Adds a change; returns its file.
     fn add(&mut self, change: BodyChange) -> Ino {
         let (ino, cut) = match &change {
             BodyChange::Bytes { ino, .. }
@@ -315,8 +315,8 @@ impl BodyChanges {
         ino
     }
 
-    /// Brings the bodies in line with the state; what of the state has to give way, as changes, and whose
-    /// bodies these are.
+    /// Makes the bodies match the state. Returns the corrections of the state as changes, and the files that
+    /// they are about.
     fn redo<D: Disk>(
         self,
         state: &mut State,
@@ -393,7 +393,7 @@ impl From<BodyError> for RedoError {
     }
 }
 
-/// Turns what bodies could not give into changes of rows, whose checksum rows are in memory then.
+/// Turns corrections of bodies into changes of rows. Their checksum rows are in memory then.
 fn correct(
     ino: Ino,
     mut row: Inode,

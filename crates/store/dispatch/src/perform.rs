@@ -1,4 +1,4 @@
-//! What each effect is on this machine.
+//! How each effect is performed on this machine.
 
 use atoll_body::{Bodies, BodyError, Born};
 use atoll_core::planted::{Bug, planted};
@@ -97,7 +97,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// What is in the snapshot.
+    /// Rows of the snapshot.
     pub fn load(&self, load: &Load) -> Result<Loaded, String> {
         load_from(&self.snapshot, load)
     }
@@ -346,7 +346,7 @@ fn changed(op: &BodyOp) -> Ino {
     }
 }
 
-/// What a snapshot has.
+/// A row of the snapshot.
 pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Result<Loaded, String> {
     let failed = |e: atoll_snapshot::SnapshotError| e.to_string();
     match load {

@@ -1,15 +1,17 @@
-//! Whether an island finds the space that it needs itself, for its log, its checkpoints and the bytes that it has promised.
+//! Whether an island finds the space that it needs itself: for its log, its checkpoints and the bytes that it
+//! has promised.
 //!
-//! Normal <-> ReadOnly. While something finds no space the island takes only what makes room, and tries again; nothing
-//! is lost, and nobody has to start it anew. A failed sync is something else: that stops the island.
+//! Normal <-> ReadOnly. While one of these finds no space, the island takes only operations that make room,
+//! and tries again. Nothing is lost, and nobody has to restart it. A failed sync is different: it stops the
+//! island.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
-/// Milliseconds until what found no space is tried again.
+/// Milliseconds until a step that found no space is tried again.
 const RETRY_MS: u64 = 1_000;
 
-/// What finds no space.
+/// A step that finds no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// A record: the log needs a new segment. Nothing at all can be changed meanwhile.
@@ -18,7 +20,7 @@ pub enum Lack {
     Segment,
     /// A checkpoint.
     Checkpoint,
-    /// Bytes that are in the log, in their files.
+    /// Bytes of the log that must go into their files.
     Bodies,
 }
 
@@ -37,26 +39,26 @@ impl fmt::Display for Lack {
     }
 }
 
-/// What an island takes, as far as the space on its disk goes.
+/// Which operations an island takes, by the space on its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceState {
     /// Everything.
     Normal,
-    /// What makes room, and nothing that grows.
+    /// Only operations that make room.
     ReadOnly {
         /// When that began, by the island's clock.
         since_ms: u64,
-        /// What finds no space; the most urgent one.
+        /// The step that finds no space; the most urgent one.
         lack: Lack,
     },
 }
 
 #[derive(Debug, Default)]
 struct Lacks {
-    /// Whether each finds none.
+    /// Whether each step finds no space.
     lacks: [bool; Lack::ALL.len()],
     since_ms: u64,
-    /// Before that, nothing is tried again.
+    /// Times before which a step is not tried again.
     retry_ms: [u64; Lack::ALL.len()],
 }
 
@@ -90,7 +92,7 @@ impl Space {
         !lacks.lacks[lack as usize] || now_ms >= lacks.retry_ms[lack as usize]
     }
 
-    /// Notes whether something has found space. The new state, if the island goes from one to the other.
+    /// Notes whether a step has found space. Returns the new state if the island goes from one to the other.
     pub(crate) fn note(&self, lack: Lack, found_none: bool, now_ms: u64) -> Option<SpaceState> {
         let mut lacks = self.lock();
         let before = lacks.state();

@@ -1,5 +1,5 @@
-//! All of an island's state, row by row from its snapshot: for checks, and for a view that must be
-//! laid anew. The island must be at rest, with everything in the snapshot.
+//! All of an island's state, row by row from its snapshot: for checks, and for a view that must be laid
+//! again. The island must be at rest, with everything in the snapshot.
 
 use std::io;
 

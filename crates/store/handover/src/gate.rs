@@ -1,5 +1,4 @@
-//! Lets a recall wait for every answer that still allows somebody to keep what is told. Never blocks an
-//! answer.
+//! Lets a recall wait for every answer that still allows its receiver to keep it. Never blocks an answer.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -10,7 +9,7 @@ use std::time::Duration;
 pub struct Gate {
     generation: AtomicU64,
     answers: [AtomicU64; 2],
-    /// It is passed by one at a time. No answer waits for it.
+    /// One recall at a time passes it. No answer waits for it.
     one: Mutex<()>,
 }
 

@@ -1,7 +1,6 @@
-//! Leader and followers: the thread that reads requests also runs them, and passes the reading on
-//! to another just before it does something slow. So a fast operation never hops between threads,
-//! and a slow one never holds up those behind it. Owns a per-thread hook, and the gate by which a recall
-//! waits for threads that answer.
+//! Leader and followers: the thread that reads requests also runs them. Just before a slow call it lets
+//! another thread read on. So a fast operation never hops between threads, and a slow one does not delay
+//! those behind it. Owns a per-thread hook, and the gate by which a recall waits for threads that answer.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -18,7 +17,7 @@ thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Says what this thread does before something slow: make sure that somebody else reads.
+/// Sets what this thread does before a slow call: make sure that another thread reads on.
 pub fn before_slow(hook: impl Fn() + 'static) {
     HOOK.set(Some(Rc::new(hook)));
 }

@@ -1,8 +1,8 @@
-//! In which boot of the machine a log was used last: what tells the death of a process, which takes
-//! nothing that was written, from a power cut, which may. And whether a sync has succeeded since: then
-//! what the owner does first about what it misses is there too.
+//! The boot of the machine in which a log was used last. It tells the death of a process, which takes no
+//! written byte, from a power cut, which may take some. The file also says whether a sync has succeeded
+//! since: then the work that the owner does first after a power cut is also safe.
 //!
-//! Never synced: whatever of the file a power cut leaves, it does not name the boot that comes then.
+//! The file is never synced: whatever a power cut leaves of it does not name the next boot.
 
 use std::io;
 
@@ -16,7 +16,7 @@ const MAGIC: [u8; 8] = *b"ATOLLBUT";
 /// Magic, boot, whether a sync has succeeded in it, and checksum.
 const BOOT_BYTES: usize = 32;
 
-/// What is known of the last opening.
+/// Facts about the last opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Boot {
     /// 0: not known.

@@ -1,8 +1,8 @@
-//! Cutting a log back: a replica takes back records that its new primary does not have.
-//! The only way in which a record that was synced leaves the end of a log.
+//! Cutting a log back: a replica takes back records that its new primary does not have. Only by this does a
+//! synced record leave the end of a log.
 //!
-//! What is cut carries markers that call it synced, so a cut that is half done looks like damage.
-//! Therefore the intent is made durable first, and opening finishes a cut that it finds begun.
+//! The records that are cut carry markers that call them synced, so a half-done cut looks like damage.
+//! Therefore the intent is made durable first, and opening finishes a cut that was begun.
 
 use std::io;
 use std::sync::Arc;

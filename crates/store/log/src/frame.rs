@@ -34,7 +34,7 @@ pub struct SegmentHeader {
 pub(crate) enum NoHeader {
     /// Short, blank or corrupt: the segment never began, or is unreadable.
     Invalid,
-    /// Of a later version.
+    /// It has a later version.
     Version(u32),
 }
 
@@ -109,7 +109,7 @@ pub struct RecordView<'a> {
     pub predecessor: Position,
     /// Highest sequence number known to be synced when it was appended.
     pub synced: u64,
-    /// What the owner wrote.
+    /// The owner's bytes.
     pub payload: &'a [u8],
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn claimed_bytes(bytes: &[u8], payload_max: u32) -> Option<usize> {
     (len <= payload_max).then(|| record_bytes(len as usize))
 }
 
-/// Where the records of a segment end.
+/// The end of a segment's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanEnd {
     /// Offset behind the last record.
@@ -216,14 +216,14 @@ pub(crate) fn scan_records<'a, E>(
     Ok(scan)
 }
 
-/// What valid records behind a hole say: the highest of their numbers, and of their markers.
+/// Facts from valid records behind a hole: the highest of their numbers, and of their markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Behind {
     pub(crate) seq: u64,
     pub(crate) synced: u64,
 }
 
-/// What valid records from `from` on say whose number is above `seq`; zeros if there are none.
+/// Facts from valid records from `from` on whose number is above `seq`; zeros if there are none.
 pub(crate) fn behind(bytes: &[u8], seed: u32, payload_max: u32, from: usize, seq: u64) -> Behind {
     let mut found = Behind::default();
     let mut at = from.next_multiple_of(ALIGN);

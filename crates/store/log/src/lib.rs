@@ -70,7 +70,7 @@ pub use open::Opened;
 pub use read::{Cursor, ReadBytes, ReadWork, Records};
 pub use work::{Batch, Performed, Preparation, Prepared, Removal, Removed, SyncWork, Synced};
 
-/// Where a record stands, and by whom it was given its place. Ordered as they follow each other.
+/// The position of a record, and who gave it. Positions are ordered as records follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
     /// Epoch of the island's group.
@@ -99,7 +99,7 @@ pub struct Config {
     pub record_bytes_max: u32,
     /// Bytes that wait to be written at most; beyond, appends are [`LogError::Full`].
     pub buffer_bytes_max: usize,
-    /// Which boot of the machine this is: a number that no power cut leaves the same. 0: not known.
+    /// The boot of the machine: a number that changes with each power cut. 0: not known.
     pub boot: u128,
 }
 
@@ -124,7 +124,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Why the reader of the records refuses one.
 pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
 
-/// What can go wrong with a log.
+/// Errors of a log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The disk failed while the log was opened, created or prepared. It may be tried again.
@@ -134,7 +134,7 @@ pub enum LogError {
     /// opening the log again tells what is there.
     #[error("the log has stopped: {reason}")]
     Stopped {
-        /// What failed.
+        /// The call that failed.
         reason: Arc<str>,
     },
     /// The payload is over [`Config::record_bytes_max`]. Nothing was appended.
@@ -152,7 +152,7 @@ pub enum LogError {
         /// The last record here.
         last: Position,
     },
-    /// What was to be read follows a record that this log does not have any more.
+    /// The reader's position is behind a record that this log does not have any more.
     #[error("records before {first} were released")]
     Released {
         /// The first that is still there.
@@ -181,7 +181,7 @@ pub enum LogError {
     },
 }
 
-/// In which way a log is damaged.
+/// The kinds of damage of a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// No segment with a valid header holds, or goes on from, the position asked for.
@@ -212,7 +212,7 @@ pub enum Damage {
     /// The checkpoint is of another history than the log.
     #[error("the checkpoint stands at {checkpoint:?}, the log has {found:?} there")]
     OtherHistory {
-        /// Where the checkpoint stands.
+        /// The position of the checkpoint.
         checkpoint: Position,
         /// The record of that number.
         found: Position,

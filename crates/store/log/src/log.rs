@@ -1,6 +1,6 @@
-//! The living log: positions, the buffer, and what is written and synced. Makes no system call.
-//! Invariant: synced <= written <= last, and every byte behind `written` is in the buffer or in the
-//! one batch under way.
+//! The living log: positions, the buffer, and how far it is written and synced. Makes no system call.
+//! Invariant: synced <= written <= last, and every byte behind `written` is in the buffer or in the one batch
+//! under way.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,7 +35,7 @@ pub struct Log<D: Disk> {
     pub(crate) synced: u64,
     /// Oldest first; the last one is appended to.
     pub(crate) segments: VecDeque<Arc<Segment<D::File>>>,
-    /// Where in the last segment the next record goes.
+    /// The offset of the next record in the last segment.
     pub(crate) tail_at: u64,
     pub(crate) buffer: Vec<u8>,
     pub(crate) parts: Vec<Part<D::File>>,
@@ -53,7 +53,8 @@ pub struct Log<D: Disk> {
     pub(crate) stopped: Option<Arc<str>>,
     /// A sync of this life has noted that there was one.
     pub(crate) noted: bool,
-    /// Tells it from a log that is opened here later: what a reader remembers of places counts for this one.
+    /// The log's number, different from that of a log that is opened here later: a reader's position is only
+    /// good for one of them.
     pub(crate) life: Arc<()>,
 }
 
@@ -185,7 +186,7 @@ impl<D: Disk> Log<D> {
         self.tail_at = HEADER_BYTES as u64;
     }
 
-    /// Takes what waits to be written. `None` if nothing waits, or a batch is under way.
+    /// Takes the records that wait to be written. `None` if there are none, or if a batch is under way.
     pub fn take_batch(&mut self) -> Result<Option<Batch<D>>, LogError> {
         self.check()?;
         if self.writing || (self.stuck.is_some() && !std::mem::take(&mut self.retries)) {
@@ -330,7 +331,7 @@ impl<D: Disk> Log<D> {
         Some(Removal { place: Arc::clone(&self.place), segments: released, keep_first })
     }
 
-    /// Tells that segments were removed. What could not be removed goes when the log is opened.
+    /// Tells that segments were removed. A segment that could not be removed goes when the log is opened.
     pub fn removed(&mut self, removed: Removed) -> io::Result<()> {
         if removed.kept {
             assert_eq!(self.spare, Spare::Busy, "a removal was given back that was not taken");
@@ -340,7 +341,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// The disk, or a quota, is full: what was asked for may succeed later.
+/// The disk, or a quota, is full: the call may succeed later.
 fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,5 +1,5 @@
-//! Creating a log and opening one: which segments there are, and which of them to read.
-//! What is behind the last good record is judged and repaired by [`crate::recover`].
+//! Creating a log and opening one: which segments there are, and which of them to read. [`crate::recover`]
+//! judges and repairs the bytes behind the last good record.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::recover::Recovery;
 use crate::work::{Place, Segment};
 use crate::{Config, Damage, Identity, LogError, Position, RecordView, Refusal, SEGMENT_BYTES_MAX};
 
-/// What was found when a log was opened.
+/// The report of an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// The last record, or the checkpoint's position if there is none behind it.

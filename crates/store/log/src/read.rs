@@ -1,8 +1,8 @@
-//! Reading a log that is open, from any record that it still has: for a copy that catches up. Never reads what is not
-//! written yet, and never decides how far a reader may go.
+//! Reading a log that is open, from any record that it still has, for a copy that catches up. Never reads
+//! bytes that are not written yet, and never decides how far a reader may go.
 //!
-//! A read goes as other pieces of work do: [`Log::take_read`] with the owner's lock held, [`ReadWork::perform`] without
-//! it, [`Log::read`] with it again. Records may be appended, and old segments be released, meanwhile.
+//! A read is done like other work: [`Log::take_read`] with the owner's lock held, [`ReadWork::perform`]
+//! without it, [`Log::read`] with it again. Records may be appended, and old segments released, meanwhile.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::{Damage, LogError, Position, RecordView};
 pub struct Cursor {
     /// The reader has everything up to this record.
     after: Position,
-    /// Where the search for that record, or for what follows it, goes on.
+    /// The position at which the search for that record, or for the next one, goes on.
     place: Option<SegmentPlace>,
 }
 
@@ -64,7 +64,7 @@ pub struct ReadWork<D: Disk> {
     upto: u64,
 }
 
-/// What was read.
+/// The result of a read.
 #[must_use = "the log must say whether it counts"]
 pub struct ReadBytes {
     cursor: Cursor,
@@ -181,10 +181,9 @@ impl<D: Disk> Log<D> {
         }))
     }
 
-    /// The records of what was read.
-    ///
-    /// Errors as those of [`Log::take_read`]; [`LogError::Io`] if the disk failed; [`LogError::Damaged`] if a record that
-    /// was written cannot be read. Neither stops the log: what is appended does not depend on what is read.
+    /// The records of a read. Errors are those of [`Log::take_read`]; [`LogError::Io`] if the disk failed;
+    /// [`LogError::Damaged`] if a record that was written cannot be read. Neither stops the log, because
+    /// appending does not depend on reading.
     pub fn read(&self, read: ReadBytes) -> Result<Records, LogError> {
         self.check()?;
         let ReadBytes { cursor: Cursor { after, place }, first_seq, seed, payload_max, upto, bytes } = read;

@@ -1,5 +1,5 @@
-//! The end of a log that is being opened: loss or torn tail, and the repair of a torn one.
-//! Changes nothing before it knows that nothing synced is missing.
+//! The end of a log that is being opened: decides whether it is loss or a torn tail, and repairs a torn tail.
+//! Changes nothing before it knows that no synced record is missing.
 
 use std::sync::OnceLock;
 
@@ -21,17 +21,17 @@ struct Scanned<F> {
     last_seq: u64,
 }
 
-/// Collects what the scan has passed.
+/// Facts that the scan collects.
 pub(crate) struct Recovery<D: Disk> {
     pub(crate) place: Place<D>,
     identity: Identity,
     config: Config,
     /// Highest sequence number that is known to have been synced.
     known: u64,
-    /// What is known of the last opening.
+    /// Facts about the last opening.
     pub(crate) boot: Boot,
     scanned: Vec<Scanned<D::File>>,
-    /// Of the segment that was scanned last.
+    /// Header of the segment that was scanned last.
     bytes: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! What the owner of a log performs without holding its lock: writes, syncs, preparing, removing.
-//! Each piece is taken from the log, performed once, and its result given back.
+//! Work that the owner of a log performs without holding its lock: writing, syncing, preparing, removing.
+//! Each piece is taken from the log, performed once, and its result is given back.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ const SPARE: &[u8] = b"spare";
 /// A segment that is being made ready, or waits for it with anything in it.
 const RAW: &[u8] = b"spare.new";
 
-/// Where a log's files are.
+/// The files of a log.
 pub(crate) struct Place<D> {
     pub(crate) disk: Arc<D>,
     pub(crate) prefix: Vec<u8>,

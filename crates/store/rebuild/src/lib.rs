@@ -1,26 +1,25 @@
-//! `atoll rebuild`: makes the state of a volume from its plain trees alone, when states and logs are
-//! lost or damaged.
+//! `atoll rebuild`: makes the state of a volume from its plain trees alone, when states and logs are lost or
+//! damaged.
 //!
-//! The trees are the truth here. All of them are read and united; ids and placement keys are given
-//! out anew where the trees do not tell them; checksums are those of the bytes that are there. What
-//! is not in a tree is lost: locks, sessions, what a daemon that is not root could not lay (owners),
-//! and names that were not laid yet. Nothing is deleted: the old state, index and log are set aside,
-//! and what cannot be taken in stays where it is and is reported ([`LeftOut`]).
+//! The trees are the truth here. All of them are read and united. If the trees do not tell an id or a
+//! placement key, a new one is given. Checksums are computed from the bytes that are there. Everything that
+//! is not in a tree is lost: locks, sessions, owners that a daemon without root could not lay, and names that
+//! were not laid yet. Nothing is deleted. The old state, index and log are set aside. A file that cannot be
+//! taken in stays where it is and is reported ([`LeftOut`]).
 //!
 //! Where things go:
-//! - A directory belongs to the island whose tree has most of its files; one without files to an
-//!   island whose tree has it with nothing below (a skeleton has it for its own sake only there). So
-//!   one that mostly has names of another island's files goes to that island.
-//!   Its key is the H3 hash of its path if the table gives that to this island, otherwise a key in a
-//!   bucket that is the island's: keys only route, and so neither a directory that was renamed nor
-//!   anything below it has to move.
-//! - A file stays at the island in whose tree it is, with its id and with all its names, in whichever
-//!   directories these are. A name in a directory of another island is a pointer there, and a row at
-//!   the file's home. So nothing is copied, a file with names in directories of several islands stays
-//!   one file, and what a hand put into another island's tree is taken in where it lies.
+//! - A directory belongs to the island whose tree has most of its files. A directory without files belongs to
+//!   an island whose tree has nothing below it, because only there does a skeleton have it for its own sake.
+//!   So a directory with names mostly of another island's files goes to that island. Its key is the H3 hash
+//!   of its path if the table gives that to this island, otherwise a key in one of the island's buckets. Keys
+//!   are only used to find the owner, so neither a renamed directory nor anything below it has to move.
+//! - A file stays at the island in whose tree it is, with its id and with all its names, whichever
+//!   directories they are in. A name in a directory of another island becomes a pointer there, and a row at
+//!   the file's home. So nothing is copied, a file with names in directories of several islands stays one
+//!   file, and a file that somebody put into another island's tree is taken in where it lies.
 //!
-//! Whatever ends it, it may be run again: until the new states are in place the old ones are
-//! untouched, from then on no island opens until all is done, because the logs come last.
+//! Whatever ends a rebuild, it may be run again. Until the new states are in place, the old ones are
+//! untouched. From then on no island opens until everything is done, because the logs come last.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -49,12 +48,12 @@ const LOG: &[u8] = b"log";
 const STATE: &[u8] = b"state.redb";
 /// The state while it is made.
 const STATE_NEW: &[u8] = b"state.redb.rebuild";
-/// Folder in the tree that takes in what was between two places.
+/// Folder in the tree that takes in directories that were between two places.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Most things that a summary lists as left out; all are counted.
 pub const LEFT_OUT_MAX: usize = 1000;
 
-/// How a volume is rebuilt.
+/// Options of a rebuild.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The daemon is root: as in the view and the bodies.
@@ -65,7 +64,7 @@ pub struct Options {
     pub log: atoll_log::Config,
 }
 
-/// How far it is.
+/// Progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// A tree has been read.
@@ -99,7 +98,8 @@ pub enum Progress {
 pub struct LeftOut {
     /// In whose tree.
     pub island: IslandId,
-    /// Path in the volume, beginning with a slash; of what is in no tree, the native one beneath the island's folder.
+    /// Path in the volume, beginning with a slash. If it is in no tree, the native path beneath the island's
+    /// folder.
     pub path: Vec<u8>,
     /// Why.
     pub why: Why,
@@ -122,7 +122,7 @@ pub enum Why {
     TooLong,
 }
 
-/// What was made.
+/// The summary of a rebuild.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Directories, each counted once.
@@ -141,14 +141,14 @@ pub struct Summary {
     pub rescued: u64,
     /// Bodies without a name. They stay among the bodies; no file of the volume has them.
     pub nameless: u64,
-    /// What was not taken in, [`LEFT_OUT_MAX`] of it at most.
+    /// Things that were not taken in, at most [`LEFT_OUT_MAX`].
     pub left_out: Vec<LeftOut>,
-    /// How much was not taken in.
+    /// The number of things that were not taken in.
     pub left_out_count: u64,
-    /// Number behind the names of what was set aside: `state.redb.old-N`, `view.redb.old-N`,
+    /// Number behind the names of files that were set aside: `state.redb.old-N`, `view.redb.old-N`,
     /// `log.old-N`.
     pub set_aside: u32,
-    /// What could not be laid, in words for people. The state has it.
+    /// Attributes that could not be laid, in words for people. The state has them.
     pub not_laid: Vec<String>,
 }
 
@@ -164,25 +164,25 @@ impl Summary {
 /// Why a volume cannot be rebuilt. Run it again when the cause is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// What these islands have would be missing from the new tree for ever.
+    /// The files of these islands would be missing from the new tree for ever.
     #[error("the folders of islands {} are needed too", list(.missing))]
     Incomplete {
         /// Islands of the volume whose folders were not given.
         missing: Vec<IslandId>,
     },
-    /// It is no island of the volume.
+    /// The volume has no such island.
     #[error("the volume has no island {island}")]
     Stranger {
         /// Which.
         island: IslandId,
     },
-    /// There is nothing to rebuild it from.
+    /// An island has no tree to rebuild it from.
     #[error("island {island} has no folder \"tree\"")]
     NoTree {
         /// Which.
         island: IslandId,
     },
-    /// Somebody writes to the trees.
+    /// A process writes to the trees.
     #[error("island {island}: {} changed while it was read", .path.escape_ascii())]
     Changed {
         /// Which.

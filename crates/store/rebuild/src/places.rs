@@ -1,5 +1,5 @@
-//! Native objects to their places among the bodies: what was put into a tree by hand, and what gets
-//! another id. Only adds.
+//! Brings native objects to their places among the bodies: files that somebody put into a tree, and files
+//! that get another id. Only adds.
 
 use atoll_disk::Disk;
 
@@ -29,7 +29,7 @@ pub(crate) fn place_bodies<D: Disk>(
     Ok(())
 }
 
-/// Where the object is now.
+/// The present place of the object.
 fn source(plan: &Plan, file: &FilePlan) -> Vec<u8> {
     match plan.tree.files[file.file].body {
         Some(body) => atoll_body::path_of(BODIES, body),

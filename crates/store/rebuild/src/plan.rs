@@ -1,5 +1,5 @@
-//! What goes where: an owner, key and id for each directory, a home and id for each file. Changes
-//! nothing on a disk; reads bytes only to tell whether two files of one name are the same.
+//! The plan of a rebuild: an owner, key and id for each directory, a home and id for each file. Changes
+//! nothing on a disk. Reads bytes only to tell whether two files of one name are the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -43,7 +43,7 @@ pub(crate) struct FilePlan {
     pub(crate) name: (DirAt, Name),
 }
 
-/// What the new state will be, and what is natively left over then.
+/// The new state, and native files that will be left over.
 pub(crate) struct Plan {
     pub(crate) tree: Tree,
     /// In the order of [`Tree::dirs`].
@@ -212,7 +212,7 @@ impl<D: Disk> Planning<'_, D> {
         self.summary.left_out(self.tree.files[file].island, path, why);
     }
 
-    /// Which file a native object is: one, however many names it has in whoever's directories.
+    /// The file of a native object: one, however many names it has in directories of whichever island.
     fn file_at(&mut self, file: FileAt, (dir, name): (DirAt, &Name)) -> usize {
         if let Some(at) = self.became.get(&file) {
             return *at;
@@ -246,7 +246,7 @@ impl<D: Disk> Planning<'_, D> {
     }
 }
 
-/// Which island gets a directory, and a key that says so.
+/// The island that gets a directory, and a key that leads to it.
 fn owner_of(
     at: DirAt,
     node: &DirNode,
@@ -279,7 +279,7 @@ fn key_for(hash: PathHash, table: &Table, buckets: &[u32]) -> Key {
     }
 }
 
-/// What is to be compared of a native object: everything but its bytes.
+/// The facts to compare of a native object: everything but its bytes.
 pub(crate) fn alike(tree: &Tree, a: FileAt, b: FileAt) -> bool {
     let (a, b) = (&tree.files[a], &tree.files[b]);
     let rdev = matches!(a.stat.kind, FileKind::CharDevice | FileKind::BlockDevice);

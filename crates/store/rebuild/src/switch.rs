@@ -1,8 +1,8 @@
-//! Setting the old states aside and putting the new ones in place, so that a power cut at any moment
-//! leaves a volume that is either the old one, or does not open, or is the new one.
+//! Sets the old states aside and puts the new ones in place. After a power cut at any moment the volume is
+//! the old one, or does not open, or is the new one.
 //!
-//! The order is the whole point. All logs go first: an island with a state and no log does not open.
-//! The new logs come last, when every tree agrees with its state.
+//! The order makes this so. All logs go first: an island with a state and no log does not open. The new logs
+//! come last, when every tree agrees with its state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -179,8 +179,8 @@ fn lay<D: Disk>(
     Ok(())
 }
 
-/// Takes away what is natively left where it does not belong any more: it is in its new place now. Tells
-/// of which files and directories of each island that has changed the native times.
+/// Removes native files from places where they do not belong any more; they are in their new places now.
+/// Returns the files and directories of each island whose native times this has changed.
 fn clear<D: Disk>(disks: &Disks<D>, plan: &Plan) -> Result<Touched, RebuildError> {
     let mut touched = Touched::new();
     let ids: HashMap<FileAt, Ino> = plan.files.iter().map(|file| (file.file, file.ino)).collect();

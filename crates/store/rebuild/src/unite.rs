@@ -1,4 +1,4 @@
-//! Reading all trees and uniting them: what there is, and in which islands' trees. Decides nothing.
+//! Reads all trees and unites them: what there is, and in which islands' trees. Decides nothing.
 //!
 //! Keeps everything but bytes in memory: some hundred bytes a name.
 
@@ -50,7 +50,7 @@ pub(crate) struct DirNode {
     pub(crate) children: BTreeMap<Name, Child>,
 }
 
-/// What a name stands for, in all trees together.
+/// The file or directory of a name, in all trees together.
 #[derive(Default)]
 pub(crate) struct Child {
     pub(crate) dir: Option<DirAt>,
@@ -125,7 +125,8 @@ pub(crate) fn unite<D: Disk>(
     Ok(uniting.tree)
 }
 
-/// Removes what an earlier run left half done, and brings what was between two places into the tree.
+/// Removes files that an earlier run left half done, and brings directories that were between two places into
+/// the tree.
 fn prepare<D: Disk>(island: IslandId, disk: &Arc<D>, summary: &mut Summary) -> Result<(), RebuildError> {
     match disk.stat(TREE) {
         Ok(stat) if stat.kind == FileKind::Directory => {}

@@ -1,4 +1,4 @@
-//! Counts, as of what there is to count. Decides nothing else.
+//! Repairs counts, by counting again. Decides nothing else.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use atoll_proto::TxnState;
 use crate::work::Work;
 
 impl Work<'_> {
-    /// Directories count their names, what of the skeleton lies below them, and the names of files from here.
+    /// Directories count their names, the skeleton directories below them, and the names of files from here.
     pub(crate) fn counts(&mut self) {
         for island in self.islands() {
             let rows = &self.rows[&island];

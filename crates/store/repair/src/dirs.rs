@@ -1,5 +1,5 @@
-//! Directories: who owns them, and that stubs and copies say what their owners say. Names and places are
-//! in [`crate::places`].
+//! Repairs directories: their owners, and stubs and copies that must agree with the owners. Names and places
+//! are in [`crate::places`].
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use atoll_proto::{Change, Dir, Entry, Owned, Place, Static, Stub, Xattrs};
 use crate::work::{Named, Work, show};
 
 impl Work<'_> {
-    /// Directories are where the table says, under one name, and everybody says the same of them.
+    /// Directories are where the table says, under one name, and all islands say the same of them.
     pub(crate) fn directories(&mut self) {
         self.stubs_there();
         self.keys();
@@ -78,7 +78,7 @@ impl Work<'_> {
         }
     }
 
-    /// A directory that its owner has, and another island too: that one's is a copy, if it tells nothing
+    /// Another island also claims a directory that its owner has. Its row becomes a copy, if it tells nothing
     /// that the owner's does not.
     fn owned_twice(&mut self) {
         for island in self.islands() {
@@ -111,7 +111,7 @@ impl Work<'_> {
         }
     }
 
-    /// A directory that has a name, and that its owner has lost: made again if it is known what was in it.
+    /// A named directory that its owner has lost is made again, if its contents are known.
     fn owned_again(&mut self) {
         let stubs = self.stubs();
         let root = (Ino::ROOT, None);
@@ -145,8 +145,8 @@ impl Work<'_> {
         }
     }
 
-    /// Names are left in it, or the plain tree shows that there were none: an empty directory must never
-    /// stand for one whose names are lost.
+    /// Whether names are left in it, or the plain tree shows that there were none. An empty directory must
+    /// never stand for one whose names are lost.
     fn is_known_what_is_in(&self, owner: IslandId, ino: Ino, named: Option<&Named>) -> bool {
         if !self.rows[&owner].names_of(ino).is_empty() {
             return true;
@@ -159,7 +159,7 @@ impl Work<'_> {
         path.is_some_and(|path| self.native.is_empty_dir(owner, &path))
     }
 
-    /// The row of a directory at its owner, from what is left: its copies, its name.
+    /// The owner's row of a directory, made from what is left: its copies, its name.
     fn made_again(&self, owner: IslandId, ino: Ino, key: Key, named: Option<&Named>) -> Option<Dir> {
         let known = self.known(ino).map(|(_, row)| row);
         let (place, fixed, time) = match named {
@@ -261,7 +261,7 @@ pub(crate) fn is_stale(
     has < there && (holder == of || rows[&holder].clocks.get(of) >= there)
 }
 
-/// What the parent owner keeps of a directory.
+/// The stub of a directory, for its parent owner.
 pub(crate) fn stub_of(row: &Dir) -> Stub {
     let time = row.owned.as_ref().map_or(Time::default(), |owned| owned.ctime);
     Stub { key: row.key, place: row.place.version, fixed: row.fixed, time }

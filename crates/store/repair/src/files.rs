@@ -1,5 +1,5 @@
-//! Files: each has as many names as it counts, or is held, or gets a name in `lost+found`. Never takes a
-//! file away.
+//! Repairs files: each has as many names as it counts, or is held by a client, or gets a name in
+//! `lost+found`. Never removes a file.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{LOST_AND_FOUND, Stray};
 const LOST_AND_FOUND_MODE: u32 = 0o700;
 
 impl Work<'_> {
-    /// Files count their names; those without one are somebody's, or are found again.
+    /// Files count their names. A file without a name is held by a client, or is found again.
     pub(crate) fn files(&mut self) {
         for island in self.islands() {
             let rows = &self.rows[&island];
@@ -96,7 +96,7 @@ impl Work<'_> {
         self.fix(rule, island, Some(ino), what, changes);
     }
 
-    /// The directory for what was lost, and its owner: made if it is not there.
+    /// The directory for lost files, and its owner. It is made if it is not there.
     fn lost_and_found(&mut self) -> Option<(Ino, IslandId)> {
         let name = Name::new(LOST_AND_FOUND.as_bytes()).expect("a name");
         let (root_owner, root) = self.owned(Ino::ROOT)?;
@@ -155,7 +155,8 @@ impl Work<'_> {
 
     // ------------------------------------------------------------------- bodies
 
-    /// Bytes that no file has become a file again: under the names that lead to it, or in `lost+found`.
+    /// A body that belongs to no file becomes a file again: under the names that lead to it, or in
+    /// `lost+found`.
     pub(crate) fn remake_files(&mut self) {
         for ((island, ino), stray) in self.strays.clone() {
             let Some(rows) = self.rows.get(&island) else { continue };

@@ -1,14 +1,14 @@
-//! Repair of a stopped volume: what is decidable without loss is mended, everything else is left as it is.
-//! Never deletes a byte of a file, and never touches what a transaction under way is about.
+//! Repair of a stopped volume: damage is mended if that can be decided without loss, and is left otherwise.
+//! Never deletes a byte of a file, and never touches rows of a transaction under way.
 //!
-//! [`plan`] is a pure function over rows, as [`atoll_check`] is: it tells what would be done ([`Fix`]), and
-//! what is done is ordinary log records, so that a recovery needs to know nothing of it ([`perform`]).
-//! What decides, and in which order, is in `docs/design/004-repair.md`:
+//! [`plan`] is a pure function over rows, as [`atoll_check`] is. It returns the repairs ([`Fix`]). They are
+//! carried out as ordinary log records, so a recovery needs to know nothing of repairs ([`perform`]).
+//! `docs/design/004-repair.md` says who decides, and in which order:
 //!
 //! - The owner of a directory decides about its attributes, the owner of the one above about its name and
-//!   place, the home of a file about the file, the table about who owns what; all else is derived.
-//! - Where two islands disagree about a name, it stays.
-//! - What is taken away needs all islands of the volume to be there: nobody else may know better.
+//!   place, the home of a file about the file, the table about owners. Everything else is derived.
+//! - If two islands disagree about a name, the name stays.
+//! - Removing something needs all islands of the volume, because another one may know better.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -31,22 +31,22 @@ use atoll_proto::Change;
 pub use native::{Lying, Native, Stray, plain_again, read_rows, strays};
 pub use perform::perform;
 
-/// Rounds after which a plan is as good as it gets: each mends what the one before has uncovered.
+/// Most rounds of a plan. Each mends damage that the one before has uncovered.
 const ROUNDS_MAX: usize = 16;
 
 /// The directory in the root that takes in files that have lost their names.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
-/// How a volume is repaired.
+/// Options of a repair.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// The time that changed directories get.
     pub now: Time,
-    /// Names of files that are nowhere any more are taken away too.
+    /// Also remove names of files that are nowhere any more.
     pub forget: bool,
 }
 
-/// One thing that is mended.
+/// One repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fix {
     /// The rule that was broken.
@@ -55,7 +55,7 @@ pub struct Fix {
     pub island: IslandId,
     /// The file or directory that it is about, if it is about one.
     pub ino: Option<Ino>,
-    /// What is done, for people.
+    /// A text for people.
     pub what: String,
     /// Rows that it sets.
     pub changes: Vec<(IslandId, Change)>,
@@ -63,7 +63,7 @@ pub struct Fix {
     pub after_all: bool,
 }
 
-/// What is to be done.
+/// The repairs of a volume.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// In this order.
@@ -72,8 +72,8 @@ pub struct Plan {
     pub rows: Vec<Rows>,
 }
 
-/// Finds out what can be mended. `islands` are those that are there; `native` tells what lies beside their
-/// rows, `strays` are bodies that no file has.
+/// Finds the repairs. `islands` are the islands that are there; `native` tells of the native files beside
+/// their rows; `strays` are bodies that belong to no file.
 pub fn plan(
     volume: &Volume,
     islands: Vec<Rows>,

@@ -1,5 +1,5 @@
-//! What islands keep of symbolic links to directories: copies of what their homes have told, and the homes' own
-//! notes of that. A note that is not true goes, and is made again when the link is used.
+//! Repairs the rows of symbolic links to directories: copies of what their homes have told, and the homes'
+//! own notes of that. A wrong note is removed, and is made again when the link is used.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Work<'_> {
         links.map(|(ino, link)| (*ino, link.clone())).collect()
     }
 
-    /// Whether a home's note of one of its links is what the link is.
+    /// Whether a home's note of one of its links agrees with the link.
     fn is_true(&self, home: IslandId, ino: Ino, link: &Link) -> bool {
         let rows = &self.rows[&home];
         let target = rows.inodes.get(&ino).and_then(|row| row.target.as_ref());
@@ -41,7 +41,7 @@ impl Work<'_> {
         target == Some(&link.target) && link.names.iter().all(named)
     }
 
-    /// Who has said that it knows all of a home's links knows them so.
+    /// An island that has said that it knows all of a home's links must have them all.
     fn copies(&mut self, home: IslandId) {
         let told = self.links_of(home, home);
         let digest = digest_of(self.volume.seed, told.iter().map(|(ino, link)| (*ino, link)));

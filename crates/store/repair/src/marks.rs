@@ -1,5 +1,5 @@
-//! What each island says of itself: limits, marks of transactions, flags, locks. Looks at no other island
-//! but to learn that nobody else has an id.
+//! Repairs rows that an island has about itself: limits, marks of transactions, flags, locks. Looks at other
+//! islands only to learn that none of them has an id.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::work::Work;
 /// Counters of ids that are believed: more would be a damaged row, not an id that was minted.
 pub(crate) const COUNTER_MAX: u64 = 1 << (Ino::COUNTER_BITS - 1);
 
-/// How many an island has minted before this id.
+/// The number of ids that the island has minted before this one.
 pub(crate) const fn counter(ino: Ino) -> u64 {
     ino.0 & ((1 << Ino::COUNTER_BITS) - 1)
 }
@@ -39,8 +39,8 @@ impl Work<'_> {
         }
     }
 
-    /// What is marked as part of a transaction that is not there is marked no longer; a participant asks the
-    /// coordinator that the transaction's id names.
+    /// Removes marks of transactions that are not there. A participant asks the coordinator that the
+    /// transaction's id names.
     pub(crate) fn marks(&mut self) {
         for island in self.islands() {
             let rows = &self.rows[&island];
@@ -77,7 +77,7 @@ impl Work<'_> {
         }
     }
 
-    /// Attributes are announced as they are; checksums end with their file; locks are somebody's.
+    /// Files announce the attributes that they have; checksums end with their file; each lock has a client.
     pub(crate) fn flags(&mut self) {
         self.announce();
         self.left_attributes();
@@ -117,8 +117,8 @@ impl Work<'_> {
         }
     }
 
-    /// Attributes and checksums of an id that nobody has, under no name, and without bytes: no id is used
-    /// again, so nothing can ever reach them.
+    /// Removes attributes and checksums of an id that has no file, no name and no bytes. No id is used again,
+    /// so nothing can ever reach them.
     fn left_attributes(&mut self) {
         if !self.whole {
             return;
@@ -151,7 +151,7 @@ impl Work<'_> {
         }
     }
 
-    /// Checksums behind the end go if the native file ends there too: otherwise the length may be what is
+    /// Removes checksums behind a file's end if the native file ends there too. Otherwise the length may be
     /// wrong.
     fn cut_sums(&mut self) {
         for island in self.islands() {

@@ -1,5 +1,6 @@
-//! Names of files: they lead to files, with their types, and are known at both islands that they concern.
-//! A name that one of two islands has stays; one that leads to nothing stays too, unless told otherwise.
+//! Repairs names of files: they lead to files, have their types, and are known at both islands concerned. A
+//! name that only one of two islands has stays. A name that leads to nothing stays too, unless the options
+//! say otherwise.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ type Spot = (Ino, Name);
 impl Work<'_> {
     // -------------------------------------------------------------------- types
 
-    /// Names have the type of their file: as two of name, inode and native file say.
+    /// Names have the type of their file: the one on which two of name, inode and native file agree.
     pub(crate) fn kinds(&mut self) {
         for island in self.islands() {
             let mut wrong = Vec::new();
@@ -66,7 +67,7 @@ impl Work<'_> {
 
     // ----------------------------------------------------------- between islands
 
-    /// Names in directories of one island of files of another are the same at both.
+    /// If a file's home and the owner of its name's directory are different islands, both have the name.
     pub(crate) fn names(&mut self) {
         self.homes();
         self.misled();
@@ -75,7 +76,7 @@ impl Work<'_> {
         self.dangling();
     }
 
-    /// A name that leads to nothing at the island that it says, while another has the file: ids are never
+    /// A name that leads to nothing at its home gets another home, if an island has the file: ids are never
     /// given twice.
     fn homes(&mut self) {
         for island in self.islands() {
@@ -104,8 +105,8 @@ impl Work<'_> {
         !self.rows.contains_key(&island) && self.volume.table.owners().contains(&island)
     }
 
-    /// A name at its directory's owner that leads to nothing, while the home of a file has this very name
-    /// for it.
+    /// A name at its directory's owner that leads to nothing, although a file's home has this very name for
+    /// it.
     fn misled(&mut self) {
         let foreign = self.foreign();
         for owner in self.islands() {
@@ -214,7 +215,8 @@ impl Work<'_> {
         self.fix(Rule::NameAtOwner, home, Some(entry.ino), what, changes);
     }
 
-    /// Only its home has the name: it stands at the owner again, or beside what has it there.
+    /// Only the file's home has the name: the owner gets it again, or a name beside it if another file has
+    /// the name there.
     fn name_stays(&mut self, owner: IslandId, home: IslandId, spot: &Spot, entry: &Entry) {
         let (dir, name) = (spot.0, &spot.1);
         let taken = self.rows[&owner].name(dir, name).is_some();
@@ -231,7 +233,8 @@ impl Work<'_> {
 
     // ----------------------------------------------------------------- dangling
 
-    /// Names that lead to nothing: where only the home has one, nothing is lost with it. Others go if told so.
+    /// Names that lead to nothing. If only the home has one, removing it loses nothing. Others go if the
+    /// options say so.
     fn dangling(&mut self) {
         let mut names = Vec::new();
         for (&island, rows) in &self.rows {

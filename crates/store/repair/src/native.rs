@@ -1,4 +1,4 @@
-//! What lies on the disk beside the rows: native files, plain directories, bodies without a file. Reads only.
+//! The files on the disk beside the rows: native files, plain directories, bodies without a file. Reads only.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Lying {
     pub size: u64,
 }
 
-/// What lies on the disks.
+/// Access to the native files.
 pub trait Native {
     /// The body of a file.
     fn body(&self, island: IslandId, ino: Ino) -> Option<Lying>;
@@ -35,12 +35,12 @@ pub trait Native {
     fn is_empty_dir(&self, island: IslandId, path: &[Name]) -> bool;
 }
 
-/// A body that no file has.
+/// A body that belongs to no file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stray {
-    /// Where it lies.
+    /// The island in whose folder it lies.
     pub island: IslandId,
-    /// Its id, and what its native file shows.
+    /// Its id, with the attributes of its native file.
     pub attr: Attr,
     /// Target of a symbolic link.
     pub target: Option<Bytes>,
@@ -169,8 +169,8 @@ fn sums_of<F: DiskFile>(file: &F, size: u64) -> io::Result<Vec<(u64, Vec<u32>)>>
     Ok(all)
 }
 
-/// Has what is missing or differs in a plain tree laid again, where that takes nothing away that people
-/// have put or changed there. What will be laid, for people; with `only_tell`, nothing is done.
+/// Has missing or differing parts of a plain tree laid again, unless that would take away files that people
+/// have put or changed there. Returns what will be laid, for people. With `only_tell`, nothing is done.
 pub fn plain_again<D: Disk>(
     engine: &Engine<D>,
     rows: &Rows,

@@ -1,7 +1,7 @@
-//! Does what a plan says: as records in the logs of the islands, which are at rest. Decides nothing.
+//! Carries out a plan, by records in the logs of the islands, which are at rest. Decides nothing.
 //!
-//! A record holds what the plan changes in one island until something must survive first; so an island has
-//! all of that or nothing, and another repair goes on from there.
+//! A record holds all changes of one island up to the next point at which everything must be safe. So an
+//! island has all of them or none, and another repair goes on from there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Where directories are: each under one name, at the owner of the directory above, and everybody knows it.
-//! The owner of the one above decides; nothing here takes the last name of a directory away.
+//! Repairs places of directories: each has one name, at the owner of the directory above, and all islands
+//! know it. That owner decides. Nothing here removes the last name of a directory.
 
 use atoll_check::Rule;
 use atoll_core::{Ino, IslandId, Name, Stamp};
@@ -16,7 +16,8 @@ impl Work<'_> {
         self.names_back();
     }
 
-    /// Of several names of a directory the latest stays; of those that are as late, the one that it says.
+    /// If a directory has several names, the latest stays; of equally late ones, the one in the directory's
+    /// own row.
     fn one_name_each(&mut self) {
         for (ino, all) in self.stubs() {
             if all.len() < 2 {
@@ -41,7 +42,7 @@ impl Work<'_> {
         }
     }
 
-    /// Whoever has a directory knows its place, at least as it was when it last heard of it.
+    /// An island that has a directory knows its place, or an older place if it has not heard of the latest.
     fn places_known(&mut self) {
         for (ino, all) in self.stubs() {
             let [Named { at, dir, name, stub }] = all.as_slice() else { continue };
@@ -78,7 +79,7 @@ impl Work<'_> {
         true
     }
 
-    /// A directory without a name gets back the one that it says, or one beside it.
+    /// A directory without a name gets back the name in its own row, or one beside it.
     fn names_back(&mut self) {
         let stubs = self.stubs();
         for island in self.islands() {

@@ -1,5 +1,5 @@
-//! Skeletons: in each island the directories that it needs, under their names, and no others. Changes
-//! nothing that others can see.
+//! Repairs skeletons: each island has the directories that it needs, under their names, and no others.
+//! Changes nothing that others can see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use atoll_proto::{Change, Dir, Entry, Xattrs};
 use crate::work::{Work, show};
 
 impl Work<'_> {
-    /// Every island has what it needs of the tree.
+    /// Every island has the directories that it needs.
     pub(crate) fn skeletons(&mut self) {
         for island in self.islands() {
             self.add_missing(island);
@@ -45,7 +45,7 @@ impl Work<'_> {
         needed
     }
 
-    /// What is needed and not there comes from who has it.
+    /// A directory that is needed and missing is copied from an island that has it.
     fn add_missing(&mut self, island: IslandId) {
         for ino in self.needed(island) {
             if self.rows[&island].dirs.contains_key(&ino) || self.in_doubt(ino) {
@@ -69,7 +69,8 @@ impl Work<'_> {
         }
     }
 
-    /// Names of a directory that is not here, and of which others know all that they say.
+    /// Removes names in a directory that this island does not have, if other islands know everything that
+    /// they say.
     fn drop_left_names(&mut self, island: IslandId) {
         let needed = self.needed(island);
         let rows = &self.rows[&island];
@@ -91,7 +92,7 @@ impl Work<'_> {
         }
     }
 
-    /// What is needed for nothing goes, if its owner has it, or if it is nobody's directory at all.
+    /// Removes a directory that is not needed, if its owner has it, or if it has no owner at all.
     fn prune(&mut self, island: IslandId) {
         let needed = self.needed(island);
         let rows = &self.rows[&island];
@@ -117,7 +118,7 @@ impl Work<'_> {
         }
     }
 
-    /// Where a directory is not owned, the names of those of the skeleton stand for walking.
+    /// A directory that another island owns has the names of skeleton directories, for walking.
     fn walkable_names(&mut self, island: IslandId) {
         let rows = &self.rows[&island];
         let is_others = |dir: &Ino| rows.dirs.get(dir).is_some_and(|row| row.owned.is_none());
@@ -156,7 +157,7 @@ impl Work<'_> {
         }
     }
 
-    /// The key of a directory that nothing else tells of.
+    /// The key of a directory, from any island that knows it.
     pub(crate) fn key_of(&self, ino: Ino) -> Option<Key> {
         if ino == Ino::ROOT { Some(Key(0)) } else { self.known(ino).map(|(_, row)| row.key) }
     }

@@ -1,4 +1,5 @@
-//! The rows of all islands as a plan leaves them so far, and what every pass asks of them. Decides nothing.
+//! A plan in the making: the rows of all islands as it leaves them so far, and questions that every pass asks
+//! about them. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +16,15 @@ pub(crate) struct Work<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) native: &'a dyn Native,
     pub(crate) options: &'a Options,
-    /// Of the islands that are there, and of which every row can be read and set.
+    /// The rows of the islands that are there, if every row can be read and set.
     pub(crate) rows: BTreeMap<IslandId, Rows>,
-    /// Those with rows that cannot be read or set: nothing is known of what they have, and nothing done to
+    /// Islands with rows that cannot be read or set. Nothing is known of their rows, and nothing is done to
     /// them.
     unread: Vec<Rows>,
     pub(crate) strays: BTreeMap<(IslandId, Ino), Stray>,
     /// All islands of the volume are among `rows`.
     pub(crate) whole: bool,
-    /// What comes next must not be there before what was before.
+    /// The next repair must not be on disk before the ones so far.
     pub(crate) after_all: bool,
     pub(crate) fixes: Vec<Fix>,
 }
@@ -59,7 +60,7 @@ impl<'a> Work<'a> {
         Plan { fixes: self.fixes, rows }
     }
 
-    /// Does something, as far as the plan goes.
+    /// Adds a repair to the plan.
     pub(crate) fn fix(
         &mut self,
         rule: Rule,
@@ -82,7 +83,7 @@ impl<'a> Work<'a> {
         self.rows.keys().copied().collect()
     }
 
-    /// The island of the table, if it is there.
+    /// The owner by the table, if that island is there.
     pub(crate) fn table_owner(&self, key: Key) -> Option<IslandId> {
         Some(self.volume.owner(key)).filter(|island| self.rows.contains_key(island))
     }
@@ -98,13 +99,13 @@ impl<'a> Work<'a> {
         all.find(|(island, row)| self.is_owners(*island, row))
     }
 
-    /// A directory as anybody has it, best its owner.
+    /// A directory as its owner has it, or else as another island has it.
     pub(crate) fn known(&self, ino: Ino) -> Option<(IslandId, &Dir)> {
         let all = self.rows.iter().filter_map(|(island, rows)| Some((*island, rows.dirs.get(&ino)?)));
         self.owned(ino).or_else(|| all.max_by_key(|(_, row)| (row.place.version, row.fixed.version)))
     }
 
-    /// Some transaction under way is about it.
+    /// A transaction under way is about this id.
     pub(crate) fn in_doubt(&self, ino: Ino) -> bool {
         self.rows.values().chain(&self.unread).any(|rows| rows.in_doubt(ino))
     }
@@ -118,7 +119,7 @@ impl<'a> Work<'a> {
         self.rows.get(&home).is_some_and(|rows| rows.inodes.contains_key(&ino))
     }
 
-    /// All names of directories at the owners of those above, by what they name.
+    /// All names of directories, as the owners of the directories above have them, by id.
     pub(crate) fn stubs(&self) -> BTreeMap<Ino, Vec<Named>> {
         let mut stubs: BTreeMap<Ino, Vec<Named>> = BTreeMap::new();
         for (&at, rows) in &self.rows {
@@ -148,13 +149,13 @@ impl<'a> Work<'a> {
         names.map(|(_, _, entry)| entry.ino).collect()
     }
 
-    /// The first name beside this one, at an island, that is nobody's.
+    /// The first free name beside this one at an island.
     pub(crate) fn free_beside(&self, at: IslandId, dir: Ino, name: &Name, ino: Ino) -> Name {
         let is_free = |beside: &Name| self.rows[&at].name(dir, beside).is_none();
         name.beside(ino).find(is_free).expect("there is no end of them")
     }
 
-    /// The next stamp of an island's clock; none if that cannot be true.
+    /// The next stamp of an island's clock; none if the clock's row must be damaged.
     pub(crate) fn next_stamp(&self, island: IslandId) -> Option<Stamp> {
         /// Stamps of one incarnation that are believed: more would be a damaged row.
         const N_MAX: u64 = 1 << 39;
@@ -202,7 +203,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Every row can be read, and a record can set it: one whose key is not its own, none can.
+/// Every row can be read, and a record can set it. No record can set a row whose key is not its own.
 fn is_read(volume: &Volume, rows: &Rows) -> bool {
     let mut names = rows.names.values().flatten();
     rows.bad.is_empty() && names.all(|(cookie, name, _)| *cookie == cookie_of(volume.seed, name.as_bytes()))

@@ -1,4 +1,4 @@
-//! A disk's file as `redb` wants its storage. Passes calls on; decides nothing.
+//! A disk's file as the storage of `redb`. Passes calls on; decides nothing.
 
 use std::io;
 

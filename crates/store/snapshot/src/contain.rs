@@ -1,5 +1,5 @@
-//! Keeps the database's panics inside: it panics where a damaged page makes no sense to it, and that
-//! must stop one island, not a process. Panics of our own go on through.
+//! Catches the panics of the database: it panics if a damaged page makes no sense to it, and that must stop
+//! one island, not a process. Our own panics go on through.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

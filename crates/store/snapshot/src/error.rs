@@ -1,4 +1,4 @@
-//! Why a snapshot cannot be read or written, told apart by what helps.
+//! Why a snapshot cannot be read or written. The variants are told apart by the remedy.
 
 use std::io;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ pub enum SnapshotError {
     /// Written by a newer Atoll: use that one.
     #[error("snapshot has format version {found}; this program knows {known}")]
     Version {
-        /// What the file says.
+        /// The version in the file.
         found: u32,
         /// The newest that this program reads.
         known: u32,
     },
-    /// The bytes are not what was written: copy the island from a replica, or rebuild it.
+    /// The bytes are damaged: copy the island from a replica, or rebuild it.
     #[error("snapshot is damaged: {0}")]
     Damaged(String),
-    /// The disk failed: what was being committed may be there or not. Open again.
+    /// The disk failed, and the commit under way may be there or not. Open again.
     #[error("snapshot cannot be read or written: {0}")]
     Io(Arc<io::Error>),
 }

@@ -1,9 +1,9 @@
-//! Rows by key on a disk, changed by whole durable transactions. Knows no row's meaning.
+//! Rows by key on a disk, changed by whole durable transactions. Does not know what a row means.
 //!
-//! A `redb` database in one file of a [`Disk`]. Reads run at any time on any
-//! thread, against the last commit. Each value is stored behind a checksum of key and value, so a
-//! damaged row is told and never handed out. A commit also saves what a restart needs, so that
-//! opening after a crash takes no walk through all rows.
+//! A snapshot is a `redb` database in one file of a [`Disk`]. Reads run at any time on any thread, against
+//! the last commit. Each value is stored behind a checksum of key and value, so a damaged row is reported and
+//! never returned. A commit also saves what a restart needs, so opening after a crash does not walk through
+//! all rows.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -42,7 +42,7 @@ pub type Row = (Vec<u8>, Vec<u8>);
 /// An open snapshot. One process opens a file at a time.
 pub struct Snapshot {
     rows: RwLock<Option<Arc<Rows>>>,
-    /// There until it is dropped. Held by whoever writes.
+    /// Held by writers. It is there until the snapshot is dropped.
     db: Mutex<Option<Database>>,
     failed: OnceLock<SnapshotError>,
     path: Vec<u8>,
@@ -143,7 +143,7 @@ impl Snapshot {
         self.contained(|| read(&rows).map_err(|e| self.fail(e.into()))?)
     }
 
-    /// What panics inside has failed like what returns an error.
+    /// A panic inside counts as a failure, like an error.
     fn contained<R>(&self, work: impl FnOnce() -> Result<R, SnapshotError>) -> Result<R, SnapshotError> {
         contained(work).unwrap_or_else(|panic| Err(self.fail(SnapshotError::damaged(panic))))
     }

@@ -1,4 +1,4 @@
-//! Attributes: what of the state's a native object can carry, comparing and laying them.
+//! Attributes: which of the state's a native object can carry; comparing and laying them.
 
 use std::io;
 

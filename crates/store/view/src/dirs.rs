@@ -13,7 +13,7 @@ use crate::{LIMBO, NEW_DIR_MODE, Report, Source, Subject, TREE, View, Why, is_ab
 /// How often a directory that must go is tried again while it holds something of ours.
 const RETRIES_MAX: u32 = 10;
 
-/// Where a directory is natively.
+/// The native place of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum At {
     /// The folder of the tree itself.
@@ -41,7 +41,7 @@ impl Move {
     }
 }
 
-/// What came of trying a move.
+/// The result of a tried move.
 enum Tried {
     Done,
     /// Something of ours is in the way; it may go.
@@ -156,7 +156,7 @@ impl<D: Disk> View<D> {
         self.paths.remove(&ino);
     }
 
-    /// Takes a directory out of what is known, when natively it is not where it was.
+    /// Forgets a directory that is natively not at its known place.
     fn lose(&mut self, ino: Ino) {
         if self.at.remove(&ino).is_some() {
             self.paths.clear();
@@ -333,7 +333,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// What has the name that a directory is to get is a directory that will leave it with the next laying.
+    /// The name that a directory needs belongs to a directory that will leave it with the next laying.
     fn is_held_for_now(&mut self, parent: Ino, name: &Name, source: &dyn Source) -> io::Result<bool> {
         let Some(above) = self.path(parent)? else { return Ok(false) };
         let Some(holder) = self.look(&join(&above, name.as_bytes()))? else { return Ok(true) };
@@ -438,7 +438,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// What holds the name that a directory is to get.
+    /// The present holder of the name that a directory needs.
     fn try_occupied(
         &mut self,
         ino: Ino,

@@ -256,7 +256,7 @@ impl<D: Disk> View<D> {
     }
 }
 
-/// What the state has under a name, as far as the tree goes.
+/// The entry of the state under a name, if it belongs into the tree.
 pub(crate) enum Wanted {
     Nothing,
     Directory(Ino),

@@ -1,8 +1,8 @@
-//! The view's own memory: which native inode is which id, where directories were put, and how files
-//! looked after laying. Rows over a snapshot; touches nothing in `tree/`.
+//! The view's own memory: which native inode is which id, the places of directories, and the looks of files
+//! after laying. Rows over a snapshot; touches nothing in `tree/`.
 //!
-//! What is set is durable after [`Index::save`]. What is forgotten is gone at once for this process,
-//! and durably only with [`Index::settle`], when its names are durably gone.
+//! [`Index::save`] makes new values durable. A forgotten value is gone at once for this process, and durably
+//! only with [`Index::settle`], when its names are durably gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -183,7 +183,8 @@ impl Index {
         Ok(self.dir(ino)?.filter(|mark| mark.native == native).map(|_| Ours::Dir(ino)))
     }
 
-    /// What tells the folder that the rows are about from a copy of it; none until they are whole.
+    /// Identifies the folder that the rows are about, so that a copy of it is noticed. None until the rows
+    /// are complete.
     pub(crate) fn origin(&self) -> io::Result<Option<(u64, Time)>> {
         self.get(&key(b'o', 0))
     }
@@ -215,7 +216,7 @@ impl Index {
         Ok(all.iter().map(id).collect())
     }
 
-    /// Makes what was set durable.
+    /// Makes new values durable.
     pub(crate) fn save(&mut self) -> io::Result<()> {
         if !self.set.is_empty() {
             self.snapshot.commit(self.set.iter().map(|(k, v)| (k, Some(v))))?;
@@ -224,7 +225,7 @@ impl Index {
         Ok(())
     }
 
-    /// Makes what was set and what was forgotten durable.
+    /// Makes new values and forgotten ones durable.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         if !self.set.is_empty() || !self.gone.is_empty() {
             let set = self.set.iter().map(|(k, v)| (k, Some(v)));

@@ -13,7 +13,7 @@ use crate::files::{Prepared, Wanted};
 use crate::index::{DirMark, FileMark};
 use crate::{Report, Source, Subject, View, Whole, Why, is_absent, is_fatal, join};
 
-/// What one laying works on.
+/// The data of one laying.
 #[derive(Default)]
 struct Work {
     files: IdMap<Ino, Prepared>,

@@ -1,19 +1,18 @@
-//! The plain tree, laid out behind the log (`DESIGN` 4): skeleton directories, and each name of
-//! each body as a hard link to it. Reads the state through [`Source`]; never changes it, and is
-//! never on the path of an answer.
+//! The plain tree, which follows the log (`DESIGN` 4): skeleton directories, and each name of each body as a
+//! hard link to it. Reads the state through [`Source`], and never changes it. No answer waits for it.
 //!
-//! [`View::lay`] is told which ids and names have changed, as a set, and makes them natively what
-//! they are in the state now. It may do so again at any time: what is already right costs a look.
-//! What people changed by hand is reported, never taken away silently: a name held by an object
-//! that Atoll did not put there stays.
+//! [`View::lay`] gets the set of ids and names that have changed, and makes the native objects agree with the
+//! present state. It may do so again at any time: an object that is already right costs one look. Changes
+//! that people made by hand are reported, and never undone silently: if a name has an object that Atoll did
+//! not put there, the object stays.
 //!
-//! How a crash is survived, whatever part of the native operations it lets through:
-//! - Before an object gets its first name in `tree/`, its native inode number is durable in the
-//!   index. So everything of ours in `tree/` is known to be ours, also when its id is gone.
-//! - Before a directory moves, its new place is durable in the index, beside the older ones. So it is
-//!   found by its inode number in one of these places, or in `limbo/` under its id. One that goes moves to
-//!   `limbo/` too, and is removed when that is durable.
-//! - [`View::settle`] makes all that was laid durable, and only then forgets what is gone and older
+//! How a crash is survived, whichever part of the native operations it lets through:
+//! - Before an object gets its first name in `tree/`, its native inode number is durable in the index. So
+//!   every object of ours in `tree/` is known to be ours, also when its id is gone.
+//! - Before a directory moves, its new place is durable in the index, beside the older ones. So it is found
+//!   by its inode number in one of these places, or in `limbo/` under its id. A directory that is removed
+//!   moves to `limbo/` too, and is removed when that is durable.
+//! - [`View::settle`] makes everything that was laid durable, and only then forgets removed objects and older
 //!   places. The caller keeps the ids and names until then, and lays them again after a crash.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -66,7 +65,7 @@ const PLACES_MAX: usize = 1 << 14;
 /// Permission bits of a directory until its own are laid.
 const NEW_DIR_MODE: u32 = 0o700;
 
-/// How a [`View`] lays.
+/// Options of a [`View`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// The island that it shows.
@@ -84,7 +83,7 @@ pub struct View<D: Disk> {
     bodies: Arc<Bodies<D>>,
     options: Options,
     index: Index,
-    /// Where directories are, found out or done by this process.
+    /// Places of directories that this process has found or made.
     at: IdMap<Ino, At>,
     paths: IdMap<Ino, Vec<u8>>,
     /// Directories that the index has with more places than one.
@@ -106,7 +105,7 @@ pub struct View<D: Disk> {
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
-    /// What tells this folder from a copy; in the index once that is about this folder.
+    /// Identifies this folder, to notice a copy. It is in the index once the index is about this folder.
     origin: (u64, Time),
 }
 
@@ -171,7 +170,7 @@ impl<D: Disk> View<D> {
         Ok(view)
     }
 
-    /// What tells this folder from every copy of it.
+    /// Identifies this folder among all copies of it.
     fn origin(disk: &D) -> io::Result<(u64, Time)> {
         let file = disk.open(ORIGIN, OpenHow::Create { mode: 0o600 })?;
         // Before the index speaks of it, or a power cut could make a copy of the original.
@@ -205,8 +204,8 @@ impl<D: Disk> View<D> {
         (self.again.keys().copied().collect(), self.again_names.iter().cloned().collect())
     }
 
-    /// Removes what a crash left in limbo and nothing knows of: links in the making, and directories that are
-    /// not in the index, new or gone.
+    /// Removes leftovers of a crash from limbo: links that were being made, and directories that are not in
+    /// the index, new or removed ones.
     fn clear_limbo(&mut self) -> io::Result<()> {
         for (name, _) in self.disk.list(LIMBO)? {
             let path = join(LIMBO, &name);
@@ -228,9 +227,9 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Makes everything that was laid survive a power cut, and forgets what was only needed until
-    /// then. After it, the ids and names given to [`View::lay`] so far need not be kept. Belongs in
-    /// front of each checkpoint and at the end.
+    /// Makes everything that was laid survive a power cut, and forgets data that was needed only until then.
+    /// After it, the ids and names given to [`View::lay`] so far need not be kept. To be called before each
+    /// checkpoint and at the end.
     pub fn settle(&mut self) -> io::Result<()> {
         self.refresh_spills()?;
         self.disk.sync_everything()?;
@@ -269,7 +268,7 @@ impl<D: Disk> View<D> {
     }
 }
 
-/// True for what a path answers at which nothing can be.
+/// True for the error of a path at which nothing can exist.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound};
     let looped = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());

@@ -1,5 +1,5 @@
-//! Reading a plain tree back, for making a state from trees alone (`atoll rebuild`). Yields what is
-//! there; decides and changes nothing.
+//! Reads a plain tree back, for making a state from trees alone (`atoll rebuild`). Yields what is there;
+//! decides and changes nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,7 +48,7 @@ pub enum Found {
     },
     /// Extended attributes that the native file system refused, and of which nothing tells whose they are.
     Stray {
-        /// Where they are kept.
+        /// The file in which they are kept.
         path: Vec<u8>,
         /// Why, in words for people.
         why: &'static str,
@@ -105,13 +105,13 @@ pub fn scan<D: Disk>(
     Ok(())
 }
 
-/// What was refused, and not yet found to be of something.
+/// Refused attributes whose file is not found yet.
 struct Spills {
     /// Of bodies, and whether one was found.
     files: HashMap<Ino, bool>,
     /// By the native paths of directories.
     dirs: HashMap<Vec<u8>, Vec<Ino>>,
-    /// What cannot be read.
+    /// Files that cannot be read.
     bad: Vec<(Vec<u8>, &'static str)>,
 }
 

@@ -1,10 +1,10 @@
-//! What laying met: things that the view left as they are, and why.
+//! The report of a laying: things that the view left as they are, and why.
 
 use std::fmt;
 
 use atoll_core::{Ino, Name};
 
-/// What a conflict is about.
+/// The subject of a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A file or directory.
@@ -56,13 +56,13 @@ impl fmt::Display for Why {
 /// Something that is natively not as in the state, and stays so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// What.
+    /// The subject.
     pub subject: Subject,
     /// Why.
     pub why: Why,
 }
 
-/// What one [`View::lay`](crate::View::lay) did and met.
+/// The report of one [`View::lay`](crate::View::lay).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// Names linked or replaced.
@@ -71,7 +71,7 @@ pub struct Report {
     pub unlinked: u64,
     /// Directories made, moved or removed.
     pub dirs: u64,
-    /// What was left as it is.
+    /// Things that were left as they are.
     pub conflicts: Vec<Conflict>,
 }
 

@@ -1,4 +1,4 @@
-//! How the view sees the state.
+//! The state, as the view reads it.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! An open file of the real disk. Each call is one system call where the file system knows it.
+//! An open file of the real disk. Each call is one system call if the file system knows that call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -62,7 +62,7 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<T> {
     }
 }
 
-/// True for what a file system answers that does not know the call.
+/// True for the error of a file system that does not know the call.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
 }

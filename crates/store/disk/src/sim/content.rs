@@ -47,7 +47,7 @@ impl Change {
         }
     }
 
-    /// What it costs to remember it.
+    /// Its cost in memory.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Write { bytes, .. } => bytes.len() as u64,
@@ -208,8 +208,8 @@ impl Content {
         }
     }
 
-    /// What a disk holds after a power cut: this, and of each unsynced change a part. Every sector
-    /// comes from some moment since the last sync, and so does the length, each by itself.
+    /// The content of a disk after a power cut: this, and a part of each unsynced change. Every sector comes
+    /// from some moment since the last sync, and so does the length, each by itself.
     pub(super) fn after_power_cut(mut self, unsynced: &[Change], rng: &mut Rng) -> Self {
         let n = unsynced.len() as u64;
         let (salt, mood) = (rng.next(), rng.below(4));

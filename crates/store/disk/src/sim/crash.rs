@@ -1,8 +1,8 @@
-//! What a simulated disk holds after a fault, and what a sync makes certain.
+//! The content of a simulated disk after a fault, and after a sync.
 //!
-//! Process death keeps everything that was done; it stays unsynced. A power cut keeps what was
-//! synced, exactly, and of the rest any part: each sector and each length of a file, each name
-//! operation ([`super::names`] says which need each other) and each attribute by itself.
+//! A process death keeps everything that was done; it stays unsynced. A power cut keeps everything that was
+//! synced, and any part of the rest: each sector and each length of a file, each name operation
+//! ([`super::names`] says which need each other) and each attribute by itself.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ pub enum Fault {
     ProcessDeath,
     /// The power fails.
     PowerCut {
-        /// Decides what of the unsynced survives.
+        /// Decides which unsynced changes survive.
         seed: u64,
     },
 }
@@ -38,7 +38,7 @@ impl Inode {
         self.stored.attr.clone_from(&self.attr);
     }
 
-    /// Makes a part of what is unsynced certain, and the rest gone from the disk below.
+    /// Makes a part of the unsynced changes certain, and removes the rest from the disk below.
     fn tear(&mut self, rng: &mut Rng) {
         let content = std::mem::take(&mut self.stored.content);
         self.stored.content = content.after_power_cut(&self.changes, rng);
@@ -129,7 +129,7 @@ impl World {
         self.reload();
     }
 
-    /// Makes the living tree from what is stored.
+    /// Makes the living tree from the stored one.
     fn reload(&mut self) {
         for node in self.inodes.values_mut() {
             node.attr = node.stored.attr.clone();

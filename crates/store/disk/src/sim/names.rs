@@ -1,16 +1,16 @@
 //! Name operations that are done and not yet synced, and which of them a power cut may keep.
 //!
-//! Each operation is atomic. Of unsynced ones any subset may survive, with these exceptions, which
-//! every file system that journals its names keeps too:
+//! Each operation is atomic. Any subset of the unsynced ones may survive, with these exceptions, which every
+//! file system that journals its names keeps too:
 //! - operations on one (directory, name) survive in order;
-//! - a directory is removed after what was done in it, so that nothing is lost that was moved out;
-//! - a rename survives with what gave the directory that it goes to, and all above that, their
-//!   places. So a tree stays a tree (when the rename is done, the way up from there is what it was
-//!   in the living tree), and a file that was synced under its old name is not lost with a
-//!   directory that never came to be.
+//! - a directory is removed after the operations in it, so that a file that was moved out is not lost;
+//! - a rename survives together with the operations that gave the new directory, and all directories above
+//!   it, their places. So a tree stays a tree: when the rename is done, the way up from there is the one of
+//!   the living tree. And a file that was synced under its old name is not lost with a directory that was
+//!   never made.
 //!
-//! Operations on different names of one file know nothing of each other: who links a file into one
-//! directory and unlinks it in another must sync the first before the second.
+//! Operations on different names of one file know nothing of each other. So a program that links a file into
+//! one directory and unlinks it in another must sync the first before the second.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -79,13 +79,13 @@ impl Names {
         self.pending.insert(id, Pending { changes: op.changes, after });
     }
 
-    /// Takes out what must survive when this directory was synced, in order.
+    /// Takes out the operations that must survive when this directory was synced, in order.
     pub(super) fn take_dir(&mut self, dir: u64) -> Vec<NameChange> {
         let chosen = self.in_dir.remove(&dir).unwrap_or_default();
         self.take(chosen)
     }
 
-    /// Takes out what survives if these are chosen, in order.
+    /// Takes out the operations that survive if these are chosen, in order.
     fn take(&mut self, mut chosen: Vec<u64>) -> Vec<NameChange> {
         let mut all = BTreeSet::new();
         while let Some(id) = chosen.pop() {

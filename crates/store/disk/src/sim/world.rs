@@ -1,5 +1,5 @@
-//! The tree of a simulated disk as running programs see it, with what is synced beside it.
-//! Decides no faults: [`super::crash`] does.
+//! The tree of a simulated disk as running programs see it, and beside it the synced tree. Decides no faults:
+//! [`super::crash`] does.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -65,7 +65,7 @@ impl Attr {
     }
 }
 
-/// What survives a power cut for certain.
+/// The state that surely survives a power cut.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) attr: Attr,
@@ -501,7 +501,7 @@ impl World {
         }
     }
 
-    /// Gives space back that nobody can reach any more, and forgets what no power cut can bring back.
+    /// Frees space that cannot be reached any more, and forgets changes that no power cut can bring back.
     pub(super) fn collect(&mut self, ino: u64) {
         let Some(node) = self.inodes.get_mut(&ino) else { return };
         if node.names > 0 || node.opens > 0 || ino == ROOT {
@@ -562,7 +562,7 @@ impl World {
         len
     }
 
-    /// Writes what fits; `ENOSPC` if that is not all.
+    /// Writes the bytes that fit; `ENOSPC` if these are not all.
     pub(super) fn write(&mut self, ino: u64, bytes: &[u8], offset: u64) -> io::Result<()> {
         check_size(offset, bytes.len() as u64)?;
         let fits = self.fitting(ino, offset, bytes.len() as u64) as usize;
