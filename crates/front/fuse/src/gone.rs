@@ -10,6 +10,10 @@
 //! knows them any more. Then they can be neither seen nor changed: the answer is `ENOENT`, which programs
 //! that race over names expect. The directory is still known to be empty.
 //!
+//! Nobody knows its extended attributes, whether the mount is alone or not. The answer is `ENOENT` too: an empty
+//! list would say that there were none. A question for an ACL is answered with "none", because the kernel asks it
+//! to judge who may do what, and then judges by the mode.
+//!
 //! A caller that only races with another one over a name cannot use `ESTALE`: on a local file system the name
 //! would have been found or not. The kernel tries once more by itself. That is not enough if a name comes and
 //! goes all the time.
@@ -138,8 +142,8 @@ fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
         }),
         Shape::Listing(_) => Ok(Answer::Entries { entries: Vec::new(), eof: true }),
         Shape::Unit if header.opcode == opcode::FSYNCDIR => Ok(Answer::Done),
-        Shape::Value { .. } if header.opcode == opcode::GETXATTR => Err(Errno::ENODATA),
-        Shape::Value { .. } => Ok(Answer::Data),
+        // Otherwise the kernel would let nobody in whom the mode lets in.
+        Shape::Value { acl: true, .. } => Err(Errno::ENODATA),
         _ => Err(Errno::ENOENT),
     };
     finish(core, header, shape, outcome, Beside::default());

@@ -30,6 +30,7 @@ use crate::session::{Config, Keep, Locks, Readers};
 use crate::settle::{self, Settling};
 use crate::told::Told;
 use atoll_core::Ino;
+use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_vfs::{Beside, Caching, Files};
 use bytes::Bytes;
@@ -113,6 +114,8 @@ pub(crate) enum Shape {
     /// Bytes, their length alone if `size` is 0; `ERANGE` if they do not fit.
     Value {
         size: usize,
+        /// An ACL was asked for, by which the kernel may judge who is allowed what.
+        acl: bool,
     },
     Written,
     /// In 64 bits.
@@ -249,10 +252,13 @@ fn translate(
             attrs::set_xattr(ino, (name, value), flags, setxattr_flags).map(Some)
         }
         Request::GetXattr { size, name } => {
-            let size = size as usize;
-            job(Op::GetXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Value { size })
+            let shape =
+                Shape::Value { size: size as usize, acl: name == ACCESS_XATTR || name == DEFAULT_XATTR };
+            job(Op::GetXattr { ino, name: Bytes::copy_from_slice(name) }, shape)
         }
-        Request::ListXattr { size } => job(Op::ListXattr { ino }, Shape::Value { size: size as usize }),
+        Request::ListXattr { size } => {
+            job(Op::ListXattr { ino }, Shape::Value { size: size as usize, acl: false })
+        }
         Request::RemoveXattr { name } => {
             job(Op::RemoveXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Unit)
         }
@@ -441,7 +447,7 @@ pub(crate) fn finish(
 
         (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => attrs::attr(core, header, &attr, keeping),
         (Shape::Statx, Answer::Attr { attr }) => attrs::statx(core, header, &attr, keeping),
-        (Shape::Value { size }, Answer::Data) => attrs::value(core, header, bytes, size),
+        (Shape::Value { size, .. }, Answer::Data) => attrs::value(core, header, bytes, size),
         (Shape::Statfs, answer) if attrs::statfs(core, header, &answer) => {}
 
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
