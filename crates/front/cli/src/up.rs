@@ -86,7 +86,7 @@ impl Up {
             }
         };
         let found = Found {
-            config: volume.config().clone(),
+            config: (*volume.config()).clone(),
             teller: daemon.socket.address.clone(),
             node: Some(volume.node()),
         };

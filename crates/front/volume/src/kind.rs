@@ -43,7 +43,12 @@ pub trait Kind: Send + Sync + 'static {
 /// A volume that a mount or a command of this process uses.
 pub trait Attached: Send + Sync + 'static {
     /// The volume.
-    fn config(&self) -> &VolumeConfig;
+    fn config(&self) -> Arc<VolumeConfig>;
+
+    /// Uses the volume by this configuration from now on, if it is newer: its nodes may be others, at other addresses,
+    /// with other islands. What is under way with a node that changes is as after a lost link. An error says what cannot
+    /// change.
+    fn take_config(&self, next: &VolumeConfig) -> Result<()>;
 
     /// The volume as frontends see it.
     fn files(&self) -> Arc<dyn Files>;
@@ -56,7 +61,8 @@ pub trait Attached: Send + Sync + 'static {
 
     /// Every name below a path as of one moment: all of them, or none. `shown` is how the user named the path.
     fn list(&self, _names: VolumePath, _shown: &Path) -> Result<Vec<Listed>> {
-        let VolumeConfig { name, kind, .. } = self.config();
+        let config = self.config();
+        let (name, kind) = (&config.name, config.kind);
         bail!("Volume {name} is of the kind {kind}, which has no listing as of one moment.\nUse ls(1).")
     }
 

@@ -188,7 +188,7 @@ impl Desk for AboutMount {
             }
             Control::Volume { name } if name.is_empty() || name == inner.attached.config().name => {
                 let from = inner.attached.status().nodes.into_iter().map(|n| n.address).collect();
-                let config = Box::new(inner.attached.config().clone());
+                let config = Box::new((*inner.attached.config()).clone());
                 ControlReply::Volume { config, node: None, from }
             }
             _ => ControlReply::Refused { text: "A mount takes no orders: ask a node.".to_owned() },

@@ -41,8 +41,12 @@ impl InMemory {
 }
 
 impl Attached for InMemory {
-    fn config(&self) -> &VolumeConfig {
-        &self.config
+    fn config(&self) -> Arc<VolumeConfig> {
+        Arc::new(self.config.clone())
+    }
+
+    fn take_config(&self, _: &VolumeConfig) -> Result<()> {
+        bail!("a tree in memory is on no node")
     }
 
     fn files(&self) -> Arc<dyn Files> {
@@ -97,7 +101,7 @@ fn conforms(attached: &Arc<dyn Attached>, point: &Path) {
     let ControlReply::Volume { config: told, from, .. } = ask(Control::Volume { name: String::new() }) else {
         panic!("a volume")
     };
-    assert_eq!((&*told, from.len()), (config, attached.status().nodes.len()));
+    assert_eq!((&*told, from.len()), (&*config, attached.status().nodes.len()));
     assert!(matches!(ask(Control::Activate { volume: config.id }), ControlReply::Refused { .. }));
 
     // What is explained is what the mount shows.
@@ -141,7 +145,7 @@ fn cluster_volumes_conform() {
     let daemon = Daemon::take(&dir.path().join("data")).unwrap();
     daemon.make_volume("main", 2, String::new()).unwrap();
     let served = daemon.node.volume("main").unwrap();
-    let (config, address) = (served.config().clone(), "unix:/nowhere".to_owned());
+    let (config, address) = (VolumeConfig::clone(&served.config()), "unix:/nowhere".to_owned());
     let volume = Reached { config, here: Some(Here { served, address }), others: Vec::new() };
     let attached = attach(volume, Manner { mount: true, patience_ms: Some(1_000) }).unwrap();
     conforms(&attached, &dir.path().join("point"));

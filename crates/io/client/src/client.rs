@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use atoll_core::{Ino, IslandId, Key, VolumePath};
+use atoll_core::{Ino, IslandId, Key, Table, VolumePath};
 use atoll_handover::Gate;
 use atoll_posix::{Answer, Beside, Caching, Caller, Errno, Kind, Op, Wish};
 use atoll_proto::{ClientOp, FileHandle, Notice, Outcome, Reply, Request, Resolved};
@@ -66,7 +66,7 @@ enum Token {
 pub struct Client {
     route: Mutex<Route<Token>>,
     pieces: Pieces,
-    wires: BTreeMap<IslandId, Arc<dyn Wire>>,
+    wires: RwLock<BTreeMap<IslandId, Arc<dyn Wire>>>,
     watcher: OnceLock<Arc<dyn Watcher>>,
     /// What the clock showed when it began.
     start: Duration,
@@ -93,7 +93,7 @@ impl Client {
         let client = Arc::new_cyclic(|me| Self {
             route: Mutex::new(Route::new(config)),
             pieces: Pieces::default(),
-            wires,
+            wires: RwLock::new(wires),
             watcher: OnceLock::new(),
             start: since_boot(),
             keep_until_ms: AtomicU64::new(0),
@@ -116,6 +116,20 @@ impl Client {
         // Without the thread nothing would be asked again: better not to start at all.
         std::thread::Builder::new().name("atoll-client".into()).spawn(tick).expect("no thread to be had");
         client
+    }
+
+    fn wire(&self, island: IslandId) -> Option<Arc<dyn Wire>> {
+        self.wires.read().expect("no panic while it is held").get(&island).cloned()
+    }
+
+    /// An island is reached by this wire from now on. The sink is told that it is out of reach, and when it is not.
+    pub(crate) fn set_wire(&self, island: IslandId, wire: Arc<dyn Wire>) {
+        self.wires.write().expect("no panic while it is held").insert(island, wire);
+    }
+
+    /// The volume has this table, perhaps a newer one than the client knows.
+    pub fn take_table(&self, table: Table) {
+        self.lock().take_table(table);
     }
 
     /// Who keeps answers. Set once, before the first operation.
@@ -303,7 +317,7 @@ impl Client {
             _ => Caching::Never,
         };
         for sent in out.send {
-            if let Some(wire) = self.wires.get(&sent.island) {
+            if let Some(wire) = self.wire(sent.island) {
                 wire.send(sent.island, sent.id, sent.request, sent.data);
             }
         }

@@ -6,8 +6,10 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod client;
+mod nodes;
 mod pieces;
 mod remote;
 
 pub use client::{Client, Done, Sink, Told, Walked, Watcher, Wire};
+pub use nodes::{NodePlace, Nodes};
 pub use remote::Remote;

@@ -1,9 +1,10 @@
 //! Islands on other nodes: one managed connection a node.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use atoll_core::{IslandId, SessionId};
+use atoll_core::{IslandId, NodeId, SessionId};
 use atoll_posix::Errno;
 use atoll_proto::control::Connection;
 use atoll_proto::{Notice, Outcome, Reply, Request};
@@ -21,8 +22,7 @@ const E2BIG: Errno = Errno(7);
 /// The way to the islands of one node.
 pub struct Remote {
     outgoing: Outgoing,
-    /// Whose requests these are.
-    client: Arc<OnceLock<Weak<Client>>>,
+    incoming: Arc<Incoming>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -33,25 +33,73 @@ impl std::fmt::Debug for Remote {
 
 /// What comes from the node, for a client that is set when it is made.
 struct Incoming {
-    islands: Vec<IslandId>,
+    node: Mutex<NodeState>,
+    /// Whose requests these are.
     client: Arc<OnceLock<Weak<Client>>>,
 }
 
+/// A node, as its connection knows it.
+#[derive(Default)]
+struct NodeState {
+    is_up: bool,
+    islands: Vec<IslandId>,
+    /// Islands that were at this node: what comes of them may have been on its way when they left.
+    left: BTreeSet<IslandId>,
+}
+
 impl Remote {
-    /// Keeps a connection to the node at `address`, which holds `islands`; through another node of `relays` where it
+    /// Keeps a connection to the node at `address`, which holds no islands yet; through another node of `relays` where it
     /// cannot be reached directly. `client` is set later, when the client that has this wire is made.
-    pub fn new(
+    pub(crate) fn new(
         address: Address,
         relays: Relays,
-        islands: Vec<IslandId>,
         session: SessionId,
         client: Arc<OnceLock<Weak<Client>>>,
     ) -> Arc<Self> {
         let volume = relays.volume;
         let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
-        let handler = Arc::new(Incoming { islands, client: Arc::clone(&client) });
+        let incoming = Arc::new(Incoming { node: Mutex::default(), client });
+        let handler = Arc::clone(&incoming);
         let outgoing = Outgoing::with_relays(address, greeting, handler, Options::default(), relays);
-        Arc::new(Self { outgoing, client })
+        Arc::new(Self { outgoing, incoming })
+    }
+
+    /// Where the node is reached.
+    pub fn address(&self) -> &Address {
+        self.outgoing.address()
+    }
+
+    /// The islands that the node holds.
+    pub(crate) fn islands(&self) -> Vec<IslandId> {
+        self.incoming.node().islands.clone()
+    }
+
+    /// The node holds these islands too.
+    pub(crate) fn take_islands(&self, islands: &[IslandId]) {
+        let mut node = self.incoming.node();
+        for island in islands {
+            node.left.remove(island);
+            node.islands.push(*island);
+        }
+        // While it is held, so that the end of the link comes later.
+        if node.is_up {
+            self.incoming.tell(islands, true);
+        }
+    }
+
+    /// The node holds no islands but `stay` any more. Nothing is heard from here of those that it has lost: they are
+    /// returned.
+    pub(crate) fn leave_islands(&self, stay: &[IslandId]) -> Vec<IslandId> {
+        let mut node = self.incoming.node();
+        let (stay, left) = std::mem::take(&mut node.islands).into_iter().partition(|i| stay.contains(i));
+        node.islands = stay;
+        node.left.extend(&left);
+        left
+    }
+
+    /// From now on these nodes pass on what is sent, where this one cannot be reached directly.
+    pub(crate) fn set_relays(&self, others: Vec<(NodeId, Address)>) {
+        self.outgoing.set_relays(others);
     }
 
     /// Connects, and stays connected. Waits for the first attempt to succeed, or for the time.
@@ -87,7 +135,7 @@ impl Wire for Remote {
             Ok(()) | Err(SendError::NotConnected) => {}
             // The island has not heard of it: nothing was done, and the caller is told.
             Err(SendError::TooLong(_)) => {
-                if let Some(client) = self.client.get().and_then(Weak::upgrade) {
+                if let Some(client) = self.incoming.client() {
                     let outcome = Outcome::Failed { errno: E2BIG };
                     client.reply(island, id, Reply { vector: Vec::new(), outcome }, &[]);
                 }
@@ -101,28 +149,44 @@ impl Incoming {
         self.client.get()?.upgrade()
     }
 
-    fn reachable(&self, up: bool) {
+    fn node(&self) -> MutexGuard<'_, NodeState> {
+        self.node.lock().expect("no panic while it is held")
+    }
+
+    fn tell(&self, islands: &[IslandId], up: bool) {
         if let Some(client) = self.client() {
-            for island in &self.islands {
-                client.reachable(*island, up);
-            }
+            islands.iter().for_each(|island| client.reachable(*island, up));
         }
+    }
+
+    /// The link is up, or down. The islands are told while it is held: what follows is told later.
+    fn changed(&self, up: bool) {
+        let mut node = self.node();
+        node.is_up = up;
+        self.tell(&node.islands, up);
     }
 }
 
 impl Handler for Incoming {
     fn opened(&self, _link: &Arc<Link>) {
-        self.reachable(true);
+        self.changed(true);
     }
 
     fn replaced(&self, _link: &Arc<Link>, _old: &Arc<Link>) {
         let Some(client) = self.client() else { return };
-        self.islands.iter().for_each(|island| client.replaced(*island));
+        self.node().islands.iter().for_each(|island| client.replaced(*island));
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let Some(client) = self.client() else { return };
-        if !self.islands.contains(&frame.island) {
+        let node = self.node();
+        if node.left.contains(&frame.island) {
+            // It is asked again where it is now.
+            return;
+        }
+        let is_here = node.islands.contains(&frame.island);
+        drop(node);
+        if !is_here {
             return link.malformed(atoll_core::Malformed::new("an island that is not this node's"));
         }
         match frame.kind {
@@ -140,6 +204,6 @@ impl Handler for Incoming {
     }
 
     fn closed(&self, _link: &Arc<Link>, _why: &Closed) {
-        self.reachable(false);
+        self.changed(false);
     }
 }

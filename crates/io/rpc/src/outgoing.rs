@@ -47,6 +47,7 @@ struct State {
     closing: bool,
     /// When to try what.
     dialer: Dialer,
+    relays: Option<Relays>,
     keep: bool,
     wanted_until: Option<Instant>,
     has_thread: bool,
@@ -66,7 +67,6 @@ struct Shared {
     greeting: Greeting,
     handler: Arc<dyn Handler>,
     options: Options,
-    relays: Option<Relays>,
     start: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -101,16 +101,15 @@ impl Outgoing {
         options: Options,
         mut relays: Option<Relays>,
     ) -> Self {
-        // What is passed on has checksums, which Unix sockets leave out.
-        let is_tcp = |address: &Address| matches!(address, Address::Tcp { .. });
         if let Some(relays) = &mut relays {
-            relays.others.retain(|(_, other)| is_tcp(other) && is_tcp(&address));
+            keep_usable(&mut relays.others, &address);
         }
         let nodes = relays.iter().flat_map(|relays| &relays.others).map(|(node, _)| *node).collect();
         let state = Mutex::new(State {
             link: None,
             closing: false,
             dialer: Dialer::new(0, nodes),
+            relays,
             keep: false,
             wanted_until: None,
             has_thread: false,
@@ -119,8 +118,22 @@ impl Outgoing {
             last_failure: None,
         });
         let (start, changed) = (Instant::now(), Condvar::new());
-        let shared = Shared { address, greeting, handler, options, relays, start, state, changed };
+        let shared = Shared { address, greeting, handler, options, start, state, changed };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// From now on these nodes pass on what is sent, where the address itself cannot be reached. For a connection that
+    /// was made with relays; a link that is up stays.
+    pub fn set_relays(&self, mut others: Vec<(NodeId, Address)>) {
+        keep_usable(&mut others, &self.shared.address);
+        let mut state = self.shared.lock();
+        if let Some(relays) = &mut state.relays {
+            let nodes = others.iter().map(|(node, _)| *node).collect();
+            relays.others = others;
+            state.dialer.set_relays(nodes);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
     }
 
     /// Where it leads.
@@ -216,6 +229,12 @@ impl Outgoing {
     }
 }
 
+/// Relays that can be used: what is passed on has checksums, which Unix sockets leave out.
+fn keep_usable(relays: &mut Vec<(NodeId, Address)>, address: &Address) {
+    let is_tcp = |address: &Address| matches!(address, Address::Tcp { .. });
+    relays.retain(|(_, relay)| is_tcp(relay) && is_tcp(address));
+}
+
 impl Drop for Outgoing {
     fn drop(&mut self) {
         self.stop();
@@ -293,11 +312,16 @@ impl Shared {
     fn connect(&self, via: Via) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
         let (hello, time_max) = ((self.greeting)(), self.options.handshake_time_max);
         let Via::Relay(node) = via else { return connect(&self.address, None, &hello, time_max) };
-        let relays = self.relays.as_ref().expect("only relays that there are are tried");
-        let other = relays.others.iter().find(|(other, _)| *other == node);
-        let (_, relay) = other.expect("only relays that there are are tried");
-        let greeting = Hello::new(Role::Relay { volume: relays.volume, to: relays.to }, hello.cluster);
-        let through = Through { relay, greeting };
+        let relays = self.lock().relays.clone();
+        let relay = relays.and_then(|relays| {
+            let (_, relay) = relays.others.iter().find(|(other, _)| *other == node)?;
+            Some((relay.clone(), Role::Relay { volume: relays.volume, to: relays.to }))
+        });
+        let Some((relay, role)) = relay else {
+            let why = format!("node {node} does not pass anything on to it any more");
+            return Err(ConnectError::Unreachable { address: self.address.clone(), why });
+        };
+        let through = Through { relay: &relay, greeting: Hello::new(role, hello.cluster) };
         connect(&self.address, Some(&through), &hello, time_max.min(RELAY_TIME_MAX))
     }
 

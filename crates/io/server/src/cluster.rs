@@ -107,8 +107,16 @@ impl<D: Disk> Handler for Islands<D> {
 }
 
 impl<D: Disk> Served for Islands<D> {
-    fn config(&self) -> &VolumeConfig {
+    fn config(&self) -> Arc<VolumeConfig> {
         self.volume.config()
+    }
+
+    fn may_take(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
+        self.volume.may_take(next)
+    }
+
+    fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
+        self.volume.take_config(next)
     }
 
     fn node(&self) -> NodeId {
@@ -217,7 +225,7 @@ impl<D: Disk> Served for Islands<D> {
     }
 
     fn stop(&self) -> Vec<String> {
-        let name = &self.volume.config().name;
+        let name = self.volume.name();
         let stopped = self.volume.stop().err().map(|why| format!("Volume {name}: {why}"));
         let noted = note_reached(&self.folder, &self.volume.reached()).or_else(unless_full);
         let noted = noted.err().map(|why| format!("Volume {name}: {}: {why}", self.folder.display()));

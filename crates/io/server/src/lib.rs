@@ -9,6 +9,7 @@ mod cluster;
 mod desk;
 mod links;
 mod local;
+mod map;
 mod member;
 mod node;
 mod orders;

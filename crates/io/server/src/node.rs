@@ -20,6 +20,7 @@ use atoll_rpc::{
 use crate::desk;
 use crate::member;
 use crate::served::{Place, Serve, Served};
+use crate::volume::VolumeError;
 
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
 const PREPARED_MAX: Duration = Duration::from_secs(60);
@@ -84,6 +85,14 @@ pub enum NodeError {
         /// Why, and what to do next.
         why: String,
     },
+    /// The volume cannot get such a configuration while it is served.
+    #[error("Volume {volume} cannot be changed so: {why}.\nNothing was changed.")]
+    Config {
+        /// Its name.
+        volume: String,
+        /// Why.
+        why: String,
+    },
     /// Another command makes a volume of this name.
     #[error("Volume {volume} is being made by another command.\nWait for it, or try again in a minute.")]
     BeingMade {
@@ -117,14 +126,14 @@ pub struct NodeSetup {
 /// A node's part of a volume, or why it is not served.
 pub(crate) enum Part {
     Served(Arc<dyn Served>),
-    Failed { config: Box<VolumeConfig>, node: Option<NodeId>, why: String },
+    Failed { config: Arc<VolumeConfig>, node: Option<NodeId>, why: String },
 }
 
 impl Part {
-    pub(crate) fn config(&self) -> &VolumeConfig {
+    pub(crate) fn config(&self) -> Arc<VolumeConfig> {
         match self {
             Self::Served(volume) => volume.config(),
-            Self::Failed { config, .. } => config,
+            Self::Failed { config, .. } => Arc::clone(config),
         }
     }
 
@@ -275,6 +284,33 @@ impl Node {
         }
     }
 
+    /// A volume that is served has this configuration from now on, if it is newer than the one that is known: other nodes,
+    /// at other addresses, with other islands. It is kept first, so that it counts after a restart too. Islands of this
+    /// node stay: stop it to give it others.
+    pub fn take_config(&self, next: &VolumeConfig) -> Result<(), NodeError> {
+        let _one = self.changing();
+        let not_found = || NodeError::from(ControlError::NotFound { volume: next.id.into() });
+        let served = self.volume_by_id(next.id).ok_or_else(not_found)?;
+        let refused =
+            |why: VolumeError| NodeError::Config { volume: next.name.clone(), why: why.to_string() };
+        if !served.may_take(next).map_err(refused)? {
+            return Ok(());
+        }
+        let stored = self.setup.store.volume(&next.id.into())?.table.version();
+        // A command that was interrupted may have stored it already.
+        if stored < next.table.version() {
+            self.setup.store.replace_volume(next, stored)?;
+        }
+        let folder = member::folder(&self.setup.data, &next.name);
+        member::keep_config(&folder, next).or_else(unless_full).map_err(|e| NodeError::Folder {
+            volume: next.name.clone(),
+            folder,
+            why: e.to_string(),
+        })?;
+        served.take_config(next).map_err(refused)?;
+        Ok(())
+    }
+
     /// What serves volumes of this one's kind.
     fn kind(&self, config: &VolumeConfig) -> Result<Arc<dyn Serve>, NodeError> {
         let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
@@ -302,7 +338,7 @@ impl Node {
             Ok(volume) => (Part::Served(volume), Ok(())),
             Err(why) => {
                 let text = why.to_string();
-                (Part::Failed { config: Box::new(config), node: number, why: text }, Err(why))
+                (Part::Failed { config: Arc::new(config), node: number, why: text }, Err(why))
             }
         };
         self.parts.write().expect("no panic while it is held").insert(id, part);

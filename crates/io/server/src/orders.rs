@@ -41,8 +41,9 @@ impl Node {
     pub fn own_addresses(&self) -> Vec<(String, String)> {
         let parts = self.parts.read().expect("no panic while it is held");
         let own = parts.values().filter_map(|part| {
-            let me = part.config().nodes.iter().find(|n| Some(n.node) == part.node())?;
-            Some((part.config().name.clone(), me.address.clone()))
+            let config = part.config();
+            let me = config.nodes.iter().find(|n| Some(n.node) == part.node())?;
+            Some((config.name.clone(), me.address.clone()))
         });
         own.filter(|(_, address)| !address.is_empty()).collect()
     }
@@ -79,7 +80,7 @@ impl Node {
         let parts = self.parts.read().expect("no panic while it is held");
         match parts.values().find(|part| part.config().name == name) {
             Some(part) => {
-                let config = Box::new(part.config().clone());
+                let config = Box::new((*part.config()).clone());
                 ControlReply::Volume { config, node: part.node(), from: Vec::new() }
             }
             None => {

@@ -10,6 +10,7 @@ use atoll_proto::control::{Connection, IslandStatus, Trace};
 use atoll_rpc::{Address, Handler};
 
 use crate::node::NodeError;
+use crate::volume::VolumeError;
 
 /// Serves the parts of nodes in volumes of one kind.
 pub trait Serve: Send + Sync + 'static {
@@ -36,7 +37,14 @@ pub struct Place<'a> {
 /// were let in to the volume.
 pub trait Served: Handler {
     /// The volume.
-    fn config(&self) -> &VolumeConfig;
+    fn config(&self) -> Arc<VolumeConfig>;
+
+    /// Whether `next` is a newer configuration that it can be served by without being started again. An error says what
+    /// cannot change.
+    fn may_take(&self, next: &VolumeConfig) -> Result<bool, VolumeError>;
+
+    /// Serves by this configuration from now on, if it is newer, as [`Served::may_take`] allows.
+    fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError>;
 
     /// The node's number in it.
     fn node(&self) -> NodeId;

@@ -118,7 +118,8 @@ pub struct Switch {
     volume: String,
     ends: RwLock<IdMap<LinkId, End>>,
     islands: OnceLock<Islands>,
-    nodes: OnceLock<BTreeMap<IslandId, Arc<Outgoing>>>,
+    /// The links to the other nodes, by the islands that they hold.
+    nodes: RwLock<BTreeMap<IslandId, Arc<Outgoing>>>,
     halted: RwLock<BTreeMap<IslandId, String>>,
     /// Messages and answers of each island that were longer than a frame may be. Islands cut what they send into
     /// pieces that fit: each of these is a mistake, and is told.
@@ -137,7 +138,7 @@ impl Switch {
             volume,
             ends: RwLock::default(),
             islands: OnceLock::new(),
-            nodes: OnceLock::new(),
+            nodes: RwLock::default(),
             halted: RwLock::default(),
             too_long: Mutex::default(),
         }
@@ -148,7 +149,7 @@ impl Switch {
     }
 
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<IslandId, Arc<Outgoing>>) {
-        assert!(self.nodes.set(nodes).is_ok(), "the nodes are set once");
+        *self.nodes.write().expect("no panic while it is held") = nodes;
     }
 
     pub(crate) fn connect(&self, link: LinkId, end: End) {
@@ -262,7 +263,10 @@ impl Net for Switch {
     fn send(&self, to: IslandId, message: PeerMessage) {
         if let Some(island) = self.islands.get().and_then(|i| i.get(&to)) {
             deliver(island, message);
-        } else if let Some(node) = self.nodes.get().and_then(|n| n.get(&to)) {
+            return;
+        }
+        let node = self.nodes.read().expect("no panic while it is held").get(&to).cloned();
+        if let Some(node) = node {
             let sent = node.send(Kind::Peer, to, 0, &message, &[]);
             self.is_too_long(message.from, "a message to another island", sent);
         }

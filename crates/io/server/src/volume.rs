@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use atoll_core::{IslandId, NodeId, Time};
+use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, Moving, Now};
 use atoll_posix::{Answer, Errno, Op};
-use atoll_proto::control::Connection;
-use atoll_proto::{ClientOp, Outcome, Reply, Request, VolumeConfig};
-use atoll_rpc::{Address, AddressError, DaemonId, Hello, Options, Outgoing, Relays, Role};
+use atoll_proto::{ClientOp, Fixed, Outcome, Reply, Request, VolumeConfig};
+use atoll_rpc::{AddressError, DaemonId};
 use atoll_view::Subject;
 use bytes::Bytes;
 
-use crate::links::{OtherNode, Peers};
 use crate::local::Local;
+use crate::map::Map;
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
 use crate::switch::{Enter, Switch, together};
 
@@ -82,6 +81,17 @@ pub enum VolumeError {
         /// What is wrong with it.
         why: AddressError,
     },
+    /// A volume that is served cannot get such a configuration.
+    #[error("{0}")]
+    Fixed(Fixed),
+    /// The configuration has other islands on this node than those that it serves.
+    #[error("islands of node {node} of volume {volume} cannot come or go while it serves them")]
+    OwnIslands {
+        /// The volume's name.
+        volume: String,
+        /// This node.
+        node: NodeId,
+    },
     /// The configuration does not know this node.
     #[error("volume {volume} has no node {node}")]
     NotAMember {
@@ -126,14 +136,19 @@ impl<D: Disk> Enter for Engine<D> {
 
 /// A node's part of a volume, being served.
 pub struct Volume<D: Disk> {
-    config: VolumeConfig,
+    id: VolumeId,
+    /// Its name, for people.
+    name: String,
     node: NodeId,
     engines: BTreeMap<IslandId, Arc<Engine<D>>>,
     reports: BTreeMap<IslandId, Report>,
     switch: Arc<Switch>,
-    nodes: Mutex<Vec<Arc<Outgoing>>>,
-    others: BTreeMap<NodeId, Arc<OtherNode>>,
-    stopping: AtomicBool,
+    /// Which daemon this is, and how often it has started.
+    pub(crate) daemon: (DaemonId, u32),
+    pub(crate) map: RwLock<Map>,
+    /// One change of the map at a time.
+    pub(crate) changing: Mutex<()>,
+    pub(crate) stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     views: Mutex<Vec<Laying<D>>>,
     /// What was told of them.
@@ -145,7 +160,7 @@ pub struct Volume<D: Disk> {
 
 impl<D: Disk> std::fmt::Debug for Volume<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volume").field("name", &self.config.name).finish_non_exhaustive()
+        f.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -178,17 +193,16 @@ impl<D: Disk> Volume<D> {
         switch.set_islands(
             engines.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect::<BTreeMap<_, _>>(),
         );
-        let others = config.nodes.iter().filter(|other| other.node != node);
-        let others =
-            others.map(|other| (other.node, OtherNode::new(other.node, other.islands.clone()))).collect();
         let volume = Arc::new(Self {
-            config,
+            id: config.id,
+            name: config.name.clone(),
             node,
             engines,
             reports,
             switch,
-            nodes: Mutex::default(),
-            others,
+            daemon: (options.daemon, options.incarnation),
+            map: RwLock::new(Map::new(config)),
+            changing: Mutex::default(),
             stopping: AtomicBool::new(false),
             threads: Mutex::default(),
             views: Mutex::default(),
@@ -202,47 +216,9 @@ impl<D: Disk> Volume<D> {
             let laying = Laying::open(Arc::clone(engine), options.root, options.devices).map_err(io)?;
             volume.views.lock().expect("no panic while it is held").push(laying);
         }
-        volume.connect_nodes(options)?;
+        volume.connect_nodes()?;
         volume.begin();
         Ok(volume)
-    }
-
-    fn connect_nodes(self: &Arc<Self>, options: &VolumeOptions) -> Result<(), VolumeError> {
-        let mut by_island = BTreeMap::new();
-        let mut nodes = Vec::new();
-        let mut addresses: Vec<(NodeId, Address)> = Vec::new();
-        for other in self.config.nodes.iter().filter(|n| n.node != self.node) {
-            let wrong = |why| VolumeError::Address { node: other.node, why };
-            addresses.push((other.node, other.address.parse().map_err(wrong)?));
-        }
-        for (to, address) in &addresses {
-            let other = Arc::clone(&self.others[to]);
-            let (volume, me) = (self.config.id, self.node);
-            let (daemon, incarnation) = (options.daemon, options.incarnation);
-            let greeting = Box::new(move || {
-                let members = vec![(volume, me)];
-                Hello::new(Role::Node { daemon, incarnation, members }, None)
-            });
-            let relays = Relays {
-                volume,
-                to: *to,
-                others: addresses.iter().filter(|(node, _)| node != to).cloned().collect(),
-            };
-            let islands = self.config.nodes.iter().filter(|n| n.node == *to).flat_map(|n| &n.islands);
-            let peers = Arc::new(Peers { volume: Arc::downgrade(self), other });
-            let options = Options::default();
-            let outgoing = Arc::new(Outgoing::with_relays(address.clone(), greeting, peers, options, relays));
-            for island in islands {
-                by_island.insert(*island, Arc::clone(&outgoing));
-            }
-            nodes.push(outgoing);
-        }
-        self.switch.set_nodes(by_island);
-        for node in &nodes {
-            node.keep(true);
-        }
-        *self.nodes.lock().expect("no panic while it is held") = nodes;
-        Ok(())
     }
 
     fn begin(self: &Arc<Self>) {
@@ -300,7 +276,7 @@ impl<D: Disk> Volume<D> {
                 }
                 // The state has everything: it is laid again later.
                 Err(error) => {
-                    let (volume, island) = (&self.config.name, laying.island());
+                    let (volume, island) = (&self.name, laying.island());
                     tracing::error!(%volume, %island, "the plain tree cannot follow: {error}");
                 }
             }
@@ -323,16 +299,21 @@ impl<D: Disk> Volume<D> {
         let island = laying.island();
         for conflict in report.conflicts.iter().filter(|conflict| refusals.is_new(island, conflict)) {
             let shown = laying.shown(&conflict.subject);
-            let volume = &self.config.name;
+            let volume = &self.name;
             tracing::warn!(%volume, %island, "plain tree: {shown}: {}", conflict.why);
         }
     }
 
     // --------------------------------------------------------------- inspection
 
-    /// The volume.
-    pub const fn config(&self) -> &VolumeConfig {
-        &self.config
+    /// The volume's id.
+    pub(crate) const fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// The volume's name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// This node's number in the volume.
@@ -370,43 +351,9 @@ impl<D: Disk> Volume<D> {
         &self.reports
     }
 
-    /// The volume's other nodes, and whether they can be reached.
-    pub fn others(&self) -> Vec<(NodeId, Connection)> {
-        let others = self.config.nodes.iter().filter(|n| n.node != self.node).map(|n| n.node);
-        let links = self.nodes.lock().expect("no panic while it is held");
-        let connection = |outgoing: &Outgoing| match outgoing.link() {
-            None => Connection::Down,
-            Some(link) if link.is_relayed() => Connection::Relayed,
-            Some(_) => Connection::Direct,
-        };
-        others.zip(links.iter().map(|outgoing| connection(outgoing))).collect()
-    }
-
-    /// Whether it is another node of the volume.
-    pub(crate) fn has_other(&self, node: NodeId) -> bool {
-        self.others.contains_key(&node)
-    }
-
-    /// Another node, as the islands here see it.
-    pub(crate) fn other(&self, node: NodeId) -> Option<&Arc<OtherNode>> {
-        self.others.get(&node)
-    }
-
-    /// The address of another node, if this one reaches it directly.
-    pub(crate) fn direct_address(&self, node: NodeId) -> Option<Address> {
-        let outgoing = self.outgoing_to(node)?;
-        outgoing.is_direct().then(|| outgoing.address().clone())
-    }
-
-    fn outgoing_to(&self, node: NodeId) -> Option<Arc<Outgoing>> {
-        let mut others = self.config.nodes.iter().map(|n| n.node).filter(|n| *n != self.node);
-        let at = others.position(|other| other == node)?;
-        self.nodes.lock().expect("no panic while it is held").get(at).cloned()
-    }
-
     /// Says that another node is reached through a third one.
     pub(crate) fn tell_relayed(&self, node: NodeId) {
-        let volume = &self.config.name;
+        let volume = &self.name;
         tracing::warn!(
             volume,
             %node,
@@ -417,13 +364,6 @@ impl<D: Disk> Volume<D> {
     /// Where answers go.
     pub const fn switch(&self) -> &Arc<Switch> {
         &self.switch
-    }
-
-    /// Another node was heard of: it is connected to at once.
-    pub(crate) fn knock(&self, node: NodeId) {
-        if let Some(outgoing) = self.outgoing_to(node) {
-            outgoing.knock();
-        }
     }
 
     pub(crate) fn holds(&self, island: IslandId) -> bool {
@@ -506,9 +446,7 @@ impl<D: Disk> Volume<D> {
     pub fn stop(&self) -> Result<(), Halted> {
         self.end_moves();
         self.stopping.store(true, Ordering::Release);
-        for node in self.nodes.lock().expect("no panic while it is held").drain(..) {
-            node.stop();
-        }
+        self.disconnect_nodes();
         let threads = std::mem::take(&mut *self.threads.lock().expect("no panic while it is held"));
         for thread in threads {
             let _ = thread.join();
@@ -517,7 +455,7 @@ impl<D: Disk> Volume<D> {
             match laying.drain() {
                 Ok(report) => self.tell_conflicts(laying, &report),
                 Err(error) => {
-                    let (volume, island) = (&self.config.name, laying.island());
+                    let (volume, island) = (&self.name, laying.island());
                     tracing::error!(%volume, %island, "the plain tree is behind: {error}");
                 }
             }

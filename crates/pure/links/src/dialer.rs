@@ -92,6 +92,12 @@ impl Dialer {
         }
     }
 
+    /// From now on these nodes may pass on what is sent. What is under way, and a link that is up, go on.
+    pub fn set_relays(&mut self, relays: Vec<NodeId>) {
+        self.relays = relays;
+        self.next_relay = 0;
+    }
+
     /// By which way the link is made that is up.
     pub const fn via(&self) -> Option<Via> {
         match self.state {
@@ -197,6 +203,7 @@ mod tests {
 
     const R: NodeId = NodeId(7);
     const S: NodeId = NodeId(8);
+    const T: NodeId = NodeId(9);
 
     fn up(now_ms: u64, via: Via) -> Dialer {
         let mut dialer = Dialer::new(0, vec![R, S]);
@@ -292,6 +299,21 @@ mod tests {
         assert!(dialer.next_ms() > Some(10_000));
         dialer.knocked(10_001);
         assert_eq!(dialer.due(10_001), Some(Via::Direct));
+    }
+
+    #[test]
+    fn other_relays_are_tried_from_the_next_attempt_on_and_one_under_way_goes_on() {
+        let mut dialer = Dialer::new(0, vec![R, S]);
+        dialer.due(0);
+        assert_eq!(dialer.due(RELAY_AFTER_MS), Some(Via::Relay(R)));
+        dialer.set_relays(vec![T]);
+        dialer.failed(2_000, Via::Relay(R));
+        assert_eq!(dialer.due(3_000), Some(Via::Relay(T)));
+        dialer.set_relays(Vec::new());
+        assert!(dialer.connected(4_000, Via::Relay(T)), "it was good when it began");
+        dialer.closed(5_000);
+        dialer.failed(5_000, Via::Direct);
+        assert!(tried(&mut dialer, 60_000).iter().all(|(_, via)| *via == Via::Direct));
     }
 
     #[test]

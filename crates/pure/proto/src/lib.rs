@@ -26,4 +26,4 @@ pub use row::{
     Dir, Entry, Forward, Inode, Link, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn,
     TxnState, Xattrs, names_of,
 };
-pub use volume::{BadConfig, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};
+pub use volume::{BadConfig, Fixed, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

@@ -120,7 +120,45 @@ pub enum BadConfig {
     },
 }
 
+/// What of a volume cannot change while it is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fixed {
+    /// Which volume it is: id, name, seed and kind.
+    Volume,
+    /// Which islands there are.
+    Islands,
+    /// Which island owns a directory.
+    Owners,
+}
+
+impl std::fmt::Display for Fixed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Volume => "a volume in use keeps its id, name, seed and kind",
+            Self::Islands => "a volume in use keeps its islands",
+            Self::Owners => "directories do not move to other islands while a volume is in use",
+        })
+    }
+}
+
 impl VolumeConfig {
+    /// Whether `next` is a newer configuration than this one, which may take its place while the volume is in use: other
+    /// nodes, at other addresses, with other islands, and more or fewer buckets of the table. The version of the table is
+    /// that of the whole configuration.
+    pub fn is_replaced_by(&self, next: &Self) -> Result<bool, Fixed> {
+        let same = |config: &Self| (config.id, config.name.clone(), config.seed, config.kind);
+        if same(self) != same(next) {
+            return Err(Fixed::Volume);
+        }
+        if self.islands() != next.islands() {
+            return Err(Fixed::Islands);
+        }
+        if !next.table.has_owners_of(&self.table) {
+            return Err(Fixed::Owners);
+        }
+        Ok(next.table.version() > self.table.version())
+    }
+
     /// Reads what a control store or a volume's folder has. A configuration that ends before the kind was
     /// written before there were kinds: it is a cluster volume's.
     pub fn from_stored(bytes: &[u8]) -> Result<Self, BadConfig> {
@@ -179,6 +217,34 @@ mod tests {
             assert_eq!(VolumeConfig::from_stored(&bytes), Err(newer));
         }
         assert!(matches!(VolumeConfig::from_stored(b"none"), Err(BadConfig::Malformed(_))));
+    }
+
+    #[test]
+    fn a_volume_in_use_may_get_other_nodes_and_nothing_else() {
+        let node = |node, islands: &[u16]| NodeConfig {
+            node: NodeId(node),
+            address: format!("host{node}:1"),
+            islands: islands.iter().map(|island| IslandId(*island)).collect(),
+        };
+        let with = |table, nodes| VolumeConfig { table, nodes, ..config(VolumeKind::Cluster) };
+        let first = with(Table::new(2), vec![node(0, &[0]), node(1, &[1])]);
+        let moved = with(first.table.reassigned([]), vec![node(0, &[0]), node(7, &[1])]);
+        assert_eq!(first.is_replaced_by(&moved), Ok(true));
+        assert_eq!(first.is_replaced_by(&with(first.table.doubled(), moved.nodes.clone())), Ok(true));
+        assert_eq!((moved.is_replaced_by(&first), first.is_replaced_by(&first)), (Ok(false), Ok(false)));
+        let fewer = VolumeConfig { nodes: vec![node(0, &[0])], ..moved.clone() };
+        assert_eq!(first.is_replaced_by(&fewer), Err(Fixed::Islands));
+        let bucket = atoll_core::table::Bucket(0);
+        let given = VolumeConfig { table: first.table.reassigned([(bucket, IslandId(1))]), ..moved.clone() };
+        assert_eq!(first.is_replaced_by(&given), Err(Fixed::Owners));
+        for other in [
+            VolumeConfig { seed: 10, ..moved.clone() },
+            VolumeConfig { id: VolumeId(8), ..moved.clone() },
+            VolumeConfig { name: "work".to_owned(), ..moved.clone() },
+            VolumeConfig { kind: VolumeKind::Wide, ..moved },
+        ] {
+            assert_eq!(first.is_replaced_by(&other), Err(Fixed::Volume));
+        }
     }
 
     #[test]

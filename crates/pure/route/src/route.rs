@@ -165,6 +165,13 @@ impl<T> Route<T> {
         &self.config.table
     }
 
+    /// The volume has this table: if it is newer than the one that is known, requests go by it from now on.
+    pub fn take_table(&mut self, table: Table) {
+        if table.version() > self.config.table.version() {
+            self.config.table = table;
+        }
+    }
+
     /// Hints of renamed directories, for walks.
     pub const fn hints(&self) -> &Hints {
         &self.hints
@@ -474,9 +481,7 @@ impl<T> Route<T> {
                 Self::end(call, Err(Errno::EACCES), None, None, out);
             }
             Outcome::StaleTable { table } => {
-                if table.version() > self.config.table.version() {
-                    self.config.table = table;
-                }
+                self.take_table(table);
                 self.again(id, out);
             }
             Outcome::NotNow => {

@@ -1,17 +1,16 @@
 //! A session of a cluster volume in this process, connected to each of the volume's nodes.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use anyhow::Result;
-use atoll_client::{Client, Remote, Wire};
-use atoll_core::{Ino, NodeId, SessionId, VolumePath};
+use anyhow::{Result, anyhow};
+use atoll_client::{Client, NodePlace, Nodes, Wire};
+use atoll_core::{Ino, SessionId, VolumePath};
 use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
-use atoll_proto::{Control, ControlReply, VolumeConfig};
+use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig};
 use atoll_route::Listed;
-use atoll_rpc::{Address, Relays};
+use atoll_rpc::Address;
 use atoll_server::{LocalWay, Served};
 use atoll_vfs::Files;
 
@@ -21,29 +20,27 @@ use crate::explain::Explanation;
 use crate::kind::{Attached, AttachedStatus, Manner};
 use crate::node::random;
 use crate::places::SocketPlace;
-use crate::reach::{Here, Reached};
+use crate::reach::{self, Reached};
 
 /// How long a node that is up may take to be connected.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long islands may take to know the session; a node that starts is not ready for some seconds.
 const READY: Duration = Duration::from_secs(10);
 
-/// A way to a node.
-enum Way {
-    /// In this process; others reach it by this address.
-    Local {
-        local: Arc<dyn LocalWay>,
-        served: Arc<dyn Served>,
-        address: String,
-    },
-    Remote(Arc<Remote>, Address),
+/// The part of the volume that this process serves.
+struct Here {
+    local: Arc<dyn LocalWay>,
+    served: Arc<dyn Served>,
+    /// Where other processes reach it.
+    address: String,
 }
 
 /// A session of a cluster volume, with a way to each of the nodes.
 pub(super) struct ClusterVolume {
     pub(super) client: Arc<Client>,
-    pub(super) config: VolumeConfig,
-    ways: BTreeMap<NodeId, Way>,
+    config: RwLock<Arc<VolumeConfig>>,
+    here: Option<Here>,
+    nodes: Nodes,
     /// Keeps the folders open through which addresses may lead.
     _places: Vec<SocketPlace>,
 }
@@ -52,33 +49,21 @@ pub(super) struct ClusterVolume {
 pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     let Reached { config, here, others } = volume;
     let session = SessionId(random()?);
-    let later: Arc<OnceLock<Weak<Client>>> = Arc::default();
-    let (mut ways, mut wires) = (BTreeMap::new(), BTreeMap::new());
-    let (mut alive, mut places) = (Vec::new(), Vec::new());
-    if let Some(Here { served, address }) = here {
-        let local = served.local();
+    let islands_of = |node| config.nodes.iter().find(|n| n.node == node).map(|n| n.islands.clone());
+    let places: Vec<NodePlace> = others
+        .iter()
+        .filter_map(|other| {
+            let (node, address) = (other.node, other.address.clone());
+            Some(NodePlace { node, address, islands: islands_of(node)? })
+        })
+        .collect();
+    let nodes = Nodes::new(config.id, session, &places);
+    let mut wires = nodes.wires();
+    let here = here.map(|reach::Here { served, address }| Here { local: served.local(), served, address });
+    if let Some(Here { served, local, .. }) = &here {
         for island in served.islands() {
-            wires.insert(island, Arc::clone(&local) as Arc<dyn Wire>);
+            wires.insert(island, Arc::clone(local) as Arc<dyn Wire>);
         }
-        ways.insert(served.node(), Way::Local { local, served, address });
-    }
-    let addresses: Vec<(NodeId, Address)> =
-        others.iter().map(|other| (other.node, other.address.clone())).collect();
-    for other in others {
-        let Some(node) = config.nodes.iter().find(|n| n.node == other.node) else { continue };
-        let relays = Relays {
-            volume: config.id,
-            to: other.node,
-            others: addresses.iter().filter(|(relay, _)| *relay != other.node).cloned().collect(),
-        };
-        let islands = node.islands.clone();
-        let remote = Remote::new(other.address.clone(), relays, islands, session, Arc::clone(&later));
-        for island in &node.islands {
-            wires.insert(*island, Arc::clone(&remote) as Arc<dyn Wire>);
-        }
-        alive.extend(other.alive.then(|| Arc::clone(&remote)));
-        places.extend(other.place);
-        ways.insert(other.node, Way::Remote(remote, other.address));
     }
     let route = atoll_route::Config {
         seed: config.seed,
@@ -89,47 +74,41 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
         patience_ms: manner.patience_ms,
     };
     let client = Client::new(route, wires);
-    let _ = later.set(Arc::downgrade(&client));
-    for way in ways.values() {
-        match way {
-            Way::Local { local, .. } => local.connect(Arc::clone(&client) as _),
-            Way::Remote(remote, _) => {
-                let _ = remote.connect(Duration::ZERO);
-            }
-        }
+    if let Some(Here { local, .. }) = &here {
+        local.connect(Arc::clone(&client) as _);
     }
-    for remote in alive {
+    nodes.connect(&client);
+    for remote in others.iter().filter(|other| other.alive).filter_map(|other| nodes.get(other.node)) {
         // One that died meanwhile is waited for like the others: not here.
         let _ = remote.connect(CONNECT);
     }
     client.wait_ready(READY);
-    Ok(ClusterVolume { client, config, ways, _places: places })
+    let places = others.into_iter().filter_map(|other| other.place).collect();
+    Ok(ClusterVolume { client, config: RwLock::new(Arc::new(config)), here, nodes, _places: places })
 }
 
 impl ClusterVolume {
     /// The volume's nodes, and whether they are connected.
-    fn nodes(&self) -> Vec<NodeLink> {
-        let node = |n: &atoll_proto::NodeConfig| {
-            let (address, connection) = match self.ways.get(&n.node) {
-                Some(Way::Local { address, .. }) => (address.clone(), Connection::Direct),
-                Some(Way::Remote(remote, address)) => (address.to_string(), remote.connection()),
-                None => (n.address.clone(), Connection::Down),
+    fn node_links(&self) -> Vec<NodeLink> {
+        let here = |node| self.here.as_ref().filter(|here| here.served.node() == node);
+        let link = |n: &NodeConfig| {
+            let (address, connection) = match (here(n.node), self.nodes.get(n.node)) {
+                (Some(here), _) => (here.address.clone(), Connection::Direct),
+                (None, Some(remote)) => (remote.address().to_string(), remote.connection()),
+                (None, None) => (n.address.clone(), Connection::Down),
             };
             NodeLink { node: n.node, address, islands: n.islands.clone(), connection }
         };
-        self.config.nodes.iter().map(node).collect()
+        self.config().nodes.iter().map(link).collect()
     }
 
     /// The traces of a file or directory at the islands of all nodes that answer.
     pub(super) fn traces(&self, ino: Ino) -> Vec<Trace> {
-        let (mut traces, mut addresses) = (Vec::new(), Vec::new());
-        for way in self.ways.values() {
-            match way {
-                Way::Local { served, .. } => traces.extend(served.trace(ino)),
-                Way::Remote(_, address) => addresses.push(address.clone()),
-            }
-        }
-        for answer in ask_all(&addresses, &Control::Trace { volume: self.config.id, ino }, QUESTION) {
+        let mut traces: Vec<Trace> = self.here.iter().flat_map(|here| here.served.trace(ino)).collect();
+        let config = self.config();
+        let remotes = config.nodes.iter().filter_map(|n| self.nodes.get(n.node));
+        let addresses: Vec<Address> = remotes.map(|remote| remote.address().clone()).collect();
+        for answer in ask_all(&addresses, &Control::Trace { volume: config.id, ino }, QUESTION) {
             if let Ok(ControlReply::Traces { traces: more }) = answer {
                 traces.extend(more);
             }
@@ -139,8 +118,34 @@ impl ClusterVolume {
 }
 
 impl Attached for ClusterVolume {
-    fn config(&self) -> &VolumeConfig {
-        &self.config
+    fn config(&self) -> Arc<VolumeConfig> {
+        Arc::clone(&self.config.read().expect("no panic while it is held"))
+    }
+
+    fn take_config(&self, next: &VolumeConfig) -> Result<()> {
+        let mut config = self.config.write().expect("no panic while it is held");
+        let refused = |why: &dyn std::fmt::Display| anyhow!("Volume {} cannot be used so: {why}.", next.name);
+        if !config.is_replaced_by(next).map_err(|why| refused(&why))? {
+            return Ok(());
+        }
+        let me = self.here.as_ref().map(|here| here.served.node());
+        let mut places = Vec::new();
+        for node in next.nodes.iter().filter(|n| Some(n.node) != me) {
+            let address = node.address.parse().map_err(|why| refused(&why))?;
+            places.push(NodePlace { node: node.node, address, islands: node.islands.clone() });
+        }
+        if let Some(here) = &self.here {
+            let mine = next.nodes.iter().find(|n| Some(n.node) == me).map(|n| n.islands.clone());
+            let mut mine = mine.unwrap_or_default();
+            mine.sort_unstable();
+            if mine != here.served.islands() {
+                return Err(refused(&"islands of this process cannot come or go while they are used"));
+            }
+        }
+        self.nodes.change(&places);
+        self.client.take_table(next.table.clone());
+        *config = Arc::new(next.clone());
+        Ok(())
     }
 
     fn files(&self) -> Arc<dyn Files> {
@@ -150,7 +155,7 @@ impl Attached for ClusterVolume {
     fn status(&self) -> AttachedStatus {
         let mut metrics: Vec<Metric> = self.client.counters().list().map(Metric::count).collect();
         metrics.push(Metric::now("directories", self.client.dirs_len() as u64));
-        AttachedStatus { metrics, nodes: self.nodes() }
+        AttachedStatus { metrics, nodes: self.node_links() }
     }
 
     fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation> {
@@ -164,11 +169,9 @@ impl Attached for ClusterVolume {
     /// Its locks and orphans go.
     fn stop(&self) {
         self.client.stop();
-        for way in self.ways.values() {
-            match way {
-                Way::Local { local, .. } => local.disconnect(),
-                Way::Remote(remote, _) => remote.stop(),
-            }
+        if let Some(here) = &self.here {
+            here.local.disconnect();
         }
+        self.nodes.stop();
     }
 }

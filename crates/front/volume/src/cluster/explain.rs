@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::attach::ClusterVolume;
 use crate::explain::Explanation;
+use crate::kind::Attached as _;
 
 /// Explains a path.
 pub(super) fn explain(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Explanation> {
@@ -31,7 +32,7 @@ struct Reached {
 /// Looks each name up in turn, as the superuser: the answer is about places, not about contents.
 fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec<Reached>> {
     let mut at = root.to_owned();
-    let h3 = H3::new(attached.config.seed);
+    let h3 = H3::new(attached.config().seed);
     let mut reached = vec![Reached { ino: Ino::ROOT, kind: Kind::Directory, key: Some(Key(0)) }];
     if let Some(key) = h3.path(std::iter::empty::<&Name>()) {
         reached[0].key = Some(key.key());
@@ -86,7 +87,7 @@ struct Report {
 
 impl Report {
     fn new(attached: &ClusterVolume, names: &VolumePath, steps: &[Reached]) -> Result<Self> {
-        let config = &attached.config;
+        let config = attached.config();
         let last = steps.last().expect("the root is there");
         let is_dir = last.kind == Kind::Directory;
         let dir = if is_dir { last } else { &steps[steps.len() - 2] };

@@ -10,6 +10,7 @@ use atoll_proto::{CutLost, VolumeConfig};
 use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
 
 use super::attach::ClusterVolume;
+use crate::kind::Attached as _;
 use crate::node::random;
 
 /// Milliseconds until the islands must have been quiet at once.
@@ -21,16 +22,17 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Lists everything below a path.
 pub(super) fn list(attached: &ClusterVolume, path: VolumePath, shown: &Path) -> Result<Vec<Listed>> {
-    take(attached, path).map_err(|why| explain(&why, &attached.config, shown))
+    take(attached, path).map_err(|why| explain(&why, &attached.config(), shown))
 }
 
 /// Takes the listing.
 fn take(attached: &ClusterVolume, path: VolumePath) -> Result<Vec<Listed>, NotListed> {
     let start = Instant::now();
     let now_ms = || start.elapsed().as_millis() as u64;
+    let volume = attached.config();
     let config = ListConfig {
-        table: attached.config.table.clone(),
-        islands: attached.config.islands(),
+        table: volume.table.clone(),
+        islands: volume.islands(),
         path,
         cut: 0,
         patience_ms: PATIENCE_MS,

@@ -1,0 +1,149 @@
+//! The nodes of a volume in other processes, as one client reaches them: which islands are where. Both may change while
+//! the client works.
+//!
+//! Invariant: an island is told of by one node's connection at a time, so that what is heard of the node that it has
+//! left comes after nothing of the node that it has come to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
+
+use atoll_core::{IslandId, NodeId, SessionId, VolumeId};
+use atoll_rpc::{Address, Relays};
+
+use crate::client::{Client, Sink, Wire};
+use crate::remote::Remote;
+
+/// A node in another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePlace {
+    /// Its number in the volume.
+    pub node: NodeId,
+    /// Where it is reached.
+    pub address: Address,
+    /// The islands that it holds.
+    pub islands: Vec<IslandId>,
+}
+
+/// See the module.
+pub struct Nodes {
+    volume: VolumeId,
+    session: SessionId,
+    /// Whose connections these are; set when the client is made.
+    client: Arc<OnceLock<Weak<Client>>>,
+    remotes: Mutex<BTreeMap<NodeId, Arc<Remote>>>,
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nodes").field("remotes", &self.lock().values()).finish_non_exhaustive()
+    }
+}
+
+impl Nodes {
+    /// The way to these nodes, for a session. Connects to none before [`Nodes::connect`].
+    pub fn new(volume: VolumeId, session: SessionId, places: &[NodePlace]) -> Self {
+        let nodes = Self { volume, session, client: Arc::default(), remotes: Mutex::default() };
+        let remotes = places.iter().map(|place| {
+            let remote = nodes.remote_to(place, places);
+            remote.take_islands(&place.islands);
+            (place.node, remote)
+        });
+        let remotes = remotes.collect();
+        *nodes.lock() = remotes;
+        nodes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Remote>>> {
+        self.remotes.lock().expect("no panic while it is held")
+    }
+
+    fn remote_to(&self, place: &NodePlace, all: &[NodePlace]) -> Arc<Remote> {
+        let relays = Relays { volume: self.volume, to: place.node, others: relays_to(place.node, all) };
+        Remote::new(place.address.clone(), relays, self.session, Arc::clone(&self.client))
+    }
+
+    /// The wire of each island, for the client that is made.
+    pub fn wires(&self) -> BTreeMap<IslandId, Arc<dyn Wire>> {
+        let remotes = self.lock();
+        let wires = remotes.values().flat_map(|remote| {
+            remote.islands().into_iter().map(|island| (island, Arc::clone(remote) as Arc<dyn Wire>))
+        });
+        wires.collect()
+    }
+
+    /// Connects to all nodes for the client that has these wires, and stays connected: waits for none.
+    pub fn connect(&self, client: &Arc<Client>) {
+        assert!(self.client.set(Arc::downgrade(client)).is_ok(), "the nodes are one client's");
+        for remote in self.lock().values() {
+            start(remote);
+        }
+    }
+
+    /// The connection to a node.
+    pub fn get(&self, node: NodeId) -> Option<Arc<Remote>> {
+        self.lock().get(&node).cloned()
+    }
+
+    /// From now on the nodes are these. What was asked of an island that is at another node now, or whose node has another
+    /// address, is asked again there, as after a lost link.
+    pub fn change(&self, places: &[NodePlace]) {
+        let client = self.client.get().and_then(Weak::upgrade);
+        // Held to the end: of two changes the later one comes later.
+        let mut remotes = self.lock();
+        let old = std::mem::take(&mut *remotes);
+        let mut made = Vec::new();
+        for place in places {
+            let same = old.get(&place.node).filter(|remote| remote.address() == &place.address);
+            let remote = same.cloned().unwrap_or_else(|| {
+                let remote = self.remote_to(place, places);
+                made.push(Arc::clone(&remote));
+                remote
+            });
+            remote.set_relays(relays_to(place.node, places));
+            remotes.insert(place.node, remote);
+        }
+        let mut left = BTreeSet::new();
+        for (node, remote) in &old {
+            let stays = remotes.get(node).is_some_and(|new| Arc::ptr_eq(new, remote));
+            let place = places.iter().find(|place| place.node == *node).filter(|_| stays);
+            left.extend(remote.leave_islands(place.map_or(&[], |place| &place.islands)));
+            if !stays {
+                remote.stop();
+            }
+        }
+        for place in places {
+            let remote = &remotes[&place.node];
+            let comes = |island: &&IslandId| !remote.islands().contains(*island);
+            let coming: Vec<IslandId> = place.islands.iter().filter(comes).copied().collect();
+            if let Some(client) = &client {
+                for island in &coming {
+                    client.set_wire(*island, Arc::clone(remote) as Arc<dyn Wire>);
+                    left.remove(island);
+                    client.reachable(*island, false);
+                }
+            }
+            remote.take_islands(&coming);
+        }
+        // At no node that is in another process any more.
+        if let Some(client) = &client {
+            left.into_iter().for_each(|island| client.reachable(island, false));
+        }
+        made.iter().for_each(start);
+    }
+
+    /// Ends all connections.
+    pub fn stop(&self) {
+        self.lock().values().for_each(|remote| remote.stop());
+    }
+}
+
+/// The nodes that may pass on what is sent to one of them.
+fn relays_to(node: NodeId, all: &[NodePlace]) -> Vec<(NodeId, Address)> {
+    all.iter().filter(|other| other.node != node).map(|other| (other.node, other.address.clone())).collect()
+}
+
+fn start(remote: &Arc<Remote>) {
+    // Whether it succeeds at once is of no interest: it goes on trying.
+    let _ = remote.connect(Duration::ZERO);
+}
