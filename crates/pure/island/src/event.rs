@@ -139,6 +139,8 @@ pub enum Effect {
         /// Bytes of `Answer::Data`.
         data: Bytes,
     },
+    /// Report that what the snapshot has of this cannot be read. Whatever needs it fails with `EIO`.
+    Damaged(Load),
     /// Tell a client unasked.
     Notice(LinkId, Notice),
     /// Tell an island.

@@ -5,7 +5,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_posix::{Errno, Op};
 use atoll_proto::{ClientOp, Outcome, TxnState};
-use atoll_state::{Load, Loaded, State};
+use atoll_state::State;
 
 use crate::bodies::Bodies;
 use crate::client::requests::Requests;
@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
 use crate::ctx::{Config, Ctx, WITNESS};
-use crate::event::{BodyFault, Effect, Event, LinkId, Now};
+use crate::event::{Effect, Event, LinkId, Now};
 use crate::journal::Journal;
 use crate::links::CarriedLinks;
 use crate::locks::files::FileLocks;
@@ -125,7 +125,10 @@ impl Island {
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
             Event::BodyDone(ticket, result) => self.bodies.body_done(&mut self.ctx, ticket, result),
-            Event::CheckpointDone => self.bodies.checkpoint_done(&mut self.ctx),
+            Event::CheckpointDone => {
+                self.bodies.checkpoint_done(&mut self.ctx);
+                self.journal.rows_may_be_whole();
+            }
             Event::Tick { bytes_available } => {
                 self.ctx.room.set(bytes_available.saturating_sub(self.ctx.config.reserve_bytes));
                 self.tick();
@@ -365,6 +368,7 @@ impl Island {
     fn do_next(&mut self, next: Next) {
         match next {
             Next::Nothing => {}
+            Next::Unreadable(next) => self.unreadable(*next),
             Next::Arrive(call) => self.arrive(call),
             Next::CatchUp(call) => self.admit(call),
             Next::Start(call) => self.start(call, false),
@@ -523,33 +527,6 @@ impl Island {
             self.recovery.serve();
             for call in self.requests.let_in() {
                 self.ctx.next(Next::Arrive(call));
-            }
-        }
-    }
-
-    pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
-        if generation != self.ctx.loads.generation() {
-            // A checkpoint came between: this may be older than what memory has let go of.
-            return self.ctx.read(load);
-        }
-        let waiting = self.ctx.loads.take(&load);
-        if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
-            self.migration.found_dirs(*from, dirs, *more);
-            self.anti_entropy.compare_rows(*from, dirs, *more);
-        }
-        let damaged = self.ctx.state.load(load, loaded).is_err();
-        for next in waiting {
-            match next {
-                Next::Start(call) if damaged => {
-                    self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
-                }
-                Next::Peer(_) if damaged => {}
-                // What cannot be read is asked for again at the next tick, and not at once.
-                Next::EndSession(session) if damaged => self.sessions.reads_no_more(session),
-                Next::BodyDone(ticket, _) if damaged => {
-                    self.ctx.next(Next::BodyDone(ticket, Err(BodyFault(Errno::EIO))));
-                }
-                next => self.ctx.next(next),
             }
         }
     }

@@ -56,7 +56,7 @@ impl World {
                         None => self.event(read),
                     }
                 }
-                Effect::Send(..) | Effect::Body(..) | Effect::Checkpoint { .. } => {
+                Effect::Send(..) | Effect::Body(..) | Effect::Checkpoint { .. } | Effect::Damaged(_) => {
                     unreachable!("nobody else is there, and no file")
                 }
             }

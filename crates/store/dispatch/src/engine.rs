@@ -13,6 +13,7 @@ use atoll_island::{BodyOp, Counters, Effect, Event, Island, LinkId, Now, Phase, 
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
+use atoll_state::Load;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::open::Reached;
@@ -94,6 +95,8 @@ pub struct Engine<D: Disk> {
     rows_dirty: AtomicUsize,
     /// Files that were reported.
     pub(crate) damaged: Mutex<IdSet<Ino>>,
+    /// What the snapshot has damaged, and was reported.
+    pub(crate) damaged_rows: Mutex<IdSet<Load>>,
 }
 
 /// Bodies that may wait to be removed by the background thread. If there are more, the thread that brings new
@@ -187,6 +190,7 @@ impl<D: Disk> Engine<D> {
             waiting_bodies: Mutex::default(),
             rows_dirty: AtomicUsize::new(0),
             damaged: Mutex::default(),
+            damaged_rows: Mutex::default(),
         }
     }
 

@@ -26,7 +26,7 @@ const fn born(attr: BodyAttr) -> Option<Born> {
     Some(Born { mode: attr.mode, uid: attr.uid, gid: attr.gid })
 }
 
-/// Files whose damage is reported; then the log of the daemon has said enough.
+/// Files, and rows, whose damage is reported; then the log of the daemon has said enough.
 const REPORTED_MAX: usize = 1000;
 
 impl<D: Disk> Engine<D> {
@@ -64,6 +64,16 @@ impl<D: Disk> Engine<D> {
             }
             Effect::Send(to, message) => {
                 self.net.send(to, message);
+                None
+            }
+            Effect::Damaged(load) => {
+                let mut known = self.damaged_rows.lock().expect("no panic while it is held");
+                if known.len() < REPORTED_MAX && known.insert(load.clone()) {
+                    self.net.damaged(
+                        self.id,
+                        &format!("the snapshot is damaged: what needs {load:?} fails with EIO"),
+                    );
+                }
                 None
             }
             Effect::Load { load, generation } => match self.load(&load) {

@@ -1,9 +1,12 @@
 //! Rows that are being read from the snapshot, and what goes on when they are in memory.
 
-use atoll_core::map::IdMap;
+use atoll_core::map::{IdMap, IdSet};
 use atoll_state::Load;
 
 use super::request::{Next, PendingRequest};
+
+/// Rows that are known as damaged. If there are more the first of them are read again.
+const DAMAGED_MAX: usize = 4096;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +14,9 @@ pub(crate) struct Loads {
     loading: IdMap<Load, Vec<Next>>,
     /// Counts checkpoints: what was read before one may be older than what memory has let go of since.
     generation: u64,
+    /// What the snapshot has of these cannot be read. They are not read again before the next checkpoint, which may
+    /// replace them.
+    damaged: IdSet<Load>,
 }
 
 impl Loads {
@@ -41,8 +47,22 @@ impl Loads {
     }
 
     /// A checkpoint is made: reads that were begun before are made again.
-    pub(crate) const fn begin_generation(&mut self) {
+    pub(crate) fn begin_generation(&mut self) {
         self.generation += 1;
+        self.damaged.clear();
+    }
+
+    /// The snapshot has something that cannot be read.
+    pub(crate) fn note_damaged(&mut self, load: Load) {
+        if self.damaged.len() >= DAMAGED_MAX {
+            self.damaged.clear();
+        }
+        self.damaged.insert(load);
+    }
+
+    /// Whether one of these cannot be read.
+    pub(crate) fn are_damaged(&self, loads: &[Load]) -> bool {
+        loads.iter().any(|load| self.damaged.contains(load))
     }
 
     /// Nothing is being read.

@@ -244,8 +244,11 @@ impl Ctx {
 
     // ---------------------------------------------------------------------- rows
 
-    /// Has something go on when these rows are in memory.
+    /// Has something go on when these rows are in memory. It ends if one of them is damaged.
     pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Next) {
+        if self.loads.are_damaged(&loads) {
+            return self.next(Next::Unreadable(Box::new(parked)));
+        }
         for load in self.loads.wait(loads, parked) {
             self.counters.loads += 1;
             self.read(load);

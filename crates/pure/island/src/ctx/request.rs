@@ -128,6 +128,8 @@ pub(crate) struct Piece {
 pub(crate) enum Next {
     /// Somebody looks again by himself.
     Nothing,
+    /// A row that this needs is damaged.
+    Unreadable(Box<Next>),
     /// A request comes in.
     Arrive(PendingRequest),
     /// A request waited for this island to have seen what its client has.

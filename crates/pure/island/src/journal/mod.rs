@@ -27,11 +27,28 @@ pub(crate) struct Journal {
     /// Coordinators whose next entries wait for something.
     stalled: BTreeSet<IslandId>,
     stalled_ms: u64,
+    /// Coordinators whose next entries need a row that is damaged. They are asked again behind the next checkpoint.
+    unreadable: BTreeSet<IslandId>,
 }
 
 impl Journal {
     /// An island is told that its journal is applied up to `stamp` when the record at `seq` is synced.
     pub(crate) fn confirm_later(&mut self, island: IslandId, seq: u64, stamp: Stamp) {
         self.to_confirm.insert(island, (seq, stamp));
+    }
+
+    /// The next entries of a coordinator wait for something: they are asked for again.
+    pub(crate) fn stall(&mut self, from: IslandId) {
+        self.stalled.insert(from);
+    }
+
+    /// The next entries of a coordinator need a row that is damaged.
+    pub(crate) fn unreadable(&mut self, from: IslandId) {
+        self.unreadable.insert(from);
+    }
+
+    /// Rows that were damaged may have been replaced.
+    pub(crate) fn rows_may_be_whole(&mut self) {
+        self.stalled.append(&mut self.unreadable);
     }
 }

@@ -66,6 +66,7 @@ impl Journal {
             && self.behind.is_empty()
             && self.to_confirm.is_empty()
             && self.stalled.is_empty()
+            && self.unreadable.is_empty()
     }
 
     pub(crate) fn set_reachable(&mut self, ctx: &mut Ctx, island: IslandId, up: bool) {

@@ -8,5 +8,6 @@ pub(crate) mod dirs;
 pub(crate) mod names;
 pub(crate) mod peers;
 pub(crate) mod prepare;
+pub(crate) mod rows;
 pub(crate) mod run;
 pub(crate) mod unchecked;

@@ -56,6 +56,8 @@ impl Island {
                 // Held by a transaction that ends by itself; the sender repeats what matters.
                 debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
             }
+            // Its sender does not tell it again by itself.
+            Err(_) if matches!(message.peer, Peer::Journal { .. }) => self.journal.stall(message.from),
             Err(_) => {}
         }
     }

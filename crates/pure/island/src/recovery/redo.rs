@@ -18,7 +18,6 @@ use crate::locks::names::NameLocks;
 use crate::look::Missing;
 use crate::recovery::Recovery;
 use crate::recovery::places::is_held_for;
-use crate::recovery::start::Phase;
 use crate::recovery::start::Replaced;
 
 impl Recovery {
@@ -31,7 +30,8 @@ impl Recovery {
             ctx.state.look_away();
             match (self.redo(ctx, locks, stamp, &lost), lost) {
                 (Ok(()), _) => {}
-                (Err(Blocked::Load(loads)), lost) => {
+                // What needs a row that is damaged is tried again, like all else that cannot be done yet.
+                (Err(Blocked::Load(loads)), lost) if !ctx.loads.are_damaged(&loads) => {
                     self.lost.insert(stamp, lost);
                     return ctx.load(loads, Next::Redo);
                 }
@@ -42,12 +42,11 @@ impl Recovery {
                 (Err(_), Lost::Commit { .. }) => {}
             }
         }
-        if self.phase == Phase::Hidden {
-            for journal in self.journals.take() {
-                ctx.next(Next::Peer(journal));
-            }
-            ctx.next(Next::MoveOn);
+        // Also of an island that serves meanwhile, since rows were read for too long.
+        for journal in self.journals.take() {
+            ctx.next(Next::Peer(journal));
         }
+        ctx.next(Next::MoveOn);
         ctx.next(Next::CompareSkipped);
     }
 

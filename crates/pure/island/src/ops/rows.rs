@@ -1,0 +1,63 @@
+//! The door for rows of the snapshot, and what becomes of those who need a damaged one.
+
+use atoll_posix::Errno;
+use atoll_proto::{Outcome, Peer, PeerMessage, Vote};
+use atoll_state::{Load, Loaded};
+
+use crate::ctx::request::Next;
+use crate::event::{BodyFault, Effect};
+use crate::island::Island;
+
+impl Island {
+    pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
+        if generation != self.ctx.loads.generation() {
+            // A checkpoint came between: this may be older than what memory has let go of.
+            return self.ctx.read(load);
+        }
+        let waiting = self.ctx.loads.take(&load);
+        if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
+            self.migration.found_dirs(*from, dirs, *more);
+            self.anti_entropy.compare_rows(*from, dirs, *more);
+        }
+        let damaged = self.ctx.state.load(load.clone(), loaded).is_err();
+        if damaged {
+            self.ctx.loads.note_damaged(load.clone());
+            self.ctx.durability.emit(Effect::Damaged(load));
+        }
+        for next in waiting {
+            self.ctx.next(if damaged { Next::Unreadable(Box::new(next)) } else { next });
+        }
+    }
+
+    /// A row that something needs is damaged. It fails; the row is not read again before the next checkpoint.
+    pub(crate) fn unreadable(&mut self, next: Next) {
+        let failed = Outcome::Failed { errno: Errno::EIO };
+        match next {
+            Next::Start(call) => self.ctx.answer(&call, 0, failed),
+            Next::Commit(txn) => self.txns.abort(&mut self.ctx, txn, Some(failed)),
+            Next::Peer(message) => self.unreadable_for(&message),
+            Next::BodyDone(ticket, _) => self.ctx.next(Next::BodyDone(ticket, Err(BodyFault(Errno::EIO)))),
+            // Each of these looks again at a tick.
+            Next::EndSession(session) => self.sessions.reads_no_more(session),
+            Next::Nothing | Next::Compare => {}
+            // It leaves out what needs the row.
+            Next::Redo => self.ctx.next(Next::Redo),
+            other => unreachable!("{other:?} reads no row"),
+        }
+    }
+
+    /// As [`Island::unreadable`], of a message. Its sender is told, or says it again by itself.
+    fn unreadable_for(&mut self, message: &PeerMessage) {
+        let (from, errno) = (message.from, Errno::EIO);
+        match &message.peer {
+            Peer::Prepare { txn, .. } => {
+                self.ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::No { errno } });
+            }
+            Peer::Voted { txn, .. } => {
+                self.txns.abort(&mut self.ctx, *txn, Some(Outcome::Failed { errno }));
+            }
+            Peer::Journal { .. } => self.journal.unreadable(from),
+            _ => {}
+        }
+    }
+}

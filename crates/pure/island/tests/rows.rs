@@ -1,0 +1,284 @@
+//! Rows that are read from the snapshot: what needs a damaged one ends, and one that comes late holds up nothing for
+//! good.
+
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, Table};
+use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now, Phase};
+use atoll_posix::{Caller, Errno, Op};
+use atoll_proto::{
+    Change, ClientOp, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request, Seen, Static,
+    Vote, Xattrs,
+};
+use atoll_state::{Load, Loaded, RowKey, State};
+use bytes::Bytes;
+
+const ME: IslandId = IslandId(0);
+const OTHER: IslandId = IslandId(1);
+const THIRD: IslandId = IslandId(2);
+const DIR: Ino = Ino(77);
+/// How often one thing may be read in one of these tests.
+const READS_MAX: usize = 20;
+
+/// How the snapshot answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Disk {
+    /// With what was written.
+    Whole,
+    /// No row can be read.
+    Damaged,
+    /// Not yet.
+    Slow,
+}
+
+/// One of three islands, with its snapshot.
+struct World {
+    island: Island,
+    snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
+    disk: Disk,
+    /// What was asked for and not answered.
+    late: Vec<(Load, u64)>,
+    reads: BTreeMap<String, usize>,
+    damaged: Vec<Load>,
+    replies: Vec<(u64, Outcome)>,
+    sent: Vec<(IslandId, Peer)>,
+    next: u64,
+    ms: u64,
+}
+
+fn config() -> Config {
+    Config { rows_max: 0, ..Config::new(ME, 1, Table::new(3), vec![ME, OTHER, THIRD]) }
+}
+
+impl World {
+    /// An island that serves.
+    fn new() -> Self {
+        let island = Island::new(config(), State::new(1), Ended::Orderly, Now::default());
+        let mut world = Self {
+            island,
+            snapshot: BTreeMap::new(),
+            disk: Disk::Whole,
+            late: Vec::new(),
+            reads: BTreeMap::new(),
+            damaged: Vec::new(),
+            replies: Vec::new(),
+            sent: Vec::new(),
+            next: 0,
+            ms: 0,
+        };
+        for island in [OTHER, THIRD] {
+            world.event(Event::PeerReachable { island, up: true });
+            world.tell(island, Peer::HelloDone);
+        }
+        world.pass(0);
+        world.ask(0, ClientOp::Attach { mount: false });
+        world
+    }
+
+    /// The power fails; the island starts again with what others know not told yet.
+    fn lose_power(&mut self) {
+        self.island.correct(vec![Change::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
+        self.pass(0);
+        let state = self.island.state().clone();
+        self.island = Island::new(config(), state, Ended::PowerCut, Now { ms: self.ms, ..Now::default() });
+        self.sent.clear();
+        for island in [OTHER, THIRD] {
+            self.event(Event::PeerReachable { island, up: true });
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.island.handle(Now { ms: self.ms, ..Now::default() }, event, &mut out);
+        for effect in out {
+            match effect {
+                Effect::Append(seq, _) => self.event(Event::Written(seq)),
+                Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
+                Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
+                Effect::Load { load, generation } => self.read(load, generation),
+                Effect::Damaged(load) => self.damaged.push(load),
+                Effect::Send(to, message) => self.sent.push((to, message.peer)),
+                Effect::Checkpoint { frozen, .. } => {
+                    for (key, row) in frozen.rows {
+                        match row {
+                            Some(row) => self.snapshot.insert(key, row),
+                            None => self.snapshot.remove(&key),
+                        };
+                    }
+                    self.event(Event::CheckpointDone);
+                }
+                Effect::Notice(..) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        self.island.check();
+    }
+
+    fn read(&mut self, load: Load, generation: u64) {
+        let reads = self.reads.entry(format!("{load:?}")).or_default();
+        *reads += 1;
+        assert!(*reads <= READS_MAX, "{load:?} is read again and again");
+        let garbage = vec![0xff; 3];
+        let loaded = match (&load, self.disk) {
+            (_, Disk::Slow) => return self.late.push((load, generation)),
+            (Load::Row(_), Disk::Damaged) => Loaded::Row(Some(garbage)),
+            (Load::Row(key), Disk::Whole) => Loaded::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+            (Load::Dirs { from }, Disk::Damaged) if *from <= DIR => {
+                Loaded::Dirs { dirs: vec![(DIR, garbage)], more: false }
+            }
+            _ => load.nothing(),
+        };
+        self.event(Event::Loaded { load, generation, loaded });
+    }
+
+    /// What was slow comes.
+    fn answer_late(&mut self) {
+        self.disk = Disk::Whole;
+        for (load, generation) in std::mem::take(&mut self.late) {
+            self.read(load, generation);
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.ms += ms;
+        self.event(Event::Tick { bytes_available: 1 << 40 });
+    }
+
+    fn tell(&mut self, from: IslandId, peer: Peer) {
+        self.event(Event::Peer(PeerMessage { from, incarnation: 1, vector: Vec::new(), peer }));
+    }
+
+    fn ask(&mut self, seq: u64, op: ClientOp) -> u64 {
+        self.next += 1;
+        let (id, table) = (self.next, self.island.config().table.version());
+        let (session, caller, vector) = (SessionId(1), Caller::ROOT, Vec::new());
+        let request = Request { session, seq, acked: 0, table, vector, caller, op };
+        self.event(Event::Request { link: LinkId(1), id, request, data: Bytes::new() });
+        id
+    }
+
+    fn answer(&self, id: u64) -> Option<&Outcome> {
+        self.replies.iter().find(|(of, _)| *of == id).map(|(_, outcome)| outcome)
+    }
+
+    fn is_damaged(&self, key: &RowKey) -> bool {
+        self.damaged.iter().filter(|load| **load == Load::Row(key.clone())).count() == 1
+    }
+}
+
+fn chmod(stamp: Stamp) -> (Stamp, JournalEntry) {
+    let name = Some(Name::new(b"d").unwrap());
+    let place = Place { version: PlaceVersion::default(), parent: Ino::ROOT, name };
+    let fixed = Static { version: stamp, mode: 0o700, uid: 0, gid: 0 };
+    (stamp, JournalEntry::Fixed { ino: DIR, place, fixed, xattrs: Xattrs::default() })
+}
+
+#[test]
+fn a_start_ends_although_a_row_that_it_does_again_is_damaged() {
+    let mut world = World::new();
+    world.lose_power();
+    world.disk = Disk::Damaged;
+    world.tell(OTHER, Peer::Returned { entries: vec![chmod(Stamp::new(1, 7))] });
+    for island in [OTHER, THIRD] {
+        world.tell(island, Peer::HelloDone);
+    }
+    for _ in 0..40 {
+        world.pass(200);
+    }
+    assert!(world.is_damaged(&RowKey::Dir(DIR)), "it is told once: {:?}", world.damaged);
+    assert_eq!(world.island.phase(), Phase::Normal);
+    // It may be replaced by a checkpoint: what was lost is done again then.
+    world.disk = Disk::Whole;
+    world.event(Event::CheckpointWanted);
+    world.pass(200);
+    world.pass(200);
+    assert!(world.sent.iter().any(|(_, peer)| matches!(peer, Peer::Kept { .. })), "all is done again");
+}
+
+#[test]
+fn a_comparison_does_not_read_a_damaged_row_again_and_again() {
+    let mut world = World::new();
+    world.disk = Disk::Damaged;
+    world.tell(OTHER, Peer::Skipped { upto: Stamp::new(1, 9) });
+    for _ in 0..40 {
+        world.pass(200);
+    }
+    assert!(world.is_damaged(&RowKey::Dir(DIR)), "it is told once: {:?}", world.damaged);
+    // It is asked for by its id; nothing is said of what it is.
+    let id = world.ask(0, ClientOp::Fs { op: Op::GetAttr { ino: DIR } });
+    assert!(matches!(world.answer(id), Some(Outcome::Failed { errno: Errno::EIO })));
+}
+
+#[test]
+fn a_transaction_whose_row_is_damaged_is_aborted_with_an_error() {
+    let mut world = World::new();
+    // One of the directories will be owned by another island.
+    let begun = (1..100).find_map(|n| {
+        let name = Name::new(format!("d{n}").as_bytes()).unwrap();
+        let id = world.ask(n, ClientOp::Fs { op: Op::Mkdir { dir: Ino::ROOT, name, mode: 0o755, umask: 0 } });
+        let prepare = |(to, peer): &(IslandId, Peer)| match peer {
+            Peer::Prepare { txn, .. } if *to == OTHER => Some((id, *txn)),
+            _ => None,
+        };
+        world.sent.iter().find_map(prepare)
+    });
+    let (id, txn) = begun.expect("the owner of some is asked");
+    // The rows that were read for it leave memory before it is decided.
+    world.event(Event::CheckpointWanted);
+    world.pass(1_000);
+    world.pass(1_000);
+    world.disk = Disk::Damaged;
+    world.tell(
+        OTHER,
+        Peer::Voted { txn, vote: Vote::Yes { prepared: Stamp::new(1, 3), seen: Seen::Nothing } },
+    );
+    assert!(world.is_damaged(&RowKey::Dir(Ino::ROOT)), "{:?}", world.damaged);
+    assert!(matches!(world.answer(id), Some(Outcome::Failed { errno: Errno::EIO })), "{:?}", world.replies);
+    let aborted = |(to, peer): &(IslandId, Peer)| {
+        *to == OTHER && matches!(peer, Peer::Decided { txn: of, moments: None, .. } if *of == txn)
+    };
+    assert!(world.sent.iter().any(aborted), "the one that has prepared is told");
+}
+
+#[test]
+fn a_deferred_journal_that_fails_is_asked_for_again() {
+    let mut world = World::new();
+    world.lose_power();
+    let entries = vec![chmod(Stamp::new(1, 2))];
+    world.tell(OTHER, Peer::Journal { after: Stamp::default(), entries });
+    assert_eq!(world.island.phase(), Phase::Hidden);
+    world.disk = Disk::Damaged;
+    for island in [OTHER, THIRD] {
+        world.tell(island, Peer::HelloDone);
+    }
+    world.pass(200);
+    assert!(world.is_damaged(&RowKey::Dir(DIR)), "{:?}", world.damaged);
+    world.sent.clear();
+    world.disk = Disk::Whole;
+    world.event(Event::CheckpointWanted);
+    world.pass(200);
+    let again = |(to, peer): &(IslandId, Peer)| *to == OTHER && matches!(peer, Peer::Resend { .. });
+    assert!(world.sent.iter().any(again), "{:?}", world.sent);
+}
+
+#[test]
+fn an_island_that_serves_while_rows_are_read_does_the_rest_of_its_start_then() {
+    let mut world = World::new();
+    world.lose_power();
+    world.tell(THIRD, Peer::Journal { after: Stamp::default(), entries: vec![chmod(Stamp::new(1, 2))] });
+    world.disk = Disk::Slow;
+    world.tell(OTHER, Peer::Returned { entries: vec![chmod(Stamp::new(1, 7))] });
+    for island in [OTHER, THIRD] {
+        world.tell(island, Peer::HelloDone);
+    }
+    world.pass(12_100);
+    assert_eq!(world.island.phase(), Phase::Normal, "it has waited long enough");
+    world.answer_late();
+    world.pass(200);
+    let posts = |(_, peer): &(IslandId, Peer)| match peer {
+        Peer::Journal { entries, .. } => entries.iter().any(|(_, entry)| *entry == JournalEntry::Onward),
+        _ => false,
+    };
+    assert!(world.sent.iter().any(posts), "its clock moves on behind what was lost: {:?}", world.sent);
+    assert_eq!(world.island.state().clocks().get(THIRD), Stamp::new(1, 2), "the deferred journal is applied");
+}
