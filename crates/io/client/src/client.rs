@@ -14,43 +14,44 @@ use bytes::Bytes;
 
 use crate::pieces::{Early, Next, Pieces, Range};
 
-/// How often time is told to the routing machine.
+/// Pause between two times at which the routing machine is told the time.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long the end of a session waits for the islands.
 const DETACH_MAX: Duration = Duration::from_millis(500);
 
-/// Called once with the outcome of an operation, and what comes beside it. What the outcome allows to keep may be passed
-/// on until this returns.
+/// Called once with the outcome of an operation, and the data beside it. If the outcome may be kept, that
+/// promise may be passed on until this returns.
 pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
 /// Called once with the end of a walk.
 pub type Walked = Box<dyn FnOnce(Result<Resolved, Errno>) + Send>;
 /// Called once with an island's answer to a question that only it can answer.
 pub type Told = Box<dyn FnOnce(Result<Outcome, Errno>) + Send>;
 
-/// The way to an island.
+/// The connection to an island.
 pub trait Wire: Send + Sync + 'static {
-    /// Sends a request; its reply comes to the [`Sink`], perhaps before this returns. What cannot
-    /// be sent is dropped: the link's end is told, and the machine asks again.
+    /// Sends a request; its reply comes to the [`Sink`], perhaps before this returns. A request that cannot
+    /// be sent is dropped: the sink hears of the link's end, and the machine asks again.
     fn send(&self, island: IslandId, id: u64, request: Request, data: Bytes);
 }
 
-/// Where an island's answers come.
+/// The receiver of an island's answers.
 pub trait Sink: Send + Sync + 'static {
     /// The answer to request `id`, with the bytes of `Answer::Data`.
     fn reply(&self, island: IslandId, id: u64, reply: Reply, data: &[u8]);
-    /// Something unasked.
+    /// A notice, which is no answer.
     fn notice(&self, island: IslandId, notice: Notice);
-    /// The island can be reached, or not.
+    /// The link to the island has come up or gone down.
     fn reachable(&self, island: IslandId, up: bool);
-    /// Another link to an island's node has taken the place of the one before it.
+    /// A new link to an island's node has replaced the old one.
     fn replaced(&self, island: IslandId);
 }
 
-/// Who keeps answers, and must be told when they are void.
+/// The keeper of answers, which must be told when they are void.
 pub trait Watcher: Send + Sync + 'static {
-    /// Everything that was kept is void, and no promise is being passed on any more. Returns when what was kept can no
-    /// longer be used, and soon: operations under way may wait for an island that is attached to only then.
+    /// Everything that was kept is void, and no promise is being passed on any more. Returns when kept
+    /// answers can no longer be used, and soon: operations under way may wait for an island that the session
+    /// is attached to only then.
     fn recall(&self);
     /// Whether this id is still known.
     fn knows(&self, ino: Ino) -> bool;
@@ -68,7 +69,7 @@ pub struct Client {
     pieces: Pieces,
     wires: RwLock<BTreeMap<IslandId, Arc<dyn Wire>>>,
     watcher: OnceLock<Arc<dyn Watcher>>,
-    /// What the clock showed when it began.
+    /// The clock's time at its beginning.
     start: Duration,
     /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
     keep_until_ms: AtomicU64,
@@ -132,7 +133,7 @@ impl Client {
         self.lock().take_table(table);
     }
 
-    /// Who keeps answers. Set once, before the first operation.
+    /// Sets the keeper of answers. To be called once, before the first operation.
     pub fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
         let _ = self.watcher.set(watcher);
     }
@@ -142,7 +143,7 @@ impl Client {
         self.start(caller, Wish::default(), op, data, done)
     }
 
-    /// As [`Client::submit`], with a wish.
+    /// The same as [`Client::submit`], with a wish.
     pub fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> u64 {
         if let Some(range) = Range::of(&op) {
             let ticket = self.pieces.begin(caller, wish, range, done);
@@ -180,17 +181,19 @@ impl Client {
         }
     }
 
-    /// The handle of something that was found or listed; none of a directory that was not.
+    /// The handle of a file or directory; none for a directory that was neither found nor listed.
     pub fn handle_of(&self, ino: Ino, kind: Kind) -> Option<FileHandle> {
         self.lock().handle_of(ino, kind)
     }
 
-    /// Notes where to ask for what a handle names; its id. `ESTALE` if no such thing can be.
+    /// Notes which island to ask for the file or directory of a handle. Returns the id. `ESTALE` if this
+    /// volume cannot have made the handle.
     pub fn know(&self, handle: &FileHandle) -> Result<Ino, Errno> {
         self.lock().know(handle)
     }
 
-    /// Asks for the attributes of what a handle names wherever it may be; as [`Client::submit`].
+    /// Asks for the attributes of a handle's file or directory, at all islands if necessary; otherwise as
+    /// [`Client::submit`].
     pub fn find(&self, handle: &FileHandle, done: Done) -> u64 {
         match self.with(|route, now, out| route.find(now, handle, Token::Op(done), out)) {
             Ok(id) => {
@@ -209,7 +212,7 @@ impl Client {
         self.with(|route, now, out| route.walk(now, caller, path, Token::Walk(walked), out));
     }
 
-    /// Asks one island what only it can answer. Fails at once if it cannot be reached.
+    /// Asks one island a question that only it can answer. Fails at once if it cannot be reached.
     pub fn ask(&self, island: IslandId, op: ClientOp, told: Told) {
         self.with(|route, now, out| route.ask_island(now, island, op, Token::Island(told), out));
     }
@@ -235,8 +238,8 @@ impl Client {
         self.with(|route, now, out| route.forget(now, inos, out));
     }
 
-    /// Calls `tell` with how long what is known without asking may be kept. The promise may be passed on until `tell`
-    /// returns.
+    /// Calls `tell` with the time for which facts that are known without asking may be kept. The promise may
+    /// be passed on until `tell` returns.
     pub fn keeping(&self, tell: &mut dyn FnMut(Caching)) {
         let _promise = self.promises.answer();
         tell(self.caching(self.now_ms()));
@@ -247,7 +250,7 @@ impl Client {
         if alone { Caching::UntilRecalled } else { Caching::Never }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         *self.lock().counters()
     }
@@ -297,7 +300,7 @@ impl Client {
         self.with_data(&[], event)
     }
 
-    /// Takes an event to the machine, then does what it asks for. `data` came beside a reply.
+    /// Takes an event to the machine, then does what the machine asks for. `data` came beside a reply.
     fn with_data<R>(
         &self,
         data: &[u8],

@@ -1,7 +1,7 @@
 //! A client of a cluster volume: the routing machine of `atoll-route` with its I/O.
 //!
-//! Decides nothing: calls go in, requests go out by a [`Wire`] for each island, replies come back
-//! through [`Sink`]. A call that ends runs its completion on the thread that brought the reply.
+//! Decides nothing. Calls go in, requests go out by a [`Wire`] for each island, replies come back through
+//! [`Sink`]. If a reply ends a call, the thread that brought it runs the completion.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,8 +1,9 @@
-//! Operations that are asked for in pieces, one after the other, and that are one operation to whoever asked.
+//! Operations that are carried out in pieces, one after the other, and that are one operation to their
+//! caller.
 //!
-//! Zeroing sets the checksum of every block, all in one record, so a long range is zeroed in pieces. Owns which piece is
-//! under way; never asks an island itself. Pieces that are answered at once follow each other in a loop, not on the stack: there
-//! may be thousands of them.
+//! Zeroing sets the checksum of every block, all in one record, so a long range is zeroed in pieces. This
+//! file knows which piece is under way; it never asks an island itself. If pieces are answered at once, they
+//! follow each other in a loop, not on the stack, because there may be thousands of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -15,26 +16,26 @@ use crate::client::Done;
 /// Tickets of operations in pieces have this bit; numbers of calls of the routing machine never get as far.
 const IN_PIECES: u64 = 1 << 63;
 
-/// How somebody wants an operation to end early.
+/// The way in which a caller wants an operation to end early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Early {
     Cancel,
     Abandon,
 }
 
-/// What is left of a range that is zeroed.
+/// The part of a range that is not zeroed yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Range {
     left: Option<Op>,
 }
 
-/// Where the piece is that was begun last.
+/// The state of the piece that was begun last.
 enum Piece {
-    /// It is being asked for.
+    /// It is being sent.
     Begun,
-    /// It was answered before it had been asked for altogether.
+    /// It was answered before its sending returned.
     Answered(Result<Answer, Errno>),
-    /// It is under way, by this number of the routing machine.
+    /// It is under way, with this number of the routing machine.
     UnderWay(u64),
 }
 
@@ -47,7 +48,7 @@ struct Long {
     early: Option<Early>,
 }
 
-/// What to do after a step.
+/// The next step.
 pub(crate) enum Next {
     /// Ask for this piece, then call [`Pieces::asked`].
     Ask(Caller, Wish, Op),
@@ -97,7 +98,7 @@ impl Pieces {
         self.all.lock().expect("no panic while it is held")
     }
 
-    /// Begins an operation: its ticket. Its first piece is [`Pieces::next`].
+    /// Begins an operation. Returns its ticket. The first piece is [`Pieces::next`].
     pub(crate) fn begin(&self, caller: &Caller, wish: Wish, range: Range, done: Done) -> u64 {
         let mut all = self.lock();
         all.0 += 1;
@@ -131,7 +132,7 @@ impl Pieces {
         Next::End(long.done, if is_over { last } else { Err(Errno::EINTR) })
     }
 
-    /// The piece was asked for, and has this number.
+    /// The piece was sent, and has this number.
     pub(crate) fn asked(&self, ticket: u64, call: u64) -> Next {
         let answered = {
             let mut all = self.lock();
@@ -159,7 +160,8 @@ impl Pieces {
         self.go_on(ticket, result)
     }
 
-    /// Somebody wants an operation to end early. None if it is not one in pieces: its ticket is the routing machine's.
+    /// A caller wants an operation to end early. None if it is not one in pieces: then its ticket is the
+    /// routing machine's.
     pub(crate) fn end_early(&self, ticket: u64, how: Early) -> Option<Next> {
         if ticket & IN_PIECES == 0 {
             return None;

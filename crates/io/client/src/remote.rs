@@ -19,7 +19,7 @@ use crate::client::{Client, Sink, Wire};
 /// The errno of a request that is longer than a message may be.
 const E2BIG: Errno = Errno(7);
 
-/// The way to the islands of one node.
+/// The connection to the islands of one node.
 pub struct Remote {
     outgoing: Outgoing,
     incoming: Arc<Incoming>,
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// What comes from the node, for a client that is set when it is made.
+/// The receiver of the node's frames, for a client that is set when it is made.
 struct Incoming {
     node: Mutex<NodeState>,
     /// Whose requests these are.

@@ -1,7 +1,7 @@
-//! A node's data directory: who it belongs to, and that only one daemon uses it.
+//! A node's data directory: its identity, and the lock by which only one daemon uses it.
 //!
-//! Owns `node.toml` and `lock`; what else lies in it belongs to others. Never makes anything in a
-//! folder that holds somebody else's files.
+//! Owns `node.toml` and `lock`; everything else in the directory belongs to other parts. Never makes anything
+//! in a folder that holds foreign files.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -17,37 +17,37 @@ const NODE_FILE: &str = "node.toml";
 const NODE_FILE_NEW: &str = "node.toml.new";
 const LOCK_FILE: &str = "lock";
 
-/// What may be in a folder that becomes a data directory: what an attempt that was cut short has
-/// left, and what a fresh file system starts with.
+/// Names that may be in a folder that becomes a data directory: leftovers of an attempt that was cut short,
+/// and files of a fresh file system.
 const NOTHING_OF_WORTH: [&str; 3] = [LOCK_FILE, NODE_FILE_NEW, "lost+found"];
 
 /// Longest `node.toml`, in bytes.
 const NODE_FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why a data directory cannot be used. At most three lines: what, why, and what to do.
+/// Why a data directory cannot be used. The text has at most three lines: what failed, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// There is nothing.
+    /// Nothing is there.
     #[error("There is no data directory {}.\n\
             Check the path; starting a daemon with it makes a new one.", path.display())]
     Missing {
         /// The directory.
         path: PathBuf,
     },
-    /// It cannot be made, because what it would be in is not there.
+    /// It cannot be made, because the folder above is missing.
     #[error("The data directory {} cannot be made: {} does not exist.\n\
             Is its disk mounted? Otherwise make it first: mkdir -p {}",
         path.display(), parent.display(), parent.display())]
     ParentMissing {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// The missing folder.
         parent: PathBuf,
     },
-    /// It is something else.
+    /// It is no directory.
     #[error("{} is not a directory.\nA data directory is needed here: choose another path.", path.display())]
     NotADirectory {
-        /// What should have been the directory.
+        /// The path that should be the directory.
         path: PathBuf,
     },
     /// It is empty, but was expected not to be.
@@ -57,7 +57,7 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
-    /// It holds somebody else's files.
+    /// It holds foreign files.
     #[error("{} is not a data directory of Atoll, and not empty: it holds \"{}\".\n\
             Nothing was changed there. Choose an empty folder or a new one.",
         path.display(), found.display())]
@@ -87,13 +87,13 @@ pub enum DataDirError {
         /// The format that was found.
         theirs: u64,
     },
-    /// Its `node.toml` is not what it was.
+    /// Its `node.toml` is damaged.
     #[error("{} is damaged: {why}.\n\
             Restore that file from a backup; the data beside it is not affected.", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// Nothing can be written there.
@@ -104,7 +104,7 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
-    /// This user may not.
+    /// This user has no permission.
     #[error("Permission denied for {}.\n\
             Run atoll as the user to whom it belongs, or change its owner.", path.display())]
     NotAllowed {
@@ -122,7 +122,7 @@ pub enum DataDirError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -131,7 +131,7 @@ fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// What the system says of `path`, in words that help.
+/// The system's error about `path`, in words that help.
 fn told(path: &Path, source: io::Error) -> DataDirError {
     let path = path.to_owned();
     match source.kind() {
@@ -196,12 +196,12 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), identity, _lock: lock })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// Its identity.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -219,7 +219,7 @@ impl DataDir {
     }
 }
 
-/// What there is; none if the path is free. An error if it is not for us.
+/// The state of the path; none if it is free. An error if it cannot become a data directory.
 fn look(path: &Path) -> Result<Option<Content>, DataDirError> {
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
@@ -268,7 +268,7 @@ fn make(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
-/// How often, and after what pauses, a lock is tried that this process itself had.
+/// How often, and with which pauses, a lock is tried that this process itself had.
 const OWN_TRIES: u32 = 100;
 const OWN_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 

@@ -1,7 +1,7 @@
 //! The control store of one machine: the file `control.redb` in its data directory.
 //!
-//! Every change is one transaction that is synced before it is answered. Only one process has the
-//! file open; the lock of the data directory sees to that first, and with better words.
+//! Every change is one transaction, which is synced before it is answered. Only one process has the file
+//! open. The lock of the data directory ensures that first, and with better error messages.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -27,7 +27,7 @@ const CACHE_BYTES: usize = 1024 * 1024;
 const NAMES: TableDefinition<'_, &str, u64> = TableDefinition::new("names");
 /// Id -> encoded `VolumeConfig`.
 const VOLUMES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("volumes");
-/// What the file says of itself: `format`.
+/// Facts about the file: `format`.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// A control store in a file.
@@ -106,7 +106,7 @@ impl EmbeddedStore {
     }
 }
 
-/// The file, made if there is none, for nobody but the daemon's user.
+/// The file, made if there is none. Only the daemon's user may open it.
 fn own_file(path: &Path) -> std::io::Result<File> {
     let mut how = File::options();
     let file = how.read(true).write(true).create(true).truncate(false).mode(MODE).open(path)?;

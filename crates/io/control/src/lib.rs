@@ -1,7 +1,7 @@
-//! What a cluster knows of itself: its volumes and their nodes, and the data directory of a node.
+//! What a cluster stores about itself: its volumes and their nodes, and the data directory of a node.
 //!
-//! Never touches a file of a volume, and takes no part in serving one: a node whose control store
-//! is away goes on with what it knows.
+//! Never touches a file of a volume, and takes no part in serving one: if its control store is away, a node
+//! goes on with what it knows.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

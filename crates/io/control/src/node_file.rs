@@ -1,4 +1,4 @@
-//! `node.toml`: which daemon a data directory belongs to, as text that people can read.
+//! `node.toml`: the daemon to which a data directory belongs, as text that people can read.
 //!
 //! Only text: [`crate::data_dir`] reads and writes the file.
 
@@ -9,7 +9,7 @@ use atoll_rpc::{ClusterId, DaemonId};
 /// Newest format of `node.toml` that this program reads, and the one it writes.
 pub const NODE_FORMAT: u64 = 1;
 
-/// Who a data directory's daemon is.
+/// The identity of a data directory's daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The daemon, drawn at random when the directory was made.
@@ -27,7 +27,7 @@ pub struct Identity {
 pub(crate) enum BadNodeFile {
     /// A newer program wrote it.
     Newer { theirs: u64 },
-    /// Somebody else did, or a disk.
+    /// It is not the text of any version, or it is damaged.
     Damaged(String),
 }
 
@@ -108,7 +108,7 @@ pub fn rfc3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", time / 3600, time / 60 % 60, time % 60)
 }
 
-/// The inverse, for exactly what [`rfc3339`] writes.
+/// The inverse of [`rfc3339`], for exactly its output.
 fn seconds(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);

@@ -1,4 +1,4 @@
-//! What a mount is made from: `HOST:PORT[,HOST:PORT...]:/VOLUME`.
+//! The source of a mount: `HOST:PORT[,HOST:PORT...]:/VOLUME`.
 //!
 //! Only text: resolves no names and asks nobody.
 
@@ -29,9 +29,9 @@ pub struct Addresses {
     Write HOST:PORT:/VOLUME, such as node1:7100:/home, or several: node1:7100,node2:7100:/home."
 )]
 pub struct SourceError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 

@@ -1,14 +1,14 @@
-//! What a control store can do, whichever keeps it: one file for one machine, etcd for several.
+//! The operations of a control store, whichever keeps it: one file for one machine, etcd for several.
 //!
-//! Changes are compare-and-swap on the version of the volume's table, so that of two
-//! administrators who change the same thing one is told.
+//! A change is a compare-and-swap on the version of the volume's table. If two administrators change the same
+//! volume, one of them is told.
 
 use atoll_core::VolumeId;
 use atoll_proto::VolumeConfig;
 
 use crate::source::{SourceError, check_volume_name};
 
-/// How a volume is named.
+/// A reference to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeRef {
     /// By its id.
@@ -38,14 +38,14 @@ impl std::fmt::Display for VolumeRef {
     }
 }
 
-/// Why the control store did not do what it was asked to. Nothing has changed, except that after
-/// `Unavailable` a change may have been made: read before trying again.
+/// Why the control store did not carry out a request. Nothing has changed, except that after `Unavailable` a
+/// change may have been made: read before you try again.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No such volume.
     #[error("There is no volume {volume}.\n\"atoll volume list\" shows those that there are.")]
     NotFound {
-        /// The one that was asked for.
+        /// The volume.
         volume: VolumeRef,
     },
     /// Another volume has the name or id.
@@ -54,7 +54,7 @@ pub enum ControlError {
         /// The name or id.
         volume: VolumeRef,
     },
-    /// Somebody else was faster.
+    /// Another change was faster.
     #[error(
         "Volume {volume} was changed meanwhile: it is at version {found}, not {expected}.\n\
         Look at it again, then repeat the change."
@@ -67,12 +67,12 @@ pub enum ControlError {
         /// The version that the volume has.
         found: u64,
     },
-    /// What was to be stored contradicts itself.
+    /// The configuration contradicts itself.
     #[error("Volume {volume} cannot be stored: {why}.")]
     Invalid {
         /// The volume.
         volume: VolumeRef,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The store cannot be reached, or its disk fails.
@@ -81,9 +81,9 @@ pub enum ControlError {
         Serving goes on; volumes and nodes cannot be changed until it is back."
     )]
     Unavailable {
-        /// Which store.
+        /// The store.
         place: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
     /// The store was written by a newer version.
@@ -92,7 +92,7 @@ pub enum ControlError {
         Use the version of atoll that wrote it, or a newer one."
     )]
     Newer {
-        /// Which store.
+        /// The store.
         place: String,
         /// The newest format that this program reads.
         ours: u64,
@@ -105,25 +105,25 @@ pub enum ControlError {
         than this program knows. Use the version of atoll that wrote it, or a newer one."
     )]
     NewerVolume {
-        /// Which store.
+        /// The store.
         place: String,
         /// The volume.
         volume: String,
     },
-    /// The store holds what this program never writes.
+    /// The store holds bytes that this program never writes.
     #[error(
         "The control store {place} is damaged: {why}.\n\
         Restore the file from a backup; the volumes' own data is not affected."
     )]
     Damaged {
-        /// Which store.
+        /// The store.
         place: String,
-        /// What was found.
+        /// A description of them.
         why: String,
     },
 }
 
-/// Keeps what all nodes of a cluster must agree on. May be called from many threads at once; any
+/// Keeps the facts on which all nodes of a cluster must agree. May be called from many threads at once; any
 /// call may wait for a disk or a network.
 pub trait ControlStore: Send + Sync + 'static {
     /// All volumes, in the order of their names.

@@ -22,7 +22,7 @@ pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Pause after a connection could not be taken, so that a process without descriptors does not spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is answered to a request.
+/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Page,

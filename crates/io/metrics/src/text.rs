@@ -1,4 +1,4 @@
-//! Metrics as Prometheus text, format 0.0.4. Knows names and labels, and no meaning.
+//! Metrics as Prometheus text, format 0.0.4. Knows names and labels, and not what a metric means.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

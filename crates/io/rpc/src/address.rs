@@ -1,4 +1,4 @@
-//! Where a daemon listens: `HOST:PORT`, or the path of a Unix socket.
+//! Addresses where daemons listen: `HOST:PORT`, or the path of a Unix socket.
 //!
 //! Only text: resolves no names and opens nothing.
 
@@ -12,7 +12,7 @@ pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Longest host name, in bytes (RFC 1035).
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// Where a daemon listens.
+/// The address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// TCP.
@@ -36,9 +36,9 @@ pub enum Address {
     Write HOST:PORT, such as node1:7100 or [fd00::1]:7100, or unix:/PATH."
 )]
 pub struct AddressError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 

@@ -1,9 +1,9 @@
-//! Tells links that are idle from links whose other side is frozen, or whose packets are lost: each
-//! side says that it lives when it has nothing else to say, and gives up one that says nothing.
+//! Tells idle links from links whose other side is frozen, or whose packets are lost. Each side says that it
+//! lives if it has nothing else to send, and breaks a link on which nothing comes.
 //!
-//! Never sends or ends anything itself: it keeps the time for [`Link::beat`]. Silence is counted in
-//! beats and not by the clock, so that a process that was itself stopped for a while, or a machine
-//! that slept, does not blame the others for it.
+//! This file never sends or ends anything itself; it keeps the time for [`Link::beat`]. Silence is counted in
+//! beats and not by the clock. So if the process was stopped for a while, or its machine slept, it does not
+//! blame the others.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,8 +18,8 @@ const BEAT: Duration = Duration::from_millis(200);
 /// Beats without a frame sent after which a link says that this side lives.
 const SAY_BEATS: u32 = 5;
 
-/// What a link has sent and heard since the last beats. Written by whoever sends and reads, judged by
-/// the thread that beats.
+/// Whether a link has sent and heard something since the last beats. Written by the threads that send and
+/// read, judged by the thread that beats.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     sent: AtomicBool,

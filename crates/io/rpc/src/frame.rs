@@ -1,7 +1,7 @@
-//! Frames out of a stream of bytes that nobody vouches for.
+//! Cuts frames out of a stream of untrusted bytes.
 //!
-//! Only bytes in, frames out: never touches a socket. One buffer holds a frame; its meta part and
-//! payload are slices of it and are not copied again.
+//! Bytes in, frames out: this file never touches a socket. One buffer holds a frame. Its meta part and
+//! payload are slices of the buffer and are not copied again.
 
 use atoll_core::{Decode, IslandId, Malformed};
 use bytes::{Bytes, BytesMut};
@@ -20,15 +20,15 @@ const SMALL_BUFFER_BYTES: usize = 64 * 1024;
 
 /// One message.
 ///
-/// Meta part and payload share a buffer with each other, and small frames with their neighbours:
-/// who keeps a few bytes for long should copy them.
+/// Meta part and payload share a buffer with each other, and small frames share one with their neighbours. A
+/// user that keeps a few bytes for long should copy them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The island that is meant or that speaks.
     pub island: IslandId,
-    /// Which request, answer or message.
+    /// The number of the request, answer or message.
     pub id: u64,
     /// The encoded message.
     pub meta: Bytes,
@@ -44,7 +44,7 @@ impl Frame {
     }
 }
 
-/// Bytes that are no frame, or not one for now. Whoever sends them is disconnected.
+/// Bytes that are no frame, or a frame that may not come now. The sender is disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Something else than Atoll speaks.
@@ -90,7 +90,7 @@ pub enum FrameError {
         /// Its kind.
         kind: Kind,
     },
-    /// The meta part is not what its kind says.
+    /// The meta part does not fit the kind.
     #[error("{0}")]
     Malformed(#[from] Malformed),
 }
@@ -98,10 +98,10 @@ pub enum FrameError {
 /// Cuts a stream of bytes into frames.
 #[derive(Debug)]
 pub struct FrameReader {
-    /// What was read and not cut off yet.
+    /// Bytes that were read and not cut yet.
     small: BytesMut,
-    /// A frame that is larger than what is put together in `small`. While there is one, `small`
-    /// holds only what came behind it.
+    /// A frame that is larger than those that are assembled in `small`. While there is one, `small` holds
+    /// only the bytes behind it.
     large: Option<(Header, Vec<u8>)>,
     /// The version that was agreed on. Until then only frames of the handshake are let in.
     version: Option<u16>,
@@ -167,7 +167,7 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Where the next bytes from a socket go.
+    /// The place for the next bytes from a socket.
     pub(crate) fn target(&mut self) -> Target<'_> {
         match &mut self.large {
             Some((header, buffer)) if buffer.len() < header.frame_bytes() => {
@@ -216,9 +216,9 @@ impl FrameReader {
     }
 }
 
-/// Where bytes from a socket go.
+/// A place for bytes from a socket.
 pub(crate) enum Target<'a> {
-    /// Up to [`READ_AHEAD_BYTES`], for which there is room.
+    /// At most [`READ_AHEAD_BYTES`], for which there is room.
     Small {
         /// To be appended to.
         buffer: &'a mut BytesMut,

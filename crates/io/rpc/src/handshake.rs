@@ -1,7 +1,7 @@
-//! How two sides come to speak with each other: `Hello`, then `HelloOk` or `Goodbye`.
+//! The handshake of two sides: `Hello`, then `HelloOk` or `Goodbye`.
 //!
-//! Bounded in time and bytes, since nothing is known yet of the other side. Decides nothing about
-//! who is let in. Runs on any stream, so that it can run inside TLS.
+//! It is bounded in time and bytes, because nothing is known yet of the other side. It does not decide who is
+//! let in. It runs on any stream, so it can run inside TLS.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -18,11 +18,11 @@ use crate::hello::{ClusterId, Goodbye, Hello, HelloOk, Reason, Role, Versions, v
 use crate::listener::Acceptor;
 use crate::stream::Stream;
 
-/// How long connecting to a node may take to which something is to be passed on, and greeting it: it was reached a
-/// moment ago.
+/// How long connecting to the target of a relay, and greeting it, may take. The target was reached a moment
+/// ago.
 const ONWARD_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Why an address could not be reached, or does not want to be.
+/// Why a connection to an address failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// The host's name means nothing here.
@@ -30,9 +30,9 @@ pub enum ConnectError {
         "{address} cannot be reached: the name is unknown ({why}).\nCheck the spelling, DNS, or /etc/hosts."
     )]
     UnknownHost {
-        /// Where to.
+        /// The address.
         address: Address,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
     /// The connection could not be made.
@@ -41,9 +41,9 @@ pub enum ConnectError {
         Is the daemon running there, and may this machine reach the port?"
     )]
     Unreachable {
-        /// Where to.
+        /// The address.
         address: Address,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
     /// Nothing came in time.
@@ -51,17 +51,17 @@ pub enum ConnectError {
         "{address} did not answer within {ms} ms.\nIs the machine up, and may this machine reach the port?"
     )]
     TimedOut {
-        /// Where to.
+        /// The address.
         address: Address,
-        /// How long was waited, in milliseconds.
+        /// Time waited, in milliseconds.
         ms: u128,
     },
     /// Something else listens there.
     #[error("{address} is no Atoll daemon: {why}.\nCheck the port.")]
     NotAtoll {
-        /// Where to.
+        /// The address.
         address: Address,
-        /// What was wrong with its answer.
+        /// The reason.
         why: FrameError,
     },
     /// No protocol version in common.
@@ -70,17 +70,17 @@ pub enum ConnectError {
         Update the older one of the two."
     )]
     Version {
-        /// Where to.
+        /// The address.
         address: Address,
-        /// What this side speaks.
+        /// Versions of this side.
         ours: Versions,
-        /// What the other side speaks.
+        /// Versions of the other side.
         theirs: Versions,
     },
     /// Another cluster's daemon listens there.
     #[error("{address} belongs to cluster {theirs}, not to {expected}.\nCheck the address.")]
     WrongCluster {
-        /// Where to.
+        /// The address.
         address: Address,
         /// The cluster that was expected.
         expected: ClusterId,
@@ -90,21 +90,21 @@ pub enum ConnectError {
     /// The daemon answered and refused.
     #[error("{address} refused the connection: {goodbye}.")]
     Refused {
-        /// Where to.
+        /// The address.
         address: Address,
-        /// What it said.
+        /// Its reason.
         goodbye: Goodbye,
     },
-    /// It was asked to stop meanwhile.
+    /// The connection was asked to stop meanwhile.
     #[error("connecting to {address} was given up.")]
     GivenUp {
-        /// Where to.
+        /// The address.
         address: Address,
     },
 }
 
 impl ConnectError {
-    /// Trying again soon cannot help: somebody has to change something first.
+    /// Trying again soon cannot help: first somebody has to change something.
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::NotAtoll { .. } | Self::Version { .. } | Self::WrongCluster { .. } => true,
@@ -114,7 +114,7 @@ impl ConnectError {
     }
 }
 
-/// Why the greeting failed, before it is known who to blame it on.
+/// Why the greeting failed, without the address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GreetError {
     #[error("nothing came in time")]
@@ -130,7 +130,7 @@ pub(crate) enum GreetError {
 }
 
 impl GreetError {
-    /// Something was to be passed on to a node that cannot be reached from here.
+    /// A relay was asked to connect to a node that it cannot reach.
     pub(crate) fn is_asked_in_vain(&self) -> bool {
         matches!(self, Self::Refused(goodbye) if goodbye.reason == Reason::NotReached)
     }
@@ -152,7 +152,7 @@ pub(crate) struct Greeted<T> {
     pub(crate) reader: FrameReader,
 }
 
-/// A node that passes on what is sent to another one, and what it is asked for that.
+/// A relay, and the request that it gets.
 pub(crate) struct Through<'a> {
     pub(crate) relay: &'a Address,
     pub(crate) greeting: Hello,
@@ -182,7 +182,7 @@ pub(crate) fn connect(
     Ok((stream, greeted))
 }
 
-/// Greets, and says what went wrong with whom.
+/// Greets. An error names the address.
 fn greet_as(
     address: &Address,
     stream: &Stream,
@@ -276,11 +276,11 @@ fn greet(stream: &Stream, hello: &Hello, deadline: Instant) -> Result<Greeted<He
     Ok(Greeted { version: ok.version, remote: ok, reader })
 }
 
-/// What came of a connection that was accepted.
+/// The result of an accepted connection.
 pub(crate) enum Welcomed {
     /// A link.
     Link(Greeted<Hello>),
-    /// What comes is to be passed on by this connection, and back.
+    /// The bytes of the connection must be passed on over this connection, and back.
     Relay(Stream),
 }
 
@@ -374,7 +374,7 @@ fn read_hello(
     Ok((decode(&frame)?, version))
 }
 
-/// Says goodbye to somebody who is not let in, if that is possible at once.
+/// Says goodbye to a side that is not let in, if that is possible at once.
 pub(crate) fn refuse(stream: &Stream, goodbye: &Goodbye) {
     let _ = write(stream, Kind::Goodbye, goodbye, Instant::now());
     stream.shutdown();

@@ -1,7 +1,7 @@
-//! The fixed header in front of every frame, and the limits on what it may announce.
+//! The fixed header in front of every frame, and its limits.
 //!
-//! Only bytes: never touches a socket. What a header says is checked here, before anything is
-//! allocated for it.
+//! This file handles bytes only, and never touches a socket. It checks a header before anything is allocated
+//! for its frame.
 
 use atoll_core::{Encode, IslandId};
 
@@ -19,8 +19,7 @@ pub const VERSION_LOWEST: u16 = 1;
 /// Newest protocol version that this code speaks.
 pub const VERSION_HIGHEST: u16 = 1;
 
-/// Longest meta part of a frame that takes part in a handshake. Small, since it comes from
-/// somebody of whom nothing is known.
+/// Longest meta part of a frame of the handshake. It is small, because nothing is known of the sender.
 pub const HANDSHAKE_META_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest meta part of any other frame: a listing with attributes, a table, or a request with
@@ -38,19 +37,19 @@ pub const FLAG_PAYLOAD_CHECKED: u8 = 1;
 
 const HEAD_CRC_AT: usize = 32;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// First frame of whoever connects.
+    /// First frame of the side that connects.
     Hello = 1,
-    /// First frame of whoever accepts.
+    /// First frame of the side that accepts.
     HelloOk = 2,
     /// A client asks an island.
     Request = 3,
     /// An island answers; the id is the request's.
     Reply = 4,
-    /// An island tells a client something unasked.
+    /// An island tells a client something that is no answer.
     Notice = 5,
     /// One island to another.
     Peer = 6,
@@ -60,7 +59,7 @@ pub enum Kind {
     ControlReply = 8,
     /// The last frame of a link, with the reason why it ends.
     Goodbye = 9,
-    /// The sender lives. Sent when nothing else was for a while; its content means nothing.
+    /// The sender lives. Sent if nothing else was sent for a while. It has no content.
     Alive = 10,
     /// The island of the sender's node can no longer be reached, although the node can.
     Gone = 11,
@@ -84,7 +83,7 @@ impl Kind {
         })
     }
 
-    /// It makes or ends a link. Its layout is the same in every protocol version, so that two
+    /// Whether the kind makes or ends a link. Its layout is the same in every protocol version, so that two
     /// sides that share none can still say so.
     pub const fn is_handshake(self) -> bool {
         matches!(self, Self::Hello | Self::HelloOk | Self::Goodbye)
@@ -101,16 +100,16 @@ impl Kind {
     }
 }
 
-/// A header, as far as it can be checked without what follows it.
+/// A header, checked as far as that is possible without the bytes behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Protocol version that the frame is written in.
     pub version: u16,
-    /// What the frame is.
+    /// The frame's kind.
     pub kind: Kind,
     /// [`FLAG_PAYLOAD_CHECKED`] or nothing.
     pub flags: u8,
-    /// Which request, answer or message; the sender's choice.
+    /// The number of the request, answer or message; the sender chooses it.
     pub id: u64,
     /// Length of the meta part.
     pub meta_bytes: u32,

@@ -1,7 +1,7 @@
-//! What two sides tell each other before and after they work together.
+//! The messages of two sides before and after they work together.
 //!
-//! Only shapes: who is let in is the acceptor's business. The two version numbers at the front of
-//! a [`Hello`] never move, so that sides that share no version can say so.
+//! This file has only the shapes; the acceptor decides who is let in. The two version numbers at the front of
+//! a [`Hello`] never move, so sides that share no version can say so.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ wire_struct! {
 }
 
 impl Versions {
-    /// What this code speaks.
+    /// The versions of this code.
     pub const OURS: Self = Self { lowest: VERSION_LOWEST, highest: VERSION_HIGHEST };
 
     /// The newest version that both sides speak.
@@ -74,7 +74,7 @@ impl fmt::Display for Versions {
 }
 
 wire_enum! {
-    /// What whoever connects is.
+    /// The role of the side that connects.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Role {
         /// A daemon, for its islands.
@@ -88,12 +88,13 @@ wire_enum! {
             session: SessionId },
         /// An administrator's command, or a client that has yet to find its volume.
         3 => Tool,
-        /// Somebody who cannot reach another node of a volume and asks this one to pass on what is sent: once that is
-        /// agreed, whoever connected greets that node on the same connection.
+        /// A process that cannot reach another node of a volume and asks this one to pass on its bytes. When
+        /// this one has agreed, the process greets the other node on the same connection.
         4 => Relay { /// The volume.
             volume: VolumeId, /// The node that is to be reached.
             to: NodeId },
-        /// A node that passes on what another one sends: the next greeting on the connection is that one's.
+        /// A relay that passes on another process's bytes: the next greeting on the connection is that
+        /// process's.
         5 => Relayed { /// The volume.
             volume: VolumeId, /// The node that passes it on.
             by: NodeId },
@@ -101,14 +102,14 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// What whoever connects says first.
+    /// The first message of the side that connects.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Hello {
         /// Protocol versions that it speaks.
         pub versions: Versions,
         /// The cluster that it expects to find, if it knows.
         pub cluster: Option<ClusterId>,
-        /// What it is.
+        /// Its role.
         pub role: Role,
         /// Name and version of its program, for people.
         pub software: String,
@@ -123,7 +124,7 @@ impl Hello {
 }
 
 wire_struct! {
-    /// What whoever accepts answers.
+    /// The answer of the side that accepts.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HelloOk {
         /// Protocol versions that it speaks.
@@ -132,7 +133,7 @@ wire_struct! {
         pub version: u16,
         /// Its cluster.
         pub cluster: ClusterId,
-        /// Which daemon.
+        /// Its daemon id.
         pub daemon: DaemonId,
         /// Counts up with every start of it.
         pub incarnation: u32,

@@ -1,17 +1,17 @@
 //! Frames and links between daemons, mounts and tools, over TCP and Unix sockets.
 //!
-//! A [`Link`] carries [`Frame`]s both ways; [`Listener`] takes connections, [`Outgoing`] makes and
-//! remakes them. Nothing here knows what a message means, sends one twice or waits for a reply:
-//! the machines do that. What is lost with a link is sent again by whoever needs it.
+//! A [`Link`] carries [`Frame`]s both ways; [`Listener`] takes connections, [`Outgoing`] makes and remakes
+//! them. Nothing here knows what a message means, sends one twice or waits for a reply: the machines do that.
+//! If a frame is lost with a link, the machine that needs it sends it again.
 //!
-//! Links are served by blocking threads and not by an async runtime. A link belongs to a process
-//! and not to a request, so there are few, and each has one thread that reads: it wakes when bytes
-//! arrive and runs the handler itself. A runtime would wake its poller first, and then the task;
-//! on a machine where a wake-up costs more than the rest of a request that is the larger half of
-//! it. Before a handler does something slow, the thread hands its reading role to another
-//! ([`atoll_handover`]), so that no frame waits behind a slow one.
+//! Links are served by blocking threads and not by an async runtime. A link belongs to a process and not to a
+//! request, so there are few links. Each has one thread that reads: it wakes when bytes arrive, and runs the
+//! handler itself. A runtime would wake its poller first, and then the task. On a machine where a wake-up
+//! costs more than the rest of a request, the second wake-up would be more than half of the cost. Before a
+//! handler makes a slow call, the thread hands its reading role to another one ([`atoll_handover`]), so that
+//! no frame waits behind a slow one.
 //!
-//! A connection that cannot be made directly is made through another node, which passes on bytes
+//! If a connection cannot be made directly, it is made through a relay, which passes on its bytes
 //! (`docs/design/011-links.md`).
 //!
 //! The layout of frames is in `docs/FORMATS.md`.

@@ -1,7 +1,7 @@
 //! One connection: frames out from any thread, frames in to a handler.
 //!
-//! Never connects, greets or reconnects; keeps nothing for a peer that is gone. A peer that breaks
-//! the protocol is disconnected, with a reason in the log.
+//! Never connects, greets or reconnects, and keeps nothing for a peer that is gone. A peer that breaks the
+//! protocol is disconnected, with a reason in the log.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -35,8 +35,8 @@ pub struct Options {
     pub send_time_max: Duration,
     /// How long connecting and greeting may take, each.
     pub handshake_time_max: Duration,
-    /// How long nothing may come from the other side, which says every second that it lives. Then
-    /// it is frozen, or what it sends is lost, and the link is broken.
+    /// How long nothing may come from the other side, which says every second that it lives. After that it is
+    /// frozen, or its packets are lost, and the link is broken.
     pub silence_max: Duration,
     /// Most threads of one link: one that reads, and others that are in a slow handler. When all
     /// are busy, reading waits.
@@ -63,12 +63,11 @@ impl Default for Options {
     }
 }
 
-/// What a link does with what it gets.
+/// The receiver of a link's frames and events.
 ///
-/// `frame` runs on the thread that read it, and later frames wait unless it calls
-/// [`atoll_handover::slow`] first; they may then be handled by other threads at the same time.
-/// [`Link::send`] calls it when it has to wait. So what must happen in the order of the frames has
-/// to happen before either.
+/// `frame` runs on the thread that read the frame. Later frames wait unless it calls [`atoll_handover::slow`]
+/// first; then other threads may handle them at the same time. [`Link::send`] calls that when it has to wait.
+/// So work that must happen in the order of the frames must happen before either call.
 pub trait Handler: Send + Sync + 'static {
     /// The link is up. Runs before its first frame is read.
     fn opened(&self, _link: &Arc<Link>) {}
@@ -76,8 +75,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A frame has come; never one of the handshake.
     fn frame(&self, link: &Arc<Link>, frame: Frame);
 
-    /// A link has taken the place of another one to the same process, which is ended now: what was under way on that
-    /// may be lost. Runs instead of `closed` for the old link and `opened` for the new one, and like that one
+    /// A new link to the same process has replaced this one, which is ended now. Requests on the old link may
+    /// be lost. Runs instead of `closed` for the old link and `opened` for the new one, and like `opened`
     /// before the first frame of the new one is read.
     fn replaced(&self, link: &Arc<Link>, _old: &Arc<Link>) {
         self.opened(link);
@@ -109,10 +108,10 @@ pub enum Closed {
     /// The other side broke the protocol.
     #[error("the other side broke the protocol: {0}")]
     Lied(FrameError),
-    /// The other side did not read what it was sent.
+    /// The other side did not read in time.
     #[error("the other side did not read in time")]
     NotReading,
-    /// Nothing came from the other side any more: it is frozen, or what it sends is lost.
+    /// Nothing came from the other side any more: it is frozen, or its packets are lost.
     #[error("nothing came from the other side any more")]
     Silent,
     /// The connection failed, such as `ETIMEDOUT` when the other machine has vanished.
@@ -123,7 +122,7 @@ pub enum Closed {
 /// Why a frame was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The link is down. What was sent before may or may not have arrived.
+    /// The link is down. Earlier frames may or may not have arrived.
     #[error("not connected")]
     NotConnected,
     /// The message is longer than frames may be. The link goes on.
@@ -131,7 +130,7 @@ pub enum SendError {
     TooLong(FrameError),
 }
 
-/// What the other side said of itself.
+/// The greeting of the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remote {
     /// It connected here.
@@ -237,12 +236,13 @@ impl Link {
         &self.name
     }
 
-    /// What the other side said of itself.
+    /// The greeting of the other side.
     pub fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// A third node passes on what is sent: what ends the connection is perhaps that one, and not the other side.
+    /// A relay passes this connection on. If the connection ends, perhaps the relay has ended, and not the
+    /// other side.
     pub fn is_relayed(&self) -> bool {
         self.stream.is_relayed()
     }
@@ -252,13 +252,13 @@ impl Link {
         self.closed.get()
     }
 
-    /// Attaches what the handler wants to find again with every frame of this link. Only once:
-    /// false if there was something.
+    /// Attaches a value that the handler gets with every frame of this link. Only once: false if there was
+    /// one.
     pub fn set_context(&self, context: impl Any + Send + Sync) -> bool {
         self.context.set(Box::new(context)).is_ok()
     }
 
-    /// What was attached, if it is a `T`.
+    /// The attached value, if it is a `T`.
     pub fn context<T: Any>(&self) -> Option<&T> {
         self.context.get()?.downcast_ref()
     }
@@ -379,8 +379,8 @@ impl Link {
         }
     }
 
-    /// Makes sure that somebody sees that the link is closed, when its threads are all busy: they
-    /// may be waiting for what only `Handler::closed` brings about.
+    /// Makes sure that a thread notices that the link is closed, when its threads are all busy: they may be
+    /// waiting for an effect of `Handler::closed`.
     fn see_closed(&self) {
         if self.closed.get().is_some() && self.roles.take_for_closing() {
             self.spawn();

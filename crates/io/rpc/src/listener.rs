@@ -1,6 +1,6 @@
 //! Takes connections on an address, greets them, and keeps account of their links.
 //!
-//! Never decides who is let in ([`Acceptor`] does) and never handles a frame. Whoever connects and
+//! Never decides who is let in ([`Acceptor`] does), and never handles a frame. A process that connects and
 //! says nothing costs a thread until the handshake's time-out, and counts towards the limit.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub trait Acceptor: Handler {
     /// Answers a greeting. The cluster in it is compared with that of the answer afterwards.
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye>;
 
-    /// Where a connection leads that is to be passed on to another node of a volume. Nobody is, unless this says so.
+    /// The target of a connection that asks for a relay. None by default: nothing is passed on.
     fn onward(&self, _volume: VolumeId, _to: NodeId) -> Result<Onward, Goodbye> {
         Err(Goodbye::new(Reason::NotAllowed, "nothing is passed on"))
     }
@@ -51,7 +51,7 @@ pub enum ListenError {
         Stop that program (see \"ss -ltnp sport = :{port}\"), or choose another port."
     )]
     PortInUse {
-        /// Where.
+        /// The address.
         address: Address,
         /// The port.
         port: u16,
@@ -59,7 +59,7 @@ pub enum ListenError {
     /// A living process listens on that socket.
     #[error("cannot listen on {address}: another daemon listens there.\nStop it, or choose another path.")]
     SocketInUse {
-        /// Where.
+        /// The address.
         address: Address,
     },
     /// Something else than a socket has the path.
@@ -67,7 +67,7 @@ pub enum ListenError {
         "cannot listen on {address}: the path is taken by something that is no socket.\nChoose another path."
     )]
     PathTaken {
-        /// Where.
+        /// The address.
         address: Address,
     },
     /// The host is not this machine.
@@ -76,7 +76,7 @@ pub enum ListenError {
         Use one that \"ip addr\" shows, or 0.0.0.0 for all of them."
     )]
     NotHere {
-        /// Where.
+        /// The address.
         address: Address,
     },
     /// The name of the host means nothing here.
@@ -85,9 +85,9 @@ pub enum ListenError {
         Check the spelling, or write the IP address."
     )]
     UnknownHost {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
     /// Only root may.
@@ -96,15 +96,15 @@ pub enum ListenError {
         Choose a port from 1024 on or a folder that you may write to, or run as root."
     )]
     NotAllowed {
-        /// Where.
+        /// The address.
         address: Address,
     },
     /// Anything else.
     #[error("cannot listen on {address}: {why}.")]
     Failed {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
@@ -206,7 +206,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that was chosen.
+    /// Its address, with the port that was chosen.
     pub fn address(&self) -> &Address {
         &self.address
     }

@@ -1,10 +1,10 @@
 //! The sending side of a link: whole frames, one after the other, from many threads.
 //!
-//! Keeps nothing for later: what a link could not send in time ends the link.
+//! Keeps nothing for later: if a frame cannot be sent in time, the link ends.
 //!
-//! One thread at a time writes. A small frame that comes meanwhile is left with that thread, which
-//! sends all that were left with it in one call; a large one waits for its turn. So a small frame
-//! never waits for another's system call, and many of them cost less than one call each.
+//! One thread at a time writes. A small frame that comes meanwhile is left with that thread, which sends all
+//! such frames in one call. A large one waits for its turn. So a small frame never waits for another thread's
+//! system call, and many of them cost less than one call each.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const LEFT_FRAME_BYTES_MAX: usize = 4 * 1024;
 /// Most bytes that are left with the writing thread.
 const LEFT_BYTES_MAX: usize = 256 * 1024;
 
-/// How often a thread sends what others left with it before it says that this takes long.
+/// How often a thread sends frames that others left with it, before it says that this takes long.
 const QUICK_ROUNDS_MAX: u32 = 4;
 
 /// Why nothing more can be sent.
@@ -92,7 +92,7 @@ impl Outbox {
         self.write_in_turn(stream, head, payload)
     }
 
-    /// The caller's thread is the one that writes: its frame, then what others left with it.
+    /// The caller's thread writes: its own frame, then the frames that others left with it.
     fn write_in_turn(&self, stream: &Stream, head: &[u8], payload: &[u8]) -> Result<(), Stuck> {
         let mut result = self.write(stream, head, payload);
         let mut rounds = 0;
@@ -124,7 +124,8 @@ impl Outbox {
         }
     }
 
-    /// Sends a frame of a few bytes if that is possible at once; what is being sent serves as well.
+    /// Sends a frame of a few bytes if that is possible at once. If another frame is being sent, that serves
+    /// as well.
     pub(crate) fn send_if_idle(&self, stream: &Stream, frame: &[u8]) -> Result<(), Stuck> {
         let mut turn = self.lock();
         // A socket that takes anything has room for a few bytes.

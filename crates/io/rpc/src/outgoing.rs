@@ -1,8 +1,8 @@
 //! A connection to one address, made when it is wanted and made again when it is lost.
 //!
-//! Keeps no messages: what cannot be sent fails at once, and whoever needs it sends it again.
-//! Connecting happens on a thread of its own, so that nobody waits for a name server or a machine
-//! that is gone, unless they ask to.
+//! Keeps no messages: a frame that cannot be sent fails at once, and its sender sends it again. Connecting
+//! happens on a thread of its own, so that nobody waits for a name server or a lost machine unless they ask
+//! to.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,17 @@ use crate::hello::{Goodbye, Hello, HelloOk, Reason, Role};
 use crate::link::{Closed, Handler, Link, Options, Remote, SendError};
 use crate::stream::Stream;
 
-/// How long after somebody wanted to send attempts to connect go on.
+/// How long attempts to connect go on after the last wish to send.
 const WANTED: Duration = Duration::from_secs(5);
 
 /// How long each step of connecting through a relay may take: one that is frozen must not keep others from being
 /// tried.
 const RELAY_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What a connection says of itself, asked anew for every attempt.
+/// The greeting of a connection, asked for at every attempt.
 pub type Greeting = Box<dyn Fn() -> Hello + Send + Sync>;
 
-/// Nodes that pass on what is sent, where the address itself cannot be reached.
+/// Relays to use if the address itself cannot be reached.
 #[derive(Debug, Clone)]
 pub struct Relays {
     /// The volume that all of them serve.
@@ -45,7 +45,7 @@ struct State {
     link: Option<Arc<Link>>,
     /// The last link's end is being told: the next one is told after that.
     closing: bool,
-    /// When to try what.
+    /// Decides when to try what.
     dialer: Dialer,
     relays: Option<Relays>,
     keep: bool,
@@ -136,7 +136,7 @@ impl Outgoing {
         self.shared.changed.notify_all();
     }
 
-    /// Where it leads.
+    /// Its address.
     pub fn address(&self) -> &Address {
         &self.shared.address
     }
@@ -146,13 +146,13 @@ impl Outgoing {
         self.shared.lock().link.clone()
     }
 
-    /// Whether the link is up, and nobody passes on what is sent on it.
+    /// Whether the link is up without a relay.
     pub fn is_direct(&self) -> bool {
         let state = self.shared.lock();
         state.link.is_some() && state.dialer.via() == Some(Via::Direct)
     }
 
-    /// Whether it is to be connected all the time, and not only when somebody sends.
+    /// Whether it must be connected all the time, and not only when something is sent.
     pub fn keep(&self, keep: bool) {
         let mut state = self.shared.lock();
         state.keep = keep;
@@ -179,7 +179,7 @@ impl Outgoing {
         link.send(kind, island, id, meta, payload)
     }
 
-    /// The other side was heard of in another way: the next attempt is made at once.
+    /// The other side was heard from in another way: the next attempt is made at once.
     pub fn knock(&self) {
         self.shared.lock().dialer.knocked(self.shared.now_ms());
         self.shared.changed.notify_all();
@@ -246,8 +246,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody may want the link now: sees to it that there is a thread to connect, and that it
-    /// knows.
+    /// The link may be wanted now: makes sure that there is a thread to connect, and that it knows.
     fn want(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.stopping || state.link.is_some() || !state.is_wanted() {
             return;

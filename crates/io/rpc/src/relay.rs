@@ -1,7 +1,8 @@
-//! Passes on what two others send each other that cannot connect directly (`docs/design/011-links.md`).
+//! Passes on the bytes of two processes that cannot connect directly (`docs/design/011-links.md`).
 //!
-//! Knows bytes only: which connections are passed on, and where to, is the acceptor's decision. Keeps at most one
-//! buffer for each direction, so a side that does not read stops the other one, as it would without a relay.
+//! Knows bytes only: the acceptor decides which connections are passed on, and to which node. Keeps at most
+//! one buffer for each direction, so a side that does not read stops the other one, as it would without a
+//! relay.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,16 +20,16 @@ pub(crate) const RELAYS_MAX: usize = 128;
 /// Bytes that are passed on at once, in each direction.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Where a connection leads that is passed on.
+/// The target of a connection that is passed on.
 #[derive(Debug, Clone)]
 pub struct Onward {
     /// The node's address.
     pub address: Address,
-    /// How it is told that somebody else's greeting follows: the role is `Relayed`.
+    /// The greeting which says that another process's greeting follows: the role is `Relayed`.
     pub greeting: Hello,
 }
 
-/// Two connections, of which each gets what comes on the other.
+/// Two connections; each gets the bytes of the other.
 #[derive(Debug)]
 pub(crate) struct Relay {
     here: Stream,

@@ -1,7 +1,7 @@
-//! Who reads: one leader, and followers that are busy or idle.
+//! The reading role of a link: one leader holds it, and followers are busy or idle.
 //!
-//! Only bookkeeping and parking; never touches a socket or a frame. There is one reading role. It
-//! is held by one thread, or vacant: then the next thread that becomes free takes it.
+//! This file only keeps books and parks threads; it never touches a socket or a frame. The role is held by
+//! one thread, or is vacant; then the next thread that becomes free takes it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ struct State {
     over: bool,
 }
 
-/// What must be done for a role that was given up.
+/// What to do for a role that was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A parked thread takes it, or a busy one will.
@@ -63,7 +63,7 @@ impl Roles {
         Next::Nothing
     }
 
-    /// The thread that was to be started could not be: whoever becomes free takes the role.
+    /// The thread that should take the role could not be started: the next thread that becomes free takes it.
     pub(crate) fn start_failed(&self) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -72,8 +72,8 @@ impl Roles {
         self.changed.notify_one();
     }
 
-    /// A thread without the role has nothing to do. True when it holds the role; false when it is
-    /// to end, because nobody needed it for long or because all is over.
+    /// A thread without the role has nothing to do. True when it holds the role. False when it must end,
+    /// because it was not needed for long or because the link ends.
     pub(crate) fn take(&self) -> bool {
         let mut state = self.lock();
         let until = Instant::now() + self.idle_max;
@@ -97,8 +97,8 @@ impl Roles {
         }
     }
 
-    /// Somebody has to see that the link is closed, even if all its threads are busy and wait for
-    /// just that. True if the caller must start a thread that holds the role, beyond the bound.
+    /// A thread must notice that the link is closed, even if all its threads are busy and wait for just that.
+    /// True if the caller must start a thread that holds the role, beyond the bound.
     pub(crate) fn take_for_closing(&self) -> bool {
         let mut state = self.lock();
         let vacant = state.vacant && !state.over;
@@ -118,7 +118,7 @@ impl Roles {
         self.changed.notify_all();
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
         self.lock().threads

@@ -1,8 +1,7 @@
-//! A connected socket: bytes in, bytes out, each call one system call where it can be.
+//! A connected socket: bytes in, bytes out, each call one system call if possible.
 //!
-//! The one place that knows what carries a link. Never knows frames. TLS goes in here: another
-//! carrier behind the same five calls, under the handshake of this protocol, which then runs
-//! inside it.
+//! Only this file knows the carrier of a link. It never knows frames. TLS would be another carrier behind the
+//! same five calls; the handshake of this protocol would run inside it.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -62,12 +61,12 @@ impl Stream {
         self.unix
     }
 
-    /// From here on a third node passes on what is sent.
+    /// From here on a relay passes on the bytes.
     pub(crate) fn set_relayed(&mut self) {
         self.relayed = true;
     }
 
-    /// A third node passes on what is sent.
+    /// Whether a relay passes on the bytes.
     pub(crate) fn is_relayed(&self) -> bool {
         self.relayed
     }
@@ -99,7 +98,7 @@ impl Stream {
         }
     }
 
-    /// Writes what fits into the socket's buffer, of two parts in order. `AGAIN` if nothing fits.
+    /// Writes as much of two parts, in order, as fits into the socket's buffer. `AGAIN` if nothing fits.
     pub(crate) fn send_some(&self, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
         let both = [IoSlice::new(first), IoSlice::new(second)];
         let parts = if second.is_empty() { &both[..1] } else { &both };
@@ -127,14 +126,14 @@ impl Stream {
         wait(self.fd.as_fd(), PollFlags::IN, Instant::now()).unwrap_or(false)
     }
 
-    /// Ends both directions: whoever waits in a call on the socket wakes.
+    /// Ends both directions: a thread that waits in a call on the socket wakes.
     pub(crate) fn shutdown(&self) {
         // Fails only if the other side was faster.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
-    /// Throws away what has arrived. A socket that is closed over unread bytes resets the
-    /// connection, and the other side then loses the goodbye that it has not read yet.
+    /// Throws away bytes that have arrived. A socket that is closed over unread bytes resets the connection,
+    /// and the other side then loses the goodbye that it has not read yet.
     pub(crate) fn drain(&self) {
         let mut scrap = [0; READ_AHEAD_BYTES];
         let mut drained = 0;

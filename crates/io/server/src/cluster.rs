@@ -22,7 +22,7 @@ pub type Shelf<D> = Box<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeEr
 
 /// Serves nodes' parts of cluster volumes.
 pub struct Cluster<D: Disk> {
-    /// How their islands are run.
+    /// Options of their islands.
     pub options: VolumeOptions,
     /// Opens an island's folder.
     pub shelf: Shelf<D>,
@@ -61,7 +61,7 @@ impl<D: Disk> Serve for Cluster<D> {
     }
 }
 
-/// What helps against `why`.
+/// The next step against `why`.
 fn next_step(at: &Place<'_>, why: &VolumeError) -> String {
     let Place { config, folder, .. } = *at;
     let data = at.data.display();

@@ -1,6 +1,7 @@
 //! Answers questions and orders that come as control frames.
 //!
-//! For processes that serve no islands, such as a mount; a node answers beside its volumes' frames.
+//! It is for processes that serve no islands, such as a mount. A node answers them beside its volumes'
+//! frames.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub(crate) fn serve(desk: &dyn Desk, link: &Arc<Link>, frame: &Frame) -> Result<
     Ok(())
 }
 
-/// Lets commands in to a desk, and nobody else.
+/// Lets only commands in to a desk.
 pub struct Counter<T: Desk>(pub T);
 
 impl<T: Desk> Acceptor for Counter<T> {

@@ -1,7 +1,7 @@
-//! A node: its volumes, their islands here, who is connected to them, and their housekeeping.
+//! A node: its volumes, their islands here, the connections to them, and their housekeeping.
 //!
-//! Takes frames to the islands' machines and their answers back; decides nothing. A client of the
-//! same process is connected without a socket.
+//! Takes frames to the islands' machines and brings their answers back; decides nothing. A client of the same
+//! process is connected without a socket.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! Frames of clients and of other nodes, taken to the islands that they are for.
+//! Takes frames of clients and of other nodes to their islands.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -194,10 +194,10 @@ impl OtherNode {
     }
 }
 
-/// What comes back on this node's own links to others: their end, and that of single islands.
+/// Events on this node's own links to others: their end, and the end of single islands.
 pub(crate) struct Peers<D: Disk> {
     pub(crate) volume: Weak<Volume<D>>,
-    /// Who is at the other end.
+    /// The node at the other end.
     pub(crate) other: Arc<OtherNode>,
     /// See [`OtherNode::begin_link`].
     pub(crate) number: u64,

@@ -1,8 +1,8 @@
-//! The folder of a node's part of a volume: `islands/VOLUME`, with `member.toml` and `volume` beside
-//! the islands.
+//! The folder of a node's part of a volume: `islands/VOLUME`, with `member.toml` and `volume` beside the
+//! islands.
 //!
-//! Owns these files and the folder's name; never touches what is in an island's folder. A volume that
-//! is being made has its folder under a hidden name until it is decided.
+//! Owns these files and the folder's name, and never touches an island's folder. While a volume is being
+//! made, its folder has a hidden name.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -29,23 +29,23 @@ const FOLDER_MODE: u32 = 0o700;
 /// Format of `member.toml` that is written and read.
 const FORMAT: i64 = 1;
 
-/// What a node is in a volume.
+/// A node's place in a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// The volume.
     pub volume: VolumeId,
     /// The node's number in it.
     pub node: NodeId,
-    /// Its islands were made: what is missing of them is lost.
+    /// Its islands were made: a missing one is lost.
     pub made: bool,
 }
 
-/// Where a volume's islands lie.
+/// The folder of a volume's islands.
 pub(crate) fn folder(data: &Path, name: &str) -> PathBuf {
     data.join(ISLANDS).join(name)
 }
 
-/// Where they lie until the volume is decided. No volume's name starts with a dot.
+/// Their folder until the volume is made. No volume's name starts with a dot.
 pub(crate) fn hidden_folder(data: &Path, id: VolumeId) -> PathBuf {
     data.join(ISLANDS).join(format!(".new-{:016x}", id.0))
 }
@@ -162,7 +162,7 @@ pub(crate) fn discard(data: &Path, id: VolumeId) -> io::Result<()> {
     Ok(())
 }
 
-/// What the node is in the volume whose folder this is. `InvalidData` if the file says nothing.
+/// The node's place in the volume of this folder. `InvalidData` if the file is damaged.
 pub fn member(folder: &Path) -> io::Result<Member> {
     let text = std::fs::read_to_string(folder.join(MEMBER_FILE))?;
     parse(&text).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("{MEMBER_FILE} is damaged")))

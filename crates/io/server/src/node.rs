@@ -1,8 +1,8 @@
-//! A node: the volumes that its control store names, who is let in to them, and orders.
+//! A node: the volumes of its control store, who is let in to them, and orders.
 //!
-//! Makes a volume in two steps, so that nodes that make one together either all have it or none:
-//! prepared (kept, but served to nobody), then active. A node that is told nothing after the first
-//! step learns the outcome from the others: who connects for that volume has it active.
+//! A volume is made in two steps, so that either all of its nodes have it or none: first it is prepared
+//! (stored, but not served to anybody), then active. If a node hears nothing after the first step, it learns
+//! the outcome from the others: a node that connects for that volume has it active.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -25,10 +25,10 @@ use crate::volume::VolumeError;
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
 const PREPARED_MAX: Duration = Duration::from_secs(60);
 
-/// Gives what serves volumes of a kind, or says why they cannot be served and what to do next.
+/// Gives the server of volumes of a kind. The error says why they cannot be served, and what to do next.
 pub type Kinds = Box<dyn Fn(VolumeKind) -> Result<Arc<dyn Serve>, String> + Send + Sync>;
 
-/// Why a node does not do what it was asked to.
+/// Why a node does not carry out an order.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The control store says no, or fails.
@@ -67,14 +67,14 @@ pub enum NodeError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The folder is not what it should be.
+    /// The folder cannot be used.
     #[error("Volume {volume} cannot be served: {} cannot be used: {why}.", folder.display())]
     Folder {
         /// The volume's name.
         volume: String,
         /// The folder.
         folder: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The volume is of a kind that cannot be served.
@@ -102,24 +102,24 @@ pub enum NodeError {
     /// The second step without the first.
     #[error("Volume {volume} was not prepared here.\nStart again with \"atoll volume create\".")]
     NotPrepared {
-        /// It.
+        /// The volume.
         volume: VolumeRef,
     },
 }
 
-/// What a node is made of.
+/// The parts of a node.
 pub struct NodeSetup {
     /// Whose data directory it is.
     pub identity: Identity,
     /// Its data directory.
     pub data: PathBuf,
-    /// Where its volumes are written down.
+    /// The store of its volumes.
     pub store: Box<dyn ControlStore>,
-    /// Where volumes are written down that are being made.
+    /// The store of volumes that are being made.
     pub prepared: Box<dyn ControlStore>,
-    /// How often the node has started.
+    /// Number of the node's starts.
     pub incarnation: u32,
-    /// What serves its volumes.
+    /// The servers of its volumes.
     pub kinds: Kinds,
 }
 
@@ -184,8 +184,8 @@ impl Node {
         self.changing.lock().expect("no panic while it is held")
     }
 
-    /// Serves every volume that the control store names. What cannot be served is told and kept in
-    /// mind; the others are served all the same.
+    /// Serves every volume of the control store. If one cannot be served, that is logged and remembered, and
+    /// the others are served all the same.
     pub fn serve_all(&self) -> Result<Vec<NodeError>, NodeError> {
         let _one = self.changing();
         let mut failed = Vec::new();
@@ -311,7 +311,7 @@ impl Node {
         Ok(())
     }
 
-    /// What serves volumes of this one's kind.
+    /// The server for volumes of this one's kind.
     fn kind(&self, config: &VolumeConfig) -> Result<Arc<dyn Serve>, NodeError> {
         let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
         (self.setup.kinds)(config.kind).map_err(refused)
@@ -421,7 +421,8 @@ impl Node {
     }
 }
 
-/// What only makes sure finds no space: the disk is full, which is no reason not to serve what is on it.
+/// A step that is only a precaution finds no space: the disk is full, which is no reason not to serve its
+/// files.
 pub(crate) fn unless_full(error: std::io::Error) -> std::io::Result<()> {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),

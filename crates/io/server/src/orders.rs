@@ -1,4 +1,4 @@
-//! What a node tells of itself, and the orders that it takes.
+//! A node's answers about itself, and the orders that it takes.
 
 use atoll_core::Ino;
 use atoll_proto::control::{Daemon, MountStatus, VolumeStatus, VolumeSummary};
@@ -8,7 +8,7 @@ use crate::desk::Desk;
 use crate::node::{Node, NodeError, Part};
 use crate::served::ServedStatus;
 
-/// What a node is told of its process, to tell it to others.
+/// Facts about the process, which the node tells to others.
 #[derive(Default)]
 pub(crate) struct About {
     addresses: Vec<String>,
@@ -17,14 +17,14 @@ pub(crate) struct About {
 }
 
 impl Node {
-    /// Tells where the node listens, and how many are connected.
+    /// Sets where the node listens, and how many are connected.
     pub fn listens(&self, addresses: Vec<String>, links: impl Fn() -> u32 + Send + 'static) {
         let mut about = self.about.lock().expect("no panic while it is held");
         about.addresses = addresses;
         about.links = Some(Box::new(links));
     }
 
-    /// Tells of a mount of this process, as `status` describes it whenever it is asked.
+    /// Adds a mount of this process; `status` is called for each question.
     pub fn mounted(&self, status: impl Fn() -> MountStatus + Send + 'static) {
         self.about.lock().expect("no panic while it is held").mounts.push(Box::new(status));
     }
@@ -37,7 +37,7 @@ impl Node {
         names
     }
 
-    /// Where each volume's configuration has this node, if others are to reach it.
+    /// This node's address in each volume's configuration, if others must reach it.
     pub fn own_addresses(&self) -> Vec<(String, String)> {
         let parts = self.parts.read().expect("no panic while it is held");
         let own = parts.values().filter_map(|part| {
@@ -48,7 +48,7 @@ impl Node {
         own.filter(|(_, address)| !address.is_empty()).collect()
     }
 
-    /// Forgets what it was told of its process. The mounts and listeners are gone.
+    /// Forgets the facts about its process. The mounts and listeners are gone.
     pub fn forget_process(&self) {
         *self.about.lock().expect("no panic while it is held") = About::default();
     }

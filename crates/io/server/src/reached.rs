@@ -1,8 +1,8 @@
-//! How far a node's islands are known to have come: `reached.toml`, in the folder of a volume, beside the folders of its
-//! islands.
+//! How far a node's islands are known to have come: `reached.toml`, in the folder of a volume, beside the
+//! folders of its islands.
 //!
-//! Owns that file. An older copy of an island's folder that is put in its place is noticed by it, and so refused.
-//! A copy of the whole data directory has the file with it, and is served.
+//! Owns that file. If an island's folder is replaced by an older copy, the file shows it, and the folder is
+//! refused. A copy of the whole data directory includes the file, and is served.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -18,8 +18,8 @@ const FILE_NEW: &str = "reached.toml.new";
 /// Format that is written and read.
 const FORMAT: i64 = 1;
 
-/// What is known of the islands in a volume's folder. Nothing, if it was never noted. `InvalidData` if the file is
-/// damaged.
+/// How far the islands in a volume's folder have come. Empty if it was never noted. `InvalidData` if the file
+/// is damaged.
 pub fn reached(folder: &Path) -> io::Result<BTreeMap<IslandId, Reached>> {
     let text = match std::fs::read_to_string(folder.join(FILE)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -44,7 +44,7 @@ fn parse(text: &str) -> Option<BTreeMap<IslandId, Reached>> {
     islands.iter().map(one).collect()
 }
 
-/// Notes it, in one step and so that it survives a power cut.
+/// Writes the file, in one step and so that it survives a power cut.
 pub(crate) fn note_reached(folder: &Path, islands: &BTreeMap<IslandId, Reached>) -> io::Result<()> {
     let mut text = format!(
         "# How far each island is known to have come. Written by atoll. Do not edit it.\n\
@@ -58,7 +58,7 @@ pub(crate) fn note_reached(folder: &Path, islands: &BTreeMap<IslandId, Reached>)
     std::fs::File::open(folder)?.sync_all()
 }
 
-/// Nothing is known any more: what is there was made anew on purpose.
+/// Removes the file, because the islands were made anew on purpose.
 pub fn forget_reached(folder: &Path) -> io::Result<()> {
     match std::fs::remove_file(folder.join(FILE)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),

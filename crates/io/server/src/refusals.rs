@@ -1,7 +1,8 @@
-//! What the plain trees could not be given, as far as it was told: each once. Decides only whether something is new.
+//! Remembers which refusals of the native file system were logged, so that each is logged once. Decides only
+//! whether one is new.
 //!
-//! A file is laid again whenever it changes, so a native file system that cannot hold its attributes refuses them
-//! each time.
+//! A file is laid again whenever it changes. If a native file system cannot hold its attributes, it refuses
+//! them each time.
 
 use std::collections::HashMap;
 
@@ -14,24 +15,24 @@ const TOLD_MAX: usize = 4096;
 /// Most files and directories of an island that a status tells by path or id.
 pub(crate) const SPILLED_TOLD_MAX: usize = 16;
 
-/// What the native file system holds no extended attributes of.
+/// Files whose extended attributes the native file system refuses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spilled {
-    /// How many files and directories.
+    /// Number of files and directories.
     pub(crate) count: usize,
     /// Some of them, [`SPILLED_TOLD_MAX`] at most: paths, or ids.
     pub(crate) some: Vec<String>,
 }
 
-/// What was told.
+/// Refusals that were logged.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     told: HashMap<(IslandId, Subject), Why>,
 }
 
 impl Refusals {
-    /// Whether a conflict is to be told: not what was told of the same thing before. What happened once, such as a change by
-    /// hand, is always told.
+    /// Whether a conflict must be logged: not if it was logged before. Something that happened once, such as
+    /// a change by hand, is always logged.
     pub(crate) fn is_new(&mut self, island: IslandId, conflict: &Conflict) -> bool {
         if !matches!(conflict.why, Why::Refused(_) | Why::Spilled(_) | Why::Device) {
             return true;

@@ -1,4 +1,4 @@
-//! What a node needs of its part of a volume, whatever kind the volume is of.
+//! A node's part of a volume of any kind, as the node needs it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::volume::VolumeError;
 
 /// Serves the parts of nodes in volumes of one kind.
 pub trait Serve: Send + Sync + 'static {
-    /// Opens a node's part. Nobody is let in to it before [`Served::begin`].
+    /// Opens a node's part. No client is let in to it before [`Served::begin`].
     fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError>;
 }
 
-/// Where a node's part of a volume is kept.
+/// The place of a node's part of a volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The volume.
@@ -29,12 +29,12 @@ pub struct Place<'a> {
     pub data: &'a Path,
     /// The volume's folder in it.
     pub folder: &'a Path,
-    /// Nothing was made in the folder yet. Otherwise what is missing is lost, and is not made.
+    /// Nothing was made in the folder yet. Otherwise a missing part is lost, and is not made.
     pub is_new: bool,
 }
 
-/// A node's part of a volume. As a [`Handler`] it takes what comes on links of clients and of other nodes that
-/// were let in to the volume.
+/// A node's part of a volume. As a [`Handler`] it takes the frames of clients and of other nodes that were
+/// let in to the volume.
 pub trait Served: Handler {
     /// The volume.
     fn config(&self) -> Arc<VolumeConfig>;
@@ -58,23 +58,23 @@ pub trait Served: Handler {
     /// Whether it is another node of the volume.
     fn has_other(&self, node: NodeId) -> bool;
 
-    /// Where another node can be connected to without a relay, if it can at the moment.
+    /// The address of another node, if it can be reached without a relay at the moment.
     fn direct_address(&self, to: NodeId) -> Option<Address>;
 
-    /// A way for a client of this process.
+    /// A connection for a client of this process.
     fn local(&self) -> Arc<dyn LocalWay>;
 
-    /// How it is.
+    /// Its status.
     fn status(&self) -> ServedStatus;
 
-    /// What its islands have of a file or directory.
+    /// The traces of a file or directory at its islands.
     fn trace(&self, ino: Ino) -> Vec<Trace>;
 
-    /// Stops in order; what went wrong. The caller has ended all links.
+    /// Stops in order; returns errors. The caller has ended all links.
     fn stop(&self) -> Vec<String>;
 }
 
-/// The way from a client of this process to a node's part of a volume.
+/// The connection of a client of this process to a node's part of a volume.
 pub trait LocalWay: Wire {
     /// Connects the client that has this wire; islands can be reached from now on.
     fn connect(&self, sink: Arc<dyn Sink>);
@@ -83,7 +83,7 @@ pub trait LocalWay: Wire {
     fn disconnect(&self);
 }
 
-/// How a node's part of a volume is.
+/// The status of a node's part of a volume.
 #[derive(Debug, Default)]
 pub struct ServedStatus {
     /// Its islands.

@@ -1,5 +1,5 @@
-//! Where answers and messages of islands go: a link, a client of this process, an island of this
-//! node, or another node.
+//! Delivers answers and messages of islands: to a link, a client of this process, an island of this node, or
+//! another node.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +21,7 @@ pub(crate) trait Enter: Send + Sync + 'static {
     /// See [`Engine::go_on`](atoll_dispatch::Engine::go_on).
     fn go_on(&self, work: &mut Work) -> bool;
 
-    /// Takes an event to the island and does all that comes of it.
+    /// Takes an event to the island and carries out everything that follows from it.
     fn enter(&self, event: Event) {
         let mut work = self.begin(event);
         while self.go_on(&mut work) {}
@@ -31,14 +31,14 @@ pub(crate) trait Enter: Send + Sync + 'static {
 /// How deep deliveries nest at most: enough for what one operation needs, and few stack frames.
 const NESTED_MAX: u32 = 16;
 
-/// What a thread delivers to islands of this process.
+/// Deliveries of a thread to islands of this process.
 #[derive(Default)]
 struct Post {
     /// Deliveries under way, each because of the one before it.
     nested: u32,
     /// Messages that would nest too deep.
     messages: VecDeque<(Arc<dyn Enter>, PeerMessage)>,
-    /// What takes long of what came of messages.
+    /// Slow effects that followed from messages.
     slow: VecDeque<(Arc<dyn Enter>, Work)>,
 }
 
@@ -46,8 +46,9 @@ thread_local! {
     static POST: RefCell<Post> = RefCell::default();
 }
 
-/// Delivers a message, and what islands send each other because of it: at once, so that it arrives before its sender
-/// goes on. What two of them tell each other in turn may be longer than a stack is deep: then the rest waits.
+/// Delivers a message, and the messages that islands send each other because of it: at once, so that it
+/// arrives before its sender goes on. An exchange of two islands may be longer than the stack is deep: then
+/// the rest waits.
 fn deliver(to: &Arc<dyn Enter>, message: PeerMessage) {
     let may_nest = POST.with_borrow(|post| post.nested < NESTED_MAX && post.messages.is_empty());
     if may_nest {
@@ -57,8 +58,8 @@ fn deliver(to: &Arc<dyn Enter>, message: PeerMessage) {
     }
 }
 
-/// Runs what sends messages to islands of this process. What takes long of what comes of them, as a sync does, is
-/// done at the end: so no message waits for it, and one sync serves all that want one.
+/// Runs `run`, which sends messages to islands of this process. Slow effects of these messages, such as a
+/// sync, are performed at the end. So no message waits for them, and one sync serves all that need one.
 pub(crate) fn together(run: impl FnOnce()) {
     let is_first = POST.with_borrow_mut(|post| {
         post.nested += 1;
@@ -71,7 +72,7 @@ pub(crate) fn together(run: impl FnOnce()) {
     POST.with_borrow_mut(|post| post.nested -= 1);
 }
 
-/// Delivers what waits, messages first.
+/// Delivers waiting messages, then waiting effects.
 fn drain() {
     loop {
         if let Some((to, message)) = POST.with_borrow_mut(|post| post.messages.pop_front()) {
@@ -85,7 +86,7 @@ fn drain() {
     }
 }
 
-/// Does what is to be done up to what takes long, which waits.
+/// Performs effects up to the first slow one, which waits.
 fn do_fast(at: &Arc<dyn Enter>, mut work: Work) {
     while !work.is_slow() && at.go_on(&mut work) {}
     if !work.is_done() {
@@ -112,7 +113,7 @@ impl End {
 
 type Islands = BTreeMap<IslandId, Arc<dyn Enter>>;
 
-/// Delivers what islands send.
+/// Delivers messages and answers of islands.
 pub struct Switch {
     /// Name of the volume, for people.
     volume: String,
@@ -121,8 +122,8 @@ pub struct Switch {
     /// The links to the other nodes, by the islands that they hold.
     nodes: RwLock<BTreeMap<IslandId, Arc<Outgoing>>>,
     halted: RwLock<BTreeMap<IslandId, String>>,
-    /// Messages and answers of each island that were longer than a frame may be. Islands cut what they send into
-    /// pieces that fit: each of these is a mistake, and is told.
+    /// Messages and answers of each island that were longer than a frame may be. Islands cut them into pieces
+    /// that fit, so each of these is a mistake, and is logged.
     too_long: Mutex<BTreeMap<IslandId, u64>>,
 }
 
@@ -171,7 +172,8 @@ impl Switch {
         }
     }
 
-    /// Tells everybody that an island cannot be reached any more: what they wait for will not come.
+    /// Tells all clients and nodes that an island cannot be reached any more: the answers that they wait for
+    /// will not come.
     fn tell_gone(&self, island: IslandId) {
         let ends: Vec<End> = self.ends.read().expect("no panic while it is held").values().cloned().collect();
         let others: Vec<Arc<dyn Enter>> = self
@@ -205,12 +207,13 @@ impl Switch {
 }
 
 impl Switch {
-    /// How many messages and answers of an island were too long to be sent.
+    /// Number of messages and answers of an island that were too long to be sent.
     pub fn too_long(&self, island: IslandId) -> u64 {
         self.too_long.lock().expect("no panic while it is held").get(&island).copied().unwrap_or(0)
     }
 
-    /// Tells once for each island that something could not be sent because of its length, and counts it. True if so.
+    /// Logs once for each island that a message or answer was too long to be sent, and counts it. True if it
+    /// was.
     fn is_too_long(&self, from: IslandId, what: &str, sent: Result<(), SendError>) -> bool {
         let Err(SendError::TooLong(why)) = sent else {
             // A link that is down has told so: whoever waits for an answer asks again, and what islands tell each

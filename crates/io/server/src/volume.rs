@@ -21,19 +21,20 @@ use crate::map::Map;
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
 use crate::switch::{Enter, Switch, together};
 
-/// How often each island's housekeeping runs.
+/// Pause between two runs of an island's housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
-/// How often the plain trees follow.
+/// Pause between two rounds of laying the plain trees.
 const LAYING: Duration = Duration::from_millis(500);
 
-/// With so many times the rows in memory that may stay, a change waits for a checkpoint,
+/// If memory has so many times the rows that may stay, a change waits for a checkpoint,
 const CROWDED_TIMES: usize = 3;
-/// and so long at most: enough that memory does not grow by what still comes.
+/// and at most so long. That is enough to keep memory from growing.
 const CROWDED_WAIT: Duration = Duration::from_millis(100);
-/// How often it looks.
+/// Pause between two looks meanwhile.
 const CROWDED_LOOK: Duration = Duration::from_millis(1);
 
-/// Files whose names have gone to another island follow when they rest, and do not take the links for themselves.
+/// How files follow their names to another island: when they are not used, and without taking all of the
+/// links.
 const MOVING: Moving = Moving { rests_ms: 200, bytes_per_s: 64 << 20 };
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
@@ -41,7 +42,7 @@ const LAYING_NICE: i32 = 10;
 const MOVES_WAIT: Duration = Duration::from_millis(500);
 const MOVES_LOOK: Duration = Duration::from_millis(2);
 
-/// How a node runs its part of a volume.
+/// Options of a node's part of a volume.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
     /// Rows of each kind that an island may keep in memory although its snapshot has them.
@@ -56,7 +57,7 @@ pub struct VolumeOptions {
     pub devices: bool,
     /// Owner and group of the root directory when the volume is new.
     pub owner: (u32, u32),
-    /// Which daemon this is, for other nodes.
+    /// The daemon's id, for other nodes.
     pub daemon: DaemonId,
     /// Counts up with every start of it.
     pub incarnation: u32,
@@ -78,7 +79,7 @@ pub enum VolumeError {
     Address {
         /// The node.
         node: NodeId,
-        /// What is wrong with it.
+        /// The reason.
         why: AddressError,
     },
     /// A volume that is served cannot get such a configuration.
@@ -151,7 +152,7 @@ pub struct Volume<D: Disk> {
     pub(crate) stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     views: Mutex<Vec<Laying<D>>>,
-    /// What was told of them.
+    /// Refusals that were logged.
     refusals: Mutex<Refusals>,
     spilled: Mutex<BTreeMap<IslandId, Spilled>>,
     next_local: AtomicU64,
@@ -258,7 +259,7 @@ impl<D: Disk> Volume<D> {
         threads.push(start("atoll-view", Box::new(lay)));
     }
 
-    /// Passes time, and does what waits for no request.
+    /// Tells the time, and does the work that no request waits for.
     fn housekeep(&self) {
         // What islands send each other by themselves shares syncs.
         together(|| self.engines.values().for_each(|engine| engine.tick()));
@@ -288,7 +289,7 @@ impl<D: Disk> Volume<D> {
         far_behind
     }
 
-    /// What the native file system refused of an island.
+    /// Files of an island whose attributes the native file system refused.
     pub(crate) fn spilled(&self, island: IslandId) -> Spilled {
         let spilled = self.spilled.lock().expect("no panic while it is held");
         spilled.get(&island).cloned().unwrap_or_default()
@@ -336,22 +337,22 @@ impl<D: Disk> Volume<D> {
         self.engines.get(&island)
     }
 
-    /// How far the islands are known to be safe.
+    /// The last synced record of each island.
     pub(crate) fn reached(&self) -> BTreeMap<IslandId, Reached> {
         self.engines.iter().map(|(island, engine)| (*island, engine.reached())).collect()
     }
 
-    /// The same, once everything that they have decided so far is safe.
+    /// The same, after everything that they have decided so far is synced.
     pub(crate) fn reach(&self) -> Result<BTreeMap<IslandId, Reached>, Halted> {
         self.engines.iter().map(|(island, engine)| Ok((*island, engine.reach()?))).collect()
     }
 
-    /// What the recoveries found.
+    /// The reports of the recoveries.
     pub const fn reports(&self) -> &BTreeMap<IslandId, Report> {
         &self.reports
     }
 
-    /// Says that another node is reached through a third one.
+    /// Logs that another node is reached through a relay.
     pub(crate) fn tell_relayed(&self, node: NodeId) {
         let volume = &self.name;
         tracing::warn!(
@@ -361,7 +362,7 @@ impl<D: Disk> Volume<D> {
         );
     }
 
-    /// Where answers go.
+    /// The switch.
     pub const fn switch(&self) -> &Arc<Switch> {
         &self.switch
     }
@@ -467,8 +468,8 @@ impl<D: Disk> Volume<D> {
         result
     }
 
-    /// Files that are on their way arrive, or stay, before the plain trees are drained: what waits for another
-    /// node goes on when both are back.
+    /// Waits until files on their way have arrived, or stay, before the plain trees are drained. A file that
+    /// waits for another node goes on when both are back.
     fn end_moves(&self) {
         for engine in self.engines.values() {
             engine.enter(Event::Stopping);
@@ -483,7 +484,7 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// Tells what a recovery took away or could not bring back. An end in order says nothing.
+/// Logs what a recovery removed or could not bring back. After an orderly end it logs nothing.
 fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
     if report.torn_bytes > 0 {
         tracing::warn!(

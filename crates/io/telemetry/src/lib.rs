@@ -1,8 +1,8 @@
 //! The log of a daemon or mount: every crate writes events with `tracing`, and this crate brings them to
 //! standard error or to the journal of systemd.
 //!
-//! A place in the code that writes too often is cut off for a while, and the number of its lines that were
-//! left out is told. Writing never fails and never ends the process: nobody may be there to read.
+//! If one place in the code writes too often, its further lines are left out for a while, and their number is
+//! logged. Writing never fails and never ends the process: perhaps nobody reads the log.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -23,7 +23,7 @@ use lines::Lines;
 /// The environment variable with the level, where no option says it.
 pub const LEVEL: &str = "ATOLL_LOG";
 
-/// How the log is written.
+/// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Lines for people on standard error.
@@ -96,7 +96,7 @@ pub enum StartError {
     Twice,
 }
 
-/// What was left out, of the log of this process.
+/// The limits of this process's log, with the counts of lines that were left out.
 static LIMIT: OnceLock<Arc<Limit>> = OnceLock::new();
 
 /// Starts the log of this process. Events before that are lost.
@@ -128,12 +128,12 @@ fn journal() -> std::io::Result<tracing_journald::Layer> {
     Ok(layer.with_field_prefix(Some("ATOLL".into())).with_syslog_identifier("atoll".into()))
 }
 
-/// Whether [`start`] has been called, so that an event reaches somebody.
+/// Whether [`start`] has been called, so that events are written.
 pub fn is_started() -> bool {
     LIMIT.get().is_some()
 }
 
-/// Tells what was left out until now. For the end of the process.
+/// Logs how many lines were left out until now. For the end of the process.
 pub fn finish() {
     if let Some(limit) = LIMIT.get() {
         limit.tell();

@@ -14,23 +14,23 @@ use tracing_subscriber::layer::Context;
 /// Events of one kind that are written in one window of time. A kind is a place in the code.
 pub(crate) const EVENTS_MAX: u32 = 20;
 
-/// How long a window is.
+/// Length of a window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// Most bytes of an event that are kept to say what was left out.
+/// Most bytes of an event that are kept as an example of the lines that were left out.
 const EXAMPLE_BYTES_MAX: usize = 200;
 
-/// The target of events that tell what was left out. They are not counted themselves.
+/// The target of events about lines that were left out. They are not counted themselves.
 const TARGET: &str = "atoll_telemetry::left_out";
 
-/// What has been written and left out of each kind.
+/// Numbers of events of each kind that were written and left out.
 #[derive(Default)]
 pub(crate) struct Limit(Mutex<Kinds>);
 
 #[derive(Default)]
 struct Kinds {
     by_callsite: HashMap<Identifier, Kind>,
-    /// A thread will tell what is left out.
+    /// A thread will log the counts.
     is_awaited: bool,
 }
 
@@ -44,7 +44,7 @@ struct Kind {
     example: String,
 }
 
-/// What becomes of an event.
+/// The fate of an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Write,
@@ -83,7 +83,7 @@ impl Kinds {
         Verdict::Write
     }
 
-    /// All that was left out and not told of.
+    /// All counts of left out events that are not logged yet.
     fn take(&mut self) -> Vec<LeftOut> {
         let kinds = self.by_callsite.values_mut().filter(|kind| kind.left_out > 0);
         kinds
@@ -101,7 +101,7 @@ impl Limit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what was left out. Whether that was anything.
+    /// Logs the counts of left out events. True if there were any.
     pub(crate) fn tell(&self) -> bool {
         let left_out = self.lock().take();
         for LeftOut { level, count, example } in &left_out {
@@ -115,7 +115,7 @@ impl Limit {
         !left_out.is_empty()
     }
 
-    /// Has a thread tell what is left out, until a whole window has passed without that.
+    /// Has a thread log the counts, until a whole window has passed without any.
     fn tell_later(self: &Arc<Self>) {
         {
             let mut kinds = self.lock();
@@ -145,7 +145,7 @@ impl Limit {
     }
 }
 
-/// Lets through what is within its limit.
+/// Lets an event through if it is within its limit.
 pub(crate) struct Layer(pub(crate) Arc<Limit>);
 
 impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {

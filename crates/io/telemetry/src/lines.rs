@@ -11,12 +11,12 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// How a line begins.
+/// The beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begin {
     /// With its time.
     Time,
-    /// With what is said: somebody reads it at once.
+    /// With the message, because somebody reads it at once.
     Nothing,
     /// With its severity, as the journal reads it. The journal notes the time itself.
     Severity,
@@ -71,7 +71,7 @@ fn is_journal() -> bool {
     fstat(std::io::stderr()).is_ok_and(|stat| named == *format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Default)]
 struct Said {
     message: String,
@@ -79,7 +79,8 @@ struct Said {
 }
 
 impl Said {
-    /// What it is about, then the message; further lines are indented, so that a line without an indent begins another.
+    /// The fields, then the message. Further lines are indented, so that a line without an indent begins
+    /// another event.
     fn as_text(&self, level: Level, begin: Begin, since_epoch: Duration) -> String {
         let mut out = match begin {
             Begin::Time => rfc3339(since_epoch.as_secs()) + " ",
@@ -124,7 +125,7 @@ impl Said {
     }
 }
 
-/// As syslog(3) counts.
+/// The severity as a number of syslog(3).
 const fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
