@@ -151,10 +151,12 @@ impl<D: Disk> View<D> {
                         refused.errno = error.raw_os_error().unwrap_or_default();
                     }
                     refused.xattrs.set(name.clone(), value.clone());
-                    // An older value would be taken for the one that the state has.
-                    if before.is_some() {
-                        refused.keep(self.disk.set_xattr(path, name, None))?;
+                    if before.is_none() {
+                        // Nothing has changed: the times are not laid again, which would look like a change by hand.
+                        continue;
                     }
+                    // An older value would be taken for the one that the state has.
+                    refused.keep(self.disk.set_xattr(path, name, None))?;
                 }
                 done => refused.keep(done)?,
             }

@@ -129,6 +129,27 @@ fn what_is_refused_lies_beside_the_tree_as_long_as_it_is_refused() {
 }
 
 #[test]
+fn laying_again_what_is_refused_changes_nothing_natively() {
+    let disk = Arc::new(SimDisk::new(1));
+    disk.limit_xattrs(Some(FEW_XATTRS));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let file = model.create(Ino::ROOT, &name(b"f"), Kind::Regular).unwrap();
+    bodies.ensure(file, None).unwrap();
+    model.set_xattr(file, b"user.a", &[b'x'; 100]);
+    lay(&mut view, &model).unwrap();
+    view.settle().unwrap();
+    model.settled();
+    let before = disk.stat(b"tree/f").unwrap();
+    view.lay(&[], &[(Ino::ROOT, name(b"f"))], &model).unwrap();
+    // What is not saved of the index is lost, and nothing is listed any more.
+    drop(view);
+    let view = View::open(Arc::clone(&disk), Arc::clone(&bodies), common::options(true)).unwrap();
+    assert_eq!(disk.stat(b"tree/f").unwrap(), before);
+    assert_eq!(view.audit(&model).unwrap(), []);
+}
+
+#[test]
 fn what_is_kept_of_nobody_is_found_and_left() {
     let disk = Arc::new(SimDisk::new(1));
     let (_bodies, view) = open(&disk, true).unwrap();
