@@ -505,10 +505,11 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
     const ROWS_MIN: usize = 1000;
     let space = disk.space().map_or(0, |s| s.bytes);
     // All islands of a node share its memory.
-    let here =
-        config.nodes.iter().find(|n| n.islands.contains(&island)).map_or(1, |n| n.islands.len().max(1));
+    let node = config.node_of(island).expect("only islands of the volume are opened");
+    let here = node.islands.len();
     Setup {
         volume: config.id,
+        node: node.node,
         island: Config {
             rows_max: (options.rows_max / here).max(ROWS_MIN),
             root_uid: options.owner.0,

@@ -257,7 +257,7 @@ impl World {
             }
             if let Some(seq) = written {
                 self.written[at] = seq;
-                events.push_back(Event::Written(seq));
+                events.push_back(Event::Committed(seq));
             }
         }
     }

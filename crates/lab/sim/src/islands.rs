@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_core::{IslandId, VolumeId};
+use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, Laying, Report, Setup};
 use atoll_island::{Event, Moving};
@@ -58,6 +58,7 @@ impl World {
         node.port = Port::default();
         let setup = Setup {
             volume: VolumeId(1),
+            node: NodeId(island as u16),
             island: atoll_island::Config {
                 rows_max: self.config.rows_max,
                 outbox_max: self.config.outbox_max,

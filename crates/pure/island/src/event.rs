@@ -69,9 +69,10 @@ pub enum Event {
         /// Its other side ended it, or that process died; not: nothing came any more.
         ended: bool,
     },
-    /// Records up to this are written to the log.
-    Written(u64),
-    /// Records up to this survive a power cut.
+    /// Records up to this are committed: every member of the island's group has written them. With one copy of an island
+    /// that is its own log.
+    Committed(u64),
+    /// Records up to this survive a power cut, at every member.
     Synced(u64),
     /// Something was read from the snapshot.
     Loaded {

@@ -121,7 +121,7 @@ impl Island {
             }
             Event::PeerReachable { island, up } => self.peer_reachable(island, up),
             Event::LinkClosed { link, ended } => self.link_closed(link, ended),
-            Event::Written(upto) => self.ctx.durability.written(upto),
+            Event::Committed(upto) => self.ctx.durability.commit(upto),
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
             Event::BodyDone(ticket, result) => self.bodies.body_done(&mut self.ctx, ticket, result),

@@ -71,7 +71,7 @@ impl World {
                     let bytes = record.encoded_len();
                     assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes");
                     self.longest.1 = bytes.max(self.longest.1);
-                    self.event(at, Event::Written(seq));
+                    self.event(at, Event::Committed(seq));
                 }
                 Effect::Sync => {
                     let seq = self.islands[usize::from(at)].state().seq();

@@ -107,7 +107,7 @@ impl World {
             match effect {
                 Effect::Append(seq, record) => {
                     self.appended(&record);
-                    self.event(Event::Written(seq));
+                    self.event(Event::Committed(seq));
                 }
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => _ = self.replies.insert(id, reply.outcome),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use atoll_body::Bodies;
 use atoll_core::map::IdSet;
-use atoll_core::{Ino, IslandId};
+use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
 use atoll_island::{BodyOp, Counters, Effect, Event, Island, LinkId, Now, Phase, Ticket};
 use atoll_log::Log;
@@ -16,6 +16,7 @@ use atoll_snapshot::Snapshot;
 use atoll_state::Load;
 
 use crate::behind::{AGE_MS, Behind};
+use crate::members::Members;
 use crate::open::Reached;
 use crate::space::{Lack, Space, SpaceState};
 
@@ -73,6 +74,8 @@ pub struct Halted {
 /// An island that runs.
 pub struct Engine<D: Disk> {
     pub(crate) id: IslandId,
+    /// The node that it is on.
+    node: NodeId,
     pub(crate) core: Mutex<Core<D>>,
     pub(crate) disk: Arc<D>,
     pub(crate) bodies: Arc<Bodies<D>>,
@@ -153,6 +156,8 @@ impl Work {
 pub(crate) struct Core<D: Disk> {
     pub(crate) island: Island,
     pub(crate) log: Log<D>,
+    /// Who has how much of the log: this node alone.
+    members: Members,
     out: Vec<Effect>,
     head: Vec<u8>,
 }
@@ -170,12 +175,14 @@ impl<D: Disk> Engine<D> {
         disk: Arc<D>,
         bodies: Arc<Bodies<D>>,
         snapshot: Snapshot,
-        net: Arc<dyn Net>,
-        clock: Arc<dyn Clock>,
+        (net, clock): (Arc<dyn Net>, Arc<dyn Clock>),
+        node: NodeId,
     ) -> Self {
+        let members = Members::new([node], log.synced_upto());
         Self {
             id: island.id(),
-            core: Mutex::new(Core { island, log, out: Vec::new(), head: Vec::new() }),
+            node,
+            core: Mutex::new(Core { island, log, members, out: Vec::new(), head: Vec::new() }),
             disk,
             bodies,
             snapshot,
@@ -350,7 +357,8 @@ impl<D: Disk> Engine<D> {
                 self.note_space(Lack::Record, stuck);
                 core.handle(now, Event::LogStuck(stuck), work)?;
             }
-            core.handle(now, Event::Written(upto), work)?;
+            let committed = core.members.written(self.node, upto);
+            core.handle(now, Event::Committed(committed), work)?;
         }
         Ok(core)
     }
@@ -373,9 +381,11 @@ impl<D: Disk> Engine<D> {
         };
         atoll_handover::slow();
         let done = sync.perform();
-        match self.lock().log.synced(done) {
-            Ok(upto) => Some(Event::Synced(upto)),
+        let mut core = self.lock();
+        match core.log.synced(done) {
+            Ok(upto) => Some(Event::Synced(core.members.synced(self.node, upto))),
             Err(error) => {
+                drop(core);
                 // After a failed fsync nothing more is promised.
                 self.halt(&error.to_string());
                 None

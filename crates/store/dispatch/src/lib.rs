@@ -8,6 +8,7 @@
 mod behind;
 pub mod engine;
 pub mod lay;
+mod members;
 pub mod open;
 mod perform;
 mod space;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atoll_body::{Bodies, BodyError, Born, Correction, Redo};
 use atoll_core::sum::BLOCK_BYTES;
-use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
+use atoll_core::{Decode, Ino, IslandId, NodeId, SessionId, VolumeId};
 use atoll_disk::Disk;
 use atoll_island::{Config, Ended, Island};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
@@ -25,6 +25,8 @@ pub(crate) const EPOCH: u32 = 1;
 pub struct Setup {
     /// The volume.
     pub volume: VolumeId,
+    /// The node that the island is on.
+    pub node: NodeId,
     /// The machine's part.
     pub island: Config,
     /// Sizes of the log.
@@ -168,7 +170,7 @@ impl<D: Disk> Engine<D> {
         let mut island = Island::new(setup.island, state, ended, clock.now());
         island.recovered_bodies(&touched);
         island.correct(corrections);
-        let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, net, clock);
+        let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
         Ok((engine, report))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_check::{Rows, Volume, check, paths};
-use atoll_core::{Decode, Encode, Ino, IslandId, Key, Time};
+use atoll_core::{Decode, Encode, Ino, IslandId, Key, NodeId, Time};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::{Clock, Engine, Laying, Nobody, Setup};
@@ -48,6 +48,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
     let config = config();
     let setup = Setup {
         volume: config.id,
+        node: NodeId(0),
         island: atoll_island::Config::new(
             IslandId(island),
             config.seed,

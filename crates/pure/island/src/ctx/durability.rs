@@ -80,8 +80,8 @@ impl Durability {
         self.out.push(append);
     }
 
-    /// The log holds everything up to `upto`. With one copy of an island that is committed.
-    pub(crate) fn written(&mut self, upto: u64) {
+    /// Every member of the island's group has written everything up to `upto`.
+    pub(crate) fn commit(&mut self, upto: u64) {
         self.committed = self.committed.max(upto);
         while self.awaiting_commit.front().is_some_and(|(need, _)| *need <= self.committed) {
             let (_, effect) = self.awaiting_commit.pop_front().expect("looked at");
@@ -199,9 +199,9 @@ mod tests {
         durability.take(&mut out);
         assert_eq!(out.len(), 3, "{out:?}");
         durability.check(6);
-        durability.written(5);
+        durability.commit(5);
         assert!(durability.awaits_commit() && !durability.is_committed(6));
-        durability.written(6);
+        durability.commit(6);
         durability.take(&mut out);
         assert!(matches!(out.last(), Some(Effect::Sync)) && !durability.awaits_commit());
         durability.check(6);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_sync_that_was_asked_for_during_another_one_is_made_after_it() {
         let mut durability = Durability::new(0);
-        durability.written(2);
+        durability.commit(2);
         durability.want_sync(1);
         durability.want_sync(2);
         durability.log_synced(1, 2);
