@@ -1,7 +1,7 @@
-//! Whether another node can be reached. Each node sends on the links that it opens itself, so a question and its
-//! answer travel on two links: a node that hears us and cannot answer is as good as away.
+//! Whether another node can be reached. Each node sends on the links that it opens itself, so a question and
+//! its answer travel on two links. A node that hears us and cannot answer counts as away.
 //!
-//! Invariant: reachable means that the link to the node is up, and that a link from it is.
+//! Invariant: a node is reachable if the link to it is up, and a link from it is up.
 
 use std::collections::BTreeSet;
 
@@ -17,28 +17,30 @@ pub struct BothWays {
 }
 
 impl BothWays {
-    /// Whether the other node can be asked and can answer.
+    /// Whether the other node gets our questions and can answer them.
     pub fn is_reachable(&self) -> bool {
         self.outgoing && (!self.accepted.is_empty() || planted(Bug::OneWayCounts))
     }
 
-    /// This node's own link has come up or has gone down. Whether the other node can be reached now, if that changes.
+    /// This node's own link has come up or gone down. Returns whether the other node can be reached now, if
+    /// that has changed.
     pub fn outgoing(&mut self, up: bool) -> Option<bool> {
         self.change(|both| both.outgoing = up)
     }
 
-    /// Another link has taken the place of this node's own, without a moment without one. What was under way may be
-    /// lost: whoever can reach the other node is to hear anew that it can, and says again what may have been lost.
+    /// A new link has replaced this node's own, without a moment in which there was none. Messages under way
+    /// may be lost. So if the other node can be reached, this is told again, and what may have been lost is
+    /// sent again.
     pub fn replaced(&self) -> Option<bool> {
         self.is_reachable().then_some(true)
     }
 
-    /// The other node has opened a link. As [`Self::outgoing`].
+    /// The other node has opened a link. The result is as for [`Self::outgoing`].
     pub fn accepted(&mut self, link: u64) -> Option<bool> {
         self.change(|both| _ = both.accepted.insert(link))
     }
 
-    /// A link that the other node had opened has ended. As [`Self::outgoing`].
+    /// A link that the other node had opened has ended. The result is as for [`Self::outgoing`].
     pub fn ended(&mut self, link: u64) -> Option<bool> {
         self.change(|both| _ = both.accepted.remove(&link))
     }

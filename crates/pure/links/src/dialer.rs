@@ -1,14 +1,15 @@
-//! When a link to one node is tried, and by which way: directly, or through another node that passes on what is sent.
+//! When a link to one node is tried, and how: directly, or through a relay.
 //!
-//! Decides only. Whoever has a `Dialer` connects, and tells it how that ended. A link is proven end to end: the
-//! handshake through a relay is one with the node itself, so nobody has to believe what a third one knows.
+//! A `Dialer` only decides. Its owner connects, and tells it how that ended. A link through a relay is proven
+//! end to end: its handshake is one with the node itself, so nobody has to trust the relay's knowledge.
 //!
-//! Invariant: of each way at most one attempt is under way, and a relay is used only while there is no direct link.
+//! Invariant: at most one direct attempt and one through a relay are under way, and a relay is used only
+//! while there is no direct link.
 
 use atoll_core::NodeId;
 use atoll_core::planted::{Bug, planted};
 
-/// Milliseconds without a link after which relays are tried: a node that has only been started again is back sooner.
+/// Milliseconds without a link after which relays are tried. A node that was only restarted is back sooner.
 pub const RELAY_AFTER_MS: u64 = 1_000;
 /// Pause after the first failure of a direct attempt; each further one waits twice as long,
 const DIRECT_PAUSE_MS_MIN: u64 = 10;
@@ -27,12 +28,12 @@ pub const BACK_AFTER_MS_MAX: u64 = 32_000;
 /// A direct link that lived so long is steady: the pauses above begin anew.
 const STEADY_MS: u64 = 60_000;
 
-/// By which way a link is made.
+/// How a link is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Via {
-    /// To the node itself.
+    /// Directly to the node.
     Direct,
-    /// Through this node, which passes on what is sent.
+    /// Through this relay.
     Relay(NodeId),
 }
 
@@ -42,7 +43,7 @@ enum State {
     Up { via: Via, since_ms: u64 },
 }
 
-/// Attempts by one way, or by one relay after the other.
+/// Direct attempts, or attempts through one relay after the other.
 #[derive(Debug, Clone)]
 struct Attempts {
     next_ms: u64,
@@ -51,7 +52,7 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// One has failed: the next one waits, and the one after that twice as long.
+    /// An attempt has failed: the next one waits, and the one after that twice as long.
     const fn failed(&mut self, now_ms: u64, pause_ms_max: u64) {
         self.under_way = false;
         self.next_ms = now_ms + self.pause_ms;
@@ -74,12 +75,12 @@ pub struct Dialer {
     state: State,
     direct: Attempts,
     relayed: Attempts,
-    /// While a relay is used: how long it takes until the direct way is tried again.
+    /// While a relay is used: the time until a direct attempt is made again.
     back_after_ms: u64,
 }
 
 impl Dialer {
-    /// A dialer without a link. `relays`: nodes that may pass on what is sent, in the order in which they are tried.
+    /// A dialer without a link. `relays` are tried in this order.
     pub fn new(now_ms: u64, relays: Vec<NodeId>) -> Self {
         let attempts = |pause_ms| Attempts { next_ms: now_ms, pause_ms, under_way: false };
         Self {
@@ -92,13 +93,13 @@ impl Dialer {
         }
     }
 
-    /// From now on these nodes may pass on what is sent. What is under way, and a link that is up, go on.
+    /// Sets the relays. Attempts under way, and a link that is up, go on.
     pub fn set_relays(&mut self, relays: Vec<NodeId>) {
         self.relays = relays;
         self.next_relay = 0;
     }
 
-    /// By which way the link is made that is up.
+    /// How the link that is up was made.
     pub const fn via(&self) -> Option<Via> {
         match self.state {
             State::Up { via, .. } => Some(via),
@@ -106,7 +107,7 @@ impl Dialer {
         }
     }
 
-    /// When something is to be tried next; none while there is a direct link or everything is under way.
+    /// When the next attempt is due; none while there is a direct link or everything is under way.
     pub fn next_ms(&self) -> Option<u64> {
         let direct = (!self.direct.under_way).then_some(self.direct.next_ms);
         match self.state {
@@ -120,7 +121,8 @@ impl Dialer {
         }
     }
 
-    /// What to try now, if anything: the caller tells how it ended by [`Self::connected`] or [`Self::failed`].
+    /// The attempt to make now, if any. The caller tells how it ended by [`Self::connected`] or
+    /// [`Self::failed`].
     pub fn due(&mut self, now_ms: u64) -> Option<Via> {
         self.next_ms().filter(|next_ms| *next_ms <= now_ms)?;
         if !self.direct.under_way && self.direct.next_ms <= now_ms {
@@ -133,7 +135,7 @@ impl Dialer {
         Some(Via::Relay(relay))
     }
 
-    /// An attempt has succeeded. Whether its link is to be used; the one before it is ended then.
+    /// An attempt has succeeded. True if its link is to be used; then the one before it is ended.
     pub fn connected(&mut self, now_ms: u64, via: Via) -> bool {
         let takes = match (self.state, via) {
             (State::Down { .. }, _) | (State::Up { via: Via::Relay(_), .. }, Via::Direct) => true,

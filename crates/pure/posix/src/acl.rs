@@ -60,7 +60,7 @@ enum Expect {
 }
 
 impl Acl {
-    /// The ACL that says what the mode says.
+    /// The ACL that is equivalent to a mode.
     pub const fn from_mode(bits: u32) -> Self {
         Self {
             user_obj: (bits >> 6 & 7) as u8,
@@ -72,8 +72,8 @@ impl Acl {
         }
     }
 
-    /// Reads the value of the extended attribute. No entries at all is no ACL. `EOPNOTSUPP` for
-    /// another version, `EINVAL` for whatever else is wrong.
+    /// Reads the value of the extended attribute. A value without entries is no ACL. `EOPNOTSUPP` for another
+    /// version, `EINVAL` for any other mistake.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         let (version, entries) = bytes.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -157,7 +157,7 @@ impl Acl {
         size_of::<u32>() + ENTRY_BYTES * (named + 3 + self.mask.is_some() as usize)
     }
 
-    /// Whether the mode says all that this says, so that nothing need be stored.
+    /// Whether the mode is equivalent to this ACL, so that nothing need be stored.
     pub const fn is_minimal(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
     }
@@ -189,8 +189,8 @@ impl Acl {
         self.other = (bits & 7) as u8;
     }
 
-    /// What a file gets that is created with `bits` where this is the default ACL: its mode, and
-    /// its access ACL unless that says no more than the mode. The umask plays no part.
+    /// The mode of a file that is created with `bits` where this is the default ACL, and its access ACL
+    /// unless the mode is equivalent to it. The umask plays no part.
     pub fn inherit(&self, bits: u32) -> (u32, Option<Self>) {
         let mut access = self.clone();
         access.chmod(self.to_mode(0) & bits);
@@ -228,9 +228,9 @@ impl Acl {
     }
 }
 
-/// What setting the access ACL of `what` to `acl` leaves: the ACL to store (none if the mode says
-/// it all) and the mode. `None` takes the ACL away and leaves the mode. Whether the caller may is
-/// for `xattr::may_write`; `kill_sgid` is the frontend's word that set-group-id must go.
+/// The result of setting the access ACL of `what` to `acl`: the ACL to store (none if the mode is equivalent
+/// to it) and the mode. `None` removes the ACL and leaves the mode. `xattr::may_write` decides whether the
+/// caller may do this; `kill_sgid` is the frontend's word that set-group-id must go.
 pub fn set_access(
     caller: &Caller,
     what: Owned,

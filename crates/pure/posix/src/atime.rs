@@ -1,41 +1,41 @@
-//! When reading changes the time of access: Linux's `relatime` and `strictatime` as a function of values.
+//! When a read changes the access time: Linux's `relatime` and `strictatime` as a function of values.
 //!
-//! Whoever reads notes when, and tells it later. So what is told are the first and the last of several readings,
-//! between which the file may have been changed.
+//! A mount notes the times of reads and tells them later. So an island gets the first and the last of several
+//! reads, and the file may have been changed between them.
 
 use atoll_core::{Time, wire_enum, wire_struct};
 
 use crate::attr::Attr;
 
-/// With [`AtimeRule::Relative`], a time of access that is so old is renewed in any case, in seconds.
+/// With [`AtimeRule::Relative`], an access time that is older than this is renewed in any case, in seconds.
 const OLD_SECS: i64 = 24 * 60 * 60;
 
 wire_enum! {
-    /// Which readings change the time of access.
+    /// Which reads change the access time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AtimeRule {
         /// `relatime`: the first one since the file was changed, and one a day.
         1 => Relative,
-        /// `strictatime`: each.
+        /// `strictatime`: each read.
         2 => Strict,
     }
 }
 
 wire_struct! {
-    /// Readings of one file or directory.
+    /// Reads of one file or directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Access {
         /// When it was read first.
         pub first: Time,
         /// When it was read last.
         pub last: Time,
-        /// Which readings count.
+        /// Which reads count.
         pub rule: AtimeRule,
     }
 }
 
 impl Access {
-    /// The time of access of a file with these attributes, after these readings. Never an earlier one than it has.
+    /// The access time of a file with these attributes after these reads. It is never earlier than before.
     #[must_use]
     pub fn atime(&self, attr: &Attr) -> Time {
         [self.first, self.last].into_iter().fold(attr.atime, |atime, read| {

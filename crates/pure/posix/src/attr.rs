@@ -1,4 +1,5 @@
-//! What `stat` shows, what `chmod`, `chown`, `truncate` and `utimensat` change, and who asks.
+//! Attributes as `stat` shows them, changes of them by `chmod`, `chown`, `truncate` and `utimensat`, and
+//! callers.
 
 use atoll_core::{Decode, Encode, Ino, Malformed, Reader, Time, wire_enum, wire_struct};
 
@@ -67,7 +68,7 @@ pub mod mode {
 }
 
 wire_struct! {
-    /// What `stat` shows of a file or directory.
+    /// The attributes of a file or directory, as `stat` shows them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Attr {
         /// Inode number.
@@ -100,7 +101,7 @@ wire_struct! {
 }
 
 impl Attr {
-    /// Of something with one name, of which only this is known.
+    /// Attributes of a file with one name, of which nothing else is known.
     pub fn blank(ino: Ino, kind: Kind) -> Self {
         let (mode, nlink, uid, gid, rdev, size, blocks) = (0, 1, 0, 0, 0, 0, 0);
         let time = Time::default();
@@ -144,7 +145,7 @@ wire_struct! {
     }
 }
 
-/// Who asks: the credentials with which the last step of an operation is checked.
+/// A caller: the credentials with which the last step of an operation is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// User id.

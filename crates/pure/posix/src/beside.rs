@@ -1,4 +1,4 @@
-//! What goes beside an operation, and what comes beside its answer.
+//! Data beside an operation and beside its answer.
 
 use crate::attr::Attr;
 use atoll_core::{Time, wire_struct};

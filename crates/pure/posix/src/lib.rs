@@ -1,7 +1,7 @@
-//! POSIX's words, used from the frontends down to the log: operations, answers, attributes, error
-//! numbers, and the rules (permissions, ACLs, set-id bits) as pure functions.
+//! POSIX's words, used from the frontends down to the log: operations, answers, attributes, error numbers,
+//! and the rules (permissions, ACLs, set-id bits) as pure functions.
 //!
-//! Never touches a file, a socket or a clock; knows nothing of islands.
+//! Never touches a file, a socket or a clock, and knows nothing of islands.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,24 +1,25 @@
-//! The lock table of one file: byte ranges of `fcntl(2)` and whole-file locks of `flock(2)`.
-//! Grants or names who stands in the way; who waits, and for how long, is the caller's.
+//! The lock table of one file: byte ranges of `fcntl(2)` and whole-file locks of `flock(2)`. Grants a lock,
+//! or names the lock in the way. The caller decides who waits, and for how long.
 //!
-//! Invariant: both tables are sorted by (start, owner), so that the same locks taken in another order are the same table
-//! and who is told to be in the way is the same one; an owner's ranges neither overlap nor, when of
-//! one kind, touch. An owner has one flock at most. A write lock shares no byte with another owner's.
+//! Invariant: both tables are sorted by (start, owner). So the same locks give the same table in whichever
+//! order they were taken, and the same lock is named as the one in the way. Ranges of one owner do not
+//! overlap, and do not touch if they are of one kind. An owner has one flock at most. A write lock shares no
+//! byte with another owner's lock.
 
 use crate::op::{LockKind, LockRange};
 use atoll_core::{Decode, Encode, Malformed, Reader, SessionId, wire_struct};
 
-/// Most locks that are held on one file; past it, `ENOLCK`.
+/// Most locks on one file; one more gives `ENOLCK`.
 pub const HELD_MAX: usize = 8192;
 
 wire_struct! {
-    /// Whose a lock is: the kernel's lock owner within a session. A number may be a process's for
-    /// `fcntl(2)` or an open file's for `flock(2)`; the two do not meet.
+    /// The owner of a lock: the kernel's lock owner within a session. The number may stand for a process
+    /// (`fcntl(2)`) or for an open file (`flock(2)`). These two kinds are kept apart.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct LockOwner {
         /// The client that took it.
         pub session: SessionId,
-        /// Who at that client.
+        /// The owner at that client.
         pub owner: u64,
     }
 }
@@ -43,12 +44,12 @@ wire_struct! {
 /// Why a lock was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotLocked {
-    /// This one stands in the way: wait, or `EAGAIN`.
+    /// Another lock is in the way: wait, or `EAGAIN`.
     Blocked {
         /// The first lock that conflicts.
         by: LockRange,
-        /// Asking for another kind of flock gave up the old one first, as on Linux: whoever waits
-        /// for it may go.
+        /// A request for another kind of flock has freed the old one first, as on Linux. Requests that wait
+        /// for it may go on.
         released: bool,
     },
     /// The file has `HELD_MAX` locks: `ENOLCK`.
@@ -99,7 +100,7 @@ wire_struct! {
 pub struct Locks(LockRows);
 
 impl Locks {
-    /// Whether nothing is locked, so that nothing need be kept.
+    /// Whether there are no locks, so that nothing need be stored.
     pub const fn is_empty(&self) -> bool {
         self.0.posix.is_empty() && self.0.flock.is_empty()
     }
@@ -109,13 +110,13 @@ impl Locks {
         self.0.posix.len() + self.0.flock.len()
     }
 
-    /// Everything that is held.
+    /// All locks.
     pub fn held(&self) -> impl Iterator<Item = (LockOwner, LockRange)> + '_ {
         let posix = self.0.posix.iter().map(|held| (held.who, held.show(false)));
         posix.chain(self.0.flock.iter().map(|held| (held.who, held.show(true))))
     }
 
-    /// The first lock of somebody else that `lock` of `who` would have to wait for.
+    /// The first lock of another owner that `lock` of `who` would have to wait for.
     pub fn conflicts(&self, lock: &LockRange, who: LockOwner) -> Option<LockRange> {
         if lock.kind == LockKind::Unlock {
             return None;
@@ -128,14 +129,14 @@ impl Locks {
             .map(|held| held.show(lock.flock))
     }
 
-    /// What `F_GETLK` answers: the first lock in the way, or `lock` as unlocked.
+    /// The answer to `F_GETLK`: the first lock in the way, or `lock` as unlocked.
     pub fn test(&self, session: SessionId, lock: &LockRange) -> LockRange {
         let who = LockOwner { session, owner: lock.owner };
         self.conflicts(lock, who).unwrap_or(LockRange { kind: LockKind::Unlock, ..*lock })
     }
 
-    /// Takes `lock`, converting what its owner holds of the range; `LockKind::Unlock` gives it up.
-    /// Says whether anything was given up, so that those who wait may try again.
+    /// Takes `lock`, converting its owner's locks in the range; `LockKind::Unlock` frees them. True if a lock
+    /// was freed, so that waiting requests may try again.
     pub fn set(&mut self, session: SessionId, lock: &LockRange) -> Result<bool, NotLocked> {
         if lock.start > lock.end && !lock.flock {
             return Err(NotLocked::BadRange);
@@ -144,7 +145,7 @@ impl Locks {
         if lock.flock { self.set_flock(who, lock) } else { self.set_posix(who, lock) }
     }
 
-    /// Gives up all that `session` holds: the client is gone. Says whether there was anything.
+    /// Frees all locks of `session`, because the client is gone. True if there were any.
     pub fn drop_session(&mut self, session: SessionId) -> bool {
         self.retain(|held| held.who.session != session)
     }

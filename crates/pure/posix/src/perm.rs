@@ -1,10 +1,9 @@
-//! Who may do what to a file: Linux's permission rules for the last step of an operation, what a
-//! new file inherits, and what `chmod`, `chown`, `truncate` and `utimensat` leave behind. Decides
-//! from values; never looks anything up.
+//! Linux's permission rules for the last step of an operation, the attributes that a new file inherits, and
+//! the changes by `chmod`, `chown`, `truncate` and `utimensat`. Decides from values; never looks anything up.
 //!
-//! Linux's capabilities are not known here: uid 0 has all of them, everybody else none. Group
-//! membership may be unknown (`Caller::groups` is `None`); wherever it could turn the verdict, the
-//! verdict is `Denied::NeedGroups`, and where it could not, nobody is asked.
+//! Linux's capabilities are not known here: uid 0 has all of them, everybody else has none. The supplementary
+//! groups may be unknown (`Caller::groups` is `None`). If they could change the verdict, the verdict is
+//! `Denied::NeedGroups`; otherwise they are not asked for.
 
 use crate::acl::Acl;
 use crate::attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
@@ -17,7 +16,7 @@ use atoll_core::{Ino, Time};
 /// get would stop the island, and stop it again whenever it recovers.
 pub const FILE_BYTES_MAX: u64 = (1 << 44) - 4096;
 
-/// Longest range of a file that one request zeroes; whoever asks for more does so in pieces.
+/// Longest range of a file that one request zeroes. A longer range is zeroed in pieces.
 pub const ZERO_BYTES_MAX: u64 = 1 << 30;
 
 /// Nanoseconds that a `Time` may hold, exclusive.
@@ -49,7 +48,7 @@ impl Access {
     pub const WRITE: Self = Self(2);
     /// Walk through a directory, run a file.
     pub const EXEC: Self = Self(1);
-    /// What adding or removing a name asks of a directory.
+    /// The rights that adding or removing a name needs in a directory.
     pub const CHANGE_NAMES: Self = Self(3);
 
     /// The set of the low three bits of `bits`.
@@ -67,7 +66,7 @@ impl Access {
     }
 }
 
-/// What permission rules need to know of a file.
+/// The facts of a file that permission rules need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owned {
     /// Owner.
@@ -142,7 +141,7 @@ pub fn check(caller: &Caller, what: Owned, want: Access, acl: Option<&Acl>) -> R
     }
 }
 
-/// What of read, write and execute `caller` has on `what`, whose access ACL is `acl`.
+/// Which of read, write and execute `caller` has on `what`, whose access ACL is `acl`.
 pub fn granted(caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<u8, Denied> {
     let mut granted = 0;
     for want in [Access::READ, Access::WRITE, Access::EXEC] {
@@ -155,7 +154,7 @@ pub fn granted(caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<u8, De
     Ok(granted)
 }
 
-/// What a walk to an object, or opening it, would have checked of it.
+/// A check that a walk to an object, or opening it, would have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Search permission.
@@ -189,8 +188,8 @@ impl Need {
     }
 }
 
-/// What an operation needs of which objects, if nobody has walked to them or opened them for its caller. What it
-/// asks anyway is not among it.
+/// The checks that an operation needs, by object, if nobody has walked to the objects or opened them for its
+/// caller. Checks that the operation makes anyway are not among them.
 pub const fn needs(op: &Op) -> [Option<(Ino, Need)>; 2] {
     match op {
         Op::Lookup { dir, .. } | Op::Parent { dir } => [Some((*dir, Need::Search)), None],
@@ -209,8 +208,8 @@ pub fn may_create(caller: &Caller, dir: Owned, acl: Option<&Acl>) -> Result<(), 
     check(caller, dir, Access::CHANGE_NAMES, acl)
 }
 
-/// Whether `caller` may take the name of `victim` out of `dir`, whose ACL is `acl`. `EACCES`
-/// without write and execute permission; `EPERM` if `dir` is sticky and `caller` owns neither.
+/// Whether `caller` may remove the name of `victim` from `dir`, whose ACL is `acl`. `EACCES` without write
+/// and execute permission; `EPERM` if `dir` is sticky and `caller` owns neither.
 pub fn may_delete(caller: &Caller, dir: Owned, acl: Option<&Acl>, victim: Owned) -> Result<(), Denied> {
     check(caller, dir, Access::CHANGE_NAMES, acl)?;
     let sticky = dir.mode & mode::STICKY != 0;
@@ -228,7 +227,7 @@ pub fn may_make(caller: &Caller, kind: Kind, rdev: u32) -> Result<(), Denied> {
     if device && !whiteout && !caller.is_root() { Err(Errno::EPERM.into()) } else { Ok(()) }
 }
 
-/// Who owns a new file, and its permissions.
+/// The owner and the permissions of a new file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Born {
     /// Owner.

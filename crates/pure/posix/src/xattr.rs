@@ -1,5 +1,4 @@
-//! Extended attributes: which names there are, who may read, write and see them. Decides; never
-//! stores.
+//! Extended attributes: which names exist, and who may read, write and see them. Decides; never stores.
 
 use crate::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use crate::attr::{Caller, Kind, mode};
@@ -19,10 +18,10 @@ pub const CAPABILITY: &[u8] = b"security.capability";
 /// The errno of a value that is too long.
 const E2BIG: Errno = Errno(7);
 
-/// Whose rules a name follows.
+/// The class of a name, which decides its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
-    /// `user.`: goes by the permissions of files and directories; nothing else has any.
+    /// `user.`: follows the permissions of files and directories; no other kind of file has any.
     User,
     /// `trusted.`: root's; nobody else sees them.
     Trusted,
@@ -41,7 +40,7 @@ pub enum Namespace {
 pub enum Change {
     /// It gets a value.
     Set,
-    /// It goes.
+    /// It is removed.
     Remove,
 }
 

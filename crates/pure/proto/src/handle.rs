@@ -3,7 +3,7 @@
 use atoll_core::{Ino, IslandId, Key, wire_enum};
 
 wire_enum! {
-    /// What names a file or directory for years, to clients of frontends (`docs/design/015-files.md`).
+    /// Names a file or directory for years, to clients of frontends (`docs/design/015-files.md`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum FileHandle {
         /// Anything but a directory.

@@ -1,7 +1,7 @@
-//! What goes over the wire, into the log and into the snapshot: messages, records, rows.
+//! The shapes that go over the wire, into the log and into the snapshot: messages, records, rows.
 //!
-//! Only shapes and their bytes; what they cause is the machines' business. `docs/FORMATS.md`
-//! lists the layouts, and golden files in the tests hold them still.
+//! This crate has only shapes and their bytes; the machines decide what they cause. `docs/FORMATS.md` lists
+//! the layouts, and golden files in the tests make sure that they do not change.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -20,15 +20,15 @@ wire_struct! {
     pub struct ListedName {
         /// The name.
         pub name: Name,
-        /// What it names.
+        /// The id that it leads to.
         pub ino: Ino,
-        /// Type of that.
+        /// The type of that file.
         pub kind: Kind,
-        /// Where a file is homed.
+        /// The home of a file.
         pub home: IslandId,
-        /// Of a directory: who owns it.
+        /// The key of a directory.
         pub key: Option<Key>,
-        /// Of a file that is homed where it is listed.
+        /// The attributes of a file that is homed where it is listed.
         pub file: Option<FileAt>,
     }
 }
@@ -41,7 +41,7 @@ wire_enum! {
         1 => Unknown,
         /// More has changed since than it keeps.
         2 => TooMuchChanged,
-        /// What was there before a change is not known.
+        /// The row before a change is not known.
         3 => Unseen,
     }
 }

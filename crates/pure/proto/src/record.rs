@@ -1,7 +1,7 @@
-//! Log records: decided operations, as the rows that they change and what happens to bodies.
+//! Log records: decided operations, as the rows that they set and the changes of bodies.
 //!
-//! A record says what is, never what to work out: applying one sets rows, so that every replica
-//! and every recovery ends with the same state whatever version of the rules decided it.
+//! Applying a record sets rows and computes nothing. So every replica and every recovery ends with the same
+//! state, whichever version of the rules decided it.
 
 use atoll_core::{
     Decode, Encode, Ino, IslandId, Malformed, Name, Reader, SessionId, Stamp, TxnId, wire_enum,

@@ -1,4 +1,4 @@
-//! The rows that an island's state is made of (`DESIGN` 4).
+//! The rows of which an island's state is made (`DESIGN` 4).
 
 use atoll_core::{
     Decode, Encode, Ino, IslandId, Key, Malformed, Name, Reader, SessionId, Stamp, Time, TxnId, wire_enum,
@@ -21,7 +21,7 @@ wire_struct! {
         pub has_xattrs: bool,
         /// That row holds an access ACL, which permission checks must read.
         pub has_acl: bool,
-        /// How often it has got another home.
+        /// How often it has moved to another home.
         pub moves: u32,
         /// The mounts that may still have it open although it has no name. Empty while it has one.
         pub orphan_of: Vec<SessionId>,
@@ -29,7 +29,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The static attributes of a directory: what walking through it needs.
+    /// The static attributes of a directory, which a walk through it needs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Static {
         /// Version, given by the directory owner; a lower one is ignored.
@@ -44,19 +44,19 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A version of a directory's place. What is lower is older: the directory's moves to another parent
-    /// are counted, and between two of them one island gives it all its names, by its own clock.
+    /// A version of a directory's place. A lower one is older: the directory's moves to another parent are
+    /// counted, and between two moves one island gives it all its names, by its own clock.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
     pub struct PlaceVersion {
-        /// How often it has got another parent.
+        /// How often it has moved to another parent.
         pub moves: u32,
-        /// When its parent's owner has named it since; 0 for the name that it came with.
+        /// The stamp of its last name by its parent's owner; 0 for the name that it came with.
         pub stamp: Stamp,
     }
 }
 
 wire_struct! {
-    /// Where a directory is.
+    /// The place of a directory.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Place {
         /// Version, given by the parent owner; a lower one is ignored.
@@ -68,10 +68,11 @@ wire_struct! {
     }
 }
 
-/// Names in a path at most; more go in a circle.
+/// Most names in a path. A longer path would be a circle.
 const DEPTH_MAX: usize = 4096;
 
-/// The names of a directory from the root down, by the place of each on the way; none if one has no place.
+/// The names from the root down to a directory, from the place of each directory on the way; none if one has
+/// no place.
 pub fn names_of<E>(
     dir: Ino,
     mut place_of: impl FnMut(Ino) -> Result<Option<Place>, E>,
@@ -90,7 +91,7 @@ pub fn names_of<E>(
 }
 
 wire_struct! {
-    /// What only the directory owner has: dynamic attributes, and what keeps it together.
+    /// Facts that only the directory owner has: dynamic attributes, and marks of transactions.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Owned {
         /// Names in it.
@@ -109,7 +110,7 @@ wire_struct! {
         pub sealed: Option<TxnId>,
         /// The transaction that made it, until its outcome is known.
         pub adopted: Option<TxnId>,
-        /// Names in it were lent to others: after an unclean end those know whether one is missing.
+        /// Names in it were lent to other islands: after an unclean end those know whether a name is missing.
         pub lent: bool,
     }
 }
@@ -120,9 +121,9 @@ wire_struct! {
     pub struct Dir {
         /// Placement key.
         pub key: Key,
-        /// Bytes of the path of which that is the hash; 0 if it is none's.
+        /// Length of the path whose hash the key is; 0 if it is no path's.
         pub birth_bytes: u16,
-        /// Where it is.
+        /// Its place.
         pub place: Place,
         /// Static attributes.
         pub fixed: Static,
@@ -130,10 +131,11 @@ wire_struct! {
         pub has_xattrs: bool,
         /// That row holds an access or default ACL.
         pub has_acl: bool,
-        /// Directories of this island's skeleton directly below. At 0 like `homes`, and not owned, it is
-        /// pruned.
+        /// Number of directories of this island's skeleton directly below. If this and `homes` are 0, and the
+        /// directory is not owned here, it is pruned.
         pub below: u32,
-        /// Names in it of files that are homed here, while another island owns it: there, or promised.
+        /// Number of names in it of files that are homed here, while another island owns it: names that are
+        /// there, or promised.
         pub homes: u32,
         /// Present at its owner.
         pub owned: Option<Owned>,
@@ -141,7 +143,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What the parent owner keeps of a child directory.
+    /// The parent owner's copy of a child directory.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Stub {
         /// Placement key: who owns it.
@@ -156,15 +158,15 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A name in a directory: all of them where it is owned; elsewhere those of directories of the skeleton
-    /// and of files that are homed there.
+    /// A name in a directory. The directory's owner has all names. Another island has those of directories of
+    /// its skeleton and of files that are homed there.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Entry {
-        /// What it names.
+        /// The id that it leads to.
         pub ino: Ino,
-        /// Type of that.
+        /// The type of that file.
         pub kind: Kind,
-        /// Where a file's inode and body are.
+        /// The home of a file.
         pub home: IslandId,
         /// For a directory.
         pub stub: Option<Box<Stub>>,
@@ -172,28 +174,28 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A file was homed here, and has moved: who asks for it is told where it is.
+    /// A file was homed here and has moved. A client that asks for it is told its new home.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Forward {
-        /// Its home since.
+        /// Its home after that.
         pub to: IslandId,
-        /// How often it had moved then.
+        /// The number of that move.
         pub moves: u32,
-        /// Clients of that time that have not said that they know.
+        /// Clients of that time that have not confirmed the move.
         pub sessions: Vec<SessionId>,
     }
 }
 
 wire_struct! {
-    /// A symbolic link that leads to a directory, as every island keeps it: so that paths lead through it
-    /// while its home, or the owner of its directory, is away. What is true of it only its home knows.
+    /// A symbolic link to a directory, as every island keeps it. So paths lead through the link while its
+    /// home, or the owner of its directory, is away. Only its home knows the present truth.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Link {
-        /// Who tells of it.
+        /// Its home, which tells of it.
         pub home: IslandId,
         /// What `stat` shows.
         pub attr: Attr,
-        /// Where it leads.
+        /// Its target.
         pub target: Bytes,
         /// Its names, or the first of very many.
         pub names: Vec<Spot>,
@@ -218,7 +220,7 @@ impl Xattrs {
         }
     }
 
-    /// The ACLs among them: all that islands need of the directories above their own.
+    /// The ACLs among them. Islands need nothing else of the directories above their own.
     #[must_use]
     pub fn acls(&self) -> Self {
         Self(self.0.iter().filter(|(name, _)| is_acl(name)).cloned().collect())
@@ -272,7 +274,7 @@ wire_enum! {
     /// The first result of a request, kept until the client says it has it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Remembered {
-        /// Nothing but that it is done.
+        /// Only that it is done.
         1 => Done,
         /// It made or found this id.
         2 => Ino { /// The id.
@@ -284,7 +286,7 @@ wire_enum! {
         /// It changed the attributes of this id.
         5 => Attr { /// The id.
             ino: Ino },
-        /// A name went, and perhaps left an orphan.
+        /// A name was removed, and perhaps left an orphan.
         4 => Removed { /// The file without a name.
             orphan: Option<Ino> },
     }
@@ -308,14 +310,14 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// How far a transaction is. Participant: Prepared -> Committed. Coordinator: Committed. What
-    /// is aborted, or only begun, has no row (presumed abort). The row goes when the other side
+    /// The state of a transaction. Participant: Prepared -> Committed. Coordinator: Committed. A transaction
+    /// that is aborted, or only begun, has no row (presumed abort). The row is removed when the other side
     /// has reported that its part survives a power cut.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TxnState {
         /// The participant has said yes.
         1 => Prepared,
-        /// Decided: it happens.
+        /// It is decided and happens.
         2 => Committed,
     }
 }
@@ -324,19 +326,19 @@ wire_struct! {
     /// A transaction between two islands, at either of them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Txn {
-        /// How far it is.
+        /// Its state.
         pub state: TxnState,
         /// The other side.
         pub partner: IslandId,
-        /// When.
+        /// Its times.
         pub moments: Moments,
-        /// What it is.
+        /// Its content.
         pub part: Part,
     }
 }
 
 impl Owned {
-    /// Of an empty directory that was made at `time`.
+    /// The row of an empty directory that was made at `time`.
     pub const fn empty(time: Time) -> Self {
         let (entries, subdirs, sealed, adopted, lent) = (0, 0, None, None, false);
         let (atime, mtime, ctime, btime) = (time, time, time, time);
@@ -345,7 +347,7 @@ impl Owned {
 }
 
 impl Txn {
-    /// Without what an older version told of directories, and nobody needs.
+    /// The same without data about directories that an older version sent and nobody needs.
     #[must_use]
     pub fn shed(mut self) -> Self {
         self.part.work.shed();

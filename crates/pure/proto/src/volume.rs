@@ -1,4 +1,4 @@
-//! What the control store knows of a volume.
+//! The configuration of a volume, as the control store has it.
 
 use atoll_core::{Decode, Encode, IslandId, Key, Malformed, NodeId, Reader, Table, VolumeId, wire_struct};
 
@@ -73,7 +73,7 @@ wire_struct! {
     pub struct NodeConfig {
         /// Its number in this volume.
         pub node: NodeId,
-        /// Where it listens: `HOST:PORT`; empty if it only serves its own process.
+        /// Its address, `HOST:PORT`; empty if it only serves its own process.
         pub address: String,
         /// The islands that it holds.
         pub islands: Vec<IslandId>,
@@ -99,11 +99,11 @@ wire_struct! {
         pub name: String,
         /// Seed of its H3 function and of its directory cookies.
         pub seed: u64,
-        /// Which island owns which bucket.
+        /// The table of owners.
         pub table: Table,
         /// Its nodes.
         pub nodes: Vec<NodeConfig>,
-        /// What it promises.
+        /// Its contract.
         pub kind: VolumeKind,
     }
 }
@@ -111,7 +111,7 @@ wire_struct! {
 /// Why a stored configuration cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadConfig {
-    /// It is none.
+    /// It is no configuration.
     Malformed(Malformed),
     /// It is whole, and has more behind its end: a newer version adds there what a volume needs.
     Newer {
@@ -120,7 +120,7 @@ pub enum BadConfig {
     },
 }
 
-/// What of a volume cannot change while it is in use.
+/// The part of a volume's configuration that cannot change while the volume is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fixed {
     /// Which volume it is: id, name, seed and kind.
@@ -159,8 +159,8 @@ impl VolumeConfig {
         Ok(next.table.version() > self.table.version())
     }
 
-    /// Reads what a control store or a volume's folder has. A configuration that ends before the kind was
-    /// written before there were kinds: it is a cluster volume's.
+    /// Reads the bytes of a control store or of a volume's folder. A configuration that ends before the kind
+    /// was written before there were kinds, and is a cluster volume's.
     pub fn from_stored(bytes: &[u8]) -> Result<Self, BadConfig> {
         Self::from_slice(bytes).or_else(|why| {
             if let Ok(config) = Self::decode(&mut Reader::new(bytes)) {

@@ -1,11 +1,12 @@
-//! How a wish goes with a request: as a request of its own kind, so that others have the bytes that they had.
+//! A wish of a client, as a part of its request. A request with a wish has a tag of its own, so that the
+//! bytes of other requests stay as they were.
 
 use atoll_posix::{Op, Wish};
 
 use crate::message::ClientOp;
 
 impl ClientOp {
-    /// The operation of a file system that it is, if it is one.
+    /// Its operation of a file system, if it is one.
     pub const fn operation(&self) -> Option<&Op> {
         match self {
             Self::Fs { op } | Self::Rename { op, .. } | Self::Link { op, .. } | Self::Wished { op, .. } => {
@@ -15,7 +16,7 @@ impl ClientOp {
         }
     }
 
-    /// The same, with a wish. What is no operation of a file system has none.
+    /// The same with a wish. A request that is no operation of a file system gets none.
     #[must_use]
     pub fn wishing(self, wish: Wish) -> Self {
         match self {
@@ -26,7 +27,7 @@ impl ClientOp {
         }
     }
 
-    /// The same without its wish, and that.
+    /// The same without its wish, and the wish.
     #[must_use]
     pub fn without_wish(self) -> (Self, Wish) {
         match self {

@@ -1,4 +1,4 @@
-//! Rows in memory: what is newer than the snapshot, and what was read from it lately.
+//! Rows in memory: those that are newer than the snapshot, and those that were read from it lately.
 
 use atoll_core::map::IdMap;
 use std::borrow::Borrow;

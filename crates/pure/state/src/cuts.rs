@@ -1,8 +1,8 @@
-//! Rows as they were at a cut, for listings of a whole tree at one moment: what changes afterwards is kept
-//! as it was. What has not changed since is read as it is, in memory or in the snapshot, so checkpoints and
-//! sweeps need not know of cuts.
+//! Rows as they were at a cut, for listings of a whole tree at one moment. If a row changes after the cut,
+//! its old value is kept here. A row that has not changed since is read from memory or the snapshot, so
+//! checkpoints and sweeps need not know of cuts.
 //!
-//! Invariant: for each cut, a row that has changed since is here, as of the cut.
+//! Invariant: for each cut, every row that has changed since is here, as of the cut.
 
 use atoll_core::map::IdMap;
 use std::cell::Cell;

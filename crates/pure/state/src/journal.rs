@@ -1,5 +1,5 @@
-//! Entries of one island's journal that are kept for a while, in the order of their stamps. Most go
-//! again before a checkpoint: those never reach the snapshot.
+//! Entries of one island's journal that are kept for a while, in the order of their stamps. Most are removed
+//! again before a checkpoint, and never reach the snapshot.
 
 use std::collections::VecDeque;
 

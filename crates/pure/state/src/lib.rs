@@ -1,8 +1,8 @@
-//! An island's state (`DESIGN` 4): rows in memory over a snapshot, changed only by applying
-//! decided records in order.
+//! An island's state (`DESIGN` 4): rows in memory over a snapshot, changed only by applying decided records
+//! in order.
 //!
-//! A row that is not in memory is a [`Miss`]: the machine lets the request go, has the row loaded
-//! and starts the request again. Nothing here waits, reads a file or looks at a clock.
+//! A row that is not in memory is a [`Miss`]: the machine puts the request aside, has the row loaded, and
+//! starts the request again. Nothing here waits, reads a file or looks at a clock.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

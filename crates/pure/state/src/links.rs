@@ -1,5 +1,5 @@
-//! Symbolic links that lead to directories, of all islands, as their homes have told of them. Always in
-//! memory; how many an island tells of is bounded there.
+//! Symbolic links to directories, of all islands, as their homes have told of them. They are always in
+//! memory; each home bounds how many it tells of.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What is read from a snapshot, and what it has. Reads nothing itself.
+//! Requests to read rows from a snapshot, and their results. Reads nothing itself.
 
 use atoll_core::{Ino, Name};
 

@@ -1,5 +1,5 @@
-//! What the view has yet to lay out: ids and names that have changed. In memory while they are few;
-//! beyond that in the snapshot only, so that memory is bounded however far the view is behind.
+//! Ids and names that have changed and that the view has not laid yet. They are in memory while they are few,
+//! and in the snapshot only beyond that. So memory is bounded however far the view is behind.
 //!
 //! Never reads the snapshot: it says which rows to read next, and takes them in.
 

@@ -1,5 +1,5 @@
-//! Which directories were renamed: paths do not tell their keys. Always in memory, and bounded; only
-//! what clients are told comes from here, never an answer about a name.
+//! Which directories were renamed, so that their keys do not follow from their paths. Always in memory, and
+//! bounded. It serves only hints to clients, never an answer about a name.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! Changes of a client's row that are told apart from the whole of it: results, and what it holds.
+//! Changes of parts of a client's row: results, and files that it holds.
 
 use atoll_core::Ino;
 use atoll_proto::{Remembered, Session};

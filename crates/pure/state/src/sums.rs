@@ -1,5 +1,5 @@
-//! Block checksums of files: rows of many each, changed in part, so that what is changed must be in memory.
-//! Never computes one.
+//! Block checksums of files, in rows of many each. A row that is changed in part must be in memory. Never
+//! computes a checksum.
 
 use atoll_core::Ino;
 use atoll_proto::Change;
