@@ -2,20 +2,21 @@
 
 mod places;
 pub(crate) mod promised;
+mod queue;
 pub(crate) mod redo;
 pub(crate) mod start;
 
 use std::collections::BTreeMap;
 
 use atoll_core::map::IdSet;
-use atoll_core::{Ino, IslandId, Name, Stamp, TxnId};
-use atoll_proto::{Dir, JournalEntry, PeerMessage, Spot, Work};
+use atoll_core::{Ino, IslandId, Name, TxnId};
+use atoll_proto::{Dir, PeerMessage, Spot, Work};
 
-use crate::ctx::lost::{Lost, LostPart};
 use crate::ctx::request::Blocked;
 use crate::ctx::{Bounded, Ctx};
 use crate::look::Missing;
-use start::{Phase, Replaced, Told};
+use queue::Redo;
+use start::{Phase, Replaced, Witness};
 
 /// What a starting island waits for.
 #[derive(Debug, Clone, Default)]
@@ -28,21 +29,14 @@ pub(crate) struct Recovery {
     must_move_on: bool,
     /// Directories that were made since, while something was missing.
     adopted: IdSet<Ino>,
-    /// Islands that may know of something that this one has lost in a power cut.
-    witnesses: IdSet<IslandId>,
-    /// Those, and those that have told but whose news is not synced: until that is they bring it back again.
-    unkept: BTreeMap<IslandId, Told>,
-    /// What others have brought back of this island's lost records, by its own clock.
-    lost: BTreeMap<Stamp, Lost>,
+    /// Others, as long as they may know of something that this one has lost in a power cut, or have told it and that is
+    /// not synced here: until it is they bring it back again.
+    witnesses: BTreeMap<IslandId, Witness>,
+    /// What others have told again of this island's lost records.
+    redo: Redo,
     /// Transactions that were not lost, or whose parts were done again. Who has told one may have done so twice, and
     /// the second time may arrive when nothing else is left of it.
     redone: IdSet<TxnId>,
-    /// Parts of others' transactions that could not be done again yet: they wait for something. When each was prepared
-    /// first, and what it is.
-    unfinished: BTreeMap<TxnId, (Stamp, LostPart)>,
-    /// Entries of my own journal that could not be done again yet: a rename of a directory that has not come to where it was
-    /// renamed, or any other that waits for something. They are done again, or told again, first.
-    places: BTreeMap<Stamp, JournalEntry>,
     /// What replaced a file and was done again. What had brought that file is known by its coordinator alone, and may
     /// be told later, also in another life: until all have told, the rows stay.
     replaced: BTreeMap<TxnId, Replaced>,
@@ -68,7 +62,7 @@ impl Recovery {
 
     /// Something that was lost, and was told, can be done again now.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.lost.is_empty()
+        self.redo.has_ready()
     }
 
     /// Whether a transaction was not lost, or was done again.
@@ -84,15 +78,15 @@ impl Recovery {
 
 impl Missing for Recovery {
     fn is_incomplete(&self) -> bool {
-        self.has_witnesses() || self.is_lost_waiting()
+        self.has_witnesses() || !self.redo.is_empty()
     }
 
     fn may_have_lost(&self, by: IslandId) -> bool {
-        !self.told_of_lost(by) || self.is_lost_waiting()
+        !self.told_of_lost(by) || !self.redo.is_empty()
     }
 
     fn witnesses(&self) -> Vec<IslandId> {
-        self.witnesses.iter().copied().collect()
+        self.silent().collect()
     }
 
     fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&Spot> {
@@ -106,7 +100,7 @@ impl Missing for Recovery {
     fn is_not_removed(&self, ctx: &Ctx, ino: Ino, dir: &Dir) -> Result<(), Blocked> {
         let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
         if is_empty && self.is_incomplete() && !self.adopted.contains(&ino) {
-            return Err(ctx.untold(self.witnesses.iter().copied()));
+            return Err(ctx.untold(self.silent()));
         }
         Ok(())
     }

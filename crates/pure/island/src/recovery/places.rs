@@ -8,7 +8,6 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::lost::Lost;
 use crate::ctx::request::Blocked;
 use crate::locks::names::NameLocks;
 use crate::look::Look;
@@ -120,14 +119,12 @@ impl Recovery {
         let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
         let mut works = lent.chain(lost);
         let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
-        let mut places = self.places.range(..stamp).map(|(_, entry)| entry);
-        let mut lost = self.lost.range(..stamp);
+        let mut before = self.redo.entries().take_while(|(when, _)| *when < stamp);
         self.has_witnesses()
             || works.any(|(when, work)| {
                 when < stamp && matches!(work, Work::Lend { renaming, .. } if renaming.to.dir == dir)
             })
-            || places.any(is_in)
-            || lost.any(|(_, lost)| matches!(lost, Lost::Entry(entry) if is_in(entry)))
+            || before.any(|(_, entry)| is_in(entry))
     }
 
     /// Whether a directory that was renamed within another is there, and its new name is free, as it was then.
@@ -145,11 +142,7 @@ impl Recovery {
 
     /// The directory that one has changed places with, if that is not done again either.
     pub(super) fn swapped_with(&self, entry: &JournalEntry) -> Option<Ino> {
-        let lost = self.lost.values().filter_map(|lost| match lost {
-            Lost::Entry(other) => Some(other),
-            _ => None,
-        });
-        let mut others = lost.chain(self.places.values());
+        let mut others = self.redo.entries().map(|(_, other)| other);
         others.find(|other| is_pair(entry, other))?.about().map(|(ino, _)| ino)
     }
 }

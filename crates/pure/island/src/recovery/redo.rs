@@ -20,26 +20,36 @@ use crate::recovery::Recovery;
 use crate::recovery::places::is_held_for;
 use crate::recovery::start::Replaced;
 
+/// Whether a record that was lost is done again.
+enum Redone {
+    /// It is, and nothing waited for it.
+    All,
+    /// It is, and others may have waited for it.
+    Unblocks,
+    /// It waits for something.
+    No,
+}
+
 impl Recovery {
     /// Does again what was lost; a starting island serves afterwards.
     pub(crate) fn redo_lost(&mut self, ctx: &mut Ctx, locks: &NameLocks) {
         if self.is_waiting() {
             return;
         }
-        while let Some((stamp, lost)) = self.lost.pop_first() {
+        while let Some((stamp, lost)) = self.redo.pop() {
             ctx.state.look_away();
-            match (self.redo(ctx, locks, stamp, &lost), lost) {
-                (Ok(()), _) => {}
+            match (self.redo_one(ctx, locks, stamp, &lost), lost) {
+                (Ok(Redone::All), _) => {}
+                (Ok(Redone::Unblocks), _) => self.redo.unblock(),
                 // What needs a row that is damaged is tried again, like all else that cannot be done yet.
                 (Err(Blocked::Load(loads)), lost) if !ctx.loads.are_damaged(&loads) => {
-                    self.lost.insert(stamp, lost);
+                    self.redo.push(stamp, lost);
                     return ctx.load(loads, Next::Redo);
                 }
-                // Something that it needs is in doubt: it is tried again, and nobody may forget it.
-                (Err(_), Lost::Entry(entry)) => drop(self.places.insert(stamp, entry)),
-                (Err(_), Lost::Part(lost)) => drop(self.unfinished.insert(lost.txn, (stamp, lost))),
                 // It is not confirmed, so it is told again.
                 (Err(_), Lost::Commit { .. }) => {}
+                // Something that it needs is in doubt: it is tried again, and nobody may forget it.
+                (Ok(Redone::No) | Err(_), lost) => self.redo.block(stamp, lost),
             }
         }
         // Also of an island that serves meanwhile, since rows were read for too long.
@@ -50,35 +60,35 @@ impl Recovery {
         ctx.next(Next::CompareSkipped);
     }
 
-    fn redo(&mut self, ctx: &mut Ctx, locks: &NameLocks, stamp: Stamp, lost: &Lost) -> Result<(), Blocked> {
+    fn redo_one(
+        &mut self,
+        ctx: &mut Ctx,
+        locks: &NameLocks,
+        stamp: Stamp,
+        lost: &Lost,
+    ) -> Result<Redone, Blocked> {
         match lost {
             Lost::Commit { from, txn, prepared, part } => {
-                self.redo_commit(ctx, locks, *from, *txn, *prepared, part)
+                self.redo_commit(ctx, locks, *from, *txn, *prepared, part)?;
             }
             Lost::Part(lost) => {
-                if self.redo_part(ctx, locks, stamp, lost)? {
-                    self.unfinished.remove(&lost.txn);
-                    self.unblock();
-                } else {
-                    self.unfinished.insert(lost.txn, (stamp, lost.clone()));
-                }
-                Ok(())
+                let is_done = self.redo_part(ctx, locks, stamp, lost)?;
+                return Ok(if is_done { Redone::Unblocks } else { Redone::No });
             }
             Lost::Entry(entry @ JournalEntry::Place { place, .. }) => {
                 let is_held = is_held_for(locks, entry);
                 if is_held || !self.place_fits(ctx, entry)? && self.is_preceded(ctx, stamp, place.parent) {
-                    self.places.insert(stamp, entry.clone());
-                    return Ok(());
+                    return Ok(Redone::No);
                 }
                 self.redo_place(ctx, locks, stamp, entry)?;
-                self.unblock();
-                Ok(())
+                return Ok(Redone::Unblocks);
             }
             Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
-                self.redo_fixed(ctx, locks, stamp, *ino, place, fixed, xattrs)
+                self.redo_fixed(ctx, locks, stamp, *ino, place, fixed, xattrs)?;
             }
-            Lost::Entry(JournalEntry::Onward) => ctx.pass(stamp),
+            Lost::Entry(JournalEntry::Onward) => ctx.pass(stamp)?,
         }
+        Ok(Redone::All)
     }
 
     // -------------------------------------------------------------- transactions
@@ -259,7 +269,7 @@ impl Recovery {
 
     /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
     pub(crate) fn bring_back(&mut self, ctx: &mut Ctx, stamp: Stamp, lost: Lost) {
-        self.lost.insert(stamp, lost);
+        self.redo.push(stamp, lost);
         ctx.next(Next::Redo);
     }
 
@@ -267,7 +277,7 @@ impl Recovery {
     pub(crate) fn on_returned(&mut self, ctx: &mut Ctx, entries: &[(Stamp, JournalEntry)]) {
         for (stamp, entry) in entries {
             if ctx.state.lost(*stamp) {
-                self.lost.insert(*stamp, Lost::Entry(entry.clone()));
+                self.redo.push(*stamp, Lost::Entry(entry.clone()));
             }
         }
         ctx.next(Next::RedoAgain);
@@ -309,19 +319,12 @@ impl Recovery {
 
     /// Something has come, or has ended, for which what could not be done again yet may have waited.
     pub(crate) fn unblock(&mut self) {
-        let places = std::mem::take(&mut self.places);
-        self.lost.extend(places.into_iter().map(|(stamp, entry)| (stamp, Lost::Entry(entry))));
-        let parts = std::mem::take(&mut self.unfinished);
-        self.lost.extend(parts.into_values().map(|(stamp, lost)| (stamp, Lost::Part(lost))));
+        self.redo.unblock();
     }
 
     /// Parts of others' transactions that are lost, and not done again yet.
     pub(crate) fn lost_parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
-        let lost = self.lost.iter().filter_map(|(stamp, lost)| match lost {
-            Lost::Part(part) => Some((*stamp, part)),
-            _ => None,
-        });
-        lost.chain(self.unfinished.values().map(|(stamp, part)| (*stamp, part)))
+        self.redo.parts()
     }
 
     /// The last lend that was lost, and is not done again yet, of a name in `parent` that is about a directory.

@@ -53,15 +53,16 @@ pub(crate) struct Replaced {
     pub(crate) swaps: bool,
 }
 
-/// How far an island is with telling what it knows of this one's lost records.
+/// How far another island is with telling what it knows of this one's lost records. Silent -> Told -> Redone; when that is
+/// synced: removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Witness {
     /// It has not told all.
-    No,
+    Silent,
     /// It has; that may wait to be done again.
-    Yes,
+    Told,
     /// It is done again by the record at this position.
-    Done(u64),
+    Redone { seq: u64 },
 }
 
 impl Recovery {
@@ -100,8 +101,7 @@ impl Recovery {
         self.since_ms = ctx.now.ms;
         self.waiting = ctx.config.others().collect();
         if ctx.state.session(WITNESS).is_some() {
-            self.witnesses = ctx.config.others().collect();
-            self.unkept = ctx.config.others().map(|island| (island, Told::No)).collect();
+            self.witnesses = ctx.config.others().map(|island| (island, Witness::Silent)).collect();
         }
         for txn in ctx.state.txn_ids().collect::<Vec<_>>() {
             let Some(row) = ctx.state.txn(txn) else { continue };
@@ -123,20 +123,20 @@ impl Recovery {
             // It serves what does not depend on what it has missed.
             ctx.next(Next::Serve);
         }
-        if self.is_lost_waiting() {
+        if !self.redo.is_empty() {
             ctx.next(Next::RedoAgain);
         }
         self.ask_no_witness(ctx);
-        if !self.unkept.is_empty() {
+        if !self.witnesses.is_empty() {
             self.tell_kept(ctx);
         }
     }
 
     /// All have told what they know: nothing that was lost comes back any more.
     fn ask_no_witness(&self, ctx: &mut Ctx) {
-        if self.witnesses.is_empty()
+        if self.silent().next().is_none()
             && self.phase == Phase::Normal
-            && !self.is_lost_waiting()
+            && self.redo.is_empty()
             && ctx.is_attached(WITNESS)
         {
             ctx.next(Next::AllTold);
@@ -163,7 +163,7 @@ impl Recovery {
     pub(crate) fn check_whole(&self) {
         assert!(self.adopted.is_empty(), "directories are remembered as new, and nothing is missing");
         assert!(self.replaced.is_empty(), "files are remembered as replaced, and nothing is missing");
-        assert!(self.unkept.is_empty() || self.witnesses.is_empty(), "others are to tell what was lost");
+        assert!(self.silent().next().is_none(), "others are to tell what was lost, and no session says so");
     }
 
     /// Some island has not answered `Hello`, and was not given up.
@@ -179,55 +179,48 @@ impl Recovery {
 
     /// An island has told all that it knows of what this one has lost.
     pub(crate) fn told_all(&mut self, ctx: &mut Ctx, island: IslandId) {
-        self.witnesses.remove(&island);
-        if let Some(told) = self.unkept.get_mut(&island).filter(|told| **told == Told::No) {
-            *told = Told::Yes;
+        if let Some(witness) = self.witnesses.get_mut(&island).filter(|of| **of == Witness::Silent) {
+            *witness = Witness::Told;
         }
         ctx.next(Next::CompareSkipped);
     }
 
     /// Whether an island has told what it knows of this one since an unclean end.
     pub(crate) fn told_of_lost(&self, island: IslandId) -> bool {
-        !self.witnesses.contains(&island)
+        self.witnesses.get(&island) != Some(&Witness::Silent)
     }
 
     /// After an unclean end some island has not told yet what it knows of this one.
     pub(crate) fn has_witnesses(&self) -> bool {
-        !self.witnesses.is_empty() && !planted(Bug::ServesAtOnce)
+        self.silent().next().is_some() && !planted(Bug::ServesAtOnce)
+    }
+
+    /// Islands that have not told yet what they know of this one.
+    pub(super) fn silent(&self) -> impl Iterator<Item = IslandId> {
+        self.witnesses.iter().filter(|(_, of)| **of == Witness::Silent).map(|(island, _)| *island)
     }
 
     /// Whether an island need not bring back any more what is said to be kept: as long as it has not told what it
     /// knows of what was lost, or that is not synced here, a later entry that is kept says nothing of that.
     pub(crate) fn may_tell_kept(&self, island: IslandId) -> bool {
-        !self.unkept.contains_key(&island)
+        !self.witnesses.contains_key(&island)
     }
 
     /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
     pub(crate) fn newly_kept(&mut self, ctx: &mut Ctx) -> Vec<IslandId> {
-        let (seq, is_done) = (ctx.state.seq(), self.is_done_again());
-        let is_synced = |seq: u64| ctx.durability.is_synced(seq);
-        for told in self.unkept.values_mut().filter(|told| **told == Told::Yes && is_done) {
-            *told = Told::Done(seq);
+        let (seq, is_done) = (ctx.state.seq(), !self.redo.has_entries());
+        for witness in self.witnesses.values_mut().filter(|of| **of == Witness::Told && is_done) {
+            *witness = Witness::Redone { seq };
         }
-        if self.unkept.values().any(|told| matches!(told, Told::Done(seq) if !is_synced(*seq))) {
+        let is_synced =
+            |of: &Witness| matches!(of, Witness::Redone { seq } if ctx.durability.is_synced(*seq));
+        let kept = self.witnesses.iter().filter(|(_, of)| is_synced(of)).map(|(island, _)| *island);
+        let kept: Vec<IslandId> = kept.collect();
+        self.witnesses.retain(|island, _| !kept.contains(island));
+        if self.witnesses.values().any(|of| matches!(of, Witness::Redone { .. })) {
             ctx.want_sync();
         }
-        let is_kept = |told: &Told| matches!(told, Told::Done(seq) if ctx.durability.is_synced(*seq));
-        let kept = self.unkept.iter().filter(|(_, told)| is_kept(told)).map(|(island, _)| *island);
-        let kept: Vec<IslandId> = kept.collect();
-        self.unkept.retain(|island, _| !kept.contains(island));
         kept
-    }
-
-    /// All entries of this island's journal that were lost, and were told, are done again.
-    fn is_done_again(&self) -> bool {
-        self.lost.is_empty() && self.places.is_empty()
-    }
-
-    /// Something that was lost, and was told, is not done again.
-    pub(super) fn is_lost_waiting(&self) -> bool {
-        let Recovery { lost, places, unfinished, .. } = &self;
-        !lost.is_empty() || !places.is_empty() || !unfinished.is_empty()
     }
 
     /// A directory is made.
