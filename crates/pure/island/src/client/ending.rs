@@ -23,15 +23,6 @@ pub(crate) const PIECE_BYTES: usize = 128 << 10;
 /// Pieces of one session between two ticks, while all rows are in memory: others want to be served, too.
 const PIECES_MAX: usize = 16;
 
-/// A session that ends. Its row is there until the end is over, but nobody may use it any more.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Ending {
-    /// Requests to end it, which are answered when it is over.
-    asked: Vec<PendingRequest>,
-    /// Rows of the next piece are being read.
-    reads: bool,
-}
-
 /// How far a piece has come.
 enum Piece {
     /// There is more.
@@ -45,9 +36,7 @@ enum Piece {
 impl Sessions {
     /// Rows for the end of a session have been read.
     pub(crate) fn reads_no_more(&mut self, session: SessionId) {
-        if let Some(ending) = self.ending.get_mut(&session) {
-            ending.reads = false;
-        }
+        self.end_reads.remove(&session);
     }
 
     /// A client is gone: its locks and orphans with it. `asked`: by this request, which is answered then.
@@ -61,7 +50,9 @@ impl Sessions {
         ctx.next(Next::SessionEnded(session));
         self.forget(session);
         ctx.replies.begin_end(session);
-        self.ending.entry(session).or_default().asked.extend(asked);
+        if let Some(call) = asked {
+            self.end_asked.entry(session).or_default().push(call);
+        }
         self.go_on_ending(ctx, migration, session);
         if ctx.replies.is_ending(session) {
             // It keeps nothing any more that others must not change.
@@ -71,8 +62,7 @@ impl Sessions {
 
     /// All sessions that end go on.
     pub(crate) fn tick_ending(&mut self, ctx: &mut Ctx, migration: &Migration) {
-        let reads = |ending: &Ending| ending.reads;
-        let ready = self.ending.iter().filter(|(_, ending)| !reads(ending)).map(|(s, _)| *s);
+        let ready = ctx.replies.ending().filter(|session| !self.end_reads.contains(session));
         for session in ready.collect::<Vec<_>>() {
             self.go_on_ending(ctx, migration, session);
         }
@@ -103,9 +93,7 @@ impl Sessions {
         let files: Vec<Ino> = row.held.iter().rev().take(FILES_MAX).copied().collect();
         let missing = ctx.missing_of(&files);
         if !missing.is_empty() {
-            if let Some(ending) = self.ending.get_mut(&session) {
-                ending.reads = true;
-            }
+            self.end_reads.insert(session);
             ctx.load(missing, Next::EndSession(session));
             return Piece::Reads;
         }
@@ -135,12 +123,12 @@ impl Sessions {
     /// It is over: whoever asked for it is told.
     fn ended(&mut self, ctx: &mut Ctx, session: SessionId) {
         ctx.replies.end_session(session);
-        let ending = self.ending.remove(&session).unwrap_or_default();
+        self.end_reads.remove(&session);
         if session == WITNESS {
             ctx.next(Next::WitnessEnded);
         }
         self.recalled(ctx, session);
-        for call in ending.asked {
+        for call in self.end_asked.remove(&session).unwrap_or_default() {
             ctx.answer(&call, ctx.state.seq(), done());
         }
     }

@@ -5,7 +5,7 @@
 //! mounts that a recovery finds none keeps anything, and nobody has to wait for them. And whoever
 //! attaches keeps nothing: its client has seen to that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
@@ -13,7 +13,6 @@ use atoll_core::{ClockVector, Ino, SessionId};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
-use crate::client::ending::Ending;
 use crate::client::retell::Again;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, PendingRequest};
@@ -41,8 +40,10 @@ pub(crate) struct Sessions {
     attaching: Vec<(PendingRequest, bool)>,
     /// Up to where the log must be synced before a mount may be the only one: the end of another.
     pub(super) ended_at: u64,
-    /// Sessions that end.
-    pub(super) ending: BTreeMap<SessionId, Ending>,
+    /// Requests to end a session, which are answered when its end is over.
+    pub(super) end_asked: BTreeMap<SessionId, Vec<PendingRequest>>,
+    /// Sessions that end, and for which rows of the next piece are being read.
+    pub(super) end_reads: BTreeSet<SessionId>,
 }
 
 #[derive(Debug, Clone)]

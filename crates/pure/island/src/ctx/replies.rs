@@ -169,6 +169,11 @@ impl Replies {
         self.ending.insert(session);
     }
 
+    /// Sessions that have begun to end, and whose end is not over.
+    pub(crate) fn ending(&self) -> impl Iterator<Item = SessionId> {
+        self.ending.iter().copied()
+    }
+
     /// Whether a session has begun to end.
     pub(crate) fn is_ending(&self, session: SessionId) -> bool {
         self.ending.contains(&session)
