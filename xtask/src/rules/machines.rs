@@ -59,6 +59,57 @@ pub(super) fn stand_on(repo: &Repo) -> Vec<Violation> {
     broken
 }
 
+/// The names of the methods of the context, and of what an operation reads, in a file.
+fn shared_methods(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut is_shared = false;
+    for line in text.lines() {
+        if line.starts_with("impl") {
+            is_shared = line.ends_with(" Ctx {") || line.contains(" Look<");
+        }
+        let signature = line.strip_prefix("    ").filter(|_| is_shared && !line.starts_with("     "));
+        let name = signature.and_then(|rest| rest.split_once("fn ")).map(|(_, rest)| rest);
+        names.extend(name.and_then(|rest| rest.split(['(', '<']).next()));
+    }
+    names
+}
+
+/// A method of the context is there for all who see its name, whatever they import: so one that is called by who does not
+/// stand on its folder stands in the wrong one.
+pub(super) fn methods(repo: &Repo) -> Vec<Violation> {
+    let files: Vec<_> = repo
+        .ending(&[".rs"])
+        .filter_map(|(path, text)| {
+            let (below, text) = machine(path, text)?;
+            Some((path, below.split('/').next().unwrap_or(below), text))
+        })
+        .collect();
+    let composer = repo.ending(&[".rs"]).filter(|(path, text)| machine(path, text).is_none());
+    let composer = composer.filter(|(path, _)| path.starts_with(SOURCES));
+    let defined =
+        files.iter().map(|(_, folder, text)| (*folder, *text)).chain(composer.map(|of| ("ops", of.1)));
+    let mut broken = Vec::new();
+    for (home, text) in defined {
+        for name in shared_methods(text) {
+            let calls = [format!("ctx.{name}("), format!("self.{name}(")];
+            let own = format!("fn {name}");
+            for (path, folder, text) in files.iter().filter(|(_, folder, _)| *folder != home) {
+                let may = STANDS_ON.iter().find(|(of, _)| of == folder).map_or(&[][..], |(_, may)| *may);
+                // A machine that it sees may have a method of that name.
+                let sees = |of: &str| of == *folder || may.contains(&of);
+                if may.contains(&home) || files.iter().any(|(_, of, text)| sees(of) && text.contains(&own)) {
+                    continue;
+                }
+                let found =
+                    (1..).zip(text.lines()).filter(|(_, line)| calls.iter().any(|call| line.contains(call)));
+                let what = format!("{folder} does not stand on {home}, whose {name} this calls");
+                broken.extend(found.map(|(line, _)| Violation::new(path, line, what.clone())));
+            }
+        }
+    }
+    broken
+}
+
 /// What concerns one machine is a method of that machine: only who puts them together speaks of all of them.
 pub(super) fn composer(repo: &Repo) -> Vec<Violation> {
     let mut broken = Vec::new();
@@ -109,6 +160,21 @@ mod tests {
         assert_eq!(found(stand_on, "ops/a.rs", text), NONE);
         assert_eq!(found(stand_on, "other/a.rs", ""), [0_usize]);
         assert!(stand_on(&Repo::of(&[("crates/pure/route/src/a.rs", text)])).is_empty());
+    }
+
+    #[test]
+    fn a_method_of_the_context_that_lies_above_who_calls_it_is_found() {
+        let lies = "impl Ctx {\n    /// Does.\n    pub(crate) fn has_gone(&self) {}\n}\n";
+        let calls = "fn a(ctx: &Ctx) {\n    ctx.has_gone();\n}\n";
+        let of = |at: &str, by: &str| {
+            let (at, by) = (format!("{SOURCES}{at}"), format!("{SOURCES}{by}"));
+            methods(&Repo::of(&[(&at, lies), (&by, calls)])).iter().map(|v| v.line).collect::<Vec<_>>()
+        };
+        assert_eq!(of("client/a.rs", "rows/a.rs"), [2_usize]);
+        assert_eq!(of("ops/a.rs", "txn/a.rs"), [2_usize]);
+        assert_eq!(of("rows/a.rs", "txn/a.rs"), NONE);
+        assert_eq!(of("client/a.rs", "client/b.rs"), NONE);
+        assert_eq!(of("client/a.rs", "ops/b.rs"), NONE);
     }
 
     #[test]

@@ -16,6 +16,7 @@ type Rule = (&'static str, fn(&Repo) -> Vec<Violation>);
 pub(crate) const RULES: &[Rule] = &[
     ("imports go one way", imports::direction),
     ("a machine of the island imports those that it stands on", machines::stand_on),
+    ("a method of the context lies below those who call it", machines::methods),
     ("only who puts the machines together speaks of all of them", machines::composer),
     ("pure crates link nothing that touches the world", imports::pure_links),
     ("every crate is described and linted", imports::described),

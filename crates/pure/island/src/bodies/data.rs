@@ -5,7 +5,7 @@
 //! overwrite of synced bytes since a checkpoint follows a synced `Dirty` record.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
+use atoll_core::sum::{self, BlockSums};
 use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Whence, mode, perm};
 use atoll_proto::{BodyChange, Change, Inode, Outcome, Remembered, Reply};
@@ -24,11 +24,6 @@ use crate::rows::path::ok;
 pub(crate) const CARRY_BYTES_MAX: usize = 32 * 1024;
 /// Most bytes that one copy moves; the caller asks again for the rest.
 const COPY_BYTES_MAX: u64 = 1024 * 1024;
-
-/// Blocks of a file of so many bytes.
-pub(crate) const fn blocks(size: u64) -> u64 {
-    size.div_ceil(BLOCK_BYTES)
-}
 
 /// A body operation under way, and what follows.
 #[derive(Debug, Clone)]

@@ -7,13 +7,14 @@ use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
 use atoll_proto::{BodyChange, Change, ClientOp, Remembered};
 
 use crate::bodies::Bodies;
-use crate::bodies::data::{After, InBody, Then, blocks, body_attr, mode_without_set_id};
+use crate::bodies::data::{After, InBody, Then, body_attr, mode_without_set_id};
 use crate::bodies::gate::Use;
 use crate::bodies::space;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::event::BodyOp;
+use crate::rows::files::blocks;
 use crate::rows::path::{done, ok};
 
 impl Bodies {

@@ -7,7 +7,7 @@
 
 use atoll_core::sum::BLOCK_BYTES;
 
-use crate::bodies::data::blocks;
+use crate::rows::files::blocks;
 
 /// Bytes of the unit in which `stat` counts.
 const UNIT_BYTES: u64 = 512;

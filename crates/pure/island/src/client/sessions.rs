@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{ClockVector, Ino, SessionId};
+use atoll_core::{ClockVector, SessionId};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
@@ -293,21 +293,6 @@ impl Sessions {
 }
 
 impl Ctx {
-    /// All mounts that are attached.
-    pub(crate) fn mounts(&self) -> Vec<SessionId> {
-        self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
-    }
-
-    /// Who may keep a file alive that loses its last name: all mounts that do not end.
-    pub(crate) fn holders(&self) -> Vec<SessionId> {
-        self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
-    }
-
-    /// Whether a client has a session that has not begun to end.
-    pub(crate) fn is_attached(&self, session: SessionId) -> bool {
-        self.state.session(session).is_some() && !self.replies.is_ending(session)
-    }
-
     /// A session of an earlier life: it has some time to show up, unless its process was this one's.
     fn recovered(&self, session: SessionId) -> Alive {
         let now = self.now.ms;
@@ -319,13 +304,5 @@ impl Ctx {
     /// Whether a session that this life has not heard of may have been told that it is the only mount.
     fn may_be_sole(&self, session: SessionId) -> bool {
         self.mounts() == [session]
-    }
-
-    /// Tells the other mounts that a file has lost its last name.
-    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
-        let need = self.state.seq() + 1;
-        for holder in holders.iter().filter(|h| Some(**h) != by) {
-            self.notify(*holder, need, Notice::Orphan { ino });
-        }
     }
 }

@@ -3,6 +3,8 @@
 
 mod around;
 mod bounded;
+mod claims;
+mod clients;
 mod config;
 pub(crate) mod decision;
 mod durability;
@@ -16,6 +18,7 @@ pub(crate) mod request;
 mod room;
 pub(crate) mod shown;
 mod skeleton;
+mod staged;
 mod todo;
 
 use atoll_core::planted::{Bug, planted};
@@ -26,6 +29,7 @@ use atoll_state::{Load, State};
 use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
+pub(crate) use claims::Claim;
 pub use config::{Config, Moving, OUTBOX_BYTES_MAX, OUTBOX_MAX};
 use decision::{Decision, Entails};
 use durability::Durability;
@@ -38,6 +42,7 @@ use replies::Replies;
 use request::{Blocked, Next, PendingRequest};
 use room::Room;
 use skeleton::Skeleton;
+pub(crate) use staged::staged_dir;
 use todo::Todo;
 
 use crate::counters::Counters;
@@ -240,6 +245,12 @@ impl Ctx {
         if let Some(link) = self.replies.link_of(session) {
             self.durability.after_commit(need, Effect::Notice(link, notice));
         }
+    }
+
+    /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
+    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Blocked {
+        let hears = by.into_iter().all(|island| island == self.config.id || self.peers.is_reachable(island));
+        if hears { Blocked::Unheard } else { Errno::EIO.into() }
     }
 
     // ---------------------------------------------------------------------- rows

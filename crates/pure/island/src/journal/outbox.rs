@@ -87,16 +87,6 @@ impl Ctx {
             self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
         }
     }
-
-    /// An island has missed a part of this island's journal, and has not made up for it yet.
-    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
-        self.state.delivered(island) < self.state.skipped(island)
-    }
-
-    /// Up to here nothing is kept for an island.
-    pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
-        self.state.delivered(island).max(self.state.skipped(island))
-    }
 }
 
 /// How many of these go in one message, or one record: two directories that change places go together.

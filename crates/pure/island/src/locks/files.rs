@@ -92,29 +92,6 @@ impl Ctx {
         let orphan = self.state.inode(ino)?.is_some_and(|row| row.orphan_of.contains(&session));
         Ok(orphan || locks.held().any(|(who, _)| who.session == session))
     }
-
-    /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.
-    pub(crate) fn drop_locks(&self, decision: &mut Decision, ino: Ino) {
-        let holds =
-            |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());
-        let holders: Vec<SessionId> = self.state.session_ids().filter(holds).collect();
-        if holders.is_empty() {
-            return;
-        }
-        decision.push(Change::Locks { ino, row: None });
-        for session in holders {
-            decision.push(Change::Held { session, ino, on: false });
-        }
-    }
-
-    pub(crate) fn drop_session_locks(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
-        if let Ok(Some(locks)) = self.state.locks(ino) {
-            let mut locks = locks.clone();
-            if locks.drop_session(session) {
-                decision.locks(ino, locks);
-            }
-        }
-    }
 }
 
 impl FileLocks {

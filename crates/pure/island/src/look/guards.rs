@@ -10,11 +10,11 @@ use atoll_proto::{Dir, Entry, Inode, Work};
 use atoll_state::cookie_of;
 
 use super::Look;
+use crate::ctx::Claim;
 use crate::ctx::Ctx;
 use crate::ctx::decision::names_changed_at;
 use crate::ctx::request::Blocked;
 use crate::ctx::shown::dir_attr;
-use crate::rows::homes::Claim;
 use crate::rows::moves::arrived;
 
 impl<'a> Look<'a> {

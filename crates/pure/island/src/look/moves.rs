@@ -1,6 +1,6 @@
 //! Whether directories may get another parent.
 
-use atoll_core::Ino;
+use atoll_core::{Ino, IslandId};
 use atoll_posix::perm::{self, Access};
 use atoll_posix::{Caller, Errno, acl};
 use atoll_proto::{Chain, Renaming, Seen, Vote, Work};
@@ -112,5 +112,26 @@ impl<'a> Look<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The name is lent: `renaming` knows by now what it names. Tells what is still to be asked of others.
+    pub(crate) fn lent(
+        self,
+        lender: IslandId,
+        caller: &Caller,
+        renaming: &Renaming,
+        there_by: Option<u32>,
+        chain: &Chain,
+    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
+        if let (Some(there), Some(by)) = (&renaming.there, there_by)
+            && there.home == self.ctx.config.id
+            && self.ctx.file(there.ino)?.attr.uid != by
+        {
+            return Err(Errno::EPERM.into());
+        }
+        self.check_dirs(caller, renaming, chain)?;
+        let mut works = self.ctx.works_elsewhere(renaming, there_by, Some((lender, chain)))?;
+        works.extend(self.ctx.dir_works(caller, renaming, chain)?);
+        Ok(works)
     }
 }

@@ -8,7 +8,6 @@ use atoll_posix::{Access, Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
 use atoll_proto::{Dir, Inode, JournalEntry, Outcome, Remembered, Static, Xattrs};
 use bytes::Bytes;
 
-use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::ctx::shown::dir_attr;
@@ -298,57 +297,6 @@ impl<'a> Look<'a> {
             return Err(Errno(7).into());
         }
         Ok(Step::Looked(Outcome::Data { data: data.into() }))
-    }
-}
-
-impl Ctx {
-    /// A file's row, and its extended attributes if they change too, after `set`.
-    pub(crate) fn changed_attr(
-        &mut self,
-        call: &PendingRequest,
-        ino: Ino,
-        set: &SetAttr,
-    ) -> Result<(Inode, Option<Xattrs>), Blocked> {
-        let mut row = self.file(ino)?.clone();
-        let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
-        let now = self.time();
-        row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
-        let mut xattrs = match acl {
-            Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
-            _ => None,
-        };
-        if (set.size.is_some() || set.uid.is_some() || set.gid.is_some())
-            && let Some(without) = self.without_capability(&row)?
-        {
-            match &mut xattrs {
-                Some(xattrs) => drop(xattrs.remove(xattr::CAPABILITY)),
-                None => xattrs = Some(without),
-            }
-        }
-        Ok((row, xattrs))
-    }
-
-    /// The extended attributes of a file whose bytes or owner change, if that takes away what its
-    /// program may do beyond its user's rights (capabilities(7)).
-    pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Blocked> {
-        if !row.has_xattrs {
-            return Ok(None);
-        }
-        let Some(xattrs) = self.state.xattrs(row.attr.ino)? else { return Ok(None) };
-        if xattrs.get(xattr::CAPABILITY).is_none() {
-            return Ok(None);
-        }
-        let mut without = xattrs.clone();
-        without.remove(xattr::CAPABILITY);
-        Ok(Some(without))
-    }
-
-    /// Extended attributes with the access ACL following a chmod.
-    fn with_mode(&self, ino: Ino, mut access: acl::Acl, bits: u32) -> Result<Xattrs, Blocked> {
-        access.chmod(bits);
-        let mut xattrs = self.state.xattrs(ino)?.cloned().unwrap_or_default();
-        xattrs.set(Bytes::from_static(acl::ACCESS_XATTR), access.to_xattr().into());
-        Ok(xattrs)
     }
 }
 

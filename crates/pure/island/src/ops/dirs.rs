@@ -14,11 +14,11 @@ use bytes::Bytes;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step};
+use crate::ctx::staged_dir;
 use crate::island::Island;
 use crate::ops::names::is_meant;
 use crate::rows::path::{done, ok, owned_by};
 use crate::rows::skeleton::new_row;
-use crate::rows::staged_dir;
 use crate::txn::coordinator::Plan;
 
 impl Island {
@@ -201,44 +201,5 @@ impl Ctx {
         decision.remember_for(call, Remembered::Done);
         self.decide(decision);
         Step::Decided(done())
-    }
-
-    /// Becomes a directory's owner, with its ancestors as skeleton.
-    pub(crate) fn adopt(
-        &mut self,
-        decision: &mut Decision,
-        new: &Ancestor,
-        chain: &[Ancestor],
-        time: Time,
-        txn: Option<TxnId>,
-    ) {
-        self.lay_chain(decision, chain);
-        self.add_skeleton(decision, new, Some(Owned { adopted: txn, ..Owned::empty(time) }));
-    }
-
-    /// Carries out, or takes back, what was prepared.
-    pub(crate) fn finish_dir(
-        &mut self,
-        decision: &mut Decision,
-        ino: Ino,
-        adopted: bool,
-        commit: bool,
-    ) -> Result<(), Blocked> {
-        let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
-        if adopted == commit {
-            let owned = row.owned.as_mut().expect("prepared at the owner");
-            owned.sealed = None;
-            owned.adopted = None;
-            decision.dir(ino, row);
-            if !adopted {
-                // Its name may be another's since.
-                decision.displaced.push(ino);
-            }
-        } else {
-            assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
-            self.need_skeleton(ino)?;
-            self.remove_dir(decision, ino);
-        }
-        Ok(())
     }
 }

@@ -10,4 +10,5 @@ pub(crate) mod peers;
 pub(crate) mod prepare;
 pub(crate) mod rows;
 pub(crate) mod run;
+pub(crate) mod skeleton;
 pub(crate) mod unchecked;

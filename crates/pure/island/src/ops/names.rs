@@ -3,12 +3,11 @@
 use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, acl};
-use atoll_proto::{BodyChange, Change, ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
+use atoll_proto::{ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
 use bytes::Bytes;
 
-use crate::bodies::data::blocks;
 use crate::ctx::Ctx;
-use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step};
 use crate::island::Island;
 use crate::look::Look;
@@ -280,21 +279,6 @@ impl<'a> Look<'a> {
 }
 
 impl Ctx {
-    /// A file goes for good.
-    pub(crate) fn drop_file(&mut self, decision: &mut Decision, row: &Inode) {
-        let ino = row.attr.ino;
-        decision.no_inode(ino);
-        if row.has_xattrs {
-            decision.xattrs(ino, None);
-        }
-        if row.attr.kind == Kind::Regular && row.attr.size > 0 {
-            decision.push(Change::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
-        }
-        self.drop_locks(decision, ino);
-        decision.body(BodyChange::Drop { ino });
-        decision.entails(Entails::BodyGoes(ino));
-    }
-
     pub(crate) fn readlink(&mut self, ino: Ino) -> Result<Step, Blocked> {
         let row = self.file(ino)?;
         let target = row.target.clone().ok_or(Blocked::Fail(Errno::EINVAL))?;

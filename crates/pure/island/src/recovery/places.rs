@@ -9,12 +9,12 @@ use atoll_proto::{
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Blocked;
+use crate::ctx::staged_dir;
 use crate::locks::names::NameLocks;
 use crate::look::Look;
 use crate::recovery::Recovery;
 use crate::rows::moves::is_pair;
 use crate::rows::path::DEPTH_MAX;
-use crate::rows::staged_dir;
 
 impl Recovery {
     pub(super) fn redo_place(

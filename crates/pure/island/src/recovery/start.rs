@@ -3,7 +3,6 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp};
-use atoll_posix::Errno;
 use atoll_proto::{
     Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState,
 };
@@ -11,7 +10,7 @@ use atoll_proto::{
 use crate::ctx::Ctx;
 use crate::ctx::WITNESS;
 use crate::ctx::decision::Decision;
-use crate::ctx::request::{Blocked, Next};
+use crate::ctx::request::Next;
 use crate::look::Missing;
 use crate::recovery::Recovery;
 
@@ -274,11 +273,5 @@ impl Ctx {
             owned: owner.then_some(owned),
         };
         decision.dir(Ino::ROOT, root);
-    }
-
-    /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
-    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Blocked {
-        let hears = by.into_iter().all(|island| island == self.config.id || self.peers.is_reachable(island));
-        if hears { Blocked::Unheard } else { Errno::EIO.into() }
     }
 }

@@ -24,6 +24,16 @@ pub(crate) enum Sight {
 }
 
 impl Ctx {
+    /// An island has missed a part of this island's journal, and has not made up for it yet.
+    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
+        self.state.delivered(island) < self.state.skipped(island)
+    }
+
+    /// Up to here nothing is kept for an island.
+    pub(crate) fn needs_from(&self, island: IslandId) -> Stamp {
+        self.state.delivered(island).max(self.state.skipped(island))
+    }
+
     /// How a chain of ancestors compares with what was seen here. One of directories that are all known
     /// says nothing new.
     pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Blocked> {

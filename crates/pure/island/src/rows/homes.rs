@@ -6,7 +6,6 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
-use atoll_posix::Kind;
 use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, Seen, Spot, Vote, Work};
 
 use crate::ctx::Ctx;
@@ -15,25 +14,6 @@ use crate::ctx::request::Blocked;
 
 /// Names that one file may have: native file systems hold each as a hard link.
 pub(crate) const LINKS_MAX: u32 = 60_000;
-
-/// What a file is asked for by a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// One name more.
-    More,
-    /// One name less.
-    Less,
-    /// Another name.
-    Other,
-}
-
-impl Claim {
-    /// Two of them cannot be prepared together: whether the file is left without a name would depend on
-    /// which of them happens.
-    pub(crate) fn meets(self, other: Self) -> bool {
-        matches!((self, other), (Self::More, Self::Less) | (Self::Less, Self::More))
-    }
-}
 
 impl Ctx {
     /// Puts a chain of ancestors into the skeleton, but for those above a directory that is known to be elsewhere by
@@ -240,27 +220,6 @@ impl Ctx {
             let locks = self.state.locks(row.attr.ino).ok().flatten();
             if !locks.is_some_and(|locks| locks.held().any(|(who, _)| who.session == session)) {
                 decision.push(Change::Held { session, ino: row.attr.ino, on: false });
-            }
-        }
-    }
-
-    /// What a work asks of a file that is homed here.
-    pub(crate) fn claims(&self, work: &Work) -> Vec<(Ino, Claim)> {
-        match work {
-            Work::Adopt { .. }
-            | Work::Seal { .. }
-            | Work::Hold { .. }
-            | Work::Ticket { .. }
-            | Work::Arrive { .. } => Vec::new(),
-            Work::Count { ino, .. } => vec![(*ino, Claim::More)],
-            Work::Drop { ino, .. } => vec![(*ino, Claim::Less)],
-            Work::Renamed { ino, .. } => vec![(*ino, Claim::Other)],
-            Work::Lend { renaming, .. } => {
-                let here = |entry: &&Entry| entry.home == self.config.id && entry.kind != Kind::Directory;
-                let less = if renaming.swaps() { Claim::Other } else { Claim::Less };
-                let file = Some(&renaming.file).filter(here).map(|entry| (entry.ino, Claim::Other));
-                let there = renaming.there.as_ref().filter(here).map(|entry| (entry.ino, less));
-                file.into_iter().chain(there).collect()
             }
         }
     }

@@ -2,11 +2,12 @@
 //! waits.
 
 pub(crate) mod chains;
+pub(crate) mod files;
 pub(crate) mod hints;
 pub(crate) mod homes;
 pub(crate) mod moves;
 pub(crate) mod path;
+mod places;
+mod renaming;
 pub(crate) mod skeleton;
-mod staged;
-
-pub(crate) use staged::staged_dir;
+mod txns;

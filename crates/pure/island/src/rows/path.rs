@@ -3,12 +3,11 @@
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::{Encode, Ino, Key, Name, PathHash};
 use atoll_posix::perm::{self, Owned};
-use atoll_posix::{Answer, Caller, Errno, Found, Kind, acl};
-use atoll_proto::{Ancestor, Dir, Entry, Outcome, Static, TxnState, Work, Xattrs};
+use atoll_posix::{Answer, Caller, Errno, Kind, acl};
+use atoll_proto::{Ancestor, Dir, Entry, Outcome, Static, Xattrs};
 
 use crate::ctx::Ctx;
-use crate::ctx::request::{Blocked, Step};
-use crate::ctx::shown::dir_attr;
+use crate::ctx::request::Blocked;
 
 /// A successful outcome with the placement keys of the directories in it.
 pub(crate) fn ok(answer: Answer, key: Option<Key>) -> Outcome {
@@ -141,37 +140,6 @@ impl Ctx {
             },
             |hash| (hash.key(), hash.bytes()),
         ))
-    }
-
-    /// Proves a directory by the skeleton, or tells of a link to one, when its parent owner is away.
-    pub(crate) fn skeleton(&self, parent: Ino, name: &Name) -> Result<Step, Blocked> {
-        let there = self.state.entry(parent, name)?.filter(|entry| entry.kind == Kind::Directory);
-        let Some(entry) = there else { return self.skeleton_link(parent, name) };
-        if self.comes_or_goes(entry.ino) {
-            // It may never have been there, or be gone: only who coordinates that knows.
-            return Err(Errno::ESTALE.into());
-        }
-        let dir = self.state.dir(entry.ino)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
-        let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
-        Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
-    }
-
-    /// A mkdir or rmdir of this directory is prepared here, and may be done or not.
-    fn comes_or_goes(&self, ino: Ino) -> bool {
-        self.state.txn_ids().filter_map(|txn| self.state.txn(txn)).any(|row| {
-            row.state == TxnState::Prepared
-                && match &row.part.work {
-                    Work::Adopt { dir, .. } => dir.ino == ino,
-                    Work::Seal { ino: goes, .. } => *goes == ino,
-                    _ => false,
-                }
-        })
-    }
-
-    /// Attributes of a directory as the skeleton knows them, or of a link to one, when its owner is away.
-    pub(crate) fn skeleton_attr(&self, ino: Ino) -> Result<Step, Blocked> {
-        let Some(dir) = self.state.dir(ino)? else { return self.skeleton_link_attr(ino) };
-        Ok(Step::Looked(ok(Answer::Attr { attr: dir_attr(ino, dir) }, Some(dir.key))))
     }
 }
 

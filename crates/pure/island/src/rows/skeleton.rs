@@ -2,7 +2,7 @@
 //! be walked. Who owns their parents judges them; here they follow by journals, chains and comparisons.
 
 use atoll_core::map::IdSet;
-use atoll_core::{Ino, Stamp, Time};
+use atoll_core::{Ino, Stamp, Time, TxnId};
 use atoll_posix::{Errno, Kind, acl};
 use atoll_proto::{Ancestor, Dir, Entry, Owned, Place, Xattrs};
 
@@ -15,6 +15,45 @@ use crate::ctx::request::{Blocked, Next};
 const PRUNED_PER_RECORD: usize = 1024;
 
 impl Ctx {
+    /// Becomes a directory's owner, with its ancestors as skeleton.
+    pub(crate) fn adopt(
+        &mut self,
+        decision: &mut Decision,
+        new: &Ancestor,
+        chain: &[Ancestor],
+        time: Time,
+        txn: Option<TxnId>,
+    ) {
+        self.lay_chain(decision, chain);
+        self.add_skeleton(decision, new, Some(Owned { adopted: txn, ..Owned::empty(time) }));
+    }
+
+    /// Carries out, or takes back, what was prepared.
+    pub(crate) fn finish_dir(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        adopted: bool,
+        commit: bool,
+    ) -> Result<(), Blocked> {
+        let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
+        if adopted == commit {
+            let owned = row.owned.as_mut().expect("prepared at the owner");
+            owned.sealed = None;
+            owned.adopted = None;
+            decision.dir(ino, row);
+            if !adopted {
+                // Its name may be another's since.
+                decision.displaced.push(ino);
+            }
+        } else {
+            assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
+            self.need_skeleton(ino)?;
+            self.remove_dir(decision, ino);
+        }
+        Ok(())
+    }
+
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
     /// above it must be there.
     pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {

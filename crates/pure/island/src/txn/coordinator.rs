@@ -11,13 +11,10 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp, Time, TxnId};
 use atoll_posix::{Answer, Attr, Errno};
-use atoll_proto::{
-    Chain, Moments, Origin, Outcome, Part, Peer, PeerMessage, Renaming, Seen, Spot, Txn, TxnState, Vote, Work,
-};
+use atoll_proto::{Chain, Origin, Outcome, Peer, PeerMessage, Renaming, Seen, Spot, Vote, Work};
 
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
-use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
 use crate::look::{Look, Missing};
 use crate::rows::chains::Sight;
@@ -411,21 +408,5 @@ impl Ctx {
     pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
         let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
         (1..moving(renaming).len()).map(|_| self.stamp()).collect()
-    }
-
-    /// The coordinator's row of what is committed now.
-    pub(crate) fn committed_txn(
-        &mut self,
-        decision: &mut Decision,
-        txn: TxnId,
-        partner: IslandId,
-        prepared: Stamp,
-        part: &Part,
-    ) -> Moments {
-        let moments = Moments { prepared, committed: self.stamp() };
-        decision.stamp(moments.committed);
-        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
-        self.forget_adoption(decision, &part.work);
-        moments
     }
 }

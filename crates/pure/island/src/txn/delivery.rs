@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Stamp, TxnId};
+use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
 
 use super::coordinator::{Coordinated, Participant, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
@@ -205,27 +205,6 @@ impl Txns {
 }
 
 impl Ctx {
-    /// A directory that goes was adopted, so its mkdir need not be told again.
-    pub(super) fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
-        if let Work::Seal { ino, .. } = work {
-            self.forget_adoption_of(decision, *ino);
-        }
-    }
-
-    /// As [`Ctx::forget_adoption`], by its id.
-    pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
-        let old = self.state.txn_ids().find(|id| {
-            id.coordinator == self.config.id
-                && self
-                    .state
-                    .txn(*id)
-                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
-        });
-        if let Some(old) = old {
-            decision.txn(old, None);
-        }
-    }
-
     /// Tells an outcome that was recorded before, when it is as safe as it must be.
     pub(super) fn send_decided(
         &mut self,

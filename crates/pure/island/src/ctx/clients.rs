@@ -1,0 +1,31 @@
+//! Which clients are attached, and what they may keep.
+
+use atoll_core::{Ino, SessionId};
+use atoll_proto::Notice;
+
+use super::Ctx;
+
+impl Ctx {
+    /// All mounts that are attached.
+    pub(crate) fn mounts(&self) -> Vec<SessionId> {
+        self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
+    }
+
+    /// Who may keep a file alive that loses its last name: all mounts that do not end.
+    pub(crate) fn holders(&self) -> Vec<SessionId> {
+        self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
+    }
+
+    /// Whether a client has a session that has not begun to end.
+    pub(crate) fn is_attached(&self, session: SessionId) -> bool {
+        self.state.session(session).is_some() && !self.replies.is_ending(session)
+    }
+
+    /// Tells the other mounts that a file has lost its last name.
+    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
+        let need = self.state.seq() + 1;
+        for holder in holders.iter().filter(|h| Some(**h) != by) {
+            self.notify(*holder, need, Notice::Orphan { ino });
+        }
+    }
+}

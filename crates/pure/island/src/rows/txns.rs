@@ -1,0 +1,46 @@
+//! Rows of transactions that this island coordinates.
+
+use atoll_core::{Ino, IslandId, Stamp, TxnId};
+use atoll_proto::{Moments, Part, Txn, TxnState, Work};
+
+use crate::ctx::Ctx;
+use crate::ctx::decision::Decision;
+
+impl Ctx {
+    /// The coordinator's row of what is committed now.
+    pub(crate) fn committed_txn(
+        &mut self,
+        decision: &mut Decision,
+        txn: TxnId,
+        partner: IslandId,
+        prepared: Stamp,
+        part: &Part,
+    ) -> Moments {
+        let moments = Moments { prepared, committed: self.stamp() };
+        decision.stamp(moments.committed);
+        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
+        self.forget_adoption(decision, &part.work);
+        moments
+    }
+
+    /// A directory that goes was adopted, so its mkdir need not be told again.
+    fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
+        if let Work::Seal { ino, .. } = work {
+            self.forget_adoption_of(decision, *ino);
+        }
+    }
+
+    /// As [`Ctx::forget_adoption`], by its id.
+    pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
+        let old = self.state.txn_ids().find(|id| {
+            id.coordinator == self.config.id
+                && self
+                    .state
+                    .txn(*id)
+                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
+        });
+        if let Some(old) = old {
+            decision.txn(old, None);
+        }
+    }
+}
