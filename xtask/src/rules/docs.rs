@@ -1,4 +1,4 @@
-//! The documents that have a form of their own.
+//! Rules for documents that have a form of their own.
 
 use super::imports::crate_folders;
 use crate::repo::{Repo, Violation};

@@ -1,8 +1,8 @@
-//! Everything in Atoll that reads bytes nobody vouches for, as functions that take any bytes: what
-//! `cargo fuzz` runs for hours, and the tests here for seconds.
+//! Every part of Atoll that reads untrusted bytes, as functions that take any bytes. `cargo fuzz` runs them
+//! for hours, and the tests here for seconds.
 //!
-//! Each function returns if all is well, whatever the bytes are, and panics if something is not: a
-//! reader that panics, gives out what was not there, or does not write what it has read.
+//! Each function returns if all is well, whatever the bytes are. It panics if a reader panics, returns data
+//! that was not in the bytes, or does not write the bytes that it has read.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,7 +1,7 @@
-//! The tree as cells with numbers in them, and what an operation reads and writes of it.
+//! The tree as cells with numbers in them, and the cells that an operation reads and writes.
 //!
-//! All that the search knows of a file system is that two operations which touch no cell in common, or only read or
-//! count in it, give the same in either order.
+//! The search knows only this of a file system: two operations that have no cell in common, or only read or
+//! count in common cells, give the same result in either order.
 
 use std::collections::HashMap;
 

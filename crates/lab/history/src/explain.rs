@@ -1,5 +1,5 @@
-//! Says in a few lines why a history has no order: the operation, what stood against it, who had done that, and what
-//! ran beside it.
+//! Says in a few lines why a history has no order: the operation, the fact against it, which operation made
+//! that fact, and the operations at the same time.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

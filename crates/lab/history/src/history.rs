@@ -1,8 +1,9 @@
-//! What clients did and were told: the input of the checker, and its form as lines of JSON.
+//! The operations and answers of clients: the input of the checker, and its form as lines of JSON.
 //!
-//! Names are told relative to a directory that the client holds open (as `openat` has it), because a walk along a path is
-//! not one operation. Objects have the number that the file system tells (`st_ino`); it may be used again for a new object
-//! when the old one is gone. Who uses a number was told of it by an answer that came before.
+//! Names are relative to a directory that the client holds open (as in `openat`), because a walk along a path
+//! is not one operation. An object has the number that the file system tells (`st_ino`), which may be used
+//! again for a new object when the old one is gone. A client that uses a number was told of it by an earlier
+//! answer.
 
 use std::io::{self, BufRead, Write};
 

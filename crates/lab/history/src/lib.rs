@@ -1,10 +1,10 @@
-//! Judges concurrent histories of a file system: is there one order of all operations, each between its start and its end,
-//! in which a POSIX tree would have given just these answers?
+//! Judges concurrent histories of a file system: is there one order of all operations, each between its start
+//! and its end, in which a POSIX tree would have given just these answers?
 //!
-//! Knows nothing of Atoll: a history may come from any file system. Reads, searches, explains; never runs an
-//! operation itself but in [`live`], which records what a mounted directory does.
+//! Knows nothing of Atoll: a history may come from any file system. Reads, searches, explains. Only [`live`]
+//! runs operations itself, and records the answers of a mounted directory.
 //!
-//! `docs/design/007-histories.md` tells what is judged and how.
+//! `docs/design/007-histories.md` says what is judged and how.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,7 +1,8 @@
 //! Runs operations in a directory, by several clients over one or more mounts of it, and records them.
 //!
-//! Every operation is relative to a directory that the client holds open, and touches one name or two: that is what a
-//! file system promises to be one operation. What is in a file is blocks that are filled with one number each.
+//! Every operation is relative to a directory that the client holds open, and touches one name or two. A file
+//! system promises that such an operation is one step. A file contains blocks that are filled with one number
+//! each.
 
 mod paper;
 

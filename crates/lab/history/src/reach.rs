@@ -1,5 +1,5 @@
-//! What a step may touch and write, whatever else that is under way comes before it. It may be too much, which costs
-//! time; if it were too little, an order could be overlooked.
+//! The cells that a step may touch and write, whichever steps under way come before it. Too many cells cost
+//! time. With too few, an order could be overlooked.
 
 use crate::cell::{Access, Cell, Footprint, NameId, Obj};
 use crate::history::How;

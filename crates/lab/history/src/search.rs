@@ -1,12 +1,14 @@
-//! Looks for an order: goes through the starts and ends of a history in time, and keeps every tree that there may be.
+//! Looks for an order: goes through the starts and ends of a history in time, and keeps every tree that is
+//! possible.
 //!
-//! An operation takes its place in the order at the latest when it ends (Lowe, "Testing for linearizability", 2017: just-in-time
-//! linearization). What keeps this small:
+//! An operation takes its place in the order at the latest when it ends (Lowe, "Testing for linearizability",
+//! 2017: just-in-time linearization). These rules keep the search small:
 //!
-//! - What is under way and has no cell in common with what ends, also not through others, can wait.
-//! - What only looks, and fits, takes its place at once: nothing can be lost by that.
-//! - Where the order is not certain, only the cells that differ are kept several times (a `Group`), apart from other such
-//!   places that have nothing to do with it.
+//! - An operation under way can wait if it has no cell in common with the one that ends, also not through
+//!   others.
+//! - An operation that only reads, and fits, takes its place at once: nothing can be lost by that.
+//! - If the order is not certain, only the cells that differ are kept several times (a `Group`), apart from
+//!   other such places that have nothing to do with them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -1,6 +1,7 @@
-//! What each operation, with its answer, demands of the tree and does to it: the rules of POSIX that are judged.
+//! The demands of each operation, with its answer, on the tree, and its effect: the rules of POSIX that are
+//! judged.
 //!
-//! An error is judged by its cause alone: where several are true, POSIX leaves open which is told.
+//! An error is judged by its own cause alone: if several causes are there, POSIX does not say which is told.
 
 use std::collections::{HashMap, HashSet};
 

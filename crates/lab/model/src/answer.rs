@@ -1,4 +1,4 @@
-//! Says in what two answers differ, leaving out what an implementation may choose.
+//! Says how two answers differ, without details that an implementation may choose.
 
 use atoll_core::Time;
 use atoll_posix::{Answer, Attr, DirEntry, Kind, LockKind};

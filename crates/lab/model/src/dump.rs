@@ -1,5 +1,5 @@
-//! What a whole tree looks like, taken through operations alone, so that a model, an island and a
-//! cluster are all dumped by the same code. Compares two and says in what they differ.
+//! A description of a whole tree, made by operations alone, so that the same code dumps a model, an island
+//! and a cluster. Compares two descriptions and says how they differ.
 
 use crate::answer::{attr_differences, unless_equal};
 use crate::content::ContentHash;

@@ -1,4 +1,4 @@
-//! Operations on the bytes of a file. Who may read or write was decided when it was opened.
+//! Operations on the bytes of a file. Its opening has decided who may read and write.
 
 use crate::content::Content;
 use crate::tree::{Body, Model, Node, Outcome};

@@ -1,5 +1,5 @@
-//! A volume made of a model: what a frontend mounts to be judged, or to judge the model by a test
-//! suite. Adds a clock, a lock around the model, and the queue of those who wait for file locks.
+//! A volume made of a model. A frontend mounts it to be judged, or to judge the model by a test suite. Adds a
+//! clock, a lock around the model, and the queue of requests that wait for file locks.
 
 use crate::tree::{AtimeRule, Model, Outcome};
 use atoll_core::{Decode, Encode, Ino, SessionId, Time};

@@ -1,5 +1,5 @@
-//! Operations on what a file or directory carries beside its bytes and names: attributes,
-//! extended attributes, ACLs, locks.
+//! Operations on data of a file or directory besides its bytes and names: attributes, extended attributes,
+//! ACLs, locks.
 
 use crate::tree::{Model, Outcome};
 use atoll_core::{Ino, SessionId, Time};

@@ -1,7 +1,7 @@
-//! What operations that span islands cost (Ursa Minor 5.1): latencies of single operations (its Table 3), and
-//! throughput of an operation mix by the part of renames between islands (its Figure 5; the mix is the second
-//! of Archipelago's Table 6, on as many shared directories and files as there). Works through a mounted directory
-//! alone; makes a folder in it and removes it.
+//! The cost of operations that span islands (Ursa Minor 5.1): latencies of single operations (its Table 3),
+//! and throughput of an operation mix by the part of renames between islands (its Figure 5; the mix is the
+//! second of Archipelago's Table 6, on as many shared directories and files as there). Works through a
+//! mounted directory alone; makes a folder in it and removes it.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};

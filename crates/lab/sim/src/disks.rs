@@ -1,5 +1,5 @@
-//! Disks of the world that are slow, full, or fail: what is done to them, what an island that stopped over
-//! it does next, and what its clients may be told meanwhile.
+//! Disks of the world that are slow, full, or fail: the faults, the next step of an island that stopped
+//! because of one, and the answers that its clients may get meanwhile.
 
 use atoll_disk::sim::Fault;
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};

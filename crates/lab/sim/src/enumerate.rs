@@ -1,6 +1,6 @@
-//! Listings of the whole tree at one moment while clients change it: each must be what the model's tree is
-//! at some moment between its begin and its end, in an order that explains the answers of the others too.
-//! What cannot be had whole fails, and only then.
+//! Listings of the whole tree at one moment while clients change it. Each listing must be the model's tree at
+//! some moment between its begin and its end, in an order that explains the answers of the others too. A
+//! listing that cannot be complete fails, and no other one does.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! Every order in which a few renames of directories can meet: the islands' machines alone, without disks,
-//! threads and clocks, whose states are branched wherever more than one thing can happen next.
+//! Every order in which a few renames of directories can meet. Only the islands' machines run, without disks,
+//! threads and clocks. Their states are branched wherever more than one thing can happen next.
 //!
-//! What can happen: a request arrives; a message arrives that is the first between two islands; a log is
-//! synced. What is written is written at once. Time passes only when nothing else can happen. Never kills
-//! an island, and never loses a message: that is the other scenarios' work.
+//! A step is the arrival of a request, the arrival of the first message between two islands, or a sync of a
+//! log. Records are written at once. Time passes only when nothing else can happen. No island dies and no
+//! message is lost: other scenarios do that.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Bits that change at rest, while an island is down. It may refuse to start, stop, or answer `EIO`: that is
-//! told. Whatever else it answers must be right.
+//! Bits that flip at rest, while an island is down. The island may refuse to start, stop, or answer `EIO`,
+//! because it has found the damage. Every other answer must be right.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a kernel or a frontend does before an operation reaches a client: it walks to the
-//! directories, checks the walk, and refuses what makes no sense. Also whole dumps of the tree.
+//! The work of a kernel or a frontend before an operation reaches a client: it walks to the directories,
+//! checks the walk, and refuses operations that make no sense. Also whole dumps of the tree.
 
 use atoll_core::{Ino, Name};
 use atoll_model::{Dump, Model};

@@ -1,4 +1,4 @@
-//! What was done to a world, counted, so that a run says what it has tried. Decides nothing.
+//! Counts of the faults of a world, so that a run can print them. Decides nothing.
 
 use std::fmt;
 use std::ops::AddAssign;

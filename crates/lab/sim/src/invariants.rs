@@ -1,5 +1,5 @@
-//! What must be true when nothing is under way, whatever happened before: the rules of `store/check`, which know rows,
-//! and bodies, which the simulator reads.
+//! Invariants when nothing is under way, whatever happened before: the rules of `store/check` about rows, and
+//! rules about bodies, which the simulator reads.
 
 use std::collections::BTreeMap;
 

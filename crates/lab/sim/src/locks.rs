@@ -1,5 +1,5 @@
-//! Processes that wait for locks, while islands die, links break and the files get other names: no two hold what
-//! excludes each other, and whoever waits gets the lock when it is free.
+//! Processes that wait for locks, while islands die, links break and the files get other names. Locks that
+//! exclude each other are never held at once, and a waiting process gets the lock when it is free.
 
 use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode};

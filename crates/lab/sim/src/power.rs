@@ -1,6 +1,6 @@
-//! One operation after another on one island, then the power fails at some effect. What comes back
-//! must be the tree as of one moment: not before the last `fsync`, and not a mixture. Bytes that no
-//! `fsync` covered may be old or new, each by itself, but never others.
+//! One operation after another on one island, then the power fails at some effect. The tree that comes back
+//! must be the one of a single moment, not before the last `fsync`. Bytes that no `fsync` covered may be old
+//! or new, each by itself, but never others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! Several clients save files as careful programs do: a new file, its bytes, `fsync`, a rename over the old one,
-//! `fsync` of the directory. Islands lose their power at any effect. What was told to be safe is there, whole, whenever
-//! somebody looks: an island that may have lost it says so, and does not show less.
+//! Several clients save files as careful programs do: a new file, its bytes, `fsync`, a rename over the old
+//! one, `fsync` of the directory. Islands lose their power at any effect. A file that was told to be safe is
+//! there, whole, at every look. If an island may have lost it, the island says so, and does not show less.
 
 use std::collections::BTreeMap;
 

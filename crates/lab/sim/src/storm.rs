@@ -1,8 +1,9 @@
-//! Listings under load: every client changes files and directories of its own without a pause, in
-//! directories of all islands, while others list the whole tree again and again.
+//! Listings under load: every client changes files and directories of its own without a pause, in directories
+//! of all islands, while others list the whole tree again and again.
 //!
-//! What a client owns tells how many of its operations a listing shows. So many are explained by one moment
-//! if none is missing that was answered before another one began that is shown, or before the listing did.
+//! The files of a client show how many of its operations a listing includes. One moment explains these
+//! numbers if every operation is included that was answered before an included one began, or before the
+//! listing began.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A thread of an island's process: what it has begun and not done yet.
+//! A thread of an island's process: the effects that it has begun and not finished.
 
 use atoll_disk::sim::SimDisk;
 use atoll_dispatch::{Engine, Work};

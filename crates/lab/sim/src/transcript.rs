@@ -1,5 +1,5 @@
-//! What happened in a run: a hash of all of it, so that two runs can be compared, and its last lines
-//! for a reader. Never takes part in what happens.
+//! The events of a run: a hash of all of them, so that two runs can be compared, and the last lines for a
+//! reader. Never takes part in the run.
 
 use std::collections::VecDeque;
 use std::fmt::Write;

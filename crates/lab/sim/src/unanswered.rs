@@ -1,5 +1,5 @@
-//! An island can send to another one that cannot answer, and nobody passes on what they send each other: so the other one
-//! is away, and no change of a directory waits for it.
+//! An island can send to another one that cannot answer, and no relay connects them. So the other one is
+//! away, and no change of a directory waits for it.
 
 use atoll_posix::{Caller, Errno, Op, SetAttr};
 use bytes::Bytes;

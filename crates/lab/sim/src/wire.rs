@@ -1,5 +1,5 @@
-//! What is sent goes through the product's codec and its frames' limits, as it does between processes: the bytes
-//! are made, measured, and read again. Who receives a message gets what was read.
+//! Every message goes through the product's codec and its frames' limits, as it does between processes: the
+//! bytes are made, measured, and read again. The receiver gets the message that was read.
 
 use std::fmt::Debug;
 

@@ -1,8 +1,10 @@
-//! Several clients on several mounts, while nodes are killed and ways cut; then the question whether there is an order of
-//! all that they did. Archipelago's randomized test engine (section 12), with a judge.
+//! Several clients on several mounts, while nodes are killed and links are cut. Afterwards the checker looks
+//! for an order of all their operations. This is Archipelago's randomized test engine (section 12), with a
+//! judge.
 //!
-//! In rounds: each has a directory and a history of its own. When its operations are done, everything is mended and must
-//! answer, and is looked at over each mount. Every so many rounds all is stopped in order, and `atoll check` must be clean.
+//! Each round has a directory and a history of its own. When its operations are done, everything is mended,
+//! must answer, and is looked at over each mount. After some rounds everything is stopped in order, and
+//! `atoll check` must be clean.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

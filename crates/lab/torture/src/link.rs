@@ -1,6 +1,7 @@
-//! Each single way between two hosts of a cluster is cut in turn, in both directions and in one, while programs work on a
-//! mount. Nothing may fail, nothing may stand still for longer than it takes to notice the cut, and what is done with the
-//! way cut must be of the order of what is done without. In the end `atoll check` must be clean.
+//! Each single link between two hosts of a cluster is cut in turn, in both directions and in one, while
+//! programs work on a mount. No operation may fail, and none may stand still for longer than it takes to
+//! notice the cut. As much must be done as without the cut, by order of magnitude. In the end `atoll check`
+//! must be clean.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `atoll-torture`: the long forms of what the tests of this crate do shortly.
+//! `atoll-torture`: the long forms of this crate's tests.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

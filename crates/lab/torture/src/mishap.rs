@@ -1,5 +1,6 @@
-//! What goes wrong while clients work: nodes die by `kill -9` and come back, at once or one in the other's recovery, and
-//! ways between hosts are cut for a while. Each by its own times, so that they meet in all stages.
+//! Faults while clients work: nodes die by `kill -9` and come back, two at once or one during the other's
+//! recovery, and links between hosts are cut for a while. Each fault has its own times, so that they meet in
+//! all stages.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,7 +1,9 @@
-//! A network of its own for each host of a cluster: namespaces joined by a bridge in one more, whose ways can be
-//! cut. Nothing of it can be seen from outside; it goes with this process, however that ends, and so do the programs in it.
+//! A network of its own for each host of a cluster: namespaces joined by a bridge in one more namespace,
+//! whose links can be cut. Nothing of it can be seen from outside. It ends with this process, however that
+//! ends, and so do the programs in it.
 //!
-//! A way is cut in one direction by a wrong address of the other's card: what is sent is lost, and nobody is told.
+//! A link is cut in one direction by a wrong address of the other's card: packets are lost, and no side is
+//! told.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! Operations on a tree, each one system call that changes something, and what each does: to a real
-//! tree ([`Op::perform`]) and to the expectation ([`Expected::apply`]).
+//! Operations on a tree, each one system call that changes something, and their effects: on a real tree
+//! ([`Op::perform`]) and on the expectation ([`Expected::apply`]).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
-//! pjdfstest over a mount: what fails or is skipped must be expected to, and what is expected to must.
+//! pjdfstest over a mount. The tests that fail or are skipped must be exactly the expected ones.
 //!
-//! It runs twice: once whole, and once for the read-only tests alone, since it keeps files open in others,
-//! with which no file system can be made read-only.
+//! It runs twice: once whole, and once for the read-only tests alone, because the other tests keep files
+//! open, and a file system with open files cannot be made read-only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! A program of ours in the background, with what it says in a file. Whatever becomes of a test, it
-//! ends; never started again by itself.
+//! A program in the background, with its output in a file. However a test ends, the program ends too. It is
+//! never started again by itself.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! What package managers, compilers, backups and git do between directories, step by step as they do it:
-//! unpack beside and rename into place, hard links from one directory to another, directories that move.
-//! Each knows what must be there in the end, and looks at it through every mount.
+//! The operations of package managers, compilers, backups and git between directories, step by step as they
+//! do them: unpack beside and rename into place, hard links from one directory to another, directories that
+//! move. Each tool knows the tree that must result, and looks at it through every mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! What a tree looks like to programs: every name with kind, mode, owner, times, extended attributes,
-//! bytes, and which names are the same file. Lists and compares; changes nothing.
+//! A tree as programs see it: every name with kind, mode, owner, times, extended attributes, bytes, and which
+//! names are the same file. Lists and compares; changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -1,5 +1,6 @@
-//! Several mounts copy one directory to the same name, list it, and remove it, all at once, with the system's own
-//! programs. Each may be told that a name is there or not; none may be told what no local file system says.
+//! Several mounts copy one directory to the same name, list it, and remove it, all at once, with the system's
+//! own programs. A program may be told that a name is there or not. It must not be told anything that a local
+//! file system never says.
 
 use std::collections::BTreeMap;
 use std::fmt;

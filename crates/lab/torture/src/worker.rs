@@ -1,6 +1,6 @@
-//! One worker: draws operations on a tree of its own, performs them, and knows afterwards exactly what
-//! must be there: everything that was acknowledged, and of the one in flight all, nothing or, for
-//! bytes of a write, some.
+//! One worker: draws operations on a tree of its own and performs them. Afterwards it knows exactly which
+//! files must be there: every operation that was acknowledged, and of the one in flight everything, nothing
+//! or, for the bytes of a write, a part.
 
 use std::collections::VecDeque;
 use std::io;

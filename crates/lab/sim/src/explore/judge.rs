@@ -1,4 +1,4 @@
-//! What must be true of the islands after every event, and at the end of every order.
+//! Invariants of the islands after every event, and at the end of every order.
 
 use super::*;
 
