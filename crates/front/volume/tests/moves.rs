@@ -12,7 +12,7 @@ use atoll_core::{H3, Ino, IslandId, Name, NodeId, Table, VolumeId};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use atoll_proto::control::Connection;
 use atoll_proto::{NodeConfig, VolumeConfig, VolumeKind};
-use atoll_rpc::Address;
+use atoll_rpc::{Address, Listener, Options};
 use atoll_vfs::call;
 use atoll_volume::kind::{Attached, Manner, attach};
 use atoll_volume::node::Daemon;
@@ -306,4 +306,34 @@ fn an_island_whose_folder_is_put_on_another_node_is_found_there_by_a_node_and_a_
     tree.attached.stop();
     stays.stop().unwrap();
     takes.stop().unwrap();
+}
+
+/// Node 1 listens at two addresses. All hear of the second one while links to the first are up and in use.
+#[test]
+fn a_node_gets_another_address_while_all_go_on() {
+    let place = tempfile::tempdir().unwrap();
+    let (a, first) = daemon(&place.path().join("a"));
+    let (b, second) = daemon(&place.path().join("b"));
+    let any = "127.0.0.1:0".parse().unwrap();
+    let mut other = Listener::start(&any, Arc::clone(&b.node) as _, Options::default()).unwrap();
+    let config = volume(vec![node(0, &first, &[0]), node(1, other.address(), &[1])]);
+    serve(&a, &config, 0);
+    serve(&b, &config, 1);
+    let tree = Tree::new(&config);
+    let busy: Vec<Busy> = (0..tree.dirs.len()).map(|island| Busy::begin(&tree, island)).collect();
+    tree.works("before");
+    let moved = next(&config, vec![node(0, &first, &[0]), node(1, &second, &[1])]);
+    for daemon in [&b, &a] {
+        daemon.node.take_config(&moved).unwrap();
+    }
+    tree.attached.take_config(&moved).unwrap();
+    tree.works("after");
+    // Nobody needs the first address any more.
+    until("a link to the first address is left", || other.links().is_empty());
+    other.stop();
+    busy.into_iter().for_each(Busy::end);
+    assert_eq!(tree.connections(), [(0, Connection::Direct), (1, Connection::Direct)]);
+    tree.attached.stop();
+    a.stop().unwrap();
+    b.stop().unwrap();
 }

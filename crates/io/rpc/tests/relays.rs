@@ -114,6 +114,22 @@ fn what_cannot_be_reached_directly_is_reached_through_another_node_end_to_end() 
 }
 
 #[test]
+fn relays_that_are_named_later_are_used_and_others_no_longer() {
+    let (node, _node_events) = serve(echo);
+    let (mut first, _passer) = passer(Some(node.address()));
+    let (second, _passer) = passer(Some(node.address()));
+    let (client, events) = client(&nowhere(), &[]);
+    client.set_relays(vec![(NodeId(0), first.address().clone())]);
+    assert!(next_opened(&events).is_relayed());
+    client.set_relays(vec![(NodeId(1), second.address().clone())]);
+    first.stop();
+    next_closed(&events);
+    let link = next_opened(&events);
+    send(&link, 1, b"again", b"");
+    assert_eq!(&next_frame(&events).meta[..], b"again");
+}
+
+#[test]
 fn a_relay_that_ends_is_replaced_by_another_one() {
     let (node, _node_events) = serve(echo);
     let (mut first, _passer) = passer(Some(node.address()));
