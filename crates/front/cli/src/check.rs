@@ -21,16 +21,16 @@ pub(crate) struct Check {
     /// Read every byte of every file and compare checksums
     #[arg(long)]
     read: bool,
-    /// Mend what can be mended without loss, and say what was
+    /// Mend damage if nothing is lost by it, and say what was mended
     #[arg(long)]
     repair: bool,
     /// With --repair: say what would be mended, and change nothing
     #[arg(long, requires = "repair")]
     dry_run: bool,
-    /// With --repair: take away names of files of which no byte is left anywhere
+    /// With --repair: remove names of files of which no byte is left anywhere
     #[arg(long, requires = "repair")]
     forget: bool,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

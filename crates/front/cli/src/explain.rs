@@ -13,10 +13,10 @@ use crate::say;
 pub(crate) struct Explain {
     /// A file or directory in a mounted volume
     path: PathBuf,
-    /// Explain whatever has this id, below the path: all its directories are read to find it
+    /// Explain the file or directory with this id, below the path: all directories there are read to find it
     #[arg(long, value_name = "ID")]
     id: Option<u64>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

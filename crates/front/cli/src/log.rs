@@ -6,11 +6,12 @@ use atoll_telemetry::{Format, LEVEL, Level};
 /// Options of every command that stays.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Log {
-    /// How the log is written: text or json to standard error, or journald. The default is text; for a
-    /// mount in the background journald, if systemd is there
+    /// The form of the log: text or json on standard error, or journald. The default is text; for a mount in
+    /// the background it is journald, if systemd is there
     #[arg(long, value_name = "FORMAT")]
     log: Option<Format>,
-    /// What the log has: off, error, warn, info (the default), debug or trace. ATOLL_LOG says it, too
+    /// The level of the log: off, error, warn, info (the default), debug or trace. Without this option,
+    /// ATOLL_LOG sets it
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<Level>,
 }

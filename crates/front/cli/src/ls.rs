@@ -25,13 +25,14 @@ const PATIENCE_MS: u64 = 10_000;
 #[command(override_usage = "atoll ls --atomic PATH [--json]\n       \
     atoll ls --atomic HOST:PORT[,HOST:PORT...]:/VOLUME[/PATH] [--json]")]
 pub(crate) struct Ls {
-    /// A file or directory in a mounted volume, or in one of other machines; all that is below it
+    /// A file or directory in a mounted volume, or in a volume of other machines. Everything below it is
+    /// listed
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// As of one moment, however much is going on. For anything else there is ls(1)
+    /// List the tree as of one moment, while it may be changed. For anything else use ls(1)
     #[arg(long, required = true)]
     atomic: bool,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

@@ -49,17 +49,17 @@ enum Command {
     Umount(umount::Umount),
     /// Make and list volumes
     Volume(volume::Volume),
-    /// Show how nodes, islands and mounts are
+    /// Show the status of nodes, islands and mounts
     Status(status::Status),
-    /// Show which island owns what
+    /// Show which island owns which part of the hash table
     Table(table::Table),
     /// Show where a file or directory is, and why there
     Explain(explain::Explain),
-    /// List a whole tree as of one moment, while it is used
+    /// List a whole tree as of one moment, while it may be changed
     Ls(ls::Ls),
     /// Look for damage in the data directory of a stopped node, and mend it
     Check(check::Check),
-    /// Make a volume's state anew from its plain trees alone, after it was lost or damaged
+    /// Make the state of a volume from its plain trees alone, after it was lost or damaged
     Rebuild(rebuild::Rebuild),
     /// Print completions for a shell
     Completions(papers::Completions),

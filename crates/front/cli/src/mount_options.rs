@@ -36,8 +36,8 @@ pub(crate) struct Entry {
 pub(crate) const TABLE: &[Entry] = &[
     Entry {
         words: &["soft=SECONDS", "soft"],
-        meaning: "An operation that needs a node that is away fails after so many seconds, from 1 to 86400, with \
-                  EIO or ETIMEDOUT. The default is soft=10.",
+        meaning: "If an operation needs a node that is away, it fails with EIO or ETIMEDOUT after this \
+                  time, from 1 to 86400 seconds. The default is soft=10.",
         take: |o, word, value| {
             let seconds = value.map_or(Some(SOFT_S), |text| text.parse().ok());
             let s = seconds.filter(|s| (1..=SOFT_S_MAX).contains(s)).ok_or_else(|| {
@@ -57,9 +57,9 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["cache=recallable", "cache=none"],
-        meaning: "What the kernel may keep. recallable, the default: everything, while no other mount of the volume is \
-                  there; it is taken back before another mount sees or makes a change. none: nothing, so that each \
-                  operation asks an island.",
+        meaning: "With recallable, the default, the kernel caches everything while no other mount of the \
+                  volume is there. It drops the cache before another mount sees or makes a change. With \
+                  none, the kernel caches nothing, so each operation asks an island.",
         take: |o, word, _| {
             o.keep = if word == "cache=none" { Keep::Nothing } else { Keep::Recallable };
             Ok(())
@@ -67,8 +67,8 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["locks=shared", "locks=local"],
-        meaning: "Whether flock(2) and fcntl(2) locks hold between mounts, which is the default, or among the processes \
-                  of this mount only, which is faster.",
+        meaning: "With shared, the default, flock(2) and fcntl(2) locks hold between all mounts. With \
+                  local they hold among the processes of this mount only, which is faster.",
         take: |o, word, _| {
             o.local_locks = word == "locks=local";
             Ok(())
@@ -76,8 +76,8 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["birth_times"],
-        meaning: "Show when files were made (\"Birth\" of stat(1)). Not the default, because programs that ask for it \
-                  then pay one more request for each file that they look at first.",
+        meaning: "Show when files were made (\"Birth\" of stat(1)). This is not the default, because it \
+                  costs programs that ask for it one more request for each file.",
         take: |o, _, _| {
             o.birth_times = true;
             Ok(())
@@ -85,9 +85,9 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["allow_other", "noallow_other"],
-        meaning: "Whether other users than the one who mounts are let in; file permissions count in any case. The \
-                  default is allow_other for root and noallow_other for others, who need the line user_allow_other in \
-                  /etc/fuse.conf to change it.",
+        meaning: "Whether users other than the mounting one may use the mount. File permissions count in \
+                  any case. The default is allow_other for root and noallow_other for others. Others can \
+                  change it only with the line user_allow_other in /etc/fuse.conf.",
         take: |o, word, _| {
             o.allow_other = Some(word == "allow_other");
             Ok(())
@@ -103,9 +103,9 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["suid", "nosuid"],
-        meaning: "Whether set-user-id and set-group-id bits and file capabilities of programs are honoured. By mount(8) \
-                  and fstab(5) as root the default is suid, as for any file system; by atoll mount and for other users \
-                  it is nosuid. suid is for root only.",
+        meaning: "Whether set-user-id and set-group-id bits and file capabilities of programs are \
+                  honoured. If root mounts by mount(8) or fstab(5), the default is suid, as for any file \
+                  system. For atoll mount and for other users it is nosuid. Only root may use suid.",
         take: |o, word, _| {
             o.kernel.set_id = word == "suid";
             Ok(())
@@ -113,7 +113,7 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["dev", "nodev"],
-        meaning: "Whether device files are honoured. The default is as for suid. dev is for root only.",
+        meaning: "Whether device files work. The default is as for suid. Only root may use dev.",
         take: |o, word, _| {
             o.kernel.devices = word == "dev";
             Ok(())
@@ -129,8 +129,8 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["async", "sync"],
-        meaning: "With sync, each write is on the disks before it returns, as if fsync(2) followed it. That does not \
-                  go for names: sync a directory with fsync(2). The default is async.",
+        meaning: "With sync, each write is on the disks before it returns, as if fsync(2) followed it. \
+                  This is not about names: use fsync(2) on their directory. The default is async.",
         take: |o, word, _| {
             o.kernel.sync = word == "sync";
             Ok(())
@@ -138,9 +138,10 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["relatime", "noatime", "strictatime", "atime", "norelatime", "nostrictatime"],
-        meaning: "When reading changes the time of access. relatime, the default: the first time after a change, and once \
-                  a day. noatime: never. strictatime: each time; for root only. The other three mean relatime, as they do \
-                  on Linux. The island hears of it up to ten seconds later.",
+        meaning: "Which reads change the access time. relatime, the default: the first read after a \
+                  change, and one a day. noatime: none. strictatime: every read; only root may use it. The \
+                  other three mean relatime, as on Linux. The island hears of a read up to ten seconds \
+                  later.",
         take: |o, word, _| {
             o.kernel.access_times.rule = match word {
                 "noatime" => None,
@@ -152,7 +153,8 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["diratime", "nodiratime"],
-        meaning: "Whether listing a directory changes its time of access by the same rule. The default is diratime.",
+        meaning: "Whether listing a directory changes its access time, by the same rule. The default is \
+                  diratime.",
         take: |o, word, _| {
             o.kernel.access_times.directories = word == "diratime";
             Ok(())
@@ -160,8 +162,8 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["user", "users", "user=NAME"],
-        meaning: "Lets users mount a line of fstab(5). Stands for noexec, nosuid and nodev, unless a later option says \
-                  otherwise.",
+        meaning: "Lets users mount a line of fstab(5). It implies noexec, nosuid and nodev, unless a later \
+                  option says otherwise.",
         take: |o, _, _| {
             (o.kernel.no_exec, o.kernel.set_id, o.kernel.devices) = (true, false, false);
             Ok(())
@@ -169,7 +171,8 @@ pub(crate) const TABLE: &[Entry] = &[
     },
     Entry {
         words: &["owner", "group"],
-        meaning: "As user, for the owner or group of the source, of which there is none: stands for nosuid and nodev.",
+        meaning: "Like user, for the owner or group of the source. Atoll's sources have none, so these \
+                  options only imply nosuid and nodev.",
         take: |o, _, _| {
             (o.kernel.set_id, o.kernel.devices) = (false, false);
             Ok(())
@@ -195,7 +198,8 @@ pub(crate) const TABLE: &[Entry] = &[
             "x-NAME",
             "X-NAME",
         ],
-        meaning: "Accepted: they are for mount(8), systemd and others who read the same line, or are so in any case.",
+        meaning: "Accepted and ignored: they are for mount(8), systemd and other programs that read the \
+                  same line, or are always so.",
         take: |_, _, _| Ok(()),
     },
 ];

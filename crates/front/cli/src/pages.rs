@@ -51,7 +51,7 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                     ),
                     (
                         "atoll up --data /var/lib/atoll/home --mount /srv/home --volume home --listen node1:7100",
-                        "The same, which other machines can mount by: atoll mount node1:7100:/home DIR",
+                        "The same. Other machines can mount it: atoll mount node1:7100:/home DIR",
                     ),
                 ],
             ),
@@ -63,7 +63,7 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                 "EXAMPLES",
                 &[(
                     "atoll serve --data /var/lib/atoll --listen node1:7100",
-                    "A node, as atoll.service starts it. The address is the one that mounts and other nodes use.",
+                    "Runs a node, as atoll.service does. Mounts and other nodes use this address.",
                 )],
             ),
             log(),
@@ -74,7 +74,7 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             "EXAMPLES",
             &[(
                 "atoll volume create home --nodes node1:7100,node2:7100,node3:7100",
-                "Once, on any machine; the nodes must run. They cannot be changed later.",
+                "Run this once, on any machine. The nodes must run. They cannot be changed later.",
             )],
         )],
         "atoll-status" => vec![terms(
@@ -88,24 +88,23 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             terms(
                 "EXAMPLES",
                 &[
-                    (
-                        "atoll ls --atomic /srv/home",
-                        "Every name of the volume, as all of it was at one moment.",
-                    ),
+                    ("atoll ls --atomic /srv/home", "Every name of the volume as of one moment."),
                     (
                         "atoll ls --atomic node1:7100:/home/projects --json",
-                        "The same of a part, for programs, and without a mount.",
+                        "The same for a part of the volume, as JSON, and without a mount.",
                     ),
                 ],
             ),
             text(
                 "NOTES",
-                "Lists as the superuser sees it. Every change that ended before the command began is shown, \
-                 none that began after it ended, and none without all that came before it. For the moment itself \
-                 changes wait: mostly some milliseconds, never more than 300 for one listing. All islands of the \
-                 volume take part; while one is away there is no listing. It is printed when it is whole, so a \
-                 failed one prints nothing. Times are in UTC, owners and groups are numbers; control characters, \
-                 backslashes and what is not UTF-8 are shown as \\ and three octal digits.",
+                "The listing shows what the superuser sees. It has every change that ended before the \
+                 command began, and no change that began after it ended. If it has a change, it has all \
+                 changes before that one. Changes wait at the moment that it shows: mostly some \
+                 milliseconds, never more than 300 for one listing. All islands of the volume take part; \
+                 while one is away there is no listing. The listing is printed when it is complete, so a \
+                 command that fails prints nothing. Times are in UTC; owners and groups are numbers. \
+                 Control characters, backslashes and bytes that are not UTF-8 are shown as \\ and three \
+                 octal digits.",
             ),
             see_also("atoll-explain(1), atoll-status(1), ls(1)"),
         ],
@@ -113,28 +112,35 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             terms(
                 "EXAMPLES",
                 &[
-                    ("atoll check --data /var/lib/atoll --read", "With all bytes, as a scrub does."),
+                    (
+                        "atoll check --data /var/lib/atoll --read",
+                        "Compares all bytes with their checksums, as a scrub does.",
+                    ),
                     (
                         "atoll check --data /var/lib/atoll --repair --dry-run",
-                        "What a repair would do; without the last option it is done.",
+                        "Shows what a repair would do. Without the last option, the repair is done.",
                     ),
                 ],
             ),
             text(
                 "REPAIR",
-                "Asks nothing, and says everything that it does. It never deletes bytes and never takes a name from \
-                 a file; what has no name any more gets one in /lost+found. What people have changed in the plain \
-                 trees is left as it is. What needs all islands of the volume is done only if all are in the data \
-                 directory: stop the other nodes, put their folders DATA/islands/VOLUME/ISLAND beside, and take them \
-                 back afterwards. What is left is named with the next step.",
+                "A repair asks no questions and reports each change. It never deletes bytes, and never \
+                 removes a name of a file. A file without a name gets one in /lost+found. Changes that \
+                 people made in the plain trees stay. Some repairs need all islands of the volume in the \
+                 data directory: stop the other nodes, put their folders DATA/islands/VOLUME/ISLAND beside \
+                 the ones here, and bring them back afterwards. If damage is left, the output names the \
+                 next step.",
             ),
             terms(
                 "EXIT STATUS",
                 &[
                     ("0", "Nothing is wrong, or nothing any more after --repair."),
-                    ("1", "It could not be found out, or the repair could not be carried out."),
+                    ("1", "The check or the repair could not be carried out."),
                     ("2", "Wrong arguments."),
-                    ("4", "Something is wrong, or still wrong after --repair, as fsck(8) says it."),
+                    (
+                        "4",
+                        "Something is wrong, or is still wrong after --repair. fsck(8) uses the same code.",
+                    ),
                 ],
             ),
         ],
@@ -163,10 +169,10 @@ fn exit_status(name: &str) -> Section {
         "atoll-mount" => terms(
             "EXIT STATUS",
             &[
-                ("0", "It is mounted, and was seen to answer."),
-                ("1", "It is not. Of mount.atoll: wrong arguments."),
+                ("0", "It is mounted and answers."),
+                ("1", "It is not mounted. For mount.atoll: wrong arguments."),
                 ("2", "Wrong arguments."),
-                ("32", "Of mount.atoll: it is not mounted, as mount(8) says it."),
+                ("32", "For mount.atoll: it is not mounted. mount(8) uses the same code."),
             ],
         ),
         "atoll-umount" => terms(
@@ -174,7 +180,7 @@ fn exit_status(name: &str) -> Section {
             &[
                 ("0", "It is unmounted and its process has ended; or, with --if-mounted, nothing was there."),
                 ("2", "Wrong arguments."),
-                ("32", "It could not be unmounted, or nothing was there, as umount(8) says it."),
+                ("32", "It could not be unmounted, or nothing was there. umount(8) uses the same code."),
             ],
         ),
         _ => terms(
@@ -187,10 +193,10 @@ fn exit_status(name: &str) -> Section {
 fn log() -> Section {
     text(
         "LOG",
-        "What happens while it runs is written to standard error, or to the journal of systemd with --log journald; \
-         a mount in the background uses the journal if there is one, and otherwise writes nothing. The environment \
-         variable ATOLL_LOG has the level unless --log-level says it. One place in the program writes 20 lines a \
-         minute at most; how many more were left out is told.",
+        "Messages go to standard error, or to the journal of systemd with --log journald. A mount in the \
+         background uses the journal if there is one; otherwise its messages are lost. Without \
+         --log-level, the environment variable ATOLL_LOG sets the level. Each place in the program writes \
+         at most 20 lines a minute, and says how many more it has left out.",
     )
 }
 
@@ -199,7 +205,8 @@ fn mount() -> Vec<Section> {
     vec![
         Section {
             title: "MOUNT OPTIONS",
-            text: "After -o, with commas between them; the later one wins. One that is not known is refused.",
+            text: "Options follow -o, with commas between them. If two contradict each other, the later \
+                   one counts. An unknown option is refused.",
             terms: options,
         },
         terms(
@@ -207,19 +214,20 @@ fn mount() -> Vec<Section> {
             &[
                 (
                     "node1:7100,node2:7100:/home  /srv/home  atoll  _netdev,nofail,soft=10  0  0",
-                    "Name several nodes: any one of them that is up is enough to begin with. _netdev has the network \
-                     waited for, nofail lets the machine start without it.",
+                    "Name several nodes: the mount begins with any one that is up. With _netdev the system \
+                     waits for the network first. With nofail the machine starts even if the mount fails.",
                 ),
                 (
                     "mount -t atoll node1:7100:/home /srv/home",
-                    "mount(8) runs mount.atoll, which takes the same options. By this way as root, programs' set-id \
-                     bits and devices count, as for any file system: say nosuid,nodev where the volume's users are \
-                     not to be trusted with that.",
+                    "mount(8) runs mount.atoll, which takes the same options. If root mounts in this way, \
+                     set-id bits and devices work, as for any file system. Use nosuid,nodev if the \
+                     volume's users are not trusted with that.",
                 ),
                 (
-                    "mount -o remount,bind,ro /srv/home",
-                    "Stops changes through the mount, and rw allows them. Nothing else can be changed while it is \
-                     mounted: unmount it and mount it anew.",
+                    "mount -o remount,ro /srv/home",
+                    "Stops changes through the mount, and rw allows them again. The other options that a \
+                     remount can change are relatime, noatime, strictatime, nodiratime, nosuid, nodev, \
+                     noexec and sync. For any other option, unmount and mount again.",
                 ),
             ],
         ),
@@ -227,7 +235,10 @@ fn mount() -> Vec<Section> {
             "EXAMPLES",
             &[
                 ("atoll mount node1:7100,node2:7100:/home /srv/home -o hard", "A volume of other machines."),
-                ("atoll mount --data ~/.atoll /tmp/second", "A second mount of what a daemon here serves."),
+                (
+                    "atoll mount --data ~/.atoll /tmp/second",
+                    "A second mount of a volume that a daemon of this machine serves.",
+                ),
                 ("atoll mount unix:/var/lib/atoll/atoll.sock:/home /srv/home", "The same by its socket."),
             ],
         ),
@@ -242,10 +253,16 @@ fn files() -> Section {
     terms(
         "FILES",
         &[
-            ("/etc/atoll/node.conf", "Where the node of atoll.service keeps its data and listens."),
-            ("DATA/atoll.sock", "Where the daemon on a data directory is asked and mounted from."),
-            ("DATA/islands/VOLUME/ISLAND/tree", "The plain files, to read; about a second behind."),
-            ("/run/atoll, $XDG_RUNTIME_DIR/atoll", "Sockets by which root's or a user's mounts are asked."),
+            ("/etc/atoll/node.conf", "The data directory and the address of the node of atoll.service."),
+            ("DATA/atoll.sock", "The socket of the daemon on a data directory, for commands and mounts."),
+            (
+                "DATA/islands/VOLUME/ISLAND/tree",
+                "The plain files, for reading. They are about a second behind.",
+            ),
+            (
+                "/run/atoll, $XDG_RUNTIME_DIR/atoll",
+                "Sockets of the mounts of root and of a user, for commands.",
+            ),
             ("/etc/fuse.conf", "With user_allow_other, users other than root may let others in."),
         ],
     )

@@ -32,7 +32,7 @@ fn say(text: &[u8]) {
 /// Arguments of `atoll man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Where to put the pages; made if it is not there
+    /// The folder for the pages; made if it is not there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

@@ -26,10 +26,10 @@ pub(crate) struct Rebuild {
     /// Name of the volume
     #[arg(long, default_value = "main")]
     volume: String,
-    /// Do it. Without this, only what would be done is said
+    /// Carry it out. Without this option, the command only says what it would do
     #[arg(long)]
     yes: bool,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

@@ -12,13 +12,13 @@ use atoll_volume::node::Daemon;
 /// Arguments of `atoll serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Where everything is kept; made if it is not there
+    /// The data directory; made if it is not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where to take connections. There is no authentication: trusted networks only
+    /// The address to listen on. There is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Address,
-    /// Show metrics to monitoring systems at http://ADDR/metrics. There is no authentication: trusted networks only
+    /// Serve metrics at http://ADDR/metrics. There is no authentication: trusted networks only
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]

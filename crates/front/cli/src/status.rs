@@ -15,13 +15,13 @@ const FUSE_SHOWN: usize = 6;
 /// Arguments of `atoll status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
-    /// A node's HOST:PORT, or where a volume is mounted. Without it: all mounts of this machine
+    /// A node's HOST:PORT, or a mount point. Without it: all mounts of this machine
     #[arg(value_name = "HOST:PORT|DIR", conflicts_with = "data")]
     target: Option<String>,
     /// Ask the daemon of this machine that uses this data directory
     #[arg(long, value_name = "DATA")]
     data: Option<PathBuf>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

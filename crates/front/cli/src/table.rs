@@ -25,14 +25,14 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// Where the volume is mounted; or the volume and a node to ask, in either order, of which the
-    /// volume may be left out if it is the only one of the node
+    /// A mount point; or a volume and a node to ask, in either order. The volume may be left out if the node
+    /// has only one
     #[arg(value_names = ["DIR|VOLUME", "HOST:PORT"], num_args = 0..=2)]
     what: Vec<String>,
     /// Ask the daemon of this machine that uses this data directory
     #[arg(long, value_name = "DATA")]
     data: Option<PathBuf>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use atoll_volume::ask::{QUESTION, ask};
 use atoll_volume::places::{absolute, mount_socket, mounted_at};
 
-/// How long a process may take to bring what it has to its disk.
+/// How long a process may take to bring its data to its disk.
 const END_MAX: Duration = Duration::from_secs(60);
 
 /// Most processes that are named as users of a mount.
@@ -26,10 +26,10 @@ const UMOUNT_FAILED: u8 = 32;
 /// Arguments of `atoll umount`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Umount {
-    /// Where the volume is mounted
+    /// The mount point
     #[arg(value_name = "DIR")]
     point: PathBuf,
-    /// Take it out of the tree now; it ends when nobody uses it any more
+    /// Remove it from the tree now; it ends when no program uses it any more
     #[arg(long, short)]
     lazy: bool,
     /// For scripts: it is no error if nothing is mounted there

@@ -19,22 +19,22 @@ use atoll_volume::source::Found;
 /// Arguments of `atoll up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Up {
-    /// Where everything is kept; made if it is not there
+    /// The data directory; made if it is not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where to mount the volume; made if it is not there, with the directories that it lies in
+    /// The directory to mount the volume on; made if it is not there, with the directories above it
     #[arg(long, value_name = "DIR")]
     mount: PathBuf,
     /// Name of the volume; made if there is none
     #[arg(long, default_value = "main", value_name = "NAME")]
     volume: String,
-    /// How many islands a new volume gets
+    /// Number of islands of a new volume
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands: u16,
     /// Let other machines mount the volume too. There is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<Address>,
-    /// Show metrics to monitoring systems at http://ADDR/metrics. There is no authentication: trusted networks only
+    /// Serve metrics at http://ADDR/metrics. There is no authentication: trusted networks only
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]

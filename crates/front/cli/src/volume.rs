@@ -28,7 +28,7 @@ enum Command {
     Create(Create),
     /// List the volumes that a node has
     List(List),
-    /// Take up a volume whose folder lies in a data directory, but which its control store has lost
+    /// Register a volume again if its folder is in a data directory and the control store has lost it
     Adopt(Adopt),
 }
 
@@ -39,23 +39,23 @@ struct Create {
     /// The nodes, as mounts and the other nodes reach them
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
     nodes: Vec<Address>,
-    /// How many islands each node gets; about one for two cores
+    /// Number of islands of each node; about one for two cores
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands_per_node: u16,
-    /// What the volume promises: cluster. The kinds union and wide are not built yet
+    /// The kind of the volume: cluster. The kinds union and wide are not built yet
     #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kinds())]
     kind: VolumeKind,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// The node to ask, or where a volume is mounted whose nodes are asked
+    /// The node to ask, or a mount point: then the nodes of its volume are asked
     #[arg(value_name = "HOST:PORT|DIR", conflicts_with = "data")]
     whom: Option<String>,
     /// Ask the daemon of this machine that uses this data directory
     #[arg(long, value_name = "DATA")]
     data: Option<PathBuf>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }
