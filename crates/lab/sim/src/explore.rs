@@ -252,7 +252,7 @@ impl World {
                     Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),
                     Effect::Checkpoint { .. } => events.push_back(Event::CheckpointDone),
                     Effect::Notice(..) => {}
-                    Effect::Damaged(load) => unreachable!("{load:?} was not read"),
+                    Effect::Damaged(damage) => panic!("{damage}"),
                 }
             }
             if let Some(seq) = written {

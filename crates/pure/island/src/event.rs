@@ -122,6 +122,45 @@ pub enum BodyDone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyFault(pub Errno);
 
+/// Something that is not as it should be, and that the island goes on with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Damage {
+    /// What the snapshot has of this cannot be read. Whatever needs it fails with `EIO`.
+    Row(Load),
+    /// Another island has said what cannot be. Nothing was done of it.
+    Message {
+        /// It.
+        from: IslandId,
+        /// What was wrong with it.
+        why: &'static str,
+    },
+    /// What another island has said does not fit the row of this directory. The row is as near to it as can be, and
+    /// `atoll check` tells what is wrong.
+    Misfit {
+        /// The directory.
+        dir: Ino,
+        /// What did not fit.
+        why: &'static str,
+    },
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Row(load) => write!(f, "the snapshot is damaged: what needs {load:?} fails with EIO"),
+            Self::Message { from, why } => {
+                write!(f, "{from} has sent a message that cannot be, and it was refused: {why}")
+            }
+            Self::Misfit { dir, why } => {
+                write!(
+                    f,
+                    "what another island has said does not fit directory {dir}: {why}; see `atoll check`"
+                )
+            }
+        }
+    }
+}
+
 /// Something to be done by whoever brought the event, in order.
 #[derive(Debug, Clone)]
 pub enum Effect {
@@ -140,8 +179,8 @@ pub enum Effect {
         /// Bytes of `Answer::Data`.
         data: Bytes,
     },
-    /// Report that what the snapshot has of this cannot be read. Whatever needs it fails with `EIO`.
-    Damaged(Load),
+    /// Report something that is not as it should be.
+    Damaged(Damage),
     /// Tell a client unasked.
     Notice(LinkId, Notice),
     /// Tell an island.

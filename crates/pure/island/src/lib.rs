@@ -31,7 +31,7 @@ mod under_way;
 
 pub use counters::Counters;
 pub use ctx::{Config, Moving, OUTBOX_BYTES_MAX, OUTBOX_MAX};
-pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Effect, Event, LinkId, Now, Ticket};
+pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Damage, Effect, Event, LinkId, Now, Ticket};
 pub use island::Island;
 pub use recovery::start::{Ended, Phase};
 pub use under_way::UnderWay;

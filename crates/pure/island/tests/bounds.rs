@@ -98,7 +98,7 @@ impl World {
                 Effect::Checkpoint { .. } => self.event(at, Event::CheckpointDone),
                 Effect::Notice(..) => {}
                 Effect::Body(..) => panic!("no file has bytes"),
-                Effect::Damaged(load) => panic!("{load:?} is damaged"),
+                Effect::Damaged(damage) => panic!("{damage}"),
             }
         }
     }

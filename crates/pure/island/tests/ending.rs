@@ -112,7 +112,7 @@ impl World {
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => _ = self.replies.insert(id, reply.outcome),
                 Effect::Notice(_, notice) => self.notices.push(notice),
-                Effect::Damaged(load) => panic!("{load:?} is damaged"),
+                Effect::Damaged(damage) => panic!("{damage}"),
                 Effect::Load { load, generation } => {
                     let loaded = self.load(&load);
                     self.reads.push(Event::Loaded { load, generation, loaded });

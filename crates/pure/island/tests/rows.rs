@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, Table};
-use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now, Phase};
+use atoll_island::{Config, Damage, Effect, Ended, Event, Island, LinkId, Now, Phase};
 use atoll_posix::{Caller, Errno, Op};
 use atoll_proto::{
     Change, ClientOp, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request, Seen, Static,
@@ -39,7 +39,7 @@ struct World {
     /// What was asked for and not answered.
     late: Vec<(Load, u64)>,
     reads: BTreeMap<String, usize>,
-    damaged: Vec<Load>,
+    damaged: Vec<Damage>,
     replies: Vec<(u64, Outcome)>,
     sent: Vec<(IslandId, Peer)>,
     next: u64,
@@ -96,7 +96,7 @@ impl World {
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
                 Effect::Load { load, generation } => self.read(load, generation),
-                Effect::Damaged(load) => self.damaged.push(load),
+                Effect::Damaged(damage) => self.damaged.push(damage),
                 Effect::Send(to, message) => self.sent.push((to, message.peer)),
                 Effect::Checkpoint { frozen, .. } => {
                     for (key, row) in frozen.rows {
@@ -162,7 +162,7 @@ impl World {
     }
 
     fn is_damaged(&self, key: &RowKey) -> bool {
-        self.damaged.iter().filter(|load| **load == Load::Row(key.clone())).count() == 1
+        self.damaged.iter().filter(|damage| **damage == Damage::Row(Load::Row(key.clone()))).count() == 1
     }
 }
 

@@ -51,7 +51,7 @@ impl World {
                 Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
                 Effect::Reply { reply, .. } => self.replies.push(reply.outcome),
                 Effect::Notice(..) | Effect::Send(..) => unreachable!("nobody else is there"),
-                Effect::Damaged(load) => panic!("{load:?} is damaged"),
+                Effect::Damaged(damage) => panic!("{damage}"),
                 Effect::Load { load, generation } => {
                     self.loads += 1;
                     let loaded = match &load {

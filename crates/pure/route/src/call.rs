@@ -123,6 +123,8 @@ pub(crate) struct Call<T> {
     pub(crate) refusals: u32,
     /// How often its name led to nothing.
     pub(crate) dangled: u32,
+    /// How often an island has sent it on: to another one, or to the same with a newer table.
+    pub(crate) sent_on: u32,
 }
 
 impl<T> Call<T> {
@@ -150,6 +152,7 @@ impl<T> Call<T> {
             requests: 0,
             refusals: 0,
             dangled: 0,
+            sent_on: 0,
         }
     }
 

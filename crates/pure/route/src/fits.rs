@@ -172,3 +172,14 @@ fn of_attr(attr: &Attr) -> Option<&'static str> {
 fn of_ino(ino: Ino) -> Option<&'static str> {
     (ino.0 == 0).then_some("a file without an id")
 }
+
+/// Whether an answer says that another island has to be asked, or the same one with a newer table.
+pub(crate) const fn sends_on(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Moved { .. }
+            | Outcome::StaleTable { .. }
+            | Outcome::Elsewhere { .. }
+            | Outcome::DoneTo { .. }
+    )
+}

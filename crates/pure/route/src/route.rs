@@ -16,7 +16,7 @@ use crate::call::{Call, Followed, Gathering, Sending, Stage, Waiter, What};
 use crate::counters::Counters;
 use crate::detour::client_op;
 use crate::dirs::Dirs;
-use crate::fits::{Misfit, misfit};
+use crate::fits::{Misfit, misfit, sends_on};
 use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::lease::Lease;
@@ -33,6 +33,10 @@ const NOT_NOW_DOUBLINGS: u32 = 4;
 const RENEW_MS: u64 = 3_000;
 /// How often a name is looked up again if its file is gone from the home that the name tells.
 const DANGLED_MAX: u32 = 8;
+/// How often a call is sent on at once: to another island, or to the same with a newer table. Then there are pauses.
+const SENT_ON_AT_ONCE: u32 = 8;
+/// How often a call is sent on at all, which takes some seven seconds. An honest island has had its say by then.
+const SENT_ON_MAX: u32 = 32;
 /// Files without names that are released with one request.
 pub(crate) const RELEASE_BATCH: usize = 512;
 /// Milliseconds after which islands are told of released files.
@@ -426,6 +430,13 @@ impl<T> Route<T> {
             out.misfits.push(Misfit { island, what });
             return self.disbelieve(now_ms, id, out);
         }
+        if sends_on(&reply.outcome) {
+            call.sent_on += 1;
+            if call.sent_on > SENT_ON_MAX {
+                out.misfits.push(Misfit { island, what: "a call is sent on without end" });
+                return self.disbelieve(now_ms, id, out);
+            }
+        }
         let outcome = match reply.outcome {
             Outcome::Observed { around, answer, keys } => {
                 call.around.extend(around);
@@ -472,7 +483,7 @@ impl<T> Route<T> {
                 if let Some(ino) = file {
                     self.homes.moved(ino, to, moves, self.next_id);
                 }
-                self.again(id, out);
+                self.send_on(now_ms, id, out);
             }
             Outcome::Failed { errno } => self.fail(id, errno, out),
             Outcome::NeedGroups => {
@@ -482,7 +493,7 @@ impl<T> Route<T> {
             }
             Outcome::StaleTable { table } => {
                 self.take_table(table);
-                self.again(id, out);
+                self.send_on(now_ms, id, out);
             }
             Outcome::NotNow => {
                 let pause = NOT_NOW_MS << call.refusals.min(NOT_NOW_DOUBLINGS);
@@ -510,6 +521,18 @@ impl<T> Route<T> {
             | Outcome::ListedAt { .. }
             | Outcome::FilesAt { .. }
             | Outcome::CutLost { .. } => self.fail(id, Errno::EIO, out),
+        }
+    }
+
+    /// Routes a call anew that an island has sent on; after a pause if that has happened often.
+    fn send_on(&mut self, now_ms: u64, id: u64, out: &mut RouteOut<T>) {
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        match call.sent_on.checked_sub(SENT_ON_AT_ONCE) {
+            None => self.again(id, out),
+            Some(more) => {
+                call.sending = Sending::Paused;
+                self.retry.push((now_ms + (NOT_NOW_MS << more.min(NOT_NOW_DOUBLINGS)), id));
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 mod samples;
 
 use atoll_core::{Decode, Ino, IslandId, SessionId, Table, VolumePath};
-use atoll_posix::{Answer, Caller, Errno};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request};
 use atoll_route::{Config, Route, RouteOut};
 use bytes::Bytes;
@@ -183,4 +183,45 @@ fn notices_of_anything_do_no_harm() {
     }
     client.honest();
     assert!(client.route.is_ready());
+}
+
+#[test]
+fn a_call_that_is_sent_on_without_end_ends_with_an_error() {
+    let file = Ino::mint(IslandId(1), 9);
+    let lies: [fn(u64, Ino) -> Outcome; 4] = [
+        |n, _| Outcome::Moved { to: ISLANDS[(n % 3) as usize], moves: n as u32 },
+        |_, _| Outcome::StaleTable { table: Table::new(3) },
+        |n, ino| Outcome::Elsewhere { ino, kind: Kind::Regular, home: ISLANDS[(n % 3) as usize] },
+        |n, ino| Outcome::DoneTo { ino, kind: Kind::Regular, home: ISLANDS[(n % 3) as usize] },
+    ];
+    for lie in lies {
+        let mut client = Client::new();
+        client.token += 1;
+        let (token, op) = (client.token, Op::GetAttr { ino: file });
+        client.route.call(client.now_ms, &Caller::ROOT, op, Bytes::new(), token, &mut client.out);
+        let mut asked = 0;
+        for _ in 0..100_000 {
+            for sent in std::mem::take(&mut client.out.send) {
+                let outcome = match sent.request.op {
+                    ClientOp::Fs { .. } => {
+                        asked += 1;
+                        lie(asked, file)
+                    }
+                    _ => Outcome::Attached { sole: false, power: 1 },
+                };
+                client.reply(sent.island, sent.id, Reply { vector: Vec::new(), outcome });
+            }
+            if asked > 1_000 || !client.out.finished.is_empty() {
+                break;
+            }
+            if client.out.send.is_empty() {
+                client.now_ms += 10;
+                client.route.tick(client.now_ms, &mut client.out);
+            }
+        }
+        let ended = client.out.finished.iter().find(|finished| finished.token == token);
+        let ended = ended.unwrap_or_else(|| panic!("{asked} times: {:?}", lie(1, file)));
+        assert_eq!(ended.result.as_ref().err(), Some(&Errno::EIO), "{:?}", lie(1, file));
+        assert!(asked <= 40 && client.misfits > 0, "{asked} times: {:?}", lie(1, file));
+    }
 }

@@ -9,11 +9,10 @@ use atoll_body::Bodies;
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
-use atoll_island::{BodyOp, Counters, Effect, Event, Island, LinkId, Now, Phase, Ticket};
+use atoll_island::{BodyOp, Counters, Damage, Effect, Event, Island, LinkId, Now, Phase, Ticket};
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
-use atoll_state::Load;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::members::Members;
@@ -98,8 +97,8 @@ pub struct Engine<D: Disk> {
     rows_dirty: AtomicUsize,
     /// Files that were reported.
     pub(crate) damaged: Mutex<IdSet<Ino>>,
-    /// What the snapshot has damaged, and was reported.
-    pub(crate) damaged_rows: Mutex<IdSet<Load>>,
+    /// What else was reported.
+    pub(crate) damage: Mutex<IdSet<Damage>>,
 }
 
 /// Bodies that may wait to be removed by the background thread. If there are more, the thread that brings new
@@ -197,7 +196,7 @@ impl<D: Disk> Engine<D> {
             waiting_bodies: Mutex::default(),
             rows_dirty: AtomicUsize::new(0),
             damaged: Mutex::default(),
-            damaged_rows: Mutex::default(),
+            damage: Mutex::default(),
         }
     }
 

@@ -26,7 +26,7 @@ const fn born(attr: BodyAttr) -> Option<Born> {
     Some(Born { mode: attr.mode, uid: attr.uid, gid: attr.gid })
 }
 
-/// Files, and rows, whose damage is reported; then the log of the daemon has said enough.
+/// Files whose damage is reported, and other damage; then the log of the daemon has said enough.
 const REPORTED_MAX: usize = 1000;
 
 impl<D: Disk> Engine<D> {
@@ -66,13 +66,10 @@ impl<D: Disk> Engine<D> {
                 self.net.send(to, message);
                 None
             }
-            Effect::Damaged(load) => {
-                let mut known = self.damaged_rows.lock().expect("no panic while it is held");
-                if known.len() < REPORTED_MAX && known.insert(load.clone()) {
-                    self.net.damaged(
-                        self.id,
-                        &format!("the snapshot is damaged: what needs {load:?} fails with EIO"),
-                    );
+            Effect::Damaged(damage) => {
+                let mut known = self.damage.lock().expect("no panic while it is held");
+                if known.len() < REPORTED_MAX && known.insert(damage.clone()) {
+                    self.net.damaged(self.id, &damage.to_string());
                 }
                 None
             }

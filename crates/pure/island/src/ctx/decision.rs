@@ -31,6 +31,8 @@ pub(crate) struct Decision {
     pub(crate) prunes_nothing: bool,
     /// What follows when it is decided.
     pub(crate) entails: Vec<Entails>,
+    /// Directories whose rows do not fit what another island has said.
+    pub(crate) misfits: Vec<(Ino, &'static str)>,
 }
 
 impl Decision {
@@ -40,6 +42,19 @@ impl Decision {
 
     pub(crate) fn push(&mut self, change: Change) {
         self.record.changes.push(change);
+    }
+
+    /// What another island has said does not fit the row of a directory. It is reported when this is decided.
+    pub(crate) fn misfit(&mut self, dir: Ino, why: &'static str) {
+        self.misfits.push((dir, why));
+    }
+
+    /// A count of a directory's row that changes. What another island has said may be false: the count stays in its bounds.
+    pub(crate) fn counted(&mut self, dir: Ino, count: u32, by: i32) -> u32 {
+        count.checked_add_signed(by).unwrap_or_else(|| {
+            self.misfit(dir, "a count would leave its bounds");
+            count
+        })
     }
 
     pub(crate) fn entails(&mut self, what: Entails) {
@@ -132,9 +147,14 @@ impl Decision {
         (mtime, ctime): (Time, Time),
     ) {
         let mut row = dir.clone();
-        let owned = row.owned.as_mut().expect("names change at the owner only");
-        owned.entries = owned.entries.checked_add_signed(entries).expect("a count of names below 0");
-        owned.subdirs = owned.subdirs.checked_add_signed(subdirs).expect("a count of directories below 0");
+        let Some(owned) = row.owned.as_mut() else {
+            return self.misfit(ino, "its names change, and another island owns it");
+        };
+        owned.subdirs = self.counted(ino, owned.subdirs, subdirs);
+        owned.entries = owned.entries.checked_add_signed(entries).unwrap_or_else(|| {
+            self.misfit(ino, "a count would leave its bounds");
+            owned.entries
+        });
         owned.mtime = mtime;
         owned.ctime = ctime;
         self.dir(ino, row);

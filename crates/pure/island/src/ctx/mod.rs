@@ -46,7 +46,7 @@ pub(crate) use staged::staged_dir;
 use todo::Todo;
 
 use crate::counters::Counters;
-use crate::event::{Effect, Now};
+use crate::event::{Damage, Effect, Now};
 
 /// Milliseconds after which what waits for another island fails with `EIO`.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
@@ -107,6 +107,9 @@ impl Ctx {
     /// Decides: the state changes now, the record goes to the log. Its position.
     pub(crate) fn decide(&mut self, mut decision: Decision) -> u64 {
         self.suspect_displaced(&mut decision);
+        for (dir, why) in std::mem::take(&mut decision.misfits) {
+            self.durability.emit(Effect::Damaged(Damage::Misfit { dir, why }));
+        }
         if decision.record.changes.is_empty() {
             // What was asked for was so already, such as an orphan that is let go of twice. The state
             // counts records by their changes: one without any would share its number with the next.

@@ -180,7 +180,7 @@ impl Ctx {
         }
         self.issuer.not_before(file.attr.ctime);
         let mut row = file.clone();
-        row.moves += 1;
+        row.moves = row.moves.saturating_add(1);
         decision.file(row, xattrs.cloned());
         let entry = self.state.entry(at.dir, &at.name).ok().flatten().cloned();
         let mut entry = entry.expect("its old home agrees to every change of its name");

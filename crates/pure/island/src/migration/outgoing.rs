@@ -137,8 +137,10 @@ impl Migration {
         ctx.name_goes(&mut decision, at, ino);
         ctx.drop_file(&mut decision, file);
         let sessions = ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
-        decision
-            .push(Change::Forward { ino, row: Some(Forward { to: *to, moves: file.moves + 1, sessions }) });
+        decision.push(Change::Forward {
+            ino,
+            row: Some(Forward { to: *to, moves: file.moves.saturating_add(1), sessions }),
+        });
         let seq = ctx.decide(decision);
         self.shipping.remove(&txn);
         self.leaving.insert(ino);

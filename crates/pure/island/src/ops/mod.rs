@@ -5,6 +5,7 @@ pub(crate) mod attrs;
 pub(crate) mod between;
 pub(crate) mod commit;
 pub(crate) mod dirs;
+mod fits;
 pub(crate) mod names;
 pub(crate) mod peers;
 pub(crate) mod prepare;

@@ -3,9 +3,11 @@
 use atoll_core::{IslandId, Stamp};
 use atoll_proto::{Peer, PeerMessage};
 
+use super::fits::fits;
 use crate::compare::answer;
 use crate::ctx::Life;
 use crate::ctx::request::{Blocked, Next};
+use crate::event::{Damage, Effect};
 use crate::island::Island;
 
 impl Island {
@@ -65,6 +67,10 @@ impl Island {
     fn run_peer(&mut self, message: &PeerMessage) -> Result<(), Blocked> {
         let from = message.from;
         if from == self.ctx.config.id || !self.ctx.config.islands.contains(&from) {
+            return Ok(());
+        }
+        if let Err(why) = fits(&message.peer) {
+            self.ctx.durability.emit(Effect::Damaged(Damage::Message { from, why }));
             return Ok(());
         }
         match self.ctx.peers.speaks(from, message.incarnation) {

@@ -5,7 +5,7 @@ use atoll_proto::{Outcome, Peer, PeerMessage, Vote};
 use atoll_state::{Load, Loaded};
 
 use crate::ctx::request::Next;
-use crate::event::{BodyFault, Effect};
+use crate::event::{BodyFault, Damage, Effect};
 use crate::island::Island;
 
 impl Island {
@@ -22,7 +22,7 @@ impl Island {
         let damaged = self.ctx.state.load(load.clone(), loaded).is_err();
         if damaged {
             self.ctx.loads.note_damaged(load.clone());
-            self.ctx.durability.emit(Effect::Damaged(load));
+            self.ctx.durability.emit(Effect::Damaged(Damage::Row(load)));
         }
         for next in waiting {
             self.ctx.next(if damaged { Next::Unreadable(Box::new(next)) } else { next });

@@ -118,7 +118,7 @@ impl Ctx {
         now: Time,
     ) -> Option<Ino> {
         let ino = row.attr.ino;
-        row.attr.nlink -= 1;
+        row.attr.nlink = row.attr.nlink.saturating_sub(1);
         row.attr.ctime = row.attr.ctime.max(now);
         if row.attr.nlink > 0 {
             decision.inode(row);
@@ -181,8 +181,10 @@ impl Ctx {
 
     /// Names of files in a directory of another's: more or fewer. Prunes nothing.
     pub(crate) fn count_homes(&mut self, decision: &mut Decision, dir: Ino, by: i32) {
-        let mut row = self.dir_now(decision, dir).expect("in the skeleton");
-        row.homes = row.homes.checked_add_signed(by).expect("a count of names below 0");
+        let Some(mut row) = self.dir_now(decision, dir) else {
+            return decision.misfit(dir, "a name comes to it or leaves it, and it is not known");
+        };
+        row.homes = decision.counted(dir, row.homes, by);
         decision.dir(dir, row);
     }
 
@@ -214,7 +216,7 @@ impl Ctx {
 
     /// One name more; whoever kept it alive without one need not any more.
     fn gain_name(&mut self, decision: &mut Decision, row: &mut Inode) {
-        row.attr.nlink += 1;
+        row.attr.nlink = row.attr.nlink.saturating_add(1);
         for session in std::mem::take(&mut row.orphan_of) {
             // A lock keeps it in the session's list.
             let locks = self.state.locks(row.attr.ino).ok().flatten();

@@ -27,7 +27,8 @@ pub(crate) struct Moving<'a> {
 impl Moving<'_> {
     /// Where it is when it has moved to another parent.
     pub(crate) fn place(&self) -> Place {
-        let version = PlaceVersion { moves: self.stub.place.moves + 1, stamp: Stamp::default() };
+        let version =
+            PlaceVersion { moves: self.stub.place.moves.saturating_add(1), stamp: Stamp::default() };
         Place { version, parent: self.to.dir, name: Some(self.to.name.clone()) }
     }
 }
@@ -78,7 +79,7 @@ pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
     if let Some(stub) = &mut entry.stub
         && renaming.from.dir != renaming.to.dir
     {
-        stub.place = PlaceVersion { moves: stub.place.moves + 1, stamp: Stamp::default() };
+        stub.place = PlaceVersion { moves: stub.place.moves.saturating_add(1), stamp: Stamp::default() };
         stub.time = renaming.time;
     }
     entry
@@ -164,9 +165,7 @@ impl Ctx {
         self.skeleton_name(decision, place, ino, true);
         if old.parent != place.parent {
             for (parent, by) in [(place.parent, 1), (old.parent, -1)] {
-                let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
-                above.below = above.below.checked_add_signed(by).expect("a count of directories below 0");
-                decision.dir(parent, above);
+                self.count_below(decision, parent, by);
             }
             self.prune(decision, old.parent);
         }

@@ -38,7 +38,10 @@ impl Ctx {
     ) -> Result<(), Blocked> {
         let Some(mut row) = self.state.dir(ino)?.cloned() else { return Ok(()) };
         if adopted == commit {
-            let owned = row.owned.as_mut().expect("prepared at the owner");
+            let Some(owned) = row.owned.as_mut() else {
+                decision.misfit(ino, "what was prepared of it ends, and another island owns it");
+                return Ok(());
+            };
             owned.sealed = None;
             owned.adopted = None;
             decision.dir(ino, row);
@@ -47,7 +50,10 @@ impl Ctx {
                 decision.displaced.push(ino);
             }
         } else {
-            assert!(row.owned.is_none_or(|owned| owned.entries == 0), "{ino} goes, and has names");
+            if row.owned.is_some_and(|owned| owned.entries > 0) {
+                decision.misfit(ino, "it goes, and has names");
+                return Ok(());
+            }
             self.need_skeleton(ino)?;
             self.remove_dir(decision, ino);
         }
@@ -74,6 +80,10 @@ impl Ctx {
             }
             return;
         }
+        let parent = new.place.parent;
+        if self.dir_now(decision, parent).is_none() {
+            return decision.misfit(parent, "a directory is placed in it, and it is not known");
+        }
         let mut row = new_row(new, owned);
         set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
         decision.dir(new.ino, row);
@@ -82,17 +92,25 @@ impl Ctx {
         }
         decision.entails(Entails::DirPlaced(new.ino));
         self.skeleton_name(decision, &new.place, new.ino, true);
-        let parent = new.place.parent;
-        let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
-        above.below += 1;
-        decision.dir(parent, above);
+        self.count_below(decision, parent, 1);
+    }
+
+    /// Directories of the skeleton below one: more or fewer. Prunes nothing.
+    pub(crate) fn count_below(&mut self, decision: &mut Decision, dir: Ino, by: i32) {
+        let Some(mut row) = self.dir_now(decision, dir) else {
+            return decision.misfit(dir, "a directory comes to it or leaves it, and it is not known");
+        };
+        row.below = decision.counted(dir, row.below, by);
+        decision.dir(dir, row);
     }
 
     /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
     pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
         let mut at = ino;
         loop {
-            let row = self.dir_now(decision, at).expect("known by the caller");
+            let Some(row) = self.dir_now(decision, at) else {
+                return decision.misfit(at, "it goes, and is not known");
+            };
             if row.owned.is_some() {
                 self.drop_locks(decision, at);
             }
@@ -107,11 +125,8 @@ impl Ctx {
             }
             self.skeleton_name(decision, &row.place, at, false);
             let parent = row.place.parent;
-            let mut above = self.dir_now(decision, parent).expect("a chain has no gaps");
-            above.below = above.below.checked_sub(1).expect("a count of directories below 0");
-            let prune = is_needless(parent, &above);
-            decision.dir(parent, above);
-            if !prune {
+            self.count_below(decision, parent, -1);
+            if !self.dir_now(decision, parent).is_some_and(|above| is_needless(parent, &above)) {
                 break;
             }
             if decision.pruned >= PRUNED_PER_RECORD {
