@@ -62,6 +62,7 @@ impl World {
             island: atoll_island::Config {
                 rows_max: self.config.rows_max,
                 outbox_max: self.config.outbox_max,
+                outbox_bytes_max: self.config.outbox_bytes_max,
                 moving: self.config.moves.then_some(MOVING),
                 reserve_bytes: self.config.reserve_bytes,
                 ..atoll_island::Config::new(

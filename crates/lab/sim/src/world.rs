@@ -81,6 +81,8 @@ pub struct Config {
     pub recall_us: u64,
     /// Entries of its journal that an island keeps for one that is away.
     pub outbox_max: usize,
+    /// Encoded bytes of these, also for one that is reached.
+    pub outbox_bytes_max: u64,
     /// Files follow their names to other islands, soon.
     pub moves: bool,
     /// Bytes of each disk that are left for logs and checkpoints.
@@ -112,6 +114,7 @@ impl Config {
             lays,
             recall_us,
             outbox_max,
+            outbox_bytes_max: atoll_island::OUTBOX_BYTES_MAX,
             moves,
             drifts,
             doubles,

@@ -18,6 +18,8 @@ const SESSION: SessionId = SessionId(1);
 struct World {
     islands: Vec<Island>,
     up: Vec<bool>,
+    /// What this one sends does not arrive, and its links stay.
+    mute: Option<u16>,
     mail: VecDeque<(IslandId, PeerMessage)>,
     replies: Vec<(u64, Outcome)>,
     next: u64,
@@ -28,17 +30,22 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_outbox(atoll_island::OUTBOX_BYTES_MAX)
+    }
+
+    /// Of islands that keep so many bytes of their journals for others.
+    fn with_outbox(outbox_bytes_max: u64) -> Self {
         let all: Vec<IslandId> = (0..ISLANDS).map(IslandId).collect();
         let island = |id: &IslandId| {
             // All rows stay in memory: there is no snapshot.
-            let config =
-                Config { rows_max: 1 << 40, ..Config::new(*id, 1, Table::new(ISLANDS), all.clone()) };
+            let config = Config::new(*id, 1, Table::new(ISLANDS), all.clone());
+            let config = Config { rows_max: 1 << 40, outbox_bytes_max, ..config };
             Island::new(config, State::new(1), Ended::Orderly, Now::default())
         };
         let islands = all.iter().map(island).collect();
         let (mail, replies) = (VecDeque::new(), Vec::new());
         let up = vec![true; usize::from(ISLANDS)];
-        let mut world = Self { islands, up, mail, replies, next: 0, ms: 0, longest: (0, 0) };
+        let mut world = Self { islands, up, mute: None, mail, replies, next: 0, ms: 0, longest: (0, 0) };
         for at in 0..ISLANDS {
             world.meet(at, true);
         }
@@ -91,7 +98,7 @@ impl World {
                     let bytes = message.encoded_len();
                     assert!(bytes <= MESSAGE_BYTES_MAX, "a message of {bytes} bytes");
                     self.longest.0 = bytes.max(self.longest.0);
-                    if self.up[usize::from(at)] && self.up[usize::from(to.0)] {
+                    if self.up[usize::from(at)] && self.up[usize::from(to.0)] && self.mute != Some(at) {
                         self.mail.push_back((to, message));
                     }
                 }
@@ -126,7 +133,8 @@ impl World {
         let request = Request { session, seq, acked: seq, table, vector, caller, op };
         self.event(to, Event::Request { link: LinkId(1), id, request, data: Bytes::new() });
         self.deliver();
-        for _ in 0..30 {
+        // Whoever waits for one that says nothing is answered after ten seconds.
+        for _ in 0..50 {
             if let Some(at) = self.replies.iter().position(|(of, _)| *of == id) {
                 return self.replies.remove(at).1;
             }
@@ -453,6 +461,44 @@ fn an_outbox_is_bounded_in_bytes() {
     for _ in 0..8 {
         world.pass();
     }
+    world.agrees(dir);
+}
+
+#[test]
+fn an_outbox_for_an_island_that_is_reached_and_confirms_nothing_is_bounded() {
+    let bytes_max = 1 << 20;
+    let mut world = World::with_outbox(bytes_max);
+    let line = world.line(Ino::ROOT, 400);
+    let (mute, stays) = (IslandId(2), |world: &World, dir: Ino| world.owner(dir).0 != 2);
+    let deepest = *line.iter().rev().find(|dir| stays(&world, **dir)).unwrap();
+    let made = (0..20).find_map(|n| {
+        let name = name(&format!("dir{n}"));
+        let dir = world.mkdir(Ino::ROOT, &name).unwrap();
+        stays(&world, dir).then(|| (dir, [name, long(5000 + n)]))
+    });
+    let (dir, names) = made.unwrap();
+    world.pass();
+    world.mute = Some(mute.0);
+    let (root, _) = world.owner(Ino::ROOT);
+    let mut largest = 0;
+    for _ in 0..40 {
+        // Each of these tells of 400 ancestors.
+        world.rename((Ino::ROOT, &names[0]), (deepest, &names[1]), RenameMode::Replace).unwrap();
+        world.rename((deepest, &names[1]), (Ino::ROOT, &names[0]), RenameMode::Replace).unwrap();
+        for at in (0..ISLANDS).filter(|at| *at != mute.0) {
+            largest = world.state(at).outbox_bytes(mute).max(largest);
+        }
+        world.pass();
+    }
+    assert!(largest > bytes_max / 2, "its journal is kept at first: {largest} bytes");
+    assert!(largest <= bytes_max + (1 << 20), "{largest} bytes were kept");
+    assert!(world.state(root).skipped(mute) > Stamp::default(), "it has to compare");
+    world.mute = None;
+    for _ in 0..20 {
+        world.pass();
+    }
+    let state = world.state(root);
+    assert!(state.delivered(mute) >= state.skipped(mute), "it has compared");
     world.agrees(dir);
 }
 

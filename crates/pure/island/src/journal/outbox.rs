@@ -1,5 +1,5 @@
-//! The outbox: entries of this island's journal that others may not have. Kept for an island that is away up to a
-//! bound; past that it is told to compare when it returns (`DESIGN` 5).
+//! The outbox: entries of this island's journal that others may not have. Kept up to a bound for an island that does not
+//! confirm them; past that it is told to compare, when it returns if it is away (`DESIGN` 5).
 //!
 //! Invariant: behind what an island has confirmed, or was told to compare for, no entry is missing.
 
@@ -20,14 +20,15 @@ const ENTRIES_PER_MESSAGE: usize = 64;
 const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
 
 impl Ctx {
-    /// Keeps no more than it may for islands that are away. What could be lost in a power cut here stays.
+    /// Keeps no more than it may for islands that are away, and for those that are reached and confirm nothing. What could
+    /// be lost in a power cut here stays.
     pub(crate) fn bound_outbox(&mut self) {
         let (kept, max, bytes_max) =
             (self.posts.durable_to(), self.config.outbox_max, self.config.outbox_bytes_max);
         let is_full = |island: &IslandId| {
-            !self.peers.is_reachable(*island)
-                && self.needs_from(*island) < kept
-                && (self.state.outbox(*island).len() > max || self.state.outbox_bytes(*island) > bytes_max)
+            // One that is reached confirms many at once when it has synced them: only their bytes count.
+            let is_long = !self.peers.is_reachable(*island) && self.state.outbox(*island).len() > max;
+            self.needs_from(*island) < kept && (is_long || self.state.outbox_bytes(*island) > bytes_max)
         };
         let full: Vec<IslandId> = self.config.others().filter(is_full).collect();
         if full.is_empty() {
@@ -41,7 +42,10 @@ impl Ctx {
         if let Some(upto) = self.config.others().map(needed).min() {
             decision.push(Change::Unposted { upto });
         }
-        self.decide(decision);
+        let seq = self.decide(decision);
+        for island in full.into_iter().filter(|island| self.peers.is_reachable(*island)).collect::<Vec<_>>() {
+            self.send(seq, island, Peer::Skipped { upto: kept });
+        }
     }
 
     /// Sends what waited for the log to be synced.
