@@ -82,7 +82,7 @@ impl World {
     }
 
     /// A mount's process ends, and another begins in its place, with a session of its own. The session that ended.
-    pub(crate) fn mount_dies(&mut self, client: usize) -> SessionId {
+    pub fn mount_dies(&mut self, client: usize) -> SessionId {
         self.injected.mounts += 1;
         // Those that the world began with are below.
         let session = SessionId(1_000 + self.injected.mounts);

@@ -543,6 +543,7 @@ impl Island {
 
     fn link_closed(&mut self, link: LinkId, ended: bool) {
         self.quiesce.link_closed(&mut self.ctx, link);
+        self.requests.link_closed(link);
         let reached = self.ctx.replies.link_closed(link);
         self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
         self.file_locks.link_closed(&mut self.ctx, link);

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use atoll_core::TxnId;
 use atoll_core::planted::{Bug, planted};
 use atoll_posix::{Answer, Errno};
-use atoll_proto::Outcome;
+use atoll_proto::{ClientOp, Outcome};
 
 use crate::ctx::Bounded;
 use crate::ctx::request::{Next, PendingRequest};
 use crate::ctx::{Ctx, PATIENCE_MS};
+use crate::event::LinkId;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +38,13 @@ impl Requests {
     /// Those that have waited for the island to start.
     pub(crate) fn let_in(&mut self) -> Vec<PendingRequest> {
         self.hidden.take()
+    }
+
+    /// A link has ended. Whoever waits for the island to start will ask again on a new one: what came on this one says no
+    /// more that its client lives. Only a goodbye still counts.
+    pub(crate) fn link_closed(&mut self, link: LinkId) {
+        let is_void = |call: &PendingRequest| call.link == link && call.request.op != ClientOp::Detach;
+        self.hidden.take_if(is_void);
     }
 
     /// A request waits for the end of a transaction.
