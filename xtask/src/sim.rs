@@ -14,9 +14,12 @@ pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
     simulator(root, &["soak"], args)
 }
 
-/// Plants bugs; whether all are found.
+/// Plants bugs; whether all are found: by runs of the simulator, or by the sequences that are written down for them.
 pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
-    simulator(root, &["planted"], args)
+    let is_found = simulator(root, &["planted"], args);
+    let test =
+        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim", "--features", "planted"];
+    is_found && (args.contains(&"--bug") || cargo(root, &test, &["--test", "across", "planted::"]))
 }
 
 /// Prints a hash of each run of some seeds; whether that could be done.
@@ -25,12 +28,16 @@ pub(crate) fn hashes(root: &Path, args: &[&str]) -> bool {
 }
 
 fn simulator(root: &Path, what: &[&str], args: &[&str]) -> bool {
+    let run = ["run", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim"];
+    // Always: one build serves all of them.
+    cargo(root, &run, &[&["--features", "planted", "--"], what, args].concat())
+}
+
+fn cargo(root: &Path, what: &[&str], args: &[&str]) -> bool {
     // The cargo that runs this, if one does.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(root).args(["run", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim"]);
-    // Always: one build serves all of them.
-    command.args(["--features", "planted", "--"]).args(what).args(args);
+    command.current_dir(root).args(what).args(args);
     match command.status() {
         Ok(status) => status.success(),
         Err(error) => {

@@ -14,7 +14,7 @@ use crate::frontend::sensible;
 use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
-use crate::sequential::{config_of, workload_of};
+use crate::sequential::{config_of, is_unchecked, workload_of};
 use crate::world::{Choice, PATIENCE_US, TROUBLE_US_MAX, World};
 
 /// What disturbs the clients.
@@ -65,7 +65,7 @@ const RESERVE_BYTES: u64 = 6 << 20;
 /// Clients.
 pub(crate) const CLIENTS: usize = 4;
 /// Times are not told by all answers, so they are not compared.
-const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
+pub(crate) const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
 
 /// An operation of a round, with its answer.
 struct Played {
@@ -82,6 +82,7 @@ struct Played {
 
 pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     let world = run.world.insert(trouble.world(run.seed, CLIENTS)?);
+    world.config.unchecked = is_unchecked(run.seed);
     let mut judge = Judge::new(world)?;
     let weights = Weights { mkdir: 12, rmdir: 9, rename: 22, set_attr: 14, ..Weights::default() };
     let mut workload = workload_of(run.seed, weights);
@@ -206,7 +207,7 @@ pub(crate) fn round(
         step.session = SessionId(client as u64 + 1);
         // One client at a time does what is about locks: they are told apart by sessions.
         let known = world.knows_files(client, &judge.model, &step.op);
-        if known && sensible(&judge.model, &step.caller, &step.op) {
+        if known && sensible(&judge.model, world.walker(&step.caller), &step.op) {
             world.walk_to(client, &judge.model, &step.op)?;
             let (token, began_us, links, done, cut_off) = (0, 0, None, None, false);
             played.push(Played { client, step, token, began_us, links, done, cut_off });
@@ -491,7 +492,7 @@ fn elsewhere(world: &World, p: &Played, ino: Ino) -> bool {
 }
 
 /// What an answer with attributes tells of.
-fn told(done: &Done) -> Option<(Ino, Kind)> {
+pub(crate) fn told(done: &Done) -> Option<(Ino, Kind)> {
     match done {
         Ok((Answer::Found { found }, _)) => Some((found.attr.ino, found.attr.kind)),
         Ok((Answer::Attr { attr }, _)) => Some((attr.ino, attr.kind)),

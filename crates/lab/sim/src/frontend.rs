@@ -3,7 +3,7 @@
 
 use atoll_core::{Ino, Name};
 use atoll_model::{Dump, Model};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, Wish};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -12,6 +12,8 @@ use crate::world::World;
 
 /// How often a name is looked up while links may be cut.
 const PATIENT_TRIES: u32 = 10;
+/// Bytes of a listing that goes on behind a few names.
+const LIST_BYTES: u32 = 300;
 
 /// The directories that an operation names as such.
 fn dirs_of(op: &Op) -> Vec<Ino> {
@@ -96,6 +98,23 @@ pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
             kind(*from) == Some(Kind::Regular) && kind(*to) == Some(Kind::Regular)
         }
         _ => true,
+    }
+}
+
+impl World {
+    /// Whether the islands are asked what this caller may do, as by a frontend that has no kernel in front of it.
+    pub(crate) const fn is_unchecked(&self, caller: &Caller) -> bool {
+        self.config.unchecked && !caller.is_root()
+    }
+
+    /// What is wished for with a call: with one of three the attributes around it.
+    pub(crate) fn wish(&self, caller: &Caller, token: u64) -> Wish {
+        Wish { unchecked: self.is_unchecked(caller), attributes: token.is_multiple_of(3) }
+    }
+
+    /// With whose permission a kernel walks: where the islands are asked, all can name every directory.
+    pub(crate) const fn walker<'a>(&self, caller: &'a Caller) -> &'a Caller {
+        if self.is_unchecked(caller) { &Caller::ROOT } else { caller }
     }
 }
 
@@ -206,7 +225,13 @@ impl World {
     pub fn dump(&mut self, client: usize) -> Result<Dump, Failure> {
         let mut failure = None;
         let dump = Dump::walk(&mut |op| {
-            let done = self.run(client, &Caller::ROOT, op.clone(), Bytes::new());
+            let mut asked = op.clone();
+            if let Op::ReadDir { bytes, .. } = &mut asked
+                && self.config.seed % 4 == 3
+            {
+                *bytes = LIST_BYTES;
+            }
+            let done = self.run(client, &Caller::ROOT, asked, Bytes::new());
             let done = match done {
                 Ok(done) => done,
                 Err(f) => {

@@ -1,6 +1,6 @@
 //! Judges one operation after another by the model, and the whole tree now and then.
 
-use atoll_core::{Ino, Name, Time, VolumePath};
+use atoll_core::{Ino, Name, SessionId, Time, VolumePath};
 use atoll_model::answer::{attr_differences, differences};
 use atoll_model::{AtimeRule, Dump, Model, Outcome, Rng, Step, Strictness};
 use atoll_posix::beside::Before;
@@ -134,7 +134,8 @@ impl Judge {
         };
         let known =
             Caller { groups: Some(step.caller.groups.clone().unwrap_or_default()), ..step.caller.clone() };
-        let outcome = self.model.apply(now, step.session, &known, &step.op, &step.data);
+        let may = if world.is_unchecked(&known) { self.model.may_use(&known, &step.op) } else { Ok(()) };
+        let outcome = may.and_then(|()| self.model.apply(now, step.session, &known, &step.op, &step.data));
         let done = match outcome {
             Ok(Outcome::Answered(answer, bytes)) => Ok((answer, bytes)),
             Ok(Outcome::Blocked) => Err(Errno::EAGAIN),
@@ -195,6 +196,12 @@ impl Judge {
         let ino = self.orphans.swap_remove(at);
         self.model.forget(ino);
         world.forget_all(&[ino]);
+    }
+
+    /// The mount is gone that alone had files without names open, or locks.
+    pub(crate) fn mount_died(&mut self, session: SessionId) {
+        std::mem::take(&mut self.orphans).into_iter().for_each(|ino| self.model.forget(ino));
+        self.model.end_session(session);
     }
 
     /// Every mount closes every file that has no name.

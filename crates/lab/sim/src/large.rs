@@ -3,17 +3,22 @@
 //!
 //! A run does one thing very often, or with something very long. How much of it is drawn from the seed: mostly little
 //! enough for a run to take a moment, in one seed of `FAR_EACH` rounds as much as there may be.
+//!
+//! Where nothing fails, in one seed of four, the model judges each answer, and the whole tree in the end. Where islands die
+//! or lose their power, nothing may be left that nobody can account for.
 
 use std::collections::VecDeque;
 
-use atoll_core::{Ino, Name};
+use atoll_core::{Ino, Name, SessionId};
 use atoll_disk::sim::Fault;
-use atoll_model::Rng;
+use atoll_model::{Rng, Step};
 use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, XattrMode};
 use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::Done;
+use crate::concurrent::{STRICT, told};
+use crate::judge::{Judge, as_if_here, verdict};
 use crate::scenario::{Faults, Run};
 use crate::world::{Config, PATIENCE_US, World};
 
@@ -31,6 +36,8 @@ const GONE_US: u64 = 40_000_000;
 /// Bytes of the longest name and target of Linux.
 const NAME_BYTES: usize = 255;
 const TARGET_BYTES: usize = 4095;
+/// Names whose paths are compared with the model's in the end, if their levels are no more: a path has all of them.
+const LEVELS_COMPARED_MAX: u64 = 100;
 
 /// What is large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +138,11 @@ pub fn alone(seed: u64, what: Large, count: u64) -> Result<(), Failure> {
 }
 
 fn one(world: &mut World, what: Large, count: u64, faults: Faults) -> Result<(), Failure> {
-    let mut user = User { world, faults, failed: 0 };
+    let judge = match faults {
+        Faults::No => Some(Judge::new(world)?),
+        Faults::Yes => None,
+    };
+    let mut user = User { world, faults, judge };
     let dir = user.mkdir(Ino::ROOT, &name("large"))?;
     user.attempt(LOOKS, Op::Lookup { dir: Ino::ROOT, name: name("large") })?;
     match what {
@@ -144,8 +155,11 @@ fn one(world: &mut World, what: Large, count: u64, faults: Faults) -> Result<(),
         Large::Names => user.names(dir, count)?,
         Large::Acls => user.acls(dir, count)?,
     }
-    let User { world, .. } = user;
+    let User { world, judge, .. } = user;
     world.settle()?;
+    if let Some(judge) = judge.filter(|_| what != Large::Levels || count <= LEVELS_COMPARED_MAX) {
+        judge.compare_trees(world, STRICT)?;
+    }
     crate::invariants(world)
 }
 
@@ -161,6 +175,12 @@ fn long_name(n: u64) -> Name {
 fn create(dir: Ino, name: Name) -> Op {
     let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
     Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target: Bytes::new() }
+}
+
+/// In the group that the root directory lets in, as the last of as many as callers of a frontend have.
+fn caller() -> Caller {
+    let groups = (0..64).map(|n| 5000 + n).collect();
+    Caller { uid: 0, gid: 1000, groups: Some(groups) }
 }
 
 fn lock(kind: LockKind, start: u64, end: u64) -> LockRange {
@@ -191,17 +211,18 @@ fn acl(entries: u64) -> Bytes {
 struct User<'a> {
     world: &'a mut World,
     faults: Faults,
-    /// Operations that have failed, which they may where islands die.
-    failed: u64,
+    /// Where nothing fails.
+    judge: Option<Judge>,
+}
+
+/// Whether something else was under way with an operation: what others change may be in its answer then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Alone,
+    Together,
 }
 
 impl User<'_> {
-    /// In the group that the root directory lets in, as the last of as many as callers of a frontend have.
-    fn caller(&self) -> Caller {
-        let groups = (0..64).map(|n| 5000 + n).collect();
-        Caller { uid: 0, gid: 1000, groups: Some(groups) }
-    }
-
     /// Perhaps an island dies soon.
     fn disturb(&mut self) {
         let world = &mut *self.world;
@@ -224,22 +245,40 @@ impl User<'_> {
         }
     }
 
-    /// An operation that has failed where nothing was in its way fails the run.
-    fn judge(&mut self, op: &Op, done: &Done, allowed: &[Errno]) -> Result<(), Failure> {
-        let Err(errno) = done else { return Ok(()) };
-        self.failed += 1;
-        if self.faults == Faults::No && !allowed.contains(errno) {
-            let op: String = format!("{op:?}").chars().take(200).collect();
-            return Err(Failure::new(format!("{op}: {errno:?}")));
+    /// Where nothing fails an operation does what the model does, or ends with an error that is `allowed`: the model has
+    /// other limits.
+    fn judge(
+        &mut self,
+        client: usize,
+        op: &Op,
+        done: &Done,
+        allowed: &[Errno],
+        way: Way,
+    ) -> Result<(), Failure> {
+        let Some(judge) = &mut self.judge else { return Ok(()) };
+        if done.as_ref().is_err_and(|errno| allowed.contains(errno)) {
+            return Ok(());
         }
-        Ok(())
+        let (session, caller) = (SessionId(client as u64 + 1), caller());
+        let step = Step { session, caller, op: op.clone(), data: Bytes::new() };
+        let now = self.world.now_wall();
+        let expected = judge.apply(self.world, &step, done, now);
+        let got = as_if_here(self.world, client, &judge.model, op, &expected, done.clone());
+        if way == Way::Together && told(&expected).is_some() && told(&expected) == told(&got) {
+            return Ok(());
+        }
+        let differ = verdict(&expected, &got, false, STRICT);
+        if differ.is_empty() {
+            return Ok(());
+        }
+        let short = |text: String| text.chars().take(400).collect::<String>();
+        Err(Failure::new(format!("{}: {}", short(format!("{op:?}")), short(differ.join(", ")))))
     }
 
     fn run(&mut self, client: usize, op: Op) -> Result<Done, Failure> {
         self.disturb();
-        let caller = self.caller();
-        let done = self.world.run(client, &caller, op.clone(), Bytes::new())?;
-        self.judge(&op, &done, &[])?;
+        let done = self.world.run(client, &caller(), op.clone(), Bytes::new())?;
+        self.judge(client, &op, &done, &[], Way::Alone)?;
         Ok(done)
     }
 
@@ -251,7 +290,7 @@ impl User<'_> {
     /// Runs many operations, some at once; what came of each.
     fn many(&mut self, ops: impl Iterator<Item = Op>, allowed: &[Errno]) -> Result<Vec<Done>, Failure> {
         let (mut ops, mut under_way, mut all) = (ops, VecDeque::new(), Vec::new());
-        let caller = self.caller();
+        let caller = caller();
         loop {
             while under_way.len() < WINDOW
                 && let Some(op) = ops.next()
@@ -274,7 +313,7 @@ impl User<'_> {
                 }
                 self.world.step()?;
             };
-            self.judge(&op, &done, allowed)?;
+            self.judge(DOES, &op, &done, allowed, Way::Together)?;
             all.push(done);
         }
     }
@@ -308,6 +347,9 @@ impl User<'_> {
     /// The mount dies. When its session is over nobody holds anything any more.
     fn dies(&mut self) -> Result<(), Failure> {
         let session = self.world.mount_dies(DOES);
+        if let Some(judge) = &mut self.judge {
+            judge.mount_died(SessionId(DOES as u64 + 1));
+        }
         let until = self.world.now_us() + GONE_US;
         while self.world.now_us() < until {
             self.disturb();

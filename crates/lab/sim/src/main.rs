@@ -294,20 +294,24 @@ fn plant(name: &str) -> bool {
 #[cfg(feature = "planted")]
 fn planted(args: &Args) -> ExitCode {
     use atoll_core::planted::Bug;
-    use atoll_sim::planted::{find, find_quickly};
+    use atoll_sim::planted::{Shown, find, find_quickly, shown_by};
 
     std::panic::set_hook(Box::new(|_| {}));
     let wanted = |bug: &&Bug| args.bug.as_ref().is_none_or(|name| *name == bug.to_string());
-    let (first, runs_max) = (args.seed.unwrap_or(1), args.seeds.unwrap_or(RUNS_MAX));
-    let find = if args.quick { find_quickly } else { find };
-    let bugs: Vec<Bug> = Bug::ALL.iter().filter(wanted).copied().collect();
+    let runs_max = args.seeds.unwrap_or(RUNS_MAX);
+    let find = |bug| match args.quick {
+        true => find_quickly(bug, args.seed, runs_max),
+        false => find(bug, args.seed.unwrap_or(1), runs_max),
+    };
+    let by_runs = |bug: &&Bug| matches!(shown_by(**bug), Shown::Scenario(_));
+    let bugs: Vec<Bug> = Bug::ALL.iter().filter(wanted).filter(by_runs).copied().collect();
     let (next, told) = (AtomicU64::new(0), Mutex::new(vec![(String::new(), true); bugs.len()]));
     let work = || {
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed) as usize;
             let Some(bug) = bugs.get(n) else { return };
             let began = Instant::now();
-            let found = find(*bug, first, runs_max);
+            let found = find(*bug);
             let (how, why) = match &found {
                 Some(found) => {
                     (format!("{} {} | {}", found.scenario, found.seed, found.runs), found.failure.to_string())

@@ -13,7 +13,7 @@ use atoll_dispatch::{Engine, Laying};
 use atoll_island::{Event, Phase};
 use atoll_links::BothWays;
 use atoll_model::{Rng, Strictness};
-use atoll_posix::{Caller, Op, Wish};
+use atoll_posix::{Caller, Op};
 use atoll_route::{Route, RouteOut};
 use atoll_view::Finding;
 use bytes::Bytes;
@@ -93,6 +93,8 @@ pub struct Config {
     pub doubles: u64,
     /// Links that cannot be opened directly are opened through other islands.
     pub relays: bool,
+    /// What a caller may do who is not root is left to the islands: nobody has walked for it.
+    pub unchecked: bool,
     /// Records may be as long, and segments are as large, as in a daemon.
     pub limits_of_product: bool,
 }
@@ -102,7 +104,7 @@ impl Config {
     pub const fn new(seed: u64, islands: u16) -> Self {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
-        let (moves, doubles, reserve_bytes, drifts, relays) = (false, 0, 0, false, false);
+        let (moves, doubles, reserve_bytes, drifts, relays, unchecked) = (false, 0, 0, false, false, false);
         let limits_of_product = false;
         Self {
             seed,
@@ -120,6 +122,7 @@ impl Config {
             doubles,
             reserve_bytes,
             relays,
+            unchecked,
             limits_of_product,
         }
     }
@@ -505,11 +508,9 @@ impl World {
                 self.schedule(CLIENT_TICK_US, Happening::ClientTick { client });
             }
             Happening::Call { client, token, caller, op, data } => {
-                let now_ms = self.client_ms(client);
+                let (now_ms, wish) = (self.client_ms(client), self.wish(&caller, token));
                 self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
                 self.with_client(client, &[], |route, out| {
-                    // One of three wishes to know the attributes around it.
-                    let wish = Wish { unchecked: false, attributes: token.is_multiple_of(3) };
                     route.call_wishing(now_ms, &caller, wish, *op, data, token, out);
                 });
             }

@@ -182,6 +182,9 @@ impl<T> Route<T> {
                     peer.sole_from = self.next_id;
                     peer.recalling = true;
                 }
+                if planted(Bug::DroppedTooSoon) {
+                    self.dropped(island, out);
+                }
                 self.recall(out);
             }
             Notice::Orphan { ino } => {

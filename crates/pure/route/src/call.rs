@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, VolumePath};
 use atoll_posix::{Around, Caller, Kind, Op, Wish};
 use atoll_proto::ClientOp;
@@ -73,6 +74,13 @@ pub(crate) struct Followed {
     /// Set if the operation is done: the type of the file. If the file is gone by now, its attributes are
     /// too.
     pub(crate) done: Option<Kind>,
+}
+
+impl Followed {
+    /// A file of this type to which something was done.
+    pub(crate) fn done(file: Ino, kind: Kind) -> Self {
+        Self { file, done: Some(kind).filter(|_| !planted(Bug::DoneIsGone)) }
+    }
 }
 
 /// The parts of a call that asks every island.

@@ -469,7 +469,7 @@ impl<T> Route<T> {
                 self.follow(id, Followed { file: ino, done: None }, home, out);
             }
             Outcome::DoneTo { ino, kind, home } => {
-                self.follow(id, Followed { file: ino, done: Some(kind) }, home, out);
+                self.follow(id, Followed::done(ino, kind), home, out);
             }
             Outcome::Moved { to, moves } => {
                 let file = call.followed().map(|followed| followed.file).or(match &call.what {

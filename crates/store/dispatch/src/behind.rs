@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use atoll_body::{Bodies, BodyError, Born};
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino};
 use atoll_disk::Disk;
 use bytes::Bytes;
@@ -184,13 +185,15 @@ impl Behind {
     /// bytes once a checkpoint has released the log.
     fn place<D: Disk>(&self, bodies: &Bodies<D>, shard: &mut Shard, ino: Ino) -> Result<(), BodyError> {
         let Some(writes) = shard.waiting.get(&ino) else { return Ok(()) };
-        for write in writes {
-            bodies.write(ino, write.offset, &write.data, write.size, write.born)?;
+        let put = |write: &Write| bodies.write(ino, write.offset, &write.data, write.size, write.born);
+        let placed = writes.iter().try_for_each(put);
+        if placed.is_err() && !planted(Bug::CarriedForgotten) {
+            return placed;
         }
         let writes = shard.waiting.remove(&ino).expect("looked at above");
         // Only now: while the count is 0 nobody asks for the lock.
         self.count_out(&writes);
-        Ok(())
+        placed
     }
 
     fn count_out(&self, writes: &[Write]) {

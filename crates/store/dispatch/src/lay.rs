@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Decode, Ino, IslandId, Name, ShownPath};
 use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs, names_of};
@@ -61,7 +62,7 @@ impl<D: Disk> Laying<D> {
     /// The view. One whose disk has failed, as it does when it is full, is opened again.
     fn view(&mut self) -> io::Result<&mut View<D>> {
         let engine = &self.engine;
-        if self.view.take_if(|view| view.has_failed()).is_some() {
+        if self.view.take_if(|view| view.has_failed() && !planted(Bug::ViewStaysBroken)).is_some() {
             engine.with_island(|island| island.state_mut().view_lost());
         }
         if self.view.is_none() {

@@ -443,7 +443,7 @@ fn a_link_whose_name_others_have_removed_is_answered_as_done() {
 }
 
 #[test]
-fn a_change_of_a_file_that_others_have_removed_is_answered_as_done() {
+pub(crate) fn a_change_of_a_file_that_others_have_removed_is_answered_as_done() {
     let changed = |seed: &u64| {
         let mut bench = Bench::new(*seed, 3);
         let ino = bench.file(H, "a");
@@ -511,7 +511,7 @@ fn create(dir: Ino, n: &str) -> Op {
 }
 
 #[test]
-fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
+pub(crate) fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
     let p = root_owner();
     let t = (p + 1) % 4;
     for seed in 0..16 {
@@ -535,7 +535,7 @@ fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
 
 /// T has lost that its directory in the root was removed, and the root's owner, who knows, is away.
 #[test]
-fn a_directory_whose_removal_may_be_lost_gets_no_names() {
+pub(crate) fn a_directory_whose_removal_may_be_lost_gets_no_names() {
     let p = root_owner();
     let t = (p + 1) % 4;
     for seed in 0..16 {

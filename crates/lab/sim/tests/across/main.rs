@@ -11,6 +11,8 @@ mod follow;
 mod full;
 mod further;
 mod paths;
+#[cfg(feature = "planted")]
+mod planted;
 mod skipped;
 mod stops;
 mod storm;

@@ -34,7 +34,7 @@ fn no_stamp_of_a_transaction_that_came_to_nothing_is_given_again_after_an_orderl
 /// A mount asks an island that starts, and dies before that serves: what it held is let go of as soon as if the island had
 /// run all the time. Its question must not count as a sign of life afterwards.
 #[test]
-fn a_mount_that_dies_while_its_island_starts_is_not_waited_for_any_longer() {
+pub(crate) fn a_mount_that_dies_while_its_island_starts_is_not_waited_for_any_longer() {
     for seed in 0..12 {
         let mut config = Config::new(seed, 2);
         (config.clients, config.mounts, config.delay_us_max) = (2, true, 300);

@@ -70,7 +70,7 @@ fn a_new_file_that_was_synced_is_not_cut_because_another_writes_over_it() {
 }
 
 #[test]
-fn what_was_synced_lies_safe_below_a_large_write_that_began_before_the_sync() {
+pub(crate) fn what_was_synced_lies_safe_below_a_large_write_that_began_before_the_sync() {
     for seed in 0..120 {
         synced_while_overwritten(SMALL, LARGE, seed, true, 1);
         synced_while_overwritten(SMALL, LARGE, seed, false, 1);

@@ -164,7 +164,7 @@ impl Bodies {
         self.enter(to, Use::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
-        if from != to && !self.gates.enter(from, Use::Shared, turn) {
+        if from != to && !self.gates.enter(from, Use::Shared, turn && !planted(Bug::CopyWaitsBehind)) {
             // Nobody waits at one gate inside another.
             self.gates.leave(to, Use::Exclusive);
             return Err(Blocked::Gate(from));
@@ -199,7 +199,9 @@ impl Bodies {
         }
         // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
         // power cut leaves of the change, also while the sync is under way.
-        self.fresh.remove(&ino);
+        if !planted(Bug::FreshTooLong) {
+            self.fresh.remove(&ino);
+        }
         // Another's sync that is under way has begun for what was there then.
         let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
@@ -374,6 +376,7 @@ impl Bodies {
     /// not be all that a power cut leaves of the change: no recovery would look at that body.
     pub(crate) fn after_carrying(&self, ctx: &Ctx, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
         let is_looked_at = || self.touched.get(&ino).is_some_and(|first| ctx.durability.is_synced(*first));
+        let grows = grows && !planted(Bug::GrowsUnrecorded);
         let may_be_lost = !replaces && (!grows || is_looked_at());
         After::safe(seq, may_be_lost || self.fresh.contains(&ino))
     }

@@ -1,5 +1,6 @@
 //! What follows when a body operation is done.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
 use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Errno, Op, Whence, acl};
@@ -47,6 +48,9 @@ impl Bodies {
             InBody::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
                 self.gates.leave(ino, Use::Beside);
+                if planted(Bug::FreshTooLong) {
+                    self.fresh.remove(&ino);
+                }
                 match result {
                     Ok(_) => {
                         let seq = ctx.state.seq();

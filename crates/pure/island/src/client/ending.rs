@@ -4,6 +4,7 @@
 //! Invariant: a piece takes what it lets go of out of the session's row, in the same record. So an island that starts
 //! again in between ends the rest, and nothing is ended twice.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, SessionId};
 use atoll_proto::Change;
 use atoll_state::Load;
@@ -100,7 +101,7 @@ impl Sessions {
         let mut decision = Decision::new();
         let count = ctx.let_files_go(&mut decision, session, &files, true);
         let mut is_over = false;
-        if count == held {
+        if count == held || planted(Bug::EndForgetsRest) {
             let moves = migration.unheard_moves(ctx, session, Ino(0), FILES_MAX);
             is_over = moves.len() < FILES_MAX;
             for (ino, _) in moves {

@@ -9,6 +9,7 @@ mod targets;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdMap;
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, IslandId, Name};
 use atoll_posix::{Answer, Errno, Found, Kind};
 use atoll_proto::{Change, Entry, Link, Outcome, Peer, Record, Spot};
@@ -330,6 +331,9 @@ impl Ctx {
     pub(crate) fn on_want_links(&mut self, from: IslandId, after: Ino) {
         let (mut links, mut bytes, mut upto) = (Vec::new(), 0, Ino(u64::MAX));
         for (ino, link) in self.state.links_of(self.config.id, after) {
+            if bytes >= PAGE_BYTES && planted(Bug::LinksCutShort) {
+                break;
+            }
             if bytes >= PAGE_BYTES {
                 upto = links.last().map_or(upto, |(ino, _): &(Ino, Link)| *ino);
                 break;

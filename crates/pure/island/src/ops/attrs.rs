@@ -1,6 +1,7 @@
 //! Attributes: stat, chmod, chown, utimens, extended attributes and ACLs, of files at their home
 //! and of directories at their owner, whose static ones go through the journal.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, Stamp};
 use atoll_posix::perm::{self, Owned};
 use atoll_posix::xattr::{self, Namespace};
@@ -103,7 +104,7 @@ impl Island {
         };
         self.look().open_for_names(ino)?;
         let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
-        if is_static {
+        if is_static && !planted(Bug::AttributesWhileNamed) {
             self.look().nothing_begun_in(ino)?;
             self.look().stays(ino)?;
         }

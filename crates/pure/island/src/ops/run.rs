@@ -1,6 +1,7 @@
 //! The table of operations: which of them a request asks for.
 
 use atoll_core::Key;
+use atoll_core::planted::{Bug, planted};
 use atoll_posix::{Errno, Op};
 use atoll_proto::{ClientOp, Spot};
 
@@ -45,7 +46,7 @@ impl Island {
         turn: bool,
     ) -> Result<Step, Blocked> {
         self.migration.is_here(&self.ctx, self.txns.locks(), op)?;
-        if call.wish.unchecked {
+        if call.wish.unchecked && !planted(Bug::UncheckedIsTrusted) {
             self.look().may_use(call.caller(), op)?;
         }
         match op {

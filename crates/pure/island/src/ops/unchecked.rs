@@ -2,6 +2,7 @@
 //! with it, and the directory above. Only looks.
 
 use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
 use atoll_posix::perm::{self, Owned};
 use atoll_posix::{Answer, Caller, Errno, Found, Op, acl};
 
@@ -18,6 +19,7 @@ impl Look<'_> {
             (None, Some(dir)) => (owned_by(&dir.fixed), dir.has_acl),
             (None, None) => return Ok(None),
         };
+        let has_acl = has_acl && !planted(Bug::AclNotAsked);
         Ok(Some((owned, self.ctx.acl(ino, has_acl, acl::ACCESS_XATTR)?)))
     }
 
