@@ -6,7 +6,7 @@ use atoll_model::{Step, Strictness};
 use atoll_posix::{
     Allocation, Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, XattrMode,
 };
-use atoll_sim::{Config, Judge, Scenario, World, invariants, run};
+use atoll_sim::{Config, Judge, World, invariants};
 use bytes::Bytes;
 
 mod plain;
@@ -373,16 +373,6 @@ fn a_deep_tree_goes_while_islands_still_hear_of_what_was_below() {
 }
 
 #[test]
-fn nothing_is_told_over_a_link_that_is_not_up_yet() {
-    passes("power_points", 1019);
-}
-
-#[test]
-fn the_result_of_a_write_whose_bytes_are_lost_is_lost_too() {
-    passes("power_points", 1216);
-}
-
-#[test]
 fn synced_bytes_below_a_write_that_is_lost_are_there() {
     const OLD: u8 = 7;
     const NEW: u8 = 9;
@@ -401,76 +391,6 @@ fn synced_bytes_below_a_write_that_is_lost_are_there() {
         assert_eq!(wrong, None, "seed {seed}: {}", got[wrong.unwrap_or(0)]);
         invariants(&mut bench.world).unwrap_or_else(|e| panic!("{e}"));
     }
-}
-
-fn passes(name: &str, seed: u64) {
-    let report = run(Scenario::named(name).unwrap(), seed, None);
-    assert!(report.failure.is_none(), "{}\n{}", report.failure.unwrap(), report.command);
-}
-
-#[test]
-fn a_directory_changes_no_attributes_while_a_name_in_it_is_being_made() {
-    passes("concurrent", 5017);
-}
-
-#[test]
-fn ancestors_from_before_a_rename_do_not_undo_it_at_its_coordinator() {
-    passes("concurrent", 5029);
-    passes("deaths", 5029);
-}
-
-#[test]
-fn who_may_write_a_directory_and_what_is_in_its_way_are_known_to_two_islands() {
-    passes("concurrent", 910_336);
-}
-
-#[test]
-fn a_file_without_a_name_is_told_of_until_that_is_safe() {
-    passes("concurrent", 910_592);
-}
-
-#[test]
-fn orders_that_are_only_tried_have_no_mount_forget_a_directory() {
-    passes("concurrent", 500_479);
-}
-
-#[test]
-fn a_directory_that_comes_to_where_a_name_in_it_goes_is_in_its_way() {
-    passes("concurrent", 500_144);
-}
-
-#[test]
-fn who_may_walk_is_not_asked_of_islands() {
-    passes("concurrent", 500_524);
-}
-
-/// Nor of the model: between the walk and what it was for somebody may have changed who may walk.
-#[test]
-fn who_may_walk_no_more_has_walked_already() {
-    for (name, seed) in [("partition", 319), ("slow", 501_146), ("deaths", 700_122), ("deaths", 700_597)] {
-        passes(name, seed);
-    }
-    passes("listing_deaths", 500_223);
-}
-
-/// An island that others have not told yet what it had lost says so, and is asked again: they can, so they will. Of a
-/// directory it said that it has less in it than it had shown, of a name there that nobody can tell.
-#[test]
-fn what_others_are_about_to_tell_is_waited_for() {
-    passes("faults", 500_150);
-    passes("deaths", 700_887);
-}
-
-#[test]
-fn a_link_whose_home_is_away_is_told_of_as_it_was_known() {
-    [500_250, 700_384, 700_929, 720_306].into_iter().for_each(|seed| passes("faults", seed));
-}
-
-/// Its name is gone, its bytes are not.
-#[test]
-fn what_is_copied_from_or_to_a_file_whose_name_has_just_gone_may_be_there() {
-    passes("deaths", 149);
-    passes("concurrent", 700_805);
 }
 
 /// What a process that died has put into bodies is in the kernel's memory only. The next life must sync it before
@@ -505,39 +425,9 @@ fn what_a_process_had_put_in_place_when_it_died_is_synced_by_the_next_one() {
     }
 }
 
-#[test]
-fn a_copy_whose_turn_it_is_at_its_source_does_not_wait_behind_others_for_ever() {
-    for seed in [501_189, 501_379] {
-        passes("slow", seed);
-    }
-}
-
-#[test]
-fn a_body_goes_when_nobody_is_inside_any_more() {
-    // Read or written while its file went; the last of them: while the plain tree was laid without it.
-    let slow = [500_048, 500_115].map(|seed| ("slow", seed));
-    let histories = [88, 124, 428].map(|seed| ("history_slow", seed));
-    for (scenario, seed) in slow.into_iter().chain(histories) {
-        passes(scenario, seed);
-    }
-}
-
-#[test]
-fn what_is_no_regular_file_has_no_body_to_be_synced() {
-    passes("errors", 500_328);
-}
-
-#[test]
-fn a_file_that_is_removed_while_its_bytes_are_being_put_in_place_ends_its_write() {
-    passes("slow", 500_094);
-}
-
 /// After a failed sync the kernel has what it has lost, until the power fails.
 #[test]
 fn what_a_failed_sync_has_lost_is_written_again_by_the_next_life() {
-    for seed in [42, 147, 166, 201, 208, 221] {
-        passes("errors_power", seed);
-    }
     for seed in 0..40 {
         let mut bench = Bench::new(Config::new(seed, 1));
         let file = bench.file(Ino::ROOT, "f", 0o644);
@@ -551,16 +441,6 @@ fn what_a_failed_sync_has_lost_is_written_again_by_the_next_life() {
         bench.world.settle().unwrap();
         bench.root(Op::Read { ino: file, offset: 0, len: 90_000 });
     }
-}
-
-#[test]
-fn a_write_over_a_hole_for_which_there_is_no_space_damages_nothing() {
-    passes("full", 600_037);
-}
-
-#[test]
-fn carried_bytes_that_find_no_space_are_not_forgotten() {
-    passes("full", 600_130);
 }
 
 #[test]
@@ -588,177 +468,4 @@ fn a_directory_whose_owner_is_away_is_never_told_as_another() {
         other => assert_eq!(other, Some(Err(Errno::EIO))),
     }
     bench.end();
-}
-
-/// Several islands that die, lose their power and compare, in orders that no journal alone makes up for
-/// (`docs/design/005-digests.md`, the sequences from 23 on).
-#[test]
-fn islands_that_were_in_doubt_agree_when_they_have_compared() {
-    for seed in [62, 150, 255, 492, 656, 705, 1245, 1297] {
-        passes("absences", seed);
-    }
-    for seed in [112, 192, 216, 240, 311, 368, 400, 424, 454, 496, 547, 568, 644, 708, 720, 745] {
-        passes("absences_power", seed);
-    }
-}
-
-/// Renames of directories that an island has lost are told in any order, by whoever has seen them: they are done
-/// again in the order in which they were done first.
-#[test]
-fn renames_of_directories_that_were_lost_come_back_in_their_order() {
-    for seed in [3625, 4947, 5608] {
-        passes("absences_kept", seed);
-    }
-    for seed in [4840, 4947, 720_063] {
-        passes("absences_power", seed);
-    }
-}
-
-/// Two islands compare, and each is told by the other where a directory has gone that it holds for a move which was
-/// lost and is done again.
-#[test]
-fn who_has_lost_that_a_directory_moves_tells_where_to_when_it_is_done_again() {
-    passes("absences_power", 720_383);
-}
-
-/// A lend of an earlier life is told twice, as ways come up, and the second time when the first has ended: it is not
-/// done again.
-#[test]
-fn what_was_not_lost_is_not_done_again() {
-    for seed in [858, 900_944] {
-        passes("absences_power", seed);
-    }
-}
-
-/// A change of a directory's attributes carries all of them, and its stub finds them wherever it has been moved
-/// while they were lost.
-#[test]
-fn attributes_of_directories_that_were_lost_come_back_whole_and_to_their_stubs() {
-    for seed in [3603, 3881, 3940, 4656] {
-        passes("absences_kept", seed);
-    }
-}
-
-/// Two directories have one name in a skeleton, by journals of which one is late: the one that stays keeps it.
-#[test]
-fn two_directories_that_meet_at_a_name_have_theirs_in_the_end() {
-    passes("absences_kept", 3276);
-    passes("absences", 1_882_594_232_762_368);
-    for seed in [473, 3439, 1_882_594_232_762_413] {
-        passes("absences_power", seed);
-    }
-}
-
-/// A name was left and then taken by whom its new owner had been: that is no exchange, and two journals wait for
-/// each other if it is taken for one.
-#[test]
-fn who_comes_to_a_name_later_has_not_changed_places_with_who_had_it() {
-    passes("absences_kept", 5112);
-}
-
-/// Or there are a hundred operations of which nobody knows whether they have happened, and too many orders of them.
-#[test]
-fn what_a_client_has_not_even_sent_has_not_happened() {
-    [500_059, 500_203, 230].into_iter().for_each(|seed| passes("history_errors", seed));
-}
-
-/// An adoption that was lost was done again before the journal that it had followed: the name was given to whoever had it
-/// before, and went with it.
-#[test]
-fn the_skeleton_gives_a_name_to_who_had_it_last_in_whatever_order_it_hears() {
-    passes("history_errors", 700_507);
-}
-
-/// An island said which links it had, and died; that came when it was known to be away, and was believed when it was back.
-#[test]
-fn what_an_island_said_before_it_died_is_not_believed_afterwards() {
-    passes("errors", 1_882_591_650_119_885);
-}
-
-/// A name was looked at, a sweep let go of it while another island was asked, and then it changed: the listing of the
-/// moment before did not know what it had been.
-#[test]
-fn a_listing_knows_what_a_name_was_that_was_changed_after_a_sweep() {
-    passes("listing_partition", 1_882_591_650_120_331);
-}
-
-/// The answer to a chmod was lost, the file's last name went, and asked again it was told that there is no such file:
-/// who looked in between saw the new mode.
-#[test]
-fn a_change_that_was_done_is_told_as_done_though_its_file_is_gone() {
-    passes("history_partition", 1_882_594_232_762_395);
-}
-
-/// An island had lost a directory, of which only one that was away knew: it said that there was none.
-#[test]
-fn a_directory_that_another_may_bring_back_is_not_said_to_be_gone() {
-    passes("errors", 620_138);
-}
-
-/// A block of zeros that nobody had cut away was a hole after a death, as it may be: the judge knew it as data.
-#[test]
-fn zeros_may_become_holes() {
-    passes("deaths", 1_882_594_232_762_440);
-}
-
-/// An island that had lost the removal of an empty directory let a file be made there: it went with the directory.
-#[test]
-fn a_directory_whose_removal_is_lost_gets_no_file_before_it_goes_again() {
-    passes("history_errors", 1_882_594_232_762_431);
-}
-
-/// An island stopped over its disk half way through a write, and took the file as it found it: another client read that
-/// before the write was asked again.
-#[test]
-fn a_write_that_a_failing_disk_cut_short_may_be_seen_so_until_it_is_asked_again() {
-    passes("errors", 1293);
-}
-
-/// What a directory's rename had done here was done again before its place was told again: a chmod in between went to
-/// the stub at the old name only.
-#[test]
-fn a_chmod_finds_the_stub_where_it_will_be() {
-    passes("absences_kept", 3_000_000_349);
-}
-
-/// Ancestors that had been told at different moments went in a circle: a comparison that was to take them came to no
-/// end, nor did journals that brought others.
-#[test]
-fn ancestors_that_go_in_a_circle_are_compared() {
-    [3_830_000_461, 3_840_000_007].into_iter().for_each(|seed| passes("absences_kept", seed));
-    passes("absences_power", 3_830_001_237);
-}
-
-/// An island that had missed a chmod of a directory, knew that it might have, and told others of what is below it.
-#[test]
-fn what_its_sender_doubts_is_doubted_by_who_learns_of_it() {
-    passes("absences", 3_830_001_263);
-}
-
-/// A chain of ancestors brought a directory, with a newer mode, just after a comparison had looked through the names of
-/// the one above it, where its stub had the old one.
-#[test]
-fn a_stub_is_compared_with_a_row_that_comes_later() {
-    passes("absences_kept", 3_870_000_434);
-}
-
-/// Each time the links were back another trouble began, before who had waited asked again: a mistake of the judge.
-#[test]
-fn who_has_waited_long_is_not_disturbed_again() {
-    passes("history_partition", 3_890_001_363);
-}
-
-/// An old chain of ancestors, or a journal told again after the outcome that ends an exchange, brought a directory to the
-/// name that it had just left to a file, and took it on: the file's home had lost that name, and counted it for ever.
-#[test]
-fn a_directory_on_its_way_leaves_a_file_its_name() {
-    passes("histories", 3_910_000_815);
-    passes("history_deaths", 3_910_001_606);
-}
-
-/// An exchange that may not write the directory that it moves, nor take a pointer out of a sticky directory: the owner of the
-/// first answers before the home of the second.
-#[test]
-fn who_owns_a_pointer_in_a_sticky_directory_is_known_last() {
-    passes("concurrent", 3_940_000_573);
 }

@@ -6,14 +6,7 @@ use atoll_posix::{Allocation, Caller, Errno, Op};
 use atoll_sim::Config;
 use bytes::Bytes;
 
-use crate::{Bench, passes};
-
-/// A chain of ancestors is older than what is known of one of them: those above that one are not laid.
-#[test]
-fn ancestors_that_are_none_any_more_are_not_laid() {
-    passes("absences_kept", 4545);
-    passes("absences_power", 720_024);
-}
+use crate::Bench;
 
 /// A daemon is killed while bytes are put behind the end of a file that nobody has touched since the last
 /// checkpoint: its plain file is as long as the file again, though no record tells of them and nobody reads it.
@@ -57,26 +50,6 @@ fn a_plain_file_is_not_longer_than_its_file_after_a_death() {
     assert!(deaths >= 6, "{deaths}");
 }
 
-/// The same, and the power fails: the record that tells of the file is there before any of the bytes may be.
-#[test]
-fn a_plain_file_is_not_longer_than_its_file_after_a_power_cut() {
-    passes("power_points", 40_000_056);
-    passes("power", 3_830_000_504);
-}
-
-/// A directory's new name was natively a file's for a moment longer.
-#[test]
-fn a_directory_that_changes_places_with_a_file_comes_to_its_name() {
-    passes("power_points", 3_830_000_832);
-    passes("listing_points", 3_830_001_028);
-}
-
-#[test]
-fn a_plain_tree_that_found_no_room_follows_again_when_there_is_some() {
-    passes("full", 500_284);
-    [500_380, 500_432].into_iter().for_each(|seed| passes("history_full", seed));
-}
-
 /// It has changed the plain file, and no record tells of it.
 #[test]
 fn a_write_that_failed_is_no_change_by_hand() {
@@ -98,9 +71,4 @@ fn a_write_that_failed_is_no_change_by_hand() {
         bench.world.audit_all().unwrap_or_else(|why| panic!("effect {effect}: {why}"));
     }
     assert!(failed > 0);
-}
-
-#[test]
-fn set_id_bits_go_from_the_plain_tree_with_the_mode() {
-    passes("concurrent", 700_580);
 }

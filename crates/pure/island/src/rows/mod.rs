@@ -3,6 +3,8 @@
 
 pub(crate) mod chains;
 pub(crate) mod files;
+#[cfg(test)]
+mod heard_late;
 pub(crate) mod hints;
 pub(crate) mod homes;
 pub(crate) mod moves;

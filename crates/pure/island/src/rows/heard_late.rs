@@ -1,0 +1,209 @@
+//! What an island hears late, in another order than it happened, or from one that has died since. Only tests.
+
+#[cfg(test)]
+mod tests {
+    use atoll_core::{Ino, IslandId, Key, Name, Stamp, Table, Time};
+    use atoll_posix::{Errno, Kind};
+    use atoll_proto::{
+        Ancestor, Chain, Entry, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Spot, Static,
+        Xattrs,
+    };
+    use atoll_state::State;
+
+    use crate::ctx::decision::Decision;
+    use crate::ctx::request::Blocked;
+    use crate::ctx::{Config, Ctx};
+    use crate::event::{Effect, Event, Now};
+    use crate::island::Island;
+    use crate::recovery::start::Ended;
+    use crate::rows::moves::is_pair;
+    use crate::rows::skeleton::new_row;
+
+    const ONE: Ino = Ino(70);
+    const OTHER: Ino = Ino(71);
+
+    /// One of two islands, which does not own the root; and the one that does.
+    fn island() -> (Island, IslandId) {
+        let (table, islands) = (Table::new(2), vec![IslandId(0), IslandId(1)]);
+        let of = |me| Config::new(me, 1, table.clone(), islands.clone());
+        let owner = of(IslandId(0)).owner(Key(0));
+        let me = islands.iter().copied().find(|island| *island != owner).expect("there are two");
+        let config = of(me);
+        (Island::new(config, State::new(1), Ended::Orderly, Now::default()), owner)
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
+    }
+
+    /// A name in a directory, which was given then.
+    fn at(parent: Ino, called: &str, n: u64) -> Place {
+        let version = PlaceVersion { moves: 0, stamp: Stamp::new(1, n) };
+        Place { version, parent, name: Some(name(called)) }
+    }
+
+    /// A directory that is told of as one above another.
+    fn above(ino: Ino, place: Place, doubted: bool) -> Ancestor {
+        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
+        Ancestor { ino, key: Key(9), birth_bytes: 0, place, fixed, xattrs: Xattrs::default(), doubted }
+    }
+
+    /// Reads until all is in memory; there is nothing in any row that is not.
+    fn loaded<T>(ctx: &mut Ctx, read: impl Fn(&Ctx) -> Result<T, Blocked>) -> Result<T, Blocked> {
+        loop {
+            match read(ctx) {
+                Err(Blocked::Load(loads)) => {
+                    for load in loads {
+                        let nothing = load.nothing();
+                        ctx.state.load(load, nothing).expect("well formed");
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// A directory comes to the skeleton. Whether all are to be compared then, as some may be old.
+    fn comes(ctx: &mut Ctx, dir: &Ancestor) -> bool {
+        loaded(ctx, |ctx| ctx.need_name(&dir.place)).expect("rows are read");
+        let before = ctx.state.skipped(ctx.config.id);
+        let mut decision = Decision::new();
+        ctx.add_skeleton(&mut decision, dir, None);
+        ctx.decide(decision);
+        ctx.state.skipped(ctx.config.id) > before
+    }
+
+    fn named(ctx: &Ctx, called: &str) -> Option<Ino> {
+        ctx.state.entry(Ino::ROOT, &name(called)).expect("it was read").map(|entry| entry.ino)
+    }
+
+    fn hears(island: &mut Island, from: IslandId, incarnation: u32, peer: Peer) -> Vec<Effect> {
+        let (message, mut out) = (PeerMessage { from, incarnation, vector: Vec::new(), peer }, Vec::new());
+        island.handle(Now::default(), Event::Peer(message), &mut out);
+        out
+    }
+
+    #[test]
+    fn what_its_sender_doubts_is_compared() {
+        let (mut island, _) = island();
+        assert!(!comes(&mut island.ctx, &above(ONE, at(Ino::ROOT, "sure", 1), false)));
+        assert!(comes(&mut island.ctx, &above(OTHER, at(Ino::ROOT, "doubted", 1), true)));
+    }
+
+    #[test]
+    fn a_name_is_of_the_directory_that_got_it_last_and_the_other_one_is_compared() {
+        for (first, second) in [(5, 9), (9, 5)] {
+            let (mut island, _) = island();
+            assert!(!comes(&mut island.ctx, &above(ONE, at(Ino::ROOT, "n", first), false)));
+            assert!(comes(&mut island.ctx, &above(OTHER, at(Ino::ROOT, "n", second), false)));
+            assert_eq!(named(&island.ctx, "n"), Some(if first > second { ONE } else { OTHER }));
+        }
+    }
+
+    #[test]
+    fn a_file_has_its_name_again_when_a_directory_on_its_way_leaves_that() {
+        let (mut island, _) = island();
+        let (ctx, place) = (&mut island.ctx, at(Ino::ROOT, "n", 5));
+        loaded(ctx, |ctx| ctx.need_name(&place)).expect("rows are read");
+        let mut decision = Decision::new();
+        let file = Entry { ino: OTHER, kind: Kind::Regular, home: ctx.config.id, stub: None };
+        decision.entry(Ino::ROOT, &name("n"), Some(file));
+        ctx.decide(decision);
+        comes(ctx, &above(ONE, place.clone(), false));
+        assert_eq!(named(ctx, "n"), Some(ONE));
+        let mut decision = Decision::new();
+        ctx.skeleton_name(&mut decision, &place, ONE, false);
+        ctx.decide(decision);
+        assert_eq!(named(ctx, "n"), Some(OTHER));
+    }
+
+    #[test]
+    fn ancestors_in_a_circle_are_read_as_others_are() {
+        let (mut island, _) = island();
+        let ctx = &mut island.ctx;
+        let mut decision = Decision::new();
+        decision.dir(ONE, new_row(&above(ONE, at(OTHER, "a", 1), false), None));
+        decision.dir(OTHER, new_row(&above(OTHER, at(ONE, "b", 1), false), None));
+        ctx.decide(decision);
+        let read = loaded(ctx, |ctx| ctx.need_skeleton(ONE));
+        assert!(read.is_ok(), "{read:?}");
+    }
+
+    #[test]
+    fn ancestors_of_a_place_that_a_directory_has_left_are_not_kept() {
+        let (mut island, _) = island();
+        let ctx = &mut island.ctx;
+        comes(ctx, &above(OTHER, at(Ino::ROOT, "now", 9), false));
+        let root = ctx.chain(Ino::ROOT).expect("in memory").remove(0);
+        let chain =
+            [root, above(ONE, at(Ino::ROOT, "before", 1), false), above(OTHER, at(ONE, "then", 2), false)];
+        for dir in &chain[1..] {
+            loaded(ctx, |ctx| ctx.need_name(&dir.place)).expect("rows are read");
+        }
+        let mut decision = Decision::new();
+        ctx.lay_chain(&mut decision, &chain);
+        ctx.decide(decision);
+        assert!(ctx.in_memory(ONE).is_none(), "nothing below it is known here");
+    }
+
+    #[test]
+    fn a_name_is_read_before_it_changes_where_listings_may_still_ask_for_it() {
+        let (mut island, _) = island();
+        let mut decision = Decision::new();
+        let owned = Owned { entries: 5, ..Owned::empty(Time::default()) };
+        decision.dir(ONE, new_row(&above(ONE, at(Ino::ROOT, "d", 1), false), Some(owned)));
+        island.ctx.decide(decision);
+        let read = island.ctx.need_spot(&Spot { dir: ONE, name: name("f") });
+        assert!(matches!(read, Err(Blocked::Load(_))), "{read:?}");
+    }
+
+    #[test]
+    fn directories_change_places_by_two_renames_of_one_moment_only() {
+        let renamed = |ino, from: &str, to: &str, ms| JournalEntry::Place {
+            ino,
+            place: at(Ino::ROOT, to, 1),
+            from: Spot { dir: Ino::ROOT, name: name(from) },
+            replaced: None,
+            chain: Chain::default(),
+            time: Time::default().plus_millis(ms),
+        };
+        assert!(is_pair(&renamed(ONE, "a", "b", 7), &renamed(OTHER, "b", "a", 7)));
+        // The one had left its name for another, and somebody came to it later.
+        assert!(!is_pair(&renamed(ONE, "a", "b", 7), &renamed(OTHER, "b", "a", 8)));
+    }
+
+    #[test]
+    fn what_others_are_about_to_tell_is_waited_for_unless_one_is_away() {
+        let (mut island, other) = island();
+        island.ctx.peers.set_reachable(other, true);
+        assert!(matches!(island.ctx.untold([other]), Blocked::Unheard));
+        island.ctx.peers.set_reachable(other, false);
+        assert!(matches!(island.ctx.untold([other]), Blocked::Fail(Errno::EIO)));
+    }
+
+    #[test]
+    fn nothing_is_told_over_a_link_that_is_not_up_yet() {
+        let (mut island, other) = island();
+        let mut out = Vec::new();
+        for event in [Event::Committed, Event::Synced] {
+            let seq = island.state().seq();
+            island.handle(Now::default(), event(seq), &mut out);
+        }
+        let told = |out: Vec<Effect>| out.iter().any(|effect| matches!(effect, Effect::Send(..)));
+        assert!(!told(hears(&mut island, other, 1, Peer::Hello)));
+        island.handle(Now::default(), Event::PeerReachable { island: other, up: true }, &mut out);
+        assert!(told(hears(&mut island, other, 1, Peer::Hello)));
+    }
+
+    #[test]
+    fn which_links_an_island_has_said_that_it_has_is_forgotten_in_its_next_life() {
+        let (mut island, other) = island();
+        island.handle(Now::default(), Event::PeerReachable { island: other, up: true }, &mut Vec::new());
+        hears(&mut island, other, 1, Peer::LinksHeld { digest: 7 });
+        assert!(!island.links_are_told(), "it has others than this one has");
+        hears(&mut island, other, 1, Peer::Hello);
+        assert!(!island.links_are_told());
+        hears(&mut island, other, 2, Peer::Hello);
+        assert!(island.links_are_told(), "what it said in its last life counts");
+    }
+}
