@@ -410,10 +410,7 @@ impl Island {
             Next::AskAgain => self.anti_entropy.ask_again(&mut self.ctx),
             Next::CaughtUp => self.journal.caught_up(&mut self.ctx),
             Next::Redo => self.recovery.redo_lost(&mut self.ctx, self.txns.locks()),
-            Next::RedoAgain => {
-                self.recovery.unblock();
-                self.recovery.redo_lost(&mut self.ctx, self.txns.locks());
-            }
+            Next::RedoAgain => self.recovery.redo_again(&mut self.ctx, self.txns.locks()),
             Next::MoveOn => self.recovery.move_on(&mut self.ctx),
             Next::ToldAll(island) => self.recovery.told_all(&mut self.ctx, island),
             Next::CompareSkipped => self.anti_entropy.compare_skipped(&mut self.ctx, &self.recovery),

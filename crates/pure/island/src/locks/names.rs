@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Name, TxnId};
+use atoll_core::{Ino, Name, TxnId};
 use atoll_proto::{PeerMessage, Renaming, Spot, Txn, TxnState, Work};
 
 use crate::ctx::Bounded;
@@ -164,6 +164,11 @@ impl NameLocks {
         of_dir.filter(|txn| self.happened.contains(txn))
     }
 
+    /// What is prepared here has happened.
+    pub(crate) fn happened(&mut self, txn: TxnId) {
+        self.happened.insert(txn);
+    }
+
     /// A move is known to have happened, and waits for the journal.
     pub(crate) fn is_decided_early(&self, txn: TxnId) -> bool {
         self.decided_early.contains(&txn)
@@ -246,14 +251,6 @@ impl NameLocks {
         }
         for (ino, _) in ctx.claims(work) {
             self.files.entry(ino).or_default().push(held);
-        }
-    }
-
-    /// A transaction that is prepared here has happened.
-    pub(crate) fn on_happened(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
-        if ctx.state.txn(txn).is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
-            self.happened.insert(txn);
-            ctx.next(Next::TxnEnded(txn));
         }
     }
 

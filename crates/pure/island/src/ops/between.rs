@@ -191,12 +191,7 @@ impl Island {
             self.ctx.room.take(0)?;
         }
         let names = vec![renaming.from.clone(), renaming.to.clone()];
-        let renaming = renaming.clone();
-        let step = self.txns.begin_txn(&mut self.ctx, call, None, names, plan, others)?;
-        if let Step::Wait(WaitFor::Txn(first)) = &step {
-            self.txns.lock_moves(*first, &renaming);
-        }
-        Ok(step)
+        self.txns.begin_txn(&mut self.ctx, call, None, names, plan, others)
     }
 
     /// Whether the owner of the new name can lend it.

@@ -92,7 +92,7 @@ impl Missing for Recovery {
 
     fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&Spot> {
         let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
-        self.lost_parts().find_map(|(_, lost)| match &lost.part.work {
+        self.redo.parts().find_map(|(_, lost)| match &lost.part.work {
             Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here),
             _ => None,
         })

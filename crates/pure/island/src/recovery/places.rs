@@ -116,7 +116,7 @@ impl Recovery {
         let lent = ctx.lent_txns();
         let lent = lent.iter().filter_map(|txn| ctx.state.txn(*txn));
         let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
-        let lost = self.lost_parts().map(|(when, lost)| (when, &lost.part.work));
+        let lost = self.redo.parts().map(|(when, lost)| (when, &lost.part.work));
         let mut works = lent.chain(lost);
         let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
         let mut before = self.redo.entries().take_while(|(when, _)| *when < stamp);

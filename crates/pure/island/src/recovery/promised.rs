@@ -37,7 +37,7 @@ impl Recovery {
             };
             is_news.then_some((txn, row.moments.prepared, &row.part.work))
         });
-        let lost = self.lost_parts().map(|(stamp, lost)| (lost.txn, stamp, &lost.part.work));
+        let lost = self.redo.parts().map(|(stamp, lost)| (lost.txn, stamp, &lost.part.work));
         let mut best: Option<Promised> = None;
         for (txn, prepared, work) in rows.chain(lost).filter(|(txn, ..)| txn.coordinator != me) {
             let (place, owner) = match work {

@@ -314,22 +314,19 @@ impl Recovery {
     /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
     fn comes_before(&self, ctx: &Ctx, stamp: Stamp, work: &Work) -> bool {
         let Some((_, at)) = ctx.takes_away(work) else { return false };
-        self.lost_parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
+        self.redo.parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
     }
 
-    /// Something has come, or has ended, for which what could not be done again yet may have waited.
-    pub(crate) fn unblock(&mut self) {
+    /// As [`Recovery::redo_lost`], when something has come, or has ended, for which what could not be done again yet may have
+    /// waited.
+    pub(crate) fn redo_again(&mut self, ctx: &mut Ctx, locks: &NameLocks) {
         self.redo.unblock();
-    }
-
-    /// Parts of others' transactions that are lost, and not done again yet.
-    pub(crate) fn lost_parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
-        self.redo.parts()
+        self.redo_lost(ctx, locks);
     }
 
     /// The last lend that was lost, and is not done again yet, of a name in `parent` that is about a directory.
     pub(crate) fn lost_lend(&self, parent: Ino, ino: Ino) -> Option<&Renaming> {
-        let lends = self.lost_parts().filter_map(|(stamp, lost)| match &lost.part.work {
+        let lends = self.redo.parts().filter_map(|(stamp, lost)| match &lost.part.work {
             Work::Lend { renaming, .. } if renaming.to.dir == parent => Some((stamp, &**renaming)),
             _ => None,
         });

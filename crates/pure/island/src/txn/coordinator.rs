@@ -231,6 +231,9 @@ impl Txns {
         let stamp = stamp.unwrap_or_else(|| ctx.stamp());
         let first = TxnId { coordinator: ctx.config.id, stamp };
         self.locks.lock_names(first, &names);
+        if let Plan::Rename { renaming, lent: Some(_) } = &plan {
+            self.locks.lock_moves(first, renaming);
+        }
         let begun = Coordinated { parties: Vec::new(), names, plan, origin, call: None };
         self.begun.insert(first, begun);
         self.ask_parties(ctx, first, works);

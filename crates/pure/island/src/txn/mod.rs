@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use atoll_core::map::IdMap;
 use atoll_core::{IslandId, Stamp, TxnId};
-use atoll_proto::{Origin, Peer, PeerMessage, Renaming, Seen, Spot, TxnState, Vote, Work};
+use atoll_proto::{Origin, Peer, PeerMessage, Seen, Spot, TxnState, Vote, Work};
 
+use crate::ctx::request::Next;
 use crate::ctx::{Ctx, WITNESS};
 use crate::locks::names::NameLocks;
 use coordinator::{Coordinated, Plan};
@@ -58,7 +59,11 @@ impl Txns {
 
     /// A transaction that is prepared here has happened.
     pub(crate) fn on_happened(&mut self, ctx: &mut Ctx, from: IslandId, txn: TxnId) {
-        self.locks.on_happened(ctx, from, txn);
+        let row = ctx.state.txn(txn);
+        if row.is_some_and(|row| row.partner == from && row.state == TxnState::Prepared) {
+            self.locks.happened(txn);
+            ctx.next(Next::TxnEnded(txn));
+        }
     }
 
     /// All of a file that comes here is here and safe: this island agrees, unless its name is locked.
@@ -83,10 +88,5 @@ impl Txns {
     pub(crate) fn ship(&mut self, ctx: &mut Ctx, stamp: Stamp, to: IslandId, work: Work) {
         let origin = Origin { session: WITNESS, seq: 0 };
         self.begin_of(ctx, origin, Some(stamp), Vec::new(), Plan::Ship, vec![(to, work)]);
-    }
-
-    /// Locks what a rename moves, for what this island coordinates.
-    pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
-        self.locks.lock_moves(first, renaming);
     }
 }
