@@ -19,8 +19,9 @@ impl Island {
         self.txns.locks().check(|txn| self.txns.is_begun(txn), |txn| self.ctx.state.txn(txn));
         self.txns.check(|txn| self.ctx.state.txn(txn).is_some());
         self.migration.check(|txn| self.txns.is_begun(txn));
-        self.sessions.check();
+        self.sessions.check(|session| self.ctx.replies.is_ending(session));
         self.quiesce.check();
+        self.recovery.check();
         if self.recovery.is_serving() {
             assert!(!self.recovery.waits(), "an island serves and waits for others to tell");
         }

@@ -70,8 +70,11 @@ impl Alive {
 }
 
 impl Sessions {
-    /// Panics unless whoever waits to be let in waits for somebody.
-    pub(crate) fn check(&self) {
+    /// Panics unless whoever waits to be let in waits for somebody, and whoever waits for an end is right to.
+    pub(crate) fn check(&self, is_ending: impl Fn(SessionId) -> bool) {
+        for session in self.end_asked.keys().chain(&self.end_reads) {
+            assert!(is_ending(*session), "{session:?} is said to end, and does not");
+        }
         assert!(
             self.attaching.is_empty() || !self.recalling.is_empty(),
             "{} clients wait to be let in, and nobody is recalled",

@@ -66,6 +66,13 @@ impl Redo {
         self.items.values().any(counts)
     }
 
+    /// Panics if something that is ready would be passed over.
+    pub(super) fn check(&self) {
+        let mut passed = self.items.range(..self.first);
+        let ready = passed.find(|(_, (turn, _))| *turn == Turn::Ready);
+        assert!(ready.is_none(), "{ready:?} can be done again, and is passed over");
+    }
+
     /// Parts of others' transactions.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
         self.items.iter().filter_map(|(stamp, (_, lost))| match lost {
@@ -99,6 +106,7 @@ mod tests {
         redo.block(first, lost);
         assert_eq!(redo.pop().map(|(stamp, _)| stamp), Some(Stamp(2)));
         assert!(redo.has_ready());
+        redo.check();
         redo.unblock();
         assert_eq!(redo.pop().map(|(stamp, _)| stamp), Some(Stamp(1)), "it was there first");
         // Told once more while it is blocked: it is tried again.

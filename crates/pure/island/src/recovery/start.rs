@@ -158,6 +158,11 @@ impl Recovery {
         self.journals.push(message.clone()).is_ok()
     }
 
+    /// Panics if something that can be done again would be passed over.
+    pub(crate) fn check(&self) {
+        self.redo.check();
+    }
+
     /// Panics if something is remembered for others to tell that nobody tells any more.
     pub(crate) fn check_whole(&self) {
         assert!(self.adopted.is_empty(), "directories are remembered as new, and nothing is missing");
