@@ -1,7 +1,7 @@
-//! What must hold of an island's memory between two events. The simulator and tests ask after each event; a daemon
-//! does not, because some of it takes as long as there are requests under way.
+//! Invariants of an island's memory between two events. The simulator and tests check them after each event.
+//! A daemon does not, because some checks take time for each request under way.
 //!
-//! Each part checks its own fields. What two parts have to agree about stands here.
+//! Each part checks its own fields. This file checks where two parts must agree.
 
 use atoll_proto::TxnState;
 

@@ -1,9 +1,9 @@
-//! What an island counts. Never reset.
+//! Counters of an island. They are never reset.
 
 use atoll_core::counters;
 
 counters! {
-    /// What an island has done since it started.
+    /// Counters of an island since its start.
     pub struct Counters {
         /// Requests of clients.
         requests,

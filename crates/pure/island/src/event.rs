@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it.
+//! Inputs and outputs of the machine: events and effects.
 
 use atoll_core::sum::BlockSums;
 use atoll_core::{Ino, IslandId, Table, Time};
@@ -7,8 +7,8 @@ use atoll_proto::{Notice, PeerMessage, Record, Reply, Request};
 use atoll_state::{Frozen, Load, Loaded};
 use bytes::Bytes;
 
-/// Where a request came from and its reply goes: a connection, or a frontend of this process. A client's later
-/// connection has a higher number.
+/// The connection, or the frontend of this process, from which a request came and to which its reply goes. A
+/// client's later connection has a higher number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
@@ -30,7 +30,7 @@ impl LinkId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// The time of an event, as its bringer read it.
+/// The time of an event, as the thread that brings it has read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     /// For files' times.
@@ -39,23 +39,23 @@ pub struct Now {
     pub ms: u64,
 }
 
-/// Something that happened.
+/// An event: the input of the machine.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A client asks.
+    /// A request of a client.
     Request {
         /// From here.
         link: LinkId,
-        /// Its number on that link.
+        /// The request's number on that link.
         id: u64,
         /// What.
         request: Request,
         /// Bytes of a write.
         data: Bytes,
     },
-    /// An island tells.
+    /// A message of another island.
     Peer(PeerMessage),
-    /// An island can be reached, or not.
+    /// The link to an island has come up or gone down.
     PeerReachable {
         /// It.
         island: IslandId,
@@ -66,7 +66,7 @@ pub enum Event {
     LinkClosed {
         /// Which.
         link: LinkId,
-        /// Its other side ended it, or that process died; not: nothing came any more.
+        /// Whether its other side ended it, or that process died. False: nothing came any more.
         ended: bool,
     },
     /// Records up to this are committed: every member of the island's group has written them. With one copy of an island
@@ -74,39 +74,41 @@ pub enum Event {
     Committed(u64),
     /// Records up to this survive a power cut, at every member.
     Synced(u64),
-    /// Something was read from the snapshot.
+    /// A load from the snapshot has ended.
     Loaded {
-        /// What was asked.
+        /// The load.
         load: Load,
-        /// Of which snapshot: as in `Effect::Load`.
+        /// The snapshot's number, as in `Effect::Load`.
         generation: u64,
-        /// What it has.
+        /// The rows.
         loaded: Loaded,
     },
     /// A body operation ended.
     BodyDone(Ticket, Result<BodyDone, BodyFault>),
     /// The checkpoint is in the snapshot.
     CheckpointDone,
-    /// Time has passed; space is as told.
+    /// Time has passed.
     Tick {
         /// Bytes free to Atoll on the disk.
         bytes_available: u64,
     },
     /// Make a checkpoint now.
     CheckpointWanted,
-    /// The volume has this table. One that is not newer than the one that is known says nothing. A newer one gives every
-    /// directory the owner that it has: directories do not move to other islands yet, so anything else panics.
+    /// The volume has this table. A table that is not newer than the known one is ignored. A newer one must
+    /// give every directory the same owner as before, because directories do not move to other islands yet;
+    /// otherwise the island panics.
     Table(Table),
-    /// Records find no space in the log, or find some again: meanwhile nothing that changes something is begun.
+    /// Records find no space in the log, or find some again. While they find none, no operation that changes
+    /// something is begun.
     LogStuck(bool),
-    /// The island will be stopped in order: nothing begins that nobody has asked for.
+    /// The island will be stopped in order: it begins nothing more by itself.
     Stopping,
 }
 
-/// What a body operation found.
+/// The result of a body operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyDone {
-    /// Nothing to tell.
+    /// It is done.
     Done,
     /// Checksums after a write or copy.
     Sums(BlockSums),
@@ -161,7 +163,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Something to be done by whoever brought the event, in order.
+/// An effect: the output of the machine. The thread that brought the event performs the effects in order.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Put a record into the log's buffer; its position is this one.
@@ -170,7 +172,7 @@ pub enum Effect {
     Sync,
     /// Answer a request.
     Reply {
-        /// To here.
+        /// The link.
         link: LinkId,
         /// The request's number there.
         id: u64,
@@ -181,9 +183,9 @@ pub enum Effect {
     },
     /// Report something that is not as it should be.
     Damaged(Damage),
-    /// Tell a client unasked.
+    /// Send a notice to a client.
     Notice(LinkId, Notice),
-    /// Tell an island.
+    /// Send a message to an island.
     Send(IslandId, PeerMessage),
     /// Read from the snapshot.
     Load {
@@ -226,7 +228,7 @@ pub enum BodyOp {
         /// Checksums of the blocks read.
         sums: Vec<u32>,
     },
-    /// What will the checksums be after this write? `BodyDone::Sums`.
+    /// Compute the checksums after this write: `BodyDone::Sums`.
     SumsAfter {
         /// The file.
         ino: Ino,
@@ -253,10 +255,10 @@ pub enum BodyOp {
         attr: BodyAttr,
         /// Present checksums.
         old: Option<BlockSums>,
-        /// What is in place must survive a power cut before it is overwritten.
+        /// Bytes that are in place must survive a power cut before they are overwritten.
         sync_first: bool,
     },
-    /// What will the checksum of the block be in which the file is cut? `BodyDone::Edges`.
+    /// Compute the checksum of the block in which the file is cut: `BodyDone::Edges`.
     SumAfterCut {
         /// The file.
         ino: Ino,
@@ -278,7 +280,7 @@ pub enum BodyOp {
         /// Attributes to make it with.
         attr: BodyAttr,
     },
-    /// What will the checksums of partly zeroed blocks be? `BodyDone::Edges`.
+    /// Compute the checksums of partly zeroed blocks: `BodyDone::Edges`.
     SumsAfterZero {
         /// The file.
         ino: Ino,
@@ -354,7 +356,7 @@ pub enum BodyOp {
         /// Checksums of the blocks read.
         sums: Vec<u32>,
     },
-    /// Make what was put in place survive a power cut.
+    /// Make bytes that were put in place survive a power cut.
     Sync {
         /// The file.
         ino: Ino,

@@ -1,5 +1,5 @@
-//! The machine itself: takes events, runs requests, holds answers back until what they show is
-//! committed, and knows where every request waits.
+//! The machine itself: takes events and runs requests. It holds an answer back until everything that the
+//! answer shows is committed, and knows where every request waits.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp};
@@ -86,14 +86,14 @@ impl Island {
         }
     }
 
-    /// Bodies that a recovery has looked at: what was put in place in the last life, and what was done again, no
-    /// sync has covered, so the next `fsync` of each, and the next checkpoint, must.
+    /// Bodies that a recovery has looked at. No sync has covered bytes that the last run put in place, or
+    /// that the recovery did, so the next `fsync` of each body, and the next checkpoint, must sync it.
     pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
         bodies.iter().for_each(|ino| self.ctx.state.view_disturbed(*ino));
         self.bodies.recovered(bodies);
     }
 
-    /// Takes an event; what is to be done for it is added to `out`, in order.
+    /// Takes an event. Its effects are added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.ctx.now = now;
         match event {
@@ -168,7 +168,7 @@ impl Island {
         self.ctx.next(Next::Redo);
     }
 
-    /// What an operation reads.
+    /// A view of the data that an operation reads.
     pub(crate) const fn look(&self) -> Look<'_> {
         Look { ctx: &self.ctx, locks: self.txns.locks(), missing: &self.recovery }
     }
@@ -210,23 +210,24 @@ impl Island {
         self.bodies.is_inside(ino)
     }
 
-    /// What it lets in.
+    /// Whether it lets requests in.
     pub const fn phase(&self) -> Phase {
         self.recovery.phase()
     }
 
-    /// What it has done.
+    /// Its counters.
     pub const fn counters(&self) -> &Counters {
         &self.ctx.counters
     }
 
-    /// What it knows of its volume.
+    /// Its configuration.
     pub const fn config(&self) -> &Config {
         &self.ctx.config
     }
 
-    /// True if somebody waits for a record to be committed. What nobody waits for is written along
-    /// with it, or a moment later: until it is, another island has it and tells it again.
+    /// True if an answer or a message waits for a record to be committed. A record that nobody waits for is
+    /// written with the next one, or a moment later: until then another island has its content and tells it
+    /// again.
     pub fn wants_write(&self) -> bool {
         self.ctx.durability.awaits_commit()
     }
@@ -264,8 +265,7 @@ impl Island {
         }
     }
 
-    /// Answers a request that was seen before with its first result; notes where a new one's
-    /// answer goes.
+    /// Answers a repeated request with its first result. Notes where the answer of a new one goes.
     fn repeated(&mut self, call: PendingRequest) -> Option<PendingRequest> {
         let seq = call.request.seq;
         if seq == 0 {
@@ -356,7 +356,7 @@ impl Island {
 
     // ---------------------------------------------------------------- what is next
 
-    /// Does what is to be done next: in order, each with all that follows from it.
+    /// Carries out the next steps: in order, each with everything that follows from it.
     pub(crate) fn run_next(&mut self) {
         self.settle();
         while let Some(next) = self.ctx.todo.pop() {
@@ -429,8 +429,8 @@ impl Island {
 
     // ---------------------------------------------------------------- decisions
 
-    /// Carries out what follows from the records that were decided since the last call: those who look at every record
-    /// see them, and each machine hears of what it has to remember.
+    /// Carries out the changes that follow from the records since the last call: parts that look at every
+    /// record see them, and each machine hears of changes that it must remember.
     fn settle(&mut self) {
         for effect in self.ctx.durability.observe() {
             if let Effect::Append(_, record) = effect {
@@ -511,7 +511,7 @@ impl Island {
         self.stable();
     }
 
-    /// Tells other islands of what is synced now.
+    /// Tells other islands which records are synced now.
     fn stable(&mut self) {
         self.txns.tell_stable(&mut self.ctx);
         self.journal.confirm_applied(&mut self.ctx);
@@ -528,7 +528,7 @@ impl Island {
         }
     }
 
-    /// Lets in who waits for a body, as many as can be inside together.
+    /// Lets requests in that wait for a body, as many as can be inside together.
     fn wake(&mut self, ino: Ino) {
         let Some((call, waiting)) = self.bodies.next_at(ino) else { return };
         self.start(call, true);

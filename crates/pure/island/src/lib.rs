@@ -1,11 +1,11 @@
-//! The island machine (`DESIGN` 4 and 5): events in, effects out. Decides every operation on the
-//! directories that its island owns and the files that it homes.
+//! The island machine (`DESIGN` 4 and 5): events in, effects out. Decides every operation on the directories
+//! that its island owns and the files that it homes.
 //!
-//! Never touches a clock, a socket, a file, a thread or a random source. The daemon and the
-//! simulator run this same code.
+//! Never touches a clock, a socket, a file, a thread or a random source. The daemon and the simulator run
+//! this same code.
 //!
-//! A decided record changes the state in memory at once, and later operations are decided on top
-//! of it; but no answer that shows it leaves before the record is committed.
+//! A decided record changes the state in memory at once, and later operations are decided on top of it. But
+//! an answer that shows it leaves only when the record is committed.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,5 +1,5 @@
-//! What an island has under way, for those who watch it from outside: a simulator that compares states, and
-//! whoever wants to know whether all is at rest. Changes nothing.
+//! A list of an island's unfinished work, for observers: a simulator that compares states, and tools that ask
+//! whether everything is at rest. Changes nothing.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::island::Island;
 use crate::journal::Journal;
 use crate::txn::Txns;
 
-/// What an island has begun, holds and waits for, beside its rows. To be shown.
+/// Unfinished work, locks and waiting requests of an island, beside its rows. For display.
 pub struct UnderWay<'a>(&'a Island);
 
 impl fmt::Debug for UnderWay<'_> {
@@ -31,12 +31,12 @@ impl fmt::Debug for UnderWay<'_> {
 }
 
 impl Island {
-    /// What it has begun, holds and waits for, beside its rows.
+    /// Its unfinished work, locks and waiting requests, beside its rows.
     pub const fn under_way(&self) -> UnderWay<'_> {
         UnderWay(self)
     }
 
-    /// Nothing about links is under way, and all who can be reached have them.
+    /// Nothing about links is under way, and all reachable islands have them.
     pub fn links_are_told(&self) -> bool {
         self.links.are_told(&self.ctx)
     }

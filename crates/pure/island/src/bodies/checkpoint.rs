@@ -1,7 +1,7 @@
-//! Between memory and snapshot: rows that are loaded, and checkpoints.
+//! Checkpoints, and rows that are loaded: the way between memory and snapshot.
 //!
-//! Invariant: a checkpoint's rows go to the snapshot only when the log is synced up to them and the
-//! bodies hold what they say.
+//! Invariant: a checkpoint's rows go to the snapshot only when the log is synced up to them and the bodies
+//! agree with them.
 
 use atoll_core::Ino;
 use atoll_proto::Change;
@@ -47,8 +47,8 @@ impl Bodies {
         self.continue_checkpoint(ctx);
     }
 
-    /// Begins to write the checkpoint when the bodies hold what its rows say, and what was announced is synced: the
-    /// log that said so before goes with it.
+    /// Begins to write the checkpoint when the bodies agree with its rows and its announcement is synced. The
+    /// log that said before which writes are under way goes with the checkpoint.
     pub(crate) fn continue_checkpoint(&mut self, ctx: &mut Ctx) {
         let first = self.in_body.first_key_value().map(|(t, _)| *t);
         match self.checkpoint.take() {

@@ -1,7 +1,8 @@
-//! Bytes of files: read, write, truncate, allocate, punch, copy, seek, fsync (`DESIGN` 4, Bodies).
+//! Operations on bytes of files: read, write, truncate, allocate, punch, copy, seek, fsync (`DESIGN` 4,
+//! Bodies).
 //!
-//! A small write is decided first and carried by its record; a large one is put in place first.
-//! Invariants: a body loses synced bytes only when the record that says so is synced; the first
+//! A small write is decided first, and its record carries the bytes. The bytes of a large write are put into
+//! the body first. Invariants: a body loses synced bytes only when the record of that is synced; the first
 //! overwrite of synced bytes since a checkpoint follows a synced `Dirty` record.
 
 use atoll_core::planted::{Bug, planted};
@@ -25,7 +26,7 @@ pub(crate) const CARRY_BYTES_MAX: usize = 32 * 1024;
 /// Most bytes that one copy moves; the caller asks again for the rest.
 const COPY_BYTES_MAX: u64 = 1024 * 1024;
 
-/// A body operation under way, and what follows.
+/// A body operation under way, and its next step.
 #[derive(Debug, Clone)]
 pub(crate) enum InBody {
     /// Bytes are read and sent; then the body is free.
@@ -38,19 +39,19 @@ pub(crate) enum InBody {
     Shipping { ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64 },
     /// Bytes are put in place of a file that comes from another island.
     Arriving { ino: Ino, txn: TxnId },
-    /// A request goes on with what the body tells.
+    /// A request goes on with the result.
     Asked { ino: Ino, how: Use, call: Option<PendingRequest>, then: Then },
     /// A request goes on when the body is synced.
     Syncing { ino: Ino, call: Option<PendingRequest> },
 }
 
-/// How a request goes on when its body operation is done.
+/// The next step of a request when its body operation is done.
 #[derive(Debug, Clone)]
 pub(crate) enum Then {
     /// Checksums are known: decide the write, bytes carried.
     Carry { offset: u64, size: u64 },
-    /// Bytes are in place: decide the write. `over_new`: it began when no sync had covered the file yet, so that
-    /// what it overwrites may be lost.
+    /// The bytes of a write are in place: decides the write. `over_new`: it began when no sync had covered
+    /// the file yet, so the bytes that it overwrites may be lost.
     InPlace { to: Ino, offset: u64, len: u64, size: u64, over_new: bool },
     /// Checksum is known: decide the cut.
     Cut { size: u64 },
@@ -128,8 +129,8 @@ pub(crate) const fn body_attr(attr: &Attr) -> BodyAttr {
     BodyAttr { mode: attr.mode, uid: attr.uid, gid: attr.gid }
 }
 
-/// The mode after unprivileged bytes. Whoever could be in the group was asked before; if the group has changed since, nobody
-/// is taken for a member.
+/// The mode after a write by an unprivileged caller. If group membership could matter, it was asked for
+/// before. If the group has changed since, the caller does not count as a member.
 pub(crate) fn mode_without_set_id(caller: &Caller, attr: &Attr) -> u32 {
     perm::mode_after_bytes(caller, attr).unwrap_or(perm::kill_set_id(attr.mode) & !mode::SETGID)
 }
@@ -222,7 +223,7 @@ impl Bodies {
         Ok(Step::Wait(WaitFor::Synced(ctx.state.seq())))
     }
 
-    /// A ticket for a body operation, with what is to be done when it ends.
+    /// A ticket for a body operation, with its next step.
     pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -410,8 +411,9 @@ impl Bodies {
         Some(attr)
     }
 
-    /// What must be logged before bytes are put in place, or room is made for them: that synced ones are
-    /// overwritten, or that the body is longer than the file for a while, so that a recovery looks at it.
+    /// The record that must be synced before bytes are put in place, or space is reserved for them: that
+    /// synced bytes are overwritten, or that the body is longer than the file for a while, so that a recovery
+    /// looks at it.
     pub(crate) fn before_in_place(&mut self, ctx: &mut Ctx, ino: Ino, from: u64, to: u64) -> After {
         let row = ctx.state.inode(ino).ok().flatten().expect("looked at before").clone();
         let size = row.attr.size;
@@ -443,8 +445,8 @@ impl Bodies {
         self.touched.entry(ino).or_insert(seq);
     }
 
-    /// Whether the body must be synced before bytes are put in place. A recovery does not do again
-    /// what lies under such bytes; where they are lost too, what is below them must be there.
+    /// Whether the body must be synced before bytes are put in place. A recovery does not redo bytes below
+    /// them. If the new bytes are lost, the ones below must be there.
     fn sync_first(&mut self, ino: Ino) -> bool {
         // Bytes that were never synced may be lost in a power cut anyway.
         !self.fresh.contains(&ino) && (self.carried.remove(&ino) || self.syncing_carried.contains(&ino))
@@ -468,7 +470,7 @@ impl Bodies {
         }
     }
 
-    /// Waits for others who use the body.
+    /// Waits until other operations have left the body.
     pub(crate) fn wait_at_gate(&mut self, ctx: &mut Ctx, ino: Ino, call: PendingRequest, turn: bool) {
         if !self.after_sync.is_empty() {
             ctx.want_sync();
@@ -476,7 +478,7 @@ impl Bodies {
         self.gates.wait(ino, call, turn);
     }
 
-    /// The next who waits for a body, and how many do.
+    /// The next operation that waits for a body, and their number.
     pub(crate) fn next_at(&mut self, ino: Ino) -> Option<(PendingRequest, usize)> {
         let waiting = self.gates.waiting(ino);
         self.gates.next(ino).map(|call| (call, waiting))
@@ -487,8 +489,8 @@ impl Bodies {
         self.gates.waiting(ino)
     }
 
-    /// A body goes, when the record that says so is synced and nobody is inside any more. Who reads would find it
-    /// damaged, and who writes would make another, which nobody removes.
+    /// Removes a body when the record of that is synced and no operation is inside any more. Otherwise a read
+    /// would find it damaged, and a write would make another body, which nobody removes.
     pub(crate) fn drop_body(&mut self, ctx: &mut Ctx, ino: Ino, seq: u64) {
         self.fresh.remove(&ino);
         self.touched.remove(&ino);
@@ -503,7 +505,7 @@ impl Bodies {
         self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
     }
 
-    /// Bodies go that somebody was still inside of.
+    /// Removes bodies that an operation was still inside of.
     pub(crate) fn bodies_go(&mut self, ctx: &mut Ctx) {
         if self.going.is_empty() {
             return;
@@ -539,7 +541,7 @@ impl Ctx {
         }
     }
 
-    /// As [`Ctx::regular`], of a file whose bytes change.
+    /// The same as [`Ctx::regular`], for a file whose bytes change.
     pub(crate) fn to_change(&self, ino: Ino) -> Result<Attr, Blocked> {
         let attr = self.regular(ino)?;
         if let Some(row) = self.state.inode(ino)? {
@@ -583,7 +585,8 @@ pub(crate) enum After {
 }
 
 impl After {
-    /// The record must not be lost alone: synced, unless what is done in the body may be lost anyway.
+    /// For a record that must not be lost without the change of the body: it must be synced, unless that
+    /// change may be lost anyway.
     pub(crate) const fn safe(seq: u64, may_be_lost: bool) -> Self {
         if may_be_lost { Self::Committed(seq) } else { Self::Synced(seq) }
     }

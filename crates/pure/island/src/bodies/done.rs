@@ -1,4 +1,4 @@
-//! What follows when a body operation is done.
+//! The next steps after a body operation is done.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
@@ -145,7 +145,7 @@ impl Bodies {
         ctx.next(Next::Turn(ino));
     }
 
-    /// Reads bytes of a file that moves. If somebody is inside who changes it, it does not.
+    /// Reads bytes of a file that moves. If an operation inside changes the file, it does not move.
     pub(crate) fn read_to_ship(&mut self, ctx: &mut Ctx, piece: Piece) {
         let Piece { txn, ino, offset, len, size, sums } = piece;
         if self.enter(ino, Use::Shared, false).is_err() {
@@ -224,7 +224,7 @@ impl Bodies {
         ctx.next(Next::Turn(ino));
     }
 
-    /// What was asked of a body is done: it is free, and so is the one that was changed with it, if that is another.
+    /// A body operation is done: the body's gate is free, and the gate of a second body that it changed.
     pub(super) fn leave_asked(&mut self, ctx: &mut Ctx, ino: Ino, target: Ino, how: Use) {
         if target != ino {
             self.leave(ctx, target, Use::Exclusive);

@@ -1,8 +1,8 @@
-//! Order among operations on one body: many readers or one writer, first come first served.
+//! The read-write locks of bodies: many readers or one writer, first come first served.
 //!
-//! A gate is held from the decision to the end of the native work, so a read never sees bytes whose
-//! checksum is not decided yet, and a write's bytes are in place before the next read. A body goes only
-//! when nobody is inside.
+//! A gate is held from the decision to the end of the native work. So a read never sees bytes whose checksum
+//! is not decided yet, and a write's bytes are in place before the next read. A body is removed only when no
+//! operation is inside.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,8 +46,8 @@ impl<W> Default for Gates<W> {
 }
 
 impl<W> Gates<W> {
-    /// Enters, unless somebody is inside or waits who must go first. `turn`: the caller was the
-    /// first of those who waited.
+    /// Enters, unless an operation that must go first is inside or waits. `turn`: the caller was the first
+    /// that waited.
     pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> bool {
         let gate = self.gates.entry(ino).or_insert_with(|| Gate {
             readers: 0,
@@ -74,7 +74,7 @@ impl<W> Gates<W> {
         true
     }
 
-    /// Waits behind those who wait already, or, if it was its `turn`, before them.
+    /// Waits behind the operations that wait already; if it was the caller's `turn`, before them.
     pub(crate) fn wait(&mut self, ino: Ino, who: W, turn: bool) {
         let gate = self.gates.get_mut(&ino).expect("nobody waits at a gate that is not there");
         if turn { gate.waiting.push_front(who) } else { gate.waiting.push_back(who) }
@@ -94,7 +94,7 @@ impl<W> Gates<W> {
         self.tidy(ino);
     }
 
-    /// The next one who waits, if there is a chance that it can enter now.
+    /// The next operation that waits, if it may be able to enter now.
     pub(crate) fn next(&mut self, ino: Ino) -> Option<W> {
         let gate = self.gates.get_mut(&ino)?;
         let who = if gate.writer { None } else { gate.waiting.pop_front() };
@@ -102,17 +102,17 @@ impl<W> Gates<W> {
         who
     }
 
-    /// Somebody is inside who changes it.
+    /// An operation inside changes the body.
     pub(crate) fn is_exclusive(&self, ino: Ino) -> bool {
         self.gates.get(&ino).is_some_and(|gate| gate.writer)
     }
 
-    /// Somebody is inside, or waits.
+    /// An operation is inside, or waits.
     pub(crate) fn is_used(&self, ino: Ino) -> bool {
         self.gates.contains_key(&ino)
     }
 
-    /// Somebody is inside.
+    /// An operation is inside.
     pub(crate) fn is_inside(&self, ino: Ino) -> bool {
         self.gates.get(&ino).is_some_and(Gate::is_inside)
     }
@@ -122,7 +122,7 @@ impl<W> Gates<W> {
         self.gates.get(&ino).map_or(0, |gate| gate.waiting.len())
     }
 
-    /// Takes out those who wait and of whom `gone` says so.
+    /// Takes out waiting operations that `gone` picks.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&W) -> bool) {
         self.gates.retain(|_, gate| {
             gate.waiting.retain(&mut keep);
@@ -130,7 +130,7 @@ impl<W> Gates<W> {
         });
     }
 
-    /// All who wait.
+    /// All waiting operations.
     pub(crate) fn all_waiting(&self) -> impl Iterator<Item = &W> {
         self.gates.values().flat_map(|gate| &gate.waiting)
     }

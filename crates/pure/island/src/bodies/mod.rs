@@ -1,4 +1,5 @@
-//! Bodies of files: who may be inside, what is done there, and checkpoints. Never reads a body itself.
+//! Bodies of files: which operations may be inside, their native work, and checkpoints. Never reads a body
+//! itself.
 
 pub(crate) mod checkpoint;
 pub(crate) mod data;
@@ -34,7 +35,7 @@ pub(crate) struct Bodies {
     fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
     touched: IdMap<Ino, u64>,
-    /// The record with which the last checkpoint announced what was being put in place then.
+    /// The record with which the last checkpoint announced the writes that were under way.
     announced: u64,
     /// Files with bytes in place that no body sync has covered.
     unsynced_bodies: IdSet<Ino>,
@@ -50,7 +51,7 @@ pub(crate) struct Bodies {
 }
 
 impl Bodies {
-    /// Of an island that starts: nobody is inside of a body.
+    /// For an island that starts: no operation is inside of a body.
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
             gates: Gates::default(),
@@ -98,7 +99,7 @@ impl Bodies {
         self.gates.leave(ino, Use::Beside);
     }
 
-    /// Has everything happen that waited for what is synced now.
+    /// Carries out everything that waited for records that are synced now.
     pub(crate) fn synced(&mut self, ctx: &mut Ctx) {
         while self.after_sync.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
@@ -116,22 +117,22 @@ impl Bodies {
         self.in_body.get_mut(&ticket).expect("just begun").keep(call);
     }
 
-    /// A link is gone: what only reads, and came over it, waits no more.
+    /// A link is gone: reads that came over it do not wait any more.
     pub(crate) fn link_closed(&mut self, link: LinkId) {
         self.gates.retain(|call| call.request.seq != 0 || call.link != link);
     }
 
-    /// Somebody is inside who changes it.
+    /// An operation inside changes the body.
     pub(crate) fn is_changing(&self, ino: Ino) -> bool {
         self.gates.is_exclusive(ino)
     }
 
-    /// Somebody is inside.
+    /// An operation is inside.
     pub(crate) fn is_inside(&self, ino: Ino) -> bool {
         self.gates.is_inside(ino)
     }
 
-    /// Somebody is inside, or waits.
+    /// An operation is inside, or waits.
     pub(crate) fn is_used(&self, ino: Ino) -> bool {
         self.gates.is_used(ino)
     }
@@ -176,7 +177,7 @@ impl Bodies {
         self.gates.all_waiting().chain(self.in_body.values().filter_map(InBody::call))
     }
 
-    /// Panics unless who is inside of a body is exactly what is being done in it.
+    /// Panics unless the operations inside of a body are exactly those under way there.
     pub(crate) fn check(&self, ctx: &Ctx) {
         let mut inside: BTreeMap<Ino, (u32, u32, u32)> = BTreeMap::new();
         for body in self.in_body.values() {

@@ -1,5 +1,5 @@
-//! What changes the shape of files: truncate, allocate, punch. Puts no bytes in place by itself; the
-//! order between records and bodies is that of `data`.
+//! Operations that change the shape of files: truncate, allocate, punch. Puts no bytes in place by itself;
+//! `data` has the order between records and bodies.
 
 use atoll_core::Ino;
 use atoll_core::sum::{self, BLOCK_BYTES};

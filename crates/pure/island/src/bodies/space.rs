@@ -1,9 +1,9 @@
 //! Counts the blocks that a file takes on its disk, as `stat` shows them. Never asks the disk.
 //!
-//! What is reserved and what is a hole both read as zeros, and checksums do not tell them apart. So the
-//! count is kept by what is known: blocks that get bytes or lose them, and that no file takes more than
-//! lies within it and outside of the hole that was just punched. It is right for files that were
-//! written and for those that were reserved as a whole; elsewhere it is an estimate.
+//! Reserved space and holes both read as zeros, and checksums do not tell them apart. So the count follows
+//! from known facts: which blocks get bytes or lose them, and that a file takes no more blocks than lie
+//! within it and outside of a hole that was just punched. The count is right for files that were written, and
+//! for files that were reserved as a whole. For others it is an estimate.
 
 use atoll_core::sum::BLOCK_BYTES;
 

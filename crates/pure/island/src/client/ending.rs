@@ -1,8 +1,8 @@
-//! The end of a client: its locks go, and the files without a name that it kept, piece by piece. A client may hold a
-//! hundred thousand of them; what one record decides and what is read for it stay small.
+//! The end of a client: its locks are freed, and the files without a name that it kept are removed, piece by
+//! piece. A client may hold a hundred thousand of them; a record, and the rows read for it, stay small.
 //!
-//! Invariant: a piece takes what it lets go of out of the session's row, in the same record. So an island that starts
-//! again in between ends the rest, and nothing is ended twice.
+//! Invariant: the record of a piece also takes the piece's ids out of the session's row. So an island that
+//! starts again in between ends the rest, and nothing is ended twice.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, SessionId};
@@ -121,7 +121,7 @@ impl Sessions {
         if is_over { Piece::Over } else { Piece::More }
     }
 
-    /// It is over: whoever asked for it is told.
+    /// The end is over: the client that asked for it is told.
     fn ended(&mut self, ctx: &mut Ctx, session: SessionId) {
         ctx.replies.end_session(session);
         self.end_reads.remove(&session);
@@ -136,8 +136,8 @@ impl Sessions {
 }
 
 impl Ctx {
-    /// A mount has closed files that have no name, or knows where some have moved. What it does not hold needs nothing,
-    /// and is not read.
+    /// A mount has closed files without a name, or confirms that some have moved. Ids that it does not hold
+    /// are not even read.
     pub(crate) fn release(&mut self, call: &PendingRequest, inos: &[Ino]) -> Result<Step, Blocked> {
         let session = call.session();
         let is_held =

@@ -1,4 +1,4 @@
-//! Clients: their sessions and leases, the locks on files, and what waits for a sync.
+//! Clients: their sessions and leases, and requests that wait for a sync.
 
 pub(crate) mod ending;
 pub(crate) mod requests;

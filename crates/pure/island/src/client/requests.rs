@@ -1,5 +1,5 @@
-//! Requests that wait for what no machine of their own owns: the start of the island, the end of a transaction, a pause, a
-//! sync.
+//! Requests that wait for an event of no other machine: the start of the island, the end of a transaction, a
+//! pause, a sync.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::event::LinkId;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests {
-    /// Those that wait for the island to start.
+    /// Requests that wait for the island to start.
     hidden: Bounded<PendingRequest>,
     txn_waiting: BTreeMap<TxnId, Vec<PendingRequest>>,
-    /// Those that begin again, and when, in milliseconds.
+    /// Requests that begin again, and when, in milliseconds.
     retry_at: Vec<(u64, PendingRequest)>,
-    /// Those that wait for the record at a position to be synced.
+    /// Requests that wait for the record at a position to be synced.
     sync_waiting: Vec<(u64, PendingRequest)>,
-    /// Records find no space: what would change something is refused before it is decided.
+    /// Records find no space: requests that would change something are refused before they are decided.
     log_stuck: bool,
 }
 
@@ -35,7 +35,7 @@ impl Requests {
         }
     }
 
-    /// Those that have waited for the island to start.
+    /// Takes the requests that have waited for the island to start.
     pub(crate) fn let_in(&mut self) -> Vec<PendingRequest> {
         self.hidden.take()
     }
@@ -67,7 +67,7 @@ impl Requests {
         }
     }
 
-    /// Those that have waited for a transaction too long fail.
+    /// Fails requests that have waited for a transaction too long.
     pub(crate) fn end_late(&mut self, ctx: &mut Ctx) {
         let before_ms = ctx.now.ms.saturating_sub(PATIENCE_MS);
         for calls in self.txn_waiting.values_mut() {

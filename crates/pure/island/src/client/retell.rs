@@ -1,7 +1,9 @@
-//! What a mount was told on a link that broke may be lost. On the next link it is told once more which files without a
-//! name are kept for it, and which of its files have moved; it says again which of them it has closed, and knows.
+//! Tells a mount again, on its next link, what it may not have heard when a link broke: which files without a
+//! name are kept for it, and which of its files have moved. The mount answers which of them it has closed,
+//! and which moves it knows.
 //!
-//! So many a tick: what waits to be sent stays small, however much a mount holds.
+//! A bounded number is told at each tick, so the messages that wait to be sent stay few, however much a mount
+//! holds.
 
 use atoll_core::{Ino, SessionId};
 use atoll_proto::{Forward, Notice};
@@ -29,7 +31,7 @@ impl Again {
 }
 
 impl Sessions {
-    /// A mount is told more of what it may not have heard.
+    /// Tells a mount more of what it may not have heard.
     pub(crate) fn tell_more_again(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) {
         let Some(mut again) = self.again_of(session) else { return };
         let Some(link) = ctx.replies.link_of(session) else { return };

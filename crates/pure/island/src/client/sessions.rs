@@ -1,9 +1,9 @@
-//! Clients: sessions, the lease of the only mount, recalls, orphans that mounts keep alive.
+//! Sessions of clients, the lease of the only mount, recalls, and orphans that mounts keep alive.
 //!
-//! Invariants: a second mount has a row only when the first has dropped what it kept, and a mount is
-//! told that it is the only one only when the end of every other survives a power cut. So of several
-//! mounts that a recovery finds none keeps anything, and nobody has to wait for them. And whoever
-//! attaches keeps nothing: its client has seen to that.
+//! Invariants: a second mount gets a row only when the first has dropped everything that it kept. A mount is
+//! told that it is the only one only when the end of every other one survives a power cut. So if a recovery
+//! finds several mounts, none of them keeps anything, and nobody has to wait for them. A client that attaches
+//! keeps nothing: it drops everything first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,20 +23,20 @@ use crate::migration::Migration;
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
 /// keeps for less (see the client).
 pub(crate) const LEASE_MS: u64 = 15_000;
-/// Milliseconds after which a session ends of which nothing is heard: its locks and orphans go. Longer
-/// than the lease, because a network that fails for a minute must not cost a mount that lives its locks.
+/// Milliseconds without a sign of life after which a session ends, with its locks and orphans. Longer than
+/// the lease, because a network that fails for a minute must not cost a living mount its locks.
 pub(crate) const SESSION_MS: u64 = 120_000;
-/// Milliseconds after which a session ends whose mount has ended its link, or whose island has been
-/// started again, if the mount does not come back: it lives no more.
+/// Milliseconds after which a session ends if its mount has ended its link, or its island has been started
+/// again, and the mount does not come back: then it is dead.
 pub(crate) const GONE_MS: u64 = LEASE_MS;
 
-/// What is known of clients, beyond what must survive.
+/// Facts about clients besides their rows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sessions {
     alive: BTreeMap<SessionId, Alive>,
-    /// Mounts that must drop what they kept before another is let in.
+    /// Mounts that must drop everything that they kept before another is let in.
     recalling: IdSet<SessionId>,
-    /// Those who wait for that, and whether each is a mount.
+    /// Clients that wait for that, and whether each is a mount.
     attaching: Vec<(PendingRequest, bool)>,
     /// Up to where the log must be synced before a mount may be the only one: the end of another.
     pub(super) ended_at: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Clone)]
 struct Alive {
-    /// The last link that it had. What still comes of an earlier one comes late.
+    /// The last link that it had. Messages that still come over an earlier one are late.
     last_link: LinkId,
     /// Until then it may use what it kept.
     lease_until_ms: u64,
@@ -56,7 +56,7 @@ struct Alive {
     until_ms: u64,
     /// It was told that it is the only mount.
     sole: bool,
-    /// What it has told that it has seen of the journals.
+    /// Stamps of the journals that it has told that it has seen.
     seen: ClockVector,
     /// It is being told once more what a link that broke may have lost.
     again: Option<Again>,
@@ -70,7 +70,8 @@ impl Alive {
 }
 
 impl Sessions {
-    /// Panics unless whoever waits to be let in waits for somebody, and whoever waits for an end is right to.
+    /// Panics unless each client that waits to be let in waits for a mount, and each that waits for its end
+    /// is ending.
     pub(crate) fn check(&self, is_ending: impl Fn(SessionId) -> bool) {
         for session in self.end_asked.keys().chain(&self.end_reads) {
             assert!(is_ending(*session), "{session:?} is said to end, and does not");
@@ -85,7 +86,7 @@ impl Sessions {
         }
     }
 
-    /// What a client has told that it has seen of the journals: a request tells only what is news.
+    /// Stamps of the journals that a client has told that it has seen: a request tells only new ones.
     pub(crate) fn seen_by(&self, session: SessionId) -> Option<&ClockVector> {
         self.alive.get(&session).map(|alive| &alive.seen)
     }
@@ -143,7 +144,7 @@ impl Sessions {
         self.let_in(ctx);
     }
 
-    /// Lets in who waits, when nobody keeps anything any more.
+    /// Lets waiting clients in, when no mount keeps anything any more.
     fn let_in(&mut self, ctx: &mut Ctx) {
         if !self.recalling.is_empty() {
             return;
@@ -190,7 +191,7 @@ impl Sessions {
         }
     }
 
-    /// A mount has dropped what it kept, or can no longer use it.
+    /// A mount has dropped everything that it kept, or can no longer use it.
     pub(crate) fn recalled(&mut self, ctx: &mut Ctx, session: SessionId) {
         if let Some(alive) = self.alive.get_mut(&session) {
             alive.sole = false;
@@ -200,7 +201,7 @@ impl Sessions {
         }
     }
 
-    /// Deals with what concerns the session itself; hands back what is to be run.
+    /// Handles requests about the session itself; returns the others, to be run.
     pub(crate) fn session_request(
         &mut self,
         ctx: &mut Ctx,

@@ -1,5 +1,6 @@
-//! Answers to an island that compares: what this one knows of a directory whose parent it owns, or which it
-//! owns itself. Leaves out what is about to be decided, and tells nothing that a power cut can take.
+//! Answers to an island that compares: the facts that this island knows of a directory that it owns, or whose
+//! parent it owns. Leaves out changes that are about to be decided, and tells nothing that a power cut can
+//! take.
 
 use atoll_core::{Ino, IslandId, Name, TxnId, portions};
 use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
@@ -14,7 +15,7 @@ use crate::rows::moves::arrived;
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
 const TOLD_BYTES: usize = 256 << 10;
 
-/// What this island knows of where directories are, and what they are like.
+/// The facts that this island knows of the places and attributes of directories.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Knowledge<'a> {
     pub(super) ctx: &'a Ctx,
@@ -53,12 +54,12 @@ pub(crate) fn on_compare(
 }
 
 impl Knowledge<'_> {
-    /// Where a directory has gone by moves that this island takes part in.
+    /// The place of a directory after moves in which this island takes part.
     pub(super) fn promised(self, ino: Ino) -> Option<Promised> {
         self.recovery.promised(self.ctx, self.locks, ino)
     }
 
-    /// What this island knows of a directory; none while that is about to change.
+    /// The facts that this island knows of a directory; none while they are about to change.
     pub(crate) fn known(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
         match ask.parent {
             Some(_) => self.known_as_parent(ask, missed),
@@ -163,7 +164,7 @@ impl Knowledge<'_> {
 }
 
 impl Ctx {
-    /// Whether a participant waits for the outcome of this with one who can tell it, or whose journal has it.
+    /// Whether a participant waits for the outcome with an island that can tell it, or whose journal has it.
     fn is_open(&self, txn: Option<TxnId>, missed: &[IslandId]) -> bool {
         txn.is_some_and(|txn| {
             let by = txn.coordinator;
@@ -179,7 +180,7 @@ impl Ctx {
         Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
     }
 
-    /// The directories above the place of what is asked for, if they are wanted.
+    /// The directories above the place of the directory, if they are wanted.
     fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Blocked> {
         match ask.parent.filter(|_| ask.wants_chain) {
             Some(parent) => self.end_of_chain(parent),

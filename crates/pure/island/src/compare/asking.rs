@@ -1,4 +1,4 @@
-//! What a comparison asks others about directories, and what it does with their answers.
+//! The questions of a comparison to other islands about directories, and the use of their answers.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::recovery::Recovery;
 use crate::recovery::promised::Promised;
 
 impl AntiEntropy {
-    /// Asks what was not asked, or was not answered for a while.
+    /// Asks questions that were not asked, or not answered for a while.
     pub(super) fn ask_open(
         ctx: &mut Ctx,
         locks: &NameLocks,
@@ -92,7 +92,7 @@ impl AntiEntropy {
         if loads.is_empty() { ctx.next(Next::Compare) } else { ctx.load(loads, Next::Compare) }
     }
 
-    /// What was not answered is asked again.
+    /// Asks unanswered questions again.
     pub(crate) fn ask_again(&mut self, ctx: &mut Ctx) {
         if self.round.is_some() {
             ctx.next(Next::Compare);

@@ -1,4 +1,4 @@
-//! Anti-entropy: what was missed of journals is made up for by comparing directories with those who own them.
+//! Anti-entropy: catches up with missed journals by comparing directories with their owners.
 
 pub(crate) mod answer;
 mod asking;
@@ -14,7 +14,7 @@ use round::Comparing;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AntiEntropy {
-    /// What was missed of journals is made up for.
+    /// The comparison under way, which catches up with missed journals.
     round: Option<Box<Comparing>>,
     /// Counts rounds.
     rounds: u64,

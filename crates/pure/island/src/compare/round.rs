@@ -1,13 +1,14 @@
-//! Making up for journals that were not kept for this island: every directory of its skeleton, and every stub,
-//! is compared with what the owner of its parent, which judges its name, and its own owner know now. Then the
-//! journals go on from where they were when this was told (design 005).
+//! Catching up with journals that were not kept for this island. Every directory of its skeleton, and every
+//! stub, is compared with the rows of two islands: the owner of its parent, which decides about its name, and
+//! its own owner. Then the journals go on from where they were when this island was told to compare (design
+//! 005).
 //!
-//! What is asked was so after the last entry that was missed, so nothing of those entries is newer. Nothing
-//! changes before all is known: then places are taken from the root down, so that no directory is ever below
+//! The answers are newer than the last missed entry, so no missed entry is newer than they. Nothing changes
+//! before everything is known. Then places are taken from the root down, so that no directory is ever below
 //! itself on the way.
 //!
-//! What has come here late may have missed changes that no journal tells any more. That is noted as a doubt, in the
-//! record that brings it, and ends with a comparison that finds nothing.
+//! A row that has come here late may have missed changes that no journal tells any more. The record that
+//! brings the row notes that as a doubt. The doubt ends with a comparison that finds no difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,7 @@ use crate::ctx::request::{Blocked, Next};
 use crate::locks::names::NameLocks;
 use crate::recovery::Recovery;
 use crate::rows::skeleton::{is_needless, is_one_name};
-/// Milliseconds after which what was not answered is asked again.
+/// Milliseconds after which an unanswered question is asked again.
 pub(super) const AGAIN_MS: u64 = 200;
 /// Directories that are asked for at a time.
 const OPEN_MAX: usize = 256;
@@ -33,7 +34,7 @@ pub(super) const ASKS_PER_MESSAGE: usize = 64;
 /// at most.
 pub(super) const CHANGES_PER_RECORD: usize = 64;
 
-/// A comparison under way: walking -> waiting for answers -> taking what was found -> over.
+/// A comparison under way: walking -> waiting for answers -> taking the results -> over.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Comparing {
     /// The coordinators whose journals were missed, and up to where.
@@ -49,7 +50,7 @@ pub(crate) struct Comparing {
     pub(super) open: BTreeMap<Ino, Item>,
     /// Those that were met above others, or are left by them: what nothing is below in the end goes again.
     pub(super) met: BTreeSet<Ino>,
-    /// What is other than it is here.
+    /// Directories that differ from the rows here.
     pub(super) found: BTreeMap<Ino, Found>,
     /// Changes are being made.
     pub(super) takes: bool,
@@ -57,12 +58,12 @@ pub(crate) struct Comparing {
     pub(super) has_found: bool,
 }
 
-/// Which rows of directories were looked through, in the order of their ids.
+/// The rows of directories that were looked through, in the order of their ids.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Rows {
-    /// Those before this one.
+    /// Rows before this id.
     Before(Ino),
-    /// Those before this one; the next ones are being read.
+    /// Rows before this id; the next ones are being read.
     Reading(Ino),
     #[default]
     All,
@@ -73,7 +74,7 @@ pub(super) enum Rows {
 pub(super) enum Leads {
     /// To it.
     There,
-    /// To nothing, or to what is on its way from there.
+    /// To nothing, or to a directory that is on its way from there.
     Nowhere,
     /// To another directory that has the same place: they were told at different moments.
     Elsewhere,
@@ -93,7 +94,7 @@ pub(super) struct Item {
     pub(super) asked_ms: Option<u64>,
 }
 
-/// What is asked next about a directory.
+/// The next question about a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
     /// The owner of its parent: is it there? Looked for behind the cookie.
@@ -131,8 +132,8 @@ impl AntiEntropy {
         }
     }
 
-    /// Begins to compare for those who have told all that was lost here, if that is done again. A starting island
-    /// that has nobody to compare for serves.
+    /// Begins to compare for islands that have told everything that was lost here, if that is redone. If a
+    /// starting island need not compare, it serves.
     pub(crate) fn compare_skipped(&mut self, ctx: &mut Ctx, recovery: &Recovery) {
         if recovery.is_waiting() || recovery.has_ready() {
             return;
@@ -147,7 +148,7 @@ impl AntiEntropy {
         ctx.next(Next::CompareDoubts);
     }
 
-    /// Compares because of what is doubted, if it does not compare anyhow. Nobody waits for that.
+    /// Compares because of doubted directories, unless it compares anyhow. Nobody waits for that.
     pub(crate) fn compare_doubts(&mut self, ctx: &mut Ctx, recovery: &Recovery) {
         let waits = recovery.is_waiting() || recovery.has_ready();
         if self.round.is_none() && !waits && ctx.has_skipped(ctx.config.id) {
@@ -247,7 +248,7 @@ impl AntiEntropy {
         self.round.as_ref().is_some_and(|comparing| comparing.upto.contains_key(&island))
     }
 
-    /// An island is away: what it did not keep, it tells of when it returns.
+    /// An island is away: it tells when it returns which entries it did not keep.
     pub(crate) fn compare_without(&mut self, ctx: &mut Ctx, island: IslandId) {
         let Some(comparing) = &mut self.round else { return };
         if comparing.upto.remove(&island).is_none() || comparing.takes {
@@ -347,7 +348,7 @@ impl Ctx {
         Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
     }
 
-    /// Looks through names of a directory behind a cookie, for stubs; what is to be looked through next.
+    /// Looks through names of a directory behind a cookie, for stubs. Returns where to go on.
     fn walk_names(
         &self,
         comparing: &mut Comparing,

@@ -1,4 +1,4 @@
-//! What a comparison has found is taken, from the root down, when all of it is known.
+//! Takes the results of a comparison, from the root down, when all of them are known.
 
 use atoll_core::Ino;
 use atoll_proto::{Change, Peer};
@@ -38,7 +38,7 @@ impl AntiEntropy {
 }
 
 impl Ctx {
-    /// Takes what was found, from the root down; true when all is taken.
+    /// Takes the results, from the root down; true when all are taken.
     pub(super) fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Blocked> {
         let mut order = Vec::new();
         for (ino, found) in &comparing.found {

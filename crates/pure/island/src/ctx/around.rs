@@ -1,5 +1,5 @@
-//! The attributes of what a request is about, just before and just after the decision that makes it. Costs a look at one
-//! number where nobody wishes for them.
+//! The attributes of a request's object, just before and just after the decision. If nobody wishes for them,
+//! this costs a look at one number.
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
@@ -11,7 +11,7 @@ use super::replies::Asked;
 use super::request::PendingRequest;
 use crate::ctx::shown::dir_attr;
 
-/// What was seen before a decision, and of which request.
+/// The attributes before a decision, and the request that it is about.
 pub(crate) type Before = Option<(Asked, Vec<Attr>)>;
 
 impl Ctx {

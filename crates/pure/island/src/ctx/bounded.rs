@@ -1,5 +1,5 @@
-//! What waits inside an island: so many at most, and so many bytes. Whoever brings more than that is told so, and
-//! has to say what becomes of it.
+//! Bounded queues inside an island: so many entries at most, and so many bytes. A caller that brings more is
+//! told so, and must say what becomes of the entry.
 
 use atoll_core::Encode;
 use atoll_proto::PeerMessage;

@@ -1,4 +1,4 @@
-//! What works of transactions ask of files that are homed here.
+//! The changes that works of transactions ask of files that are homed here.
 
 use atoll_core::Ino;
 use atoll_posix::Kind;
@@ -6,7 +6,7 @@ use atoll_proto::{Entry, Work};
 
 use super::Ctx;
 
-/// What a file is asked for by a transaction.
+/// The change that a transaction asks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// One name more.
@@ -26,7 +26,7 @@ impl Claim {
 }
 
 impl Ctx {
-    /// What a work asks of a file that is homed here.
+    /// The change that a work asks of a file that is homed here.
     pub(crate) fn claims(&self, work: &Work) -> Vec<(Ino, Claim)> {
         match work {
             Work::Adopt { .. }

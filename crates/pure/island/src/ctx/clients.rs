@@ -1,4 +1,4 @@
-//! Which clients are attached, and what they may keep.
+//! Which clients are attached, and which of them may keep anything.
 
 use atoll_core::{Ino, SessionId};
 use atoll_proto::Notice;
@@ -11,7 +11,7 @@ impl Ctx {
         self.state.session_ids().filter(|s| self.state.session(*s).is_some_and(|row| row.mount)).collect()
     }
 
-    /// Who may keep a file alive that loses its last name: all mounts that do not end.
+    /// The sessions that may keep a file alive when it loses its last name: all mounts that are not ending.
     pub(crate) fn holders(&self) -> Vec<SessionId> {
         self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
     }

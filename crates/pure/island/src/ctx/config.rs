@@ -1,4 +1,4 @@
-//! What an island needs to know of itself and of its volume.
+//! The facts that an island needs to know of itself and of its volume.
 
 use atoll_core::{IslandId, Key, Table};
 
@@ -7,14 +7,14 @@ pub const OUTBOX_MAX: usize = 4096;
 /// Encoded bytes of these at most.
 pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
 
-/// What an island needs to know of itself and of its volume.
+/// An island's facts about itself and its volume.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// This island.
     pub id: IslandId,
     /// The volume's seed.
     pub seed: u64,
-    /// Who owns what: at first, and then by `Event::Table`.
+    /// The table of owners at first; later tables come by `Event::Table`.
     pub table: Table,
     /// All islands of the volume, this one too.
     pub islands: Vec<IslandId>,
@@ -88,8 +88,8 @@ pub struct Moving {
 }
 
 impl Moving {
-    /// Milliseconds for which a file of that many bytes rests first: who has not changed it for twice the time
-    /// that it takes will hardly do so on its way.
+    /// Milliseconds for which a file of that many bytes must be unchanged first. A file that nobody has
+    /// changed for twice the time that its move takes will hardly be changed during the move.
     pub(crate) const fn rest_ms(self, bytes: u64) -> u64 {
         let way_ms = bytes.saturating_mul(1_000) / if self.bytes_per_s == 0 { 1 } else { self.bytes_per_s };
         self.rests_ms.saturating_add(way_ms.saturating_mul(2))

@@ -1,4 +1,4 @@
-//! A decision under construction: the rows that it changes, from which its record is made.
+//! A decision that is being made: the rows that it changes, from which its record is made.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BlockSums;
@@ -8,18 +8,18 @@ use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Ses
 
 use super::request::PendingRequest;
 
-/// What a record entails in memory once it is decided. It is dropped with a decision that is not.
+/// The changes that a record entails in the memory of machines. They are dropped if the decision is dropped.
 #[derive(Debug, Clone)]
 pub(crate) enum Entails {
     /// The skeleton has got a directory, or it is at another place.
     DirPlaced(Ino),
-    /// A file is gone for good, and its body goes when the record is synced.
+    /// A file is removed for good, and its body is removed when the record is synced.
     BodyGoes(Ino),
     /// A file that is homed here has got a name in a directory that another island owns.
     NameElsewhere { ino: Ino, at: Spot },
 }
 
-/// What one record will hold.
+/// The content of a record that is being decided.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Decision {
     pub(crate) record: Record,
@@ -27,9 +27,10 @@ pub(crate) struct Decision {
     pub(crate) pruned: usize,
     /// Directories of the skeleton whose names others get.
     pub(crate) displaced: Vec<Ino>,
-    /// Places are taken of which some belong together: what is left by one may be what another goes to.
+    /// Several places are taken in one decision: the place that one directory leaves may be the one that
+    /// another gets.
     pub(crate) prunes_nothing: bool,
-    /// What follows when it is decided.
+    /// The changes that it entails.
     pub(crate) entails: Vec<Entails>,
     /// Directories whose rows do not fit what another island has said.
     pub(crate) misfits: Vec<(Ino, &'static str)>,
@@ -130,7 +131,7 @@ impl Decision {
         }
     }
 
-    /// As [`Decision::remember_for`], of a request that is known by its session and number alone.
+    /// The same as [`Decision::remember_for`], for a request that is known by its session and number alone.
     pub(crate) fn remember(&mut self, session: SessionId, seq: u64, acked: u64, result: Remembered) {
         if seq != 0 {
             self.push(Change::Result { session, seq, acked, result });
@@ -161,8 +162,8 @@ impl Decision {
     }
 }
 
-/// When names of a directory have changed last, if some have at `time`, which may have come before a later change.
-/// An mtime behind the ctime was set by somebody, and ends with any change.
+/// The time of the last change of a directory's names, if some have changed at `time`; a later change may
+/// have come first. An mtime that is older than the ctime was set by somebody, and is replaced by any change.
 pub(crate) fn names_changed_at(mtime: Time, ctime: Time, time: Time) -> Time {
     if mtime > ctime { time } else { mtime.max(time) }
 }

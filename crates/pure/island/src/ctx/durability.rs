@@ -1,7 +1,7 @@
-//! Which records are committed and which survive a power cut, and the effects that wait for either. Never knows what an
-//! effect is about.
+//! Which records are committed and which survive a power cut, and the effects that wait for either. Never
+//! knows what an effect is about.
 //!
-//! Every effect of an island leaves through here, so that none shows what is not committed.
+//! Every effect of an island leaves through here, so that none shows an uncommitted change.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ pub(crate) struct Durability {
     awaiting_commit: VecDeque<(u64, Effect)>,
     /// Effects that wait until a record is synced, in the order of the records.
     awaiting_sync: VecDeque<(u64, Effect)>,
-    /// What leaves when the event is handled.
+    /// Effects that leave when the event is handled.
     out: Vec<Effect>,
     /// The effects before this one were looked at by [`Durability::observe`].
     observed: usize,
@@ -66,7 +66,7 @@ impl Durability {
         self.awaiting_sync.push_back((seq, effect));
     }
 
-    /// Has everything happen that waited for what is synced now.
+    /// Releases all effects that waited for records that are synced now.
     pub(crate) fn leave_synced(&mut self) {
         while self.awaiting_sync.front().is_some_and(|(seq, _)| *seq <= self.synced) {
             let (_, effect) = self.awaiting_sync.pop_front().expect("looked at");

@@ -1,5 +1,6 @@
-//! What is never given twice: ids, minted from ranges that are synced before use (`DESIGN` 2), and stamps, of an
-//! incarnation that each life has for itself. And times of changes, of which each is later than the one before.
+//! Gives numbers that are never given twice: ids, minted from ranges that are synced before use (`DESIGN` 2),
+//! and stamps, of an incarnation that each start takes anew. Also gives times of changes, each later than the
+//! one before.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp, Time};
@@ -19,7 +20,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// Goes on behind what the rows say was given.
+    /// Goes on behind the numbers that the rows say were given.
     pub(crate) fn resume(meta: &Meta, wall: Time) -> Self {
         let given =
             if planted(Bug::IdsGivenAgain) { meta.mint_limit.saturating_sub(RANGE) } else { meta.mint_limit };
@@ -72,7 +73,7 @@ impl Issuer {
         self.last_time
     }
 
-    /// What is changed from here on is later than `time`.
+    /// Changes from here on get later times than `time`.
     pub(crate) fn not_before(&mut self, time: Time) {
         self.last_time = self.last_time.max(time);
     }

@@ -1,4 +1,4 @@
-//! Rows that are being read from the snapshot, and what goes on when they are in memory.
+//! Rows that are being read from the snapshot, and the requests that go on when they are in memory.
 
 use atoll_core::map::{IdMap, IdSet};
 use atoll_state::Load;
@@ -12,10 +12,11 @@ const DAMAGED_MAX: usize = 4096;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loads {
     loading: IdMap<Load, Vec<Next>>,
-    /// Counts checkpoints: what was read before one may be older than what memory has let go of since.
+    /// Counts checkpoints: a row that was read before one may be older than a row that memory has dropped
+    /// since.
     generation: u64,
-    /// What the snapshot has of these cannot be read. They are not read again before the next checkpoint, which may
-    /// replace them.
+    /// Rows that the snapshot has and that cannot be read. They are not read again before the next
+    /// checkpoint, which may replace them.
     damaged: IdSet<Load>,
 }
 

@@ -1,4 +1,4 @@
-//! Records of this island that a power cut has taken, and others have told again.
+//! Records of this island that a power cut has taken and that other islands have told again.
 
 use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_proto::{JournalEntry, Moments, Part};

@@ -1,5 +1,5 @@
-//! What every part of an island needs: its rows, and the leaves through which records are decided and effects leave.
-//! A leaf asks nobody.
+//! The context of all machines: the island's rows, and the parts through which records are decided and
+//! effects leave. None of these parts asks a machine.
 
 mod around;
 mod bounded;
@@ -51,9 +51,10 @@ use crate::event::{Damage, Effect, Now};
 /// Milliseconds after which what waits for another island fails with `EIO`.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
 
-/// The row of this session says, in all lives until then, that since a power cut not all other islands have told what
-/// they have for this one. It keeps no files: what was lost here can be no name of a file, since whoever links one is
-/// told so when it survives a power cut here. (In rows of the first versions it does keep some.)
+/// The row of this session says that since a power cut not all other islands have told their part of this
+/// one's lost records. It stays until they have, over restarts. It keeps no files: a lost name can be no name
+/// of a file, because an island that links a file is told so when that survives a power cut here. (Rows of
+/// the first versions keep some.)
 pub(crate) const WITNESS: SessionId = SessionId(0);
 
 /// See the module.
@@ -74,7 +75,7 @@ pub(crate) struct Ctx {
     pub(crate) room: Room,
     pub(crate) skeleton: Skeleton,
     pub(crate) counters: Counters,
-    /// What the records since the last [`Ctx::entailed`] entail, with their positions.
+    /// Changes that the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
     pub(crate) todo: Todo,
 }
@@ -129,7 +130,7 @@ impl Ctx {
         seq
     }
 
-    /// What follows from the records since the last call, with their positions.
+    /// Changes that the records since the last call entail, with their positions.
     pub(crate) fn entailed(&mut self) -> Vec<(u64, Entails)> {
         std::mem::take(&mut self.entailed)
     }
@@ -233,7 +234,7 @@ impl Ctx {
         self.answer_data(call, need, outcome, Bytes::new());
     }
 
-    /// As [`Ctx::answer`], with the bytes of `Answer::Data`.
+    /// The same as [`Ctx::answer`], with the bytes of `Answer::Data`.
     pub(crate) fn answer_data(&mut self, call: &PendingRequest, need: u64, outcome: Outcome, data: Bytes) {
         let outcome = self.with_attributes(call, outcome);
         let (link, id) = self.replies.end(call);

@@ -1,4 +1,4 @@
-//! The other islands: which of them can be reached, and in which life each is.
+//! The other islands: whether each can be reached, and its incarnation.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ pub(crate) struct Peers {
     incarnations: BTreeMap<IslandId, u32>,
 }
 
-/// In which life of its sender a message was sent.
+/// The incarnation of its sender in which a message was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// In one that is over.
+    /// One that has ended.
     Earlier,
-    /// In the one that was known.
+    /// The known one.
     Same,
-    /// In one of which nothing was known.
+    /// A new one.
     New,
 }
 

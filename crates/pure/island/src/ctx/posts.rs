@@ -1,5 +1,6 @@
-//! The sending end of this island's journal (`DESIGN` 5; Archipelago 8): what is posted with a decision, which of it
-//! waits for a sync, and how far it is safe. Never knows who has applied it.
+//! The sending end of this island's journal (`DESIGN` 5; Archipelago 8): entries that are posted with a
+//! decision, entries that wait for a sync, and how far the journal is safe. Never knows which islands have
+//! applied it.
 
 use std::collections::VecDeque;
 
@@ -19,11 +20,12 @@ pub(crate) struct Posts {
     unsynced: VecDeque<(u64, Stamp)>,
     /// How far the journal is synced.
     durable_to: Stamp,
-    /// Entries that nobody may know before the record at this position is synced; what follows waits too.
+    /// Entries that nobody may know before the record at this position is synced. Entries behind them wait
+    /// too.
     held_until_synced: VecDeque<(u64, Stamp)>,
     /// The last stamp that was sent.
     sent: Stamp,
-    /// The first half of what is posted, with what it follows.
+    /// The first half of an entry that is posted, with its predecessor.
     first_of_pair: Option<(Stamp, Vec<(Stamp, JournalEntry)>)>,
 }
 
@@ -33,7 +35,7 @@ impl Posts {
         self.last = last;
     }
 
-    /// What was posted up to `stamp` is told to be safe when the record at `seq` is synced.
+    /// Entries up to `stamp` are told to be safe when the record at `seq` is synced.
     pub(crate) fn durable_after(&mut self, seq: u64, stamp: Stamp) {
         self.unsynced.push_back((seq, stamp));
     }
@@ -64,7 +66,8 @@ impl Posts {
         self.held_until_synced.front().map(|(_, stamp)| *stamp)
     }
 
-    /// Lets go of the entries that waited for what is synced now; the last one sent before, if there were some.
+    /// Releases the entries that waited for records that are synced now. Returns the last one sent before, if
+    /// there were some.
     pub(crate) fn open(&mut self, is_synced: impl Fn(u64) -> bool) -> Option<Stamp> {
         let mut open = false;
         while self.held_until_synced.front().is_some_and(|(seq, _)| is_synced(*seq)) {
@@ -104,8 +107,8 @@ impl Posts {
 }
 
 impl Ctx {
-    /// Puts an entry into the journal, as part of the decision that is decided next. `gated`: it leaves only
-    /// when that is synced.
+    /// Puts an entry into the journal, as part of the decision that is decided next. `gated`: the entry
+    /// leaves only when that record is synced.
     pub(crate) fn post(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry, gated: bool) {
         let after = std::mem::replace(&mut self.posts.last, stamp);
         let me = self.config.id;
@@ -133,7 +136,7 @@ impl Ctx {
     }
 
     /// Puts an entry into the journal whose other half follows in the same decision: two directories change
-    /// places, and whoever applied one half only would have two directories by one name.
+    /// places. An island that applied only one half would have two directories of one name.
     pub(crate) fn post_first_of_pair(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry) {
         let after = std::mem::replace(&mut self.posts.last, stamp);
         let me = self.config.id;
@@ -146,7 +149,7 @@ impl Ctx {
         }
     }
 
-    /// What an island may not have of this island's journal behind `after`, and may know.
+    /// The entries of this island's journal behind `after` that an island may not have, and may know.
     pub(crate) fn posted(&self, to: IslandId, after: Stamp) -> Vec<(Stamp, JournalEntry)> {
         let held = self.posts.first_held_back();
         let may = |stamp: Stamp| held.is_none_or(|held| stamp < held);

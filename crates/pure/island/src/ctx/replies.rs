@@ -1,5 +1,5 @@
-//! Where the answers to requests go, over which link each client is reached, and what it was told there of the islands'
-//! journals. Never knows what an answer says.
+//! Addresses of answers: over which link each client is reached, and which stamps of the islands' journals it
+//! was told there. Never knows what an answer says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use atoll_proto::{Change, Record};
 use super::request::PendingRequest;
 use crate::event::LinkId;
 
-/// Where the answer to a request goes: to where its latest repetition came from.
+/// The address of the answer to a request: the link of its latest repetition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplyAddress {
     link: LinkId,
@@ -28,7 +28,7 @@ impl ReplyAddress {
 
 /// A change: whose, and its number.
 pub(crate) type Asked = (SessionId, u64);
-/// What an operation is about.
+/// The object of an operation.
 pub(crate) type Subjects = [Option<Ino>; 2];
 
 /// A change of which the attributes around are wished for.
@@ -136,7 +136,7 @@ impl Replies {
         Some(*key)
     }
 
-    /// Whether who asks for this has been interrupted.
+    /// Whether the caller of this request has been interrupted.
     pub(crate) fn is_interrupted(&self, call: &PendingRequest) -> bool {
         self.under_way.get(&(call.session(), call.request.seq)).is_some_and(|to| to.interrupted)
     }
@@ -189,7 +189,7 @@ impl Replies {
         self.clients.get(&session)?.link
     }
 
-    /// What a client has not been told of the clocks.
+    /// Stamps of the clocks that a client has not been told.
     pub(crate) fn news(&mut self, session: SessionId, clocks: &ClockVector) -> Vec<(IslandId, Stamp)> {
         if self.clocks != *clocks {
             self.clocks = clocks.clone();

@@ -1,4 +1,4 @@
-//! A request under way, how far it got, and what it waits for.
+//! A request under way: how far it has got, and what it waits for.
 
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
@@ -19,7 +19,7 @@ pub(crate) struct PendingRequest {
     pub(crate) wish: Wish,
     pub(crate) data: Bytes,
     pub(crate) since_ms: u64,
-    /// How often it was begun again because of others.
+    /// How often it was begun again because of other requests.
     pub(crate) attempts: u32,
     /// Position of the last record before it came.
     pub(crate) upto: u64,
@@ -37,20 +37,20 @@ impl PendingRequest {
     }
 }
 
-/// How far a request got.
+/// How far a request has got.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// It only looked: the answer waits until what it saw is committed.
+    /// It only read: its answer waits until the rows that it read are committed.
     Looked(Outcome),
     /// It decided a record: the answer waits for that.
     Decided(Outcome),
-    /// It goes on when something else has happened.
+    /// It goes on after another event.
     Wait(WaitFor),
     /// Its answer is on the way.
     Answered,
 }
 
-/// What a request waits for, that goes on from where it is.
+/// An event that a request waits for in order to go on from where it is.
 #[derive(Debug, Clone)]
 pub(crate) enum WaitFor {
     /// The outcome of its transaction.
@@ -63,15 +63,15 @@ pub(crate) enum WaitFor {
     Synced(u64),
 }
 
-/// Why a request did not get through.
+/// Why a request was not carried out.
 #[derive(Debug, Clone)]
 pub(crate) enum Blocked {
     Fail(Errno),
     NeedGroups,
-    /// Another island is needed that is away: nothing was done, and the client asks again as long as
-    /// it has patience.
+    /// Another island is needed and is away. Nothing was done, and the client asks again as long as it has
+    /// patience.
     NotNow,
-    /// What is missing here may have been lost, and all others are about to tell: the client asks again.
+    /// A missing row may have been lost, and all other islands are about to tell: the client asks again.
     Unheard,
     /// Begin again when these are in memory.
     Load(Vec<Load>),
@@ -79,7 +79,7 @@ pub(crate) enum Blocked {
     Gate(Ino),
     /// Begin again when the transaction has ended.
     Txn(TxnId),
-    /// Begin again when a lock on the file was given up.
+    /// Begin again when a lock on the file was freed.
     Locked(Ino),
     /// The file is homed there now.
     Moved {
@@ -111,28 +111,29 @@ impl From<Denied> for Blocked {
     }
 }
 
-/// A piece of a file that moves: what is read of it, and the checksums that it has to have.
+/// A piece of a file that moves: the range to read, and the checksums that it must have.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub(crate) txn: TxnId,
     pub(crate) ino: Ino,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// Of the whole file.
+    /// Length of the whole file.
     pub(crate) size: u64,
     pub(crate) sums: Vec<u32>,
 }
 
-/// What the island does next: in order, each with all that follows from it. Or what goes on when rows are in memory.
+/// A next step of the island. Steps are carried out in order, each with everything that follows from it. Also
+/// what goes on when rows are in memory.
 #[derive(Debug, Clone)]
 pub(crate) enum Next {
-    /// Somebody looks again by himself.
+    /// Nothing: its owner looks again by itself.
     Nothing,
     /// A row that this needs is damaged.
     Unreadable(Box<Next>),
     /// A request comes in.
     Arrive(PendingRequest),
-    /// A request waited for this island to have seen what its client has.
+    /// A request goes on that waited until this island had seen what its client has seen.
     CatchUp(PendingRequest),
     /// A request begins, or begins again.
     Start(PendingRequest),
@@ -146,23 +147,24 @@ pub(crate) enum Next {
     AwaitSynced(u64, PendingRequest),
     /// Bytes of a file that moves are read.
     ReadToShip(Box<Piece>),
-    /// They are, from there on, or a hole up to there is known; none if they cannot be.
+    /// Bytes of a file that moves are read from this offset on, or a hole up to there is known; none if they
+    /// cannot be read.
     HasRead(TxnId, Option<(u64, Bytes)>),
     /// A file goes to the island that owns its name, by the transaction with this stamp.
     Ship { stamp: Stamp, to: IslandId, work: Box<Work> },
     /// Bytes of a file that comes are put in place.
     PutInPlace { ino: Ino, txn: TxnId, seq: u64, op: Box<BodyOp> },
-    /// They are: more is asked for, or all is here.
+    /// Bytes of a file that comes are in place: more are asked for, or all are here.
     Pull(TxnId),
-    /// All is here.
+    /// All bytes of a file that comes are here.
     VoteArrival { to: IslandId, txn: TxnId, at: Spot, prepared: Stamp },
-    /// Whoever waits for a body is let in.
+    /// Requests that wait for a body are let in.
     Turn(Ino),
-    /// Whoever waits for a lock on a file asks again.
+    /// Requests that wait for a lock on a file ask again.
     LockFreed(Ino),
-    /// Whoever waits for the end of a transaction begins again.
+    /// Requests that wait for the end of a transaction begin again.
     TxnEnded(TxnId),
-    /// All have prepared.
+    /// All participants have prepared.
     Commit(TxnId),
     /// A transaction that this island coordinates is given up; without an outcome its request begins again.
     Abort(TxnId, Option<Outcome>),
@@ -172,43 +174,43 @@ pub(crate) enum Next {
     Pause(u64, PendingRequest),
     /// An outcome is recorded here that a partner is told when it is synced.
     Confirm { partner: IslandId, txn: TxnId, committed: Stamp },
-    /// Partners are told of what is synced.
+    /// Partners are told of outcomes that are synced.
     Stable,
     /// The new home of a file has it for good.
     FileLeft(Ino),
-    /// A message waits for what it builds on: for the journals of these.
+    /// A message waits until these islands' journals are applied here.
     FallBehind(Vec<IslandId>, PeerMessage),
     /// An island is told that its journal is applied up to there, when the record at this position is synced.
     ConfirmLater(IslandId, u64, Stamp),
-    /// What was lost at this stamp is told again.
+    /// A lost change of this stamp is told again.
     BringBack(Stamp, Box<Lost>),
-    /// All have told what they know of what this island has lost.
+    /// All islands have told what they know of this island's lost records.
     AllTold,
-    /// It survives that they have.
+    /// The record that all have told is synced.
     WitnessEnded,
-    /// What a comparison has asked and nobody has answered is asked again.
+    /// Unanswered questions of a comparison are asked again.
     AskAgain,
     /// This island has caught up with other journals.
     CaughtUp,
-    /// What was lost is done again.
+    /// A lost change is redone.
     Redo,
-    /// As [`Next::Redo`], with what could not be done before.
+    /// The same as [`Next::Redo`], with changes that could not be redone before.
     RedoAgain,
-    /// This island's clock moves on, behind what was lost.
+    /// This island's clock moves on, behind the lost changes.
     MoveOn,
-    /// An island has told all that it knows of what this one has lost.
+    /// An island has told all that it knows of this one's lost records.
     ToldAll(IslandId),
-    /// Others are compared with, if there is nobody to be waited for.
+    /// A comparison begins, if no island must be waited for.
     CompareSkipped,
     /// A comparison goes on.
     Compare,
-    /// What is doubted is compared.
+    /// Doubted directories are compared.
     CompareDoubts,
     /// A starting island lets requests in.
     Serve,
     /// A session has begun to end: listings of everything that it has begun end.
     SessionEnded(SessionId),
-    /// Who waits for a lock by this request waits no more.
+    /// This request does not wait for a lock any more.
     CancelLock(LinkId, u64),
     /// No file is on its way from here any more: a listing of everything waits for that.
     ShipNothing,

@@ -1,4 +1,4 @@
-//! Room on the disk: what is acknowledged always finds its place. Never asks the disk.
+//! Space on the disk: every acknowledged byte always finds its place. Never asks the disk.
 
 use atoll_posix::Errno;
 

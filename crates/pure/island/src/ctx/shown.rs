@@ -1,13 +1,13 @@
-//! Attributes as rows tell them.
+//! Attributes, as rows have them.
 
 use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Attr, Kind};
 use atoll_proto::{Dir, Entry, Static};
 
-/// What a directory's size is shown as: names have no bytes that anyone counts.
+/// The size that is shown for a directory: names have no bytes that anyone counts.
 const DIR_SIZE: u64 = 4096;
 
-/// What `stat` shows of a directory: everything at its owner, the static part elsewhere.
+/// The attributes of a directory as `stat` shows them: all at its owner, the static ones elsewhere.
 pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
     let time = dir.owned.as_ref().map(|o| o.btime).unwrap_or_default();
     let mut attr = stub_attr(ino, &dir.fixed, time);
@@ -20,14 +20,14 @@ pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
     attr
 }
 
-/// What a name tells of a file that is homed elsewhere: which it is, and of what type.
+/// What a name tells of a file with another home: its id and its type.
 pub(crate) fn pointer_attr(entry: &Entry) -> Attr {
     let none =
         stub_attr(entry.ino, &Static { version: Stamp::default(), mode: 0, uid: 0, gid: 0 }, Time::default());
     Attr { kind: entry.kind, nlink: 1, size: 0, blocks: 0, ..none }
 }
 
-/// What the stub of a directory tells of it.
+/// The attributes that a directory's stub tells.
 pub(crate) fn stub_attr(ino: Ino, fixed: &Static, time: Time) -> Attr {
     Attr {
         ino,

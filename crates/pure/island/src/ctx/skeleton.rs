@@ -1,5 +1,5 @@
-//! What is known of the skeleton beside its rows: names of files that directories hide, ancestors that owners have told,
-//! and what is still to be pruned.
+//! Facts about the skeleton beside its rows: names of files that directories hide, ancestors that owners have
+//! told, and directories that are still to be pruned.
 
 use atoll_core::map::IdMap;
 use atoll_core::{Ino, Name};

@@ -1,4 +1,4 @@
-//! Rows as a decision under construction leaves them.
+//! Rows with the changes of a decision that is being made.
 
 use atoll_core::{Ino, Name, TxnId};
 use atoll_proto::{Change, Dir, Entry, Place, TxnState, Work};

@@ -1,23 +1,23 @@
-//! What the island does next: in order, each with all that follows from it.
+//! The island's next steps: in order, each with everything that follows from it.
 
 use super::request::Next;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Todo {
-    /// What follows from what happens now, in order.
+    /// Steps that follow from the present one, in order.
     pushed: Vec<Next>,
-    /// What is to happen behind that. The last one is the next.
+    /// Steps after those. The last one is the next.
     behind: Vec<Next>,
 }
 
 impl Todo {
-    /// Has something happen when what happens now is done.
+    /// Adds a step for when the present one is done.
     pub(crate) fn push(&mut self, next: Next) {
         self.pushed.push(next);
     }
 
-    /// What happens next. What was pushed since the last call comes before all that was pushed earlier.
+    /// The next step. Steps that were pushed since the last call come before all earlier ones.
     pub(crate) fn pop(&mut self) -> Option<Next> {
         self.behind.extend(self.pushed.drain(..).rev());
         self.behind.pop()

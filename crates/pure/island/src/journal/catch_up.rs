@@ -1,4 +1,5 @@
-//! Waiting for what a sender has seen and this island has not.
+//! Requests and messages that wait because their sender has seen a journal entry that this island has not
+//! applied yet.
 
 use atoll_core::Ino;
 use atoll_core::{ClockVector, IslandId, Stamp};
@@ -9,8 +10,8 @@ use crate::ctx::request::{Next, PendingRequest};
 use crate::journal::Journal;
 
 impl Journal {
-    /// Lets a request through if this island has seen all that the client has; otherwise it waits. `seen`: that. `knows_paths`:
-    /// what this island knows of paths is not as old as an absence.
+    /// Lets a request through if this island has seen everything that the client has seen (`seen`); otherwise
+    /// the request waits. `knows_paths`: this island's knowledge of paths is not older than an absence.
     pub(crate) fn catch_up(
         &mut self,
         ctx: &mut Ctx,

@@ -12,13 +12,13 @@ use crate::ctx::Bounded;
 use crate::ctx::request::Next;
 use others::Waiting;
 
-/// What is known of the others, and who waits for them.
+/// How far the other islands are, and which requests wait for them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     /// How far each island has said that it has applied this island's journal.
     applied: BTreeMap<IslandId, Stamp>,
     waiting: Vec<Waiting>,
-    /// What waits for this island to catch up.
+    /// Requests and messages that wait until this island has caught up.
     behind: Bounded<Next>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
     to_confirm: BTreeMap<IslandId, (u64, Stamp)>,

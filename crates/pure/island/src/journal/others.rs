@@ -49,7 +49,7 @@ impl Journal {
         self.waiting.iter().map(|waiting| &waiting.call).chain(behind)
     }
 
-    /// Panics unless whoever waits for an entry to be applied waits for islands that can be reached.
+    /// Panics unless each request that waits for an entry waits for islands that can be reached.
     pub(crate) fn check(&self, is_reachable: impl Fn(IslandId) -> bool) {
         for waiting in &self.waiting {
             assert!(!waiting.missing.is_empty(), "{:?} waits for nobody", waiting.stamp);
@@ -125,7 +125,7 @@ impl Journal {
         }
     }
 
-    /// Applies entries of a journal that are ready; what they read is in memory.
+    /// Applies entries of a journal that are ready. The rows that they read are in memory.
     fn apply_entries(
         &mut self,
         ctx: &mut Ctx,
@@ -343,7 +343,7 @@ impl Ctx {
         self.state.dir(*ino).ok().flatten().is_some_and(other_parent)
     }
 
-    /// What applying an entry reads must be in memory.
+    /// Makes sure that the rows which an entry reads are in memory.
     fn need_entry(&self, entry: &JournalEntry) -> Result<(), Blocked> {
         match entry {
             JournalEntry::Place { ino, place, .. } => {

@@ -1,7 +1,9 @@
-//! The outbox: entries of this island's journal that others may not have. Kept up to a bound for an island that does not
-//! confirm them; past that it is told to compare, when it returns if it is away (`DESIGN` 5).
+//! The outbox: entries of this island's journal that others may not have. They are kept up to a bound for an
+//! island that does not confirm them. Beyond it, that island must compare; if it is away, when it returns
+//! (`DESIGN` 5).
 //!
-//! Invariant: behind what an island has confirmed, or was told to compare for, no entry is missing.
+//! Invariant: of the entries after the last one that an island has confirmed, or up to which it must compare,
+//! none is missing.
 
 use std::borrow::Borrow;
 
@@ -48,7 +50,7 @@ impl Ctx {
         }
     }
 
-    /// Sends what waited for the log to be synced.
+    /// Sends messages that waited for the log to be synced.
     pub(crate) fn send_posted(&mut self) {
         let durability = &self.durability;
         let Some(after) = self.posts.open(|seq| durability.is_synced(seq)) else { return };
@@ -72,8 +74,8 @@ impl Ctx {
         }
     }
 
-    /// Sends an island everything that it may not have. Before the first entry of the outbox lies only what it
-    /// has applied and synced, or has to compare for.
+    /// Sends an island every entry that it may not have. It has applied and synced all entries before the
+    /// first one of the outbox, or must compare for them.
     pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
         let skipped = self.state.skipped(to);
         if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
@@ -84,7 +86,7 @@ impl Ctx {
         self.send_entries(to, before, &entries);
     }
 
-    /// Sends an island what was applied of its journal and it may have lost.
+    /// Sends an island the entries of its own journal that were applied here and that it may have lost.
     pub(crate) fn return_journal(&mut self, to: IslandId) {
         let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
         for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {

@@ -1,8 +1,10 @@
-//! Symbolic links to directories, carried to every island, so that paths lead through them while their home
-//! or the owner of their directory is away (`docs/design/006-symlinks.md`). Always behind the answer: no
-//! request waits for it. Never judges a name: who has its owner asks that.
+//! Symbolic links to directories, which every island knows, so that paths lead through them while their home
+//! or the owner of their directory is away (`docs/design/006-symlinks.md`). Islands tell each other of them
+//! after the answer: no request waits for it. Never decides about a name: a client that can reach the name's
+//! owner asks that one.
 //!
-//! Invariant: what an island keeps of another's links is what that has told, whole or up to a change.
+//! Invariant: an island's rows of another island's links are those that the other island has told, all of
+//! them or up to a change.
 
 mod targets;
 
@@ -51,7 +53,7 @@ pub(crate) struct Asking {
     since_ms: u64,
 }
 
-/// What is under way about links of this island.
+/// Work under way about links of this island.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CarriedLinks {
     /// To be looked at, with names that they may have.
@@ -99,19 +101,19 @@ impl CarriedLinks {
         }
     }
 
-    /// All links of this island are looked at when it starts: what it had told may have been lost.
+    /// Looks at all links of this island when it starts, because it may have lost what it had told.
     pub(crate) fn resume(&mut self, ctx: &Ctx) {
         let own = ctx.state.links_of(ctx.config.id, Ino(0));
         self.pending = own.map(|(ino, _)| (ino, BTreeSet::new())).collect();
     }
 
-    /// An island is away: what it has when it is back is not known.
+    /// An island is away: nobody knows which links it will have when it is back.
     pub(crate) fn forget_told(&mut self, island: IslandId) {
         self.told.remove(&island);
     }
 
-    /// An island that may have lost something is told what is kept here of its own links; where nobody has
-    /// any, nobody talks of them.
+    /// Tells an island that may have lost something which of its own links are kept here. If there are none,
+    /// nothing is sent.
     pub(crate) fn compare_links(&mut self, ctx: &mut Ctx, island: IslandId) {
         self.tell_ms = 0;
         let digest = ctx.state.links_digest(island);
@@ -130,7 +132,7 @@ impl CarriedLinks {
         told == ctx.state.links_digest(ctx.config.id)
     }
 
-    /// Somebody uses a link. One that led to nothing may lead to a directory by now.
+    /// A client uses a link. If the link led to nothing before, it may lead to a directory by now.
     pub(crate) fn link_used(&mut self, ctx: &mut Ctx, dir: Ino, name: &Name, ino: Ino, home: IslandId) {
         if ctx.config.islands.len() < 2
             || ctx.state.carried(ino).is_some()
@@ -165,7 +167,7 @@ impl CarriedLinks {
         }
     }
 
-    /// Compares what is told of a link of this island's with what is so.
+    /// Compares what was told of a link of this island with the link.
     fn look_at_link(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Blocked> {
         let is_carried = is_carried(&ctx.config, &ctx.state, ino);
         match ctx.link_now(ino, names)? {
@@ -209,7 +211,7 @@ impl CarriedLinks {
         room
     }
 
-    /// Tells those who may not have all what they should have; they ask for what is missing.
+    /// Tells islands that may lack links the digest that they should have. They ask for missing links.
     fn tell_links(&mut self, ctx: &mut Ctx) {
         let digest = ctx.state.links_digest(ctx.config.id);
         let (others, need) = (ctx.config.others(), ctx.state.links_seq());
@@ -230,7 +232,7 @@ impl CarriedLinks {
         }
     }
 
-    /// Nothing about links is under way, and all who can be reached have them.
+    /// Nothing about links is under way, and all reachable islands have them.
     pub(crate) fn are_told(&self, ctx: &Ctx) -> bool {
         let mut reached = ctx.config.others().filter(|island| ctx.peers.is_reachable(*island));
         self.pending.is_empty() && self.asking.is_empty() && reached.all(|island| self.has_told(ctx, island))
@@ -299,7 +301,7 @@ impl Ctx {
         self.send(0, from, Peer::LinksHeld { digest });
     }
 
-    /// Keeps what a home tells of its links. What it tells of others' is not its business.
+    /// Keeps the links that a home tells of, if they are its own.
     fn keep_links<'a>(&mut self, from: IslandId, links: impl Iterator<Item = (Ino, Option<&'a Link>)>) {
         let mut decision = Decision::new();
         for (ino, link) in links {

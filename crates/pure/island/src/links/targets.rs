@@ -1,5 +1,6 @@
-//! Where a symbolic link leads: its target read as names, walked through what this island knows, then asked of
-//! those who know more. Decides only whether a link is worth carrying, never an answer.
+//! Finds where a symbolic link leads: reads its target as names, walks them through the directories that this
+//! island knows, then asks islands that know more. Decides only whether other islands should know the link,
+//! never an answer.
 
 use std::collections::BTreeSet;
 
@@ -68,8 +69,8 @@ impl Ctx {
     }
 }
 
-/// Where a target leads from the directory that its link is in, by the names alone. None if it leads out of
-/// the volume, as every absolute one does: where volumes are mounted only those who mount them know.
+/// The place to which a target leads from the link's directory, by the names alone. None if it leads out of
+/// the volume, as every absolute target does: only the machines that mount a volume know where it is mounted.
 fn beside(mut at: Vec<Name>, target: &[u8]) -> Option<VolumePath> {
     if target.first() == Some(&b'/') {
         return None;

@@ -1,5 +1,5 @@
-//! POSIX and flock locks at a file's home. Grants are rows, so that they survive a restart; those
-//! who wait are kept in memory and ask again when something was given up.
+//! POSIX and flock locks at a file's home. Granted locks are rows, so they survive a restart. Waiting
+//! requests are kept in memory, and ask again when a lock was freed.
 
 use std::collections::VecDeque;
 
@@ -101,7 +101,7 @@ impl FileLocks {
         self.waiting.entry(ino).or_default().push_back(call);
     }
 
-    /// Whether somebody waits for a lock on a file.
+    /// Whether a request waits for a lock on a file.
     pub(crate) fn is_awaited(&self, ino: Ino) -> bool {
         self.waiting.contains_key(&ino)
     }
@@ -118,7 +118,7 @@ impl FileLocks {
         }
     }
 
-    /// Whoever waits for a lock on this file asks again, in the order in which they came.
+    /// Requests that wait for a lock on this file ask again, in the order in which they came.
     pub(crate) fn freed(&mut self, ctx: &mut Ctx, ino: Ino) {
         if planted(Bug::LockNotWoken) {
             return;
@@ -128,7 +128,7 @@ impl FileLocks {
         }
     }
 
-    /// Whoever waits for a lock will ask again on a new link, if it has not done so already.
+    /// Clients that wait for a lock will ask again on a new link, if they have not done so already.
     pub(crate) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
         for waiting in self.waiting.values_mut() {
             let here = |call: &PendingRequest| ctx.replies.link_of_answer(call) == link;

@@ -1,4 +1,4 @@
-//! What is locked: names, files and directories by transactions, and files by clients.
+//! Locks: transactions lock names, files and directories, and clients lock files.
 
 pub(crate) mod files;
 pub(crate) mod names;

@@ -1,8 +1,9 @@
-//! What transactions under way hold: names, files, directories that move, and the root's tickets. Known in
-//! memory; after a start it comes back from the rows of what is prepared.
+//! Locks of transactions under way: on names, files, directories that move, and the root's tickets. They are
+//! kept in memory. After a start they follow from the rows of prepared transactions.
 //!
-//! Who changes something that is held waits, or is told that it is busy. Who only looks waits for what another
-//! island may have decided already, and not for what was prepared since it came.
+//! A request that would change a locked name waits, or is told that it is busy. A request that only reads
+//! waits for transactions that another island may have decided already, and not for those that were prepared
+//! since it came.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +20,16 @@ use crate::rows::moves::moving;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NameLocks {
-    /// In the order of directories and names: the order in which waiters are found is the same in every run.
+    /// Ordered by directory and name, so that waiters are found in the same order in every run.
     names: BTreeMap<(Ino, Name), Held>,
-    /// Files that are homed here, and what is prepared for them.
+    /// Files that are homed here, with the work that is prepared for them.
     files: IdMap<Ino, Vec<Held>>,
     /// Directories that move, and whose attributes stay until that is done.
     dirs: IdMap<Ino, TxnId>,
     /// At the root's owner: the directories that each rename under way moves to another parent.
     tickets: BTreeMap<TxnId, Vec<Ino>>,
-    /// What is prepared here and has happened, though its coordinator may lose it yet in a power cut: it is
-    /// shown, and still holds.
+    /// Prepared work that has happened, although its coordinator may still lose it in a power cut. It is
+    /// shown, and its locks stay.
     happened: IdSet<TxnId>,
     /// Moves that are known to have happened, and wait for the journal.
     decided_early: IdSet<TxnId>,
@@ -133,12 +134,12 @@ impl NameLocks {
         }
     }
 
-    /// What is prepared for a file.
+    /// Transactions that have prepared work for a file.
     pub(crate) fn on_file(&self, ino: Ino) -> impl Iterator<Item = TxnId> + '_ {
         self.files.get(&ino).into_iter().flatten().map(|held| held.txn)
     }
 
-    /// As [`NameLocks::prepared`], for a file.
+    /// The same as [`NameLocks::prepared`], for a file.
     pub(crate) fn prepared_on_file(&self, ino: Ino, upto: u64, safe: bool) -> Option<TxnId> {
         let held = self.files.get(&ino)?.iter().find(|held| self.stops(held, upto, safe))?;
         Some(held.txn)
@@ -149,7 +150,7 @@ impl NameLocks {
         held.prepared.is_some_and(|seq| seq <= upto) && (safe || !self.happened.contains(&held.txn))
     }
 
-    /// What has happened to a name, and is not safe.
+    /// The transaction that has changed a name, if it has happened and is not safe.
     pub(crate) fn shown_name(&self, dir: Ino, name: &Name) -> Option<TxnId> {
         if self.happened.is_empty() {
             return None;
@@ -157,7 +158,7 @@ impl NameLocks {
         self.holder(dir, name).filter(|txn| self.happened.contains(txn))
     }
 
-    /// What has happened to names of a directory, and is not safe.
+    /// The transactions that have changed names of a directory, if they have happened and are not safe.
     pub(crate) fn shown_in_dir(&self, dir: Ino) -> impl Iterator<Item = TxnId> + '_ {
         let names = if self.happened.is_empty() { None } else { Some(self.names.iter()) };
         let of_dir = names.into_iter().flatten().filter(move |((d, _), _)| *d == dir).map(|(_, h)| h.txn);
@@ -194,7 +195,7 @@ impl NameLocks {
         self.waiting.push((txn, message)).is_ok()
     }
 
-    /// What brings a file here.
+    /// The transaction that brings a file here.
     pub(crate) fn arriving(&self, ino: Ino) -> Option<TxnId> {
         if self.arriving.is_empty() { None } else { self.arriving.get(&ino).copied() }
     }
@@ -204,7 +205,7 @@ impl NameLocks {
         self.arriving.is_empty()
     }
 
-    /// What moves a directory that is owned here.
+    /// The transaction that moves a directory that is owned here.
     pub(crate) fn holds_dir(&self, ino: Ino) -> Option<TxnId> {
         if self.dirs.is_empty() { None } else { self.dirs.get(&ino).copied() }
     }
@@ -231,7 +232,7 @@ impl NameLocks {
         self.tickets.remove(&txn);
     }
 
-    /// Notes what was prepared for another island, by the record `seq`.
+    /// Notes work that was prepared for another island, by the record `seq`.
     pub(crate) fn hold(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
         let held = Held { txn, prepared: Some(seq) };
         match work {
@@ -254,7 +255,8 @@ impl NameLocks {
         }
     }
 
-    /// Who moves a directory, or gives it a name, holds it: noted for `first`, which this island coordinates.
+    /// Locks a directory that an operation moves or names, for the transaction `first`, which this island
+    /// coordinates.
     pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
         if renaming.from.dir == renaming.to.dir {
             return;
@@ -269,7 +271,7 @@ impl NameLocks {
         self.lock_tickets(first, moved);
     }
 
-    /// What was held is free. `is_incomplete`: something that was lost may have waited for that.
+    /// Frees the locks. `is_incomplete`: a lost change may have waited for that.
     pub(crate) fn release(&mut self, ctx: &mut Ctx, is_incomplete: bool, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work {
             self.names.remove(&(renaming.to.dir, renaming.to.name.clone()));

@@ -1,4 +1,4 @@
-//! What holds back who looks or changes: what is prepared and not decided, and what may have been lost.
+//! Reasons for a request to wait: a transaction is prepared and not decided, or rows may have been lost.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -28,7 +28,7 @@ impl<'a> Look<'a> {
         Ok(self.named(dir, name)?.map(Cow::Borrowed))
     }
 
-    /// Names of a directory as they are shown by what has happened to them, and is not safe, by their cookies.
+    /// Names of a directory by changes that have happened and are not safe, by their cookies.
     pub(crate) fn shown_names(self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &'a Name, Entry)> {
         let mut shown = Vec::new();
         for txn in self.locks.shown_in_dir(dir) {
@@ -42,7 +42,7 @@ impl<'a> Look<'a> {
         shown
     }
 
-    /// What a name of a directory that is owned here names. None only if it surely names nothing.
+    /// The entry of a name in a directory that is owned here. None only if the name surely leads to nothing.
     pub(crate) fn named(self, dir: Ino, name: &Name) -> Result<Option<&'a Entry>, Blocked> {
         let entry = self.ctx.state.entry(dir, name)?;
         if entry.is_none() {
@@ -62,7 +62,8 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// The attributes of a directory show all that has come to its names. What nobody can tell now is left out.
+    /// The attributes of a directory include every change of its names. Changes that nobody can tell now are
+    /// left out.
     pub(crate) fn dir_is_settled(self, dir: Ino) -> Result<(), Blocked> {
         self.names_are_settled(dir)?;
         match self.is_whole(dir) {
@@ -109,7 +110,7 @@ impl<'a> Look<'a> {
         attr
     }
 
-    /// Nothing that another island may have decided already is prepared for a name, or was not when the
+    /// No change of a name is prepared that another island may have decided already, or none was when the
     /// request came.
     pub(crate) fn name_is_settled(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
         if planted(Bug::UndecidedLookup) {
@@ -122,7 +123,7 @@ impl<'a> Look<'a> {
             .map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// As [`Look::name_is_settled`], for all names of a directory.
+    /// The same as [`Look::name_is_settled`], for all names of a directory.
     pub(crate) fn names_are_settled(self, dir: Ino) -> Result<(), Blocked> {
         if planted(Bug::UndecidedListing) {
             return Ok(());
@@ -132,7 +133,7 @@ impl<'a> Look<'a> {
         self.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// As [`Look::names_are_settled`], and nothing of it can be lost.
+    /// The same as [`Look::names_are_settled`], and nothing of it can be lost.
     pub(crate) fn names_are_safe(self, dir: Ino) -> Result<(), Blocked> {
         self.is_done_again_at(dir, None)?;
         self.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
@@ -143,12 +144,13 @@ impl<'a> Look<'a> {
         self.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// As [`Look::file_is_free`], for who only looks: what was prepared since it came may happen after.
+    /// The same as [`Look::file_is_free`], for a request that only reads: work that was prepared since it
+    /// came may happen after it.
     pub(crate) fn file_is_settled(self, ino: Ino) -> Result<(), Blocked> {
         self.locks.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// As [`Look::file_is_settled`], and nothing of it can be lost.
+    /// The same as [`Look::file_is_settled`], and nothing of it can be lost.
     pub(crate) fn file_is_safe(self, ino: Ino) -> Result<(), Blocked> {
         self.locks.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
@@ -158,8 +160,8 @@ impl<'a> Look<'a> {
         self.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// No transaction holds a name locked, and none that was lost may have brought something else there: whoever changes
-    /// what is there would change that.
+    /// No transaction has locked the name, and no lost one may have brought another file there. Otherwise a
+    /// change of the name would change a file that is not the name's.
     pub(crate) fn name_is_free(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
         self.is_done_again_at(dir, Some(name))?;
         self.is_whole(dir)?;
@@ -171,8 +173,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What others have brought to a name of a directory, or to any, and was lost here is done again: what is there
-    /// until then is not what the name names.
+    /// Blocked until the lost changes that other islands made to a name of a directory, or to any name in it,
+    /// are redone. Until then the row is not the name's present one.
     pub(crate) fn is_done_again_at(self, dir: Ino, name: Option<&Name>) -> Result<(), Blocked> {
         let Some(to) = self.missing.comes_to(dir, name) else { return Ok(()) };
         // It may wait for one that is away, and so for ever.
@@ -184,7 +186,7 @@ impl<'a> Look<'a> {
 }
 
 impl Ctx {
-    /// The work of what has happened, and is not safe.
+    /// The work of transactions that have happened and are not safe.
     fn shown_work(&self, txn: TxnId) -> Option<&Work> {
         self.state.txn(txn).map(|row| &row.part.work)
     }

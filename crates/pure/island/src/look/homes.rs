@@ -1,4 +1,4 @@
-//! Whether something of a file is prepared that must end first.
+//! Whether a transaction about a file is prepared that must end first.
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};

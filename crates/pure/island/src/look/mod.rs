@@ -1,4 +1,5 @@
-//! What an operation reads: rows, what transactions lock, and what may be missing here. A look changes nothing.
+//! The data that an operation reads: rows, locks of transactions, and rows that may be missing here. A look
+//! changes nothing.
 
 pub(crate) mod guards;
 mod homes;
@@ -22,9 +23,9 @@ pub(crate) struct Look<'a> {
     pub(crate) missing: &'a dyn Missing,
 }
 
-/// What is known of records that an unclean end has taken, and that others may tell again.
+/// Facts about records that an unclean end has taken, and that others may tell again.
 pub(crate) trait Missing: Debug {
-    /// Not all of them are done again: nobody may build on what is absent.
+    /// Not all of them are redone: no operation may rely on a missing row.
     fn is_incomplete(&self) -> bool;
 
     /// That island may know of one that is missing here.

@@ -49,7 +49,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whoever moves a directory to another parent must be allowed to write it: its `..` changes.
+    /// A caller that moves a directory to another parent must be allowed to write it, because its `..`
+    /// changes.
     fn may_move(self, caller: &Caller, ino: Ino) -> Result<(), Blocked> {
         let dir = self.owned(ino)?;
         if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
@@ -60,8 +61,9 @@ impl<'a> Look<'a> {
         Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
     }
 
-    /// At the root's owner: whether a rename may go on. What is above its new place must not depend on one
-    /// that is under way, and take in all that have happened: then no order of outcomes makes a circle.
+    /// At the root's owner: whether a rename may go on. The directories above its new place must not depend
+    /// on a rename under way, and must include all renames that have happened. Then no order of outcomes
+    /// makes a circle.
     fn may_grant(self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
         for (island, stamp) in self.ctx.state.moved().iter() {
             if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
@@ -94,7 +96,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What [`Ctx::move_dirs`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::move_dirs`] reads are in memory.
     pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Blocked> {
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.ctx.owner_of_stub(stub) == self.ctx.config.id
@@ -114,7 +116,8 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// The name is lent: `renaming` knows by now what it names. Tells what is still to be asked of others.
+    /// The name is lent: `renaming` knows by now which file it leads to. Returns the work that other islands
+    /// must still prepare.
     pub(crate) fn lent(
         self,
         lender: IslandId,

@@ -1,4 +1,4 @@
-//! Directories and files as they are found: by name, by path, by id.
+//! Finds directories and files: by name, by path, by id.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ impl<'a> Look<'a> {
         Ok(perm::may_create(caller, owned_by(&dir.fixed), acl.as_ref())?)
     }
 
-    /// What a name leads to, as it is answered.
+    /// The answer to a lookup of a name.
     pub(crate) fn found(self, entry: &Entry) -> Result<(Found, Option<Key>), Blocked> {
         let Some(stub) = &entry.stub else {
             if entry.home != self.ctx.config.id {

@@ -1,4 +1,5 @@
-//! Files on their way to this island: their bytes are asked for piece by piece, and the vote is given when all are safe.
+//! Files on their way to this island: asks for their bytes piece by piece, and votes when all of them are
+//! safe.
 
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{IslandId, Stamp, TxnId};
@@ -80,7 +81,7 @@ impl Migration {
         self.pull(ctx, txn);
     }
 
-    /// Asks for what follows, or votes when that is all.
+    /// Asks for the next piece, or votes when there is none.
     pub(crate) fn pull(&mut self, ctx: &mut Ctx, txn: TxnId) {
         let Some(Pulling { from, ino, size, next, prepared, .. }) = self.pulling.get(&txn).cloned() else {
             return;
@@ -191,7 +192,7 @@ impl Ctx {
         }
     }
 
-    /// What [`Ctx::finish_arrival`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::finish_arrival`] reads are in memory.
     pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Blocked> {
         self.state.entry(at.dir, &at.name)?;
         self.state.inode(file.attr.ino)?;

@@ -1,9 +1,11 @@
-//! Files that move to the island that owns their only name (`DESIGN` 6; `docs/design/002-across-islands.md`):
-//! a pointer costs a request, so the home of a file that rests sends it after its name, in the background.
+//! Files that move to the island that owns their only name (`DESIGN` 6; `docs/design/002-across-islands.md`).
+//! A pointer costs a request. So if nobody uses the file, its home sends it after its name, in the
+//! background.
 //!
-//! Nothing is frozen: whoever changes the file goes first, and the move begins again later. Invariants: the
-//! home lets go only of what it has read, unchanged, and of what survives a power cut where it goes; nobody
-//! hears of the new home before the old one cannot take it back any more.
+//! Nothing is frozen: a request that changes the file goes first, and the move begins again later.
+//! Invariants: the home gives up only bytes that it has read, that have not changed since, and that survive a
+//! power cut at the new home. Nobody hears of the new home before the old one cannot take the file back any
+//! more.
 
 mod incoming;
 mod outgoing;
@@ -91,10 +93,10 @@ pub(crate) struct Migration {
     dirs: Vec<(Ino, u64)>,
     shipping: BTreeMap<TxnId, Shipping>,
     pulling: IdMap<TxnId, Pulling>,
-    /// Bytes that may be sent now; what was sent above it is waited for.
+    /// Bytes that may be sent now. If more were sent, the next piece waits.
     allowance: i64,
     allowed_ms: u64,
-    /// Those who wait for bytes until more may be sent.
+    /// Requests for bytes that wait until more may be sent.
     slowed: VecDeque<PeerMessage>,
     /// Files that have gone, and of which the new home has not said that it has them for good.
     leaving: IdSet<Ino>,
@@ -130,7 +132,7 @@ impl Migration {
             && self.unsynced.is_empty()
     }
 
-    /// Panics unless every file that waits is due once, and what is on its way from here is begun.
+    /// Panics unless every file that waits is due once, and each file on its way from here is begun.
     pub(crate) fn check(&self, is_begun: impl Fn(TxnId) -> bool) {
         assert_eq!(self.waiting.len(), self.due.len(), "files that wait, and when they are due");
         for (due_ms, ino) in &self.due {
@@ -155,7 +157,7 @@ impl Migration {
         self.unsynced.iter().find(|(_, _, of)| *of == ino).map(|(_, txn, _)| *txn)
     }
 
-    /// A link is gone: what was on its way over it begins again.
+    /// A link is gone: moves over it begin again.
     pub(crate) fn lost_link(&mut self, island: IslandId) {
         self.pulling.retain(|_, pulling| pulling.from != island);
         self.slowed.retain(|message| message.from != island);
@@ -272,7 +274,7 @@ impl Migration {
         self.unsynced(ino).is_none() && (self.leaving.contains(&ino) || ctx.state.forward(ino).is_some())
     }
 
-    /// More bytes may be sent: those who were slowed down for that get theirs.
+    /// More bytes may be sent: islands that were slowed down get their pieces.
     pub(crate) fn allow(&mut self, ctx: &mut Ctx) {
         let Some(moving) = ctx.config.moving else { return };
         let passed = ctx.now.ms.saturating_sub(self.allowed_ms).min(1_000);
@@ -291,7 +293,7 @@ impl Migration {
         self.shipping.is_empty() && self.pulling.is_empty() && self.unsynced.is_empty()
     }
 
-    /// Begins a life: what had gone, and may not be there for good.
+    /// Begins after a start, with the files that had moved and may not be safe at their new home.
     pub(crate) fn resume(&mut self, ctx: &Ctx) {
         for txn in ctx.state.txn_ids().filter(|txn| txn.coordinator == ctx.config.id) {
             let row = ctx.state.txn(txn).filter(|row| row.state == TxnState::Committed);
@@ -348,7 +350,7 @@ impl Migration {
         }
     }
 
-    /// Whether a file is here, for whoever asks for it by its id.
+    /// Whether a file is here, for a request that names it by its id.
     pub(crate) fn is_here(&self, ctx: &Ctx, locks: &NameLocks, op: &Op) -> Result<(), Blocked> {
         let Some(ino) = op.file() else { return Ok(()) };
         self.is_not_about_to_arrive(ctx, locks, ino)?;
@@ -378,7 +380,8 @@ impl Migration {
         }
     }
 
-    /// Whether it was here and has gone, or comes: who asks for its home does so again in a moment.
+    /// Whether a file was here and has moved, or is coming: a client that asks for its home asks again in a
+    /// moment.
     pub(crate) fn is_moving(&self, locks: &NameLocks, ino: Ino) -> bool {
         locks.arriving(ino).is_some() || self.leaving.contains(&ino)
     }

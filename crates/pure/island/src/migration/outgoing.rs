@@ -16,7 +16,7 @@ use crate::ctx::request::{Blocked, Next, Piece};
 use crate::migration::Migration;
 
 impl Migration {
-    /// What is sent of a file, if it can move now. None if it need not move at all.
+    /// The first message of a file's move, if it can move now. None if it need not move at all.
     pub(super) fn to_ship(
         &self,
         ctx: &Ctx,
@@ -47,8 +47,8 @@ impl Migration {
         Ok(Some(Shipping { to, at, file, xattrs, mounts, heard_ms: ctx.now.ms, tries }))
     }
 
-    /// Somebody has locked the file, reads or changes it, or has prepared to; or after a power cut its names are
-    /// not sure.
+    /// A client has locked the file, an operation reads or changes it, or a transaction has prepared to. Or
+    /// after a power cut its names are not certain.
     pub(super) fn is_in_use(&self, ctx: &Ctx, needs: Needs<'_>, ino: Ino) -> Result<bool, Blocked> {
         let locked =
             ctx.state.locks(ino)?.is_some_and(|locks| !locks.is_empty()) && !planted(Bug::LockedFileMoves);
@@ -174,7 +174,7 @@ impl Migration {
         }
     }
 
-    /// What has gone cannot come back any more: whoever may ask here is told.
+    /// A moved file cannot come back any more: clients that may ask here are told.
     pub(crate) fn tell_moved(&mut self, ctx: &mut Ctx) {
         while self.unsynced.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
             let (_, txn, ino) = self.unsynced.pop_front().expect("looked at");

@@ -28,8 +28,9 @@ enum Node {
 }
 
 impl Island {
-    /// Somebody has read it: that is one time and nothing else, so caches stay good and no time of change moves. The
-    /// answer does not wait for the record: whoever asked does not care whether a power cut takes it away.
+    /// A file was read: its access time changes and nothing else, so caches stay good and no change time
+    /// moves. The answer does not wait for the record, because the reader does not care whether a power cut
+    /// takes it.
     pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Blocked> {
         // A clock that is ahead, or lies, gives nothing a time that is not yet.
         let now = self.ctx.now.wall;
@@ -264,8 +265,8 @@ impl<'a> Look<'a> {
         Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
     }
 
-    /// What is begun in a directory was allowed, and inherits, by the attributes that it has now:
-    /// they stay until that is decided.
+    /// An operation that is begun in a directory was allowed, and inherits, by the present attributes of the
+    /// directory. They stay until it is decided.
     fn nothing_begun_in(self, dir: Ino) -> Result<(), Blocked> {
         self.locks.in_dir(dir).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }

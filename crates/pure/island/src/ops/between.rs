@@ -1,6 +1,6 @@
-//! What spans directories of several islands (`DESIGN` 6; Ursa Minor): rename, link and unlink. The owner of
-//! the name that goes, or of the only one, coordinates; the owner of the name that comes lends it; the
-//! homes of the files take part if they are others.
+//! Operations that span directories of several islands (`DESIGN` 6; Ursa Minor): rename, link and unlink. The
+//! owner of the old name, or of the only one, coordinates. The owner of the new name lends it. The homes of
+//! the files take part if they are other islands.
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time};
 use atoll_posix::perm::Owned;
@@ -357,8 +357,8 @@ impl Island {
 }
 
 impl<'a> Look<'a> {
-    /// Whether `caller` may take this name away, as far as it can be told here: of a file that is homed
-    /// elsewhere, whoever must own it because the directory is sticky.
+    /// Whether `caller` may remove this name, as far as this island can tell. For a file with another home it
+    /// returns the user who must own the file because the directory is sticky.
     pub(crate) fn may_take(
         self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! The record that commits what others have prepared.
+//! The record that commits an operation which other islands have prepared.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Stamp, TxnId};

@@ -1,5 +1,5 @@
-//! Directories as names: mkdir and rmdir. The parent's owner judges the name; where the directory's own owner
-//! is another island, a transaction.
+//! Directories as names: mkdir and rmdir. The parent's owner decides about the name. If another island owns
+//! the directory, this is a transaction.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, Stamp, Time, TxnId};
@@ -129,7 +129,7 @@ impl Island {
 
     // ------------------------------------------------------ the participant's part
 
-    /// Prepares what makes or seals a directory, if this island can.
+    /// Prepares the making or sealing of a directory, if this island can.
     pub(crate) fn prepare_dir(
         &mut self,
         decision: &mut Decision,

@@ -1,5 +1,5 @@
-//! Whether a message of another island can be: what an honest island never says is refused before anything is done of it.
-//! What a message says of rows of this island is compared with them where it is carried out ([`Decision::misfit`]).
+//! Whether an honest island could send a message. One that it could not send is refused before any part of it is carried
+//! out. Claims about rows of this island are compared with these when the message is carried out ([`Decision::misfit`]).
 //!
 //! [`Decision::misfit`]: crate::ctx::decision::Decision::misfit
 

@@ -1,5 +1,5 @@
-//! Operations of clients and of other islands: from what is there to a decision, or to the beginning of a transaction. They
-//! keep nothing.
+//! Operations of clients and of other islands: turns a request and the present rows into a decision, or
+//! begins a transaction. Keeps nothing.
 
 pub(crate) mod attrs;
 pub(crate) mod between;

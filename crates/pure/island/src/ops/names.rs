@@ -253,7 +253,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// What was made before, or was homed at `home` when it got a name, and is not here.
+    /// A file that was made before, or was homed at `home` when it got a name, and is not here.
     fn made_before(
         self,
         call: &PendingRequest,
@@ -293,8 +293,8 @@ impl Ctx {
     }
 }
 
-/// Whether a name leads to what the caller means by it. Another mount may have moved that away since the caller's
-/// kernel looked: it would go on with what it has there as if that had been removed.
+/// Whether a name leads to the file that the caller means. Another mount may have moved that file since the
+/// caller's kernel looked. The kernel would then treat its own directory as removed.
 pub(crate) fn is_meant(meant: Option<Ino>, there: Option<&Entry>) -> Result<(), Errno> {
     match meant {
         Some(ino) if there.is_none_or(|entry| entry.ino != ino) => Err(Errno::ESTALE),
@@ -302,8 +302,8 @@ pub(crate) fn is_meant(meant: Option<Ino>, there: Option<&Entry>) -> Result<(), 
     }
 }
 
-/// What was made is gone when its maker, who has not heard of it, asks again: it is told as it was made. `ESTALE`
-/// would have it made once more, after others have seen it come and go.
+/// A file was made and is gone when its maker, who has not got the answer, asks again. The answer tells the
+/// file as it was made. After `ESTALE` it would be made once more, although others have seen it come and go.
 fn made(ino: Ino, op: &Op, call: &PendingRequest) -> Option<Outcome> {
     let (kind, mode, umask, rdev, size) = match op {
         Op::Create { kind, mode, umask, rdev, target, .. } => {

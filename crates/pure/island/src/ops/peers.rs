@@ -1,4 +1,4 @@
-//! The door for messages of other islands, and what they are told when a link to them is there.
+//! The entry of messages of other islands, and the messages that they get when a link to them comes up.
 
 use atoll_core::{IslandId, Stamp};
 use atoll_proto::{Peer, PeerMessage};

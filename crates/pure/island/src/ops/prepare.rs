@@ -1,4 +1,4 @@
-//! What other islands ask this one to prepare: whether it can, and the record that says so.
+//! Requests of other islands to prepare: whether this island can, and the record of that.
 
 use atoll_core::limits::MESSAGE_BYTES_MAX;
 use atoll_core::{Encode, TxnId};
@@ -13,8 +13,8 @@ use crate::migration::Needs;
 use crate::rows::chains::Sight;
 use crate::rows::homes::LINKS_MAX;
 
-/// Bytes of what another island asks to prepare: a chain of ancestors, and as much besides as its messages have
-/// room for. Those of this version tell no more.
+/// Most bytes of the work that another island asks to prepare: a chain of ancestors, and as much besides as
+/// its messages have room for. Islands of this version send no more.
 const WORK_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
 impl Island {
@@ -203,8 +203,8 @@ impl Island {
         }
     }
 
-    /// Has the directory of a name that is to come stay in the skeleton. False if the chain is older than
-    /// what was seen here. If it is newer, the message waits, and `Blocked::NotNow` says so.
+    /// Keeps the directory of a future name in the skeleton. False if the chain is older than the journals
+    /// that were applied here. If it is newer, the message waits, and `Blocked::NotNow` says so.
     pub(crate) fn pin(
         &mut self,
         decision: &mut Decision,

@@ -1,4 +1,4 @@
-//! The door for rows of the snapshot, and what becomes of those who need a damaged one.
+//! The entry of rows of the snapshot, and the fate of requests that need a damaged row.
 
 use atoll_posix::Errno;
 use atoll_proto::{Outcome, Peer, PeerMessage, Vote};
@@ -46,7 +46,7 @@ impl Island {
         }
     }
 
-    /// As [`Island::unreadable`], of a message. Its sender is told, or says it again by itself.
+    /// The same as [`Island::unreadable`], for a message. Its sender is told, or sends it again by itself.
     fn unreadable_for(&mut self, message: &PeerMessage) {
         let (from, errno) = (message.from, Errno::EIO);
         match &message.peer {

@@ -1,4 +1,4 @@
-//! The table of operations: which of them a request asks for.
+//! The table of operations: which handler a request runs.
 
 use atoll_core::Key;
 use atoll_core::planted::{Bug, planted};

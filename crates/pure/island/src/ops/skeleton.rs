@@ -1,4 +1,4 @@
-//! What the skeleton tells of directories, and of links to them, whose owner is away.
+//! Answers from the skeleton about directories, and about links to them, whose owner is away.
 
 use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Found, Kind};

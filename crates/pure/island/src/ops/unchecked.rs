@@ -1,5 +1,5 @@
-//! For callers for whom nobody has walked: what a walk or `open` would have checked of an object, what a caller may do
-//! with it, and the directory above. Only looks.
+//! Requests of callers for whom nobody has walked a path: the checks of an object that a walk or `open` would
+//! have made, the rights of a caller, and the directory above. Reads only.
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
@@ -23,8 +23,8 @@ impl Look<'_> {
         Ok(Some((owned, self.ctx.acl(ino, has_acl, acl::ACCESS_XATTR)?)))
     }
 
-    /// Whether `caller` may do `op` although nobody has walked to its objects for it. What is not here is judged by the
-    /// operation itself.
+    /// Whether `caller` may do `op` although nobody has walked to its objects for it. The operation itself
+    /// checks rows that are not here.
     pub(crate) fn may_use(self, caller: &Caller, op: &Op) -> Result<(), Blocked> {
         for (ino, need) in perm::needs(op).into_iter().flatten() {
             if let Some((owned, acl)) = self.rights(ino)? {
@@ -34,7 +34,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// What of read, write and execute `caller` has.
+    /// Which of read, write and execute `caller` has.
     pub(crate) fn access(self, caller: &Caller, ino: Ino) -> Result<Step, Blocked> {
         if self.ctx.state.inode(ino)?.is_some() {
             self.file_is_settled(ino)?;

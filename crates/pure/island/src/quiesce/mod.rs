@@ -1,9 +1,9 @@
-//! One listing of a tree over all islands at one moment (`docs/design/003-enumerate.md`): this island's part
-//! of the cut, and what is listed as of it.
+//! One listing of a tree over all islands as of one moment (`docs/design/003-enumerate.md`): this island's
+//! part of the cut, and the rows as of it.
 //!
-//! Held: no change of a client begins, and nothing is prepared for others; what has begun comes to its end.
-//! Invariant: an island that has said twice that it is quiet changes nothing that is listed before the cut;
-//! if it has to, the cut is not made.
+//! While an island is held, no change of a client begins, and nothing is prepared for others; everything that
+//! has begun comes to its end. Invariant: an island that has said twice that it is quiescent changes nothing
+//! that is listed before the cut. If it must, the cut is not made.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::rows::path::done;
 
 /// Milliseconds for which an island is held at most, however many listings begin meanwhile.
 pub(crate) const HOLD_MS: u64 = 300;
-/// Milliseconds after that in which no listing holds it again: those who waited come first.
+/// Milliseconds after that in which no listing holds it again: waiting requests come first.
 const REST_MS: u64 = 100;
 /// Milliseconds after which a cut goes of which nobody has asked anything.
 const CUT_IDLE_MS: u64 = 30_000;
@@ -53,7 +53,7 @@ pub(crate) struct Quiesce {
     /// When the present holding ends; none if nobody holds.
     until_ms: Option<u64>,
     rest_until_ms: u64,
-    /// Those who want to hear that it is quiet.
+    /// Listings that want to hear that it is quiet.
     waiting: Vec<PendingRequest>,
     /// Changes that wait for the end.
     held: Bounded<PendingRequest>,
@@ -76,7 +76,7 @@ impl Quiesce {
         self.waiting.iter().chain(self.held.iter())
     }
 
-    /// What is decided now would be seen in a listing that takes this island for quiet.
+    /// A change that is decided now would be seen in a listing that takes this island for quiet.
     pub(crate) fn record_decided(&mut self, record: &Record) {
         let shows = |change: &Change| match change {
             Change::Entry { .. } | Change::Dir { .. } => true,
@@ -109,7 +109,7 @@ impl Quiesce {
         self.until_ms.is_some()
     }
 
-    /// Puts a request aside that would change what is listed, while the island is held.
+    /// Puts a request aside that would change listed rows, while the island is held.
     pub(crate) fn hold_back(&mut self, ctx: &mut Ctx, call: PendingRequest) -> Option<PendingRequest> {
         if !self.is_quiescing() || !changes_listing(&call.request.op) {
             return Some(call);
@@ -135,8 +135,8 @@ impl Quiesce {
         self.end_hold(ctx, id);
     }
 
-    /// Who reads asks all the time: a cut of which nothing is heard gives way, because the end of its listing
-    /// was lost with a link.
+    /// A reader asks all the time. A cut that nobody asks for is given up, because the end of its listing was
+    /// lost with a link.
     fn make_room_for_cut(&mut self, ctx: &mut Ctx) {
         let used = &self.used_ms;
         let oldest = used.iter().min_by_key(|(_, ms)| **ms).map(|(id, ms)| (*id, *ms));
@@ -183,7 +183,7 @@ impl Quiesce {
         }
     }
 
-    /// Whoever held over this link is gone, or does not know that it holds.
+    /// The listing that held over this link is gone, or does not know that it holds.
     pub(crate) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
         self.waiting.retain(|call| call.link != link);
         let gone: Vec<CutId> =
@@ -211,7 +211,7 @@ impl Quiesce {
         }
     }
 
-    /// What a listing asks of the tree as of its cut.
+    /// A listing's question about the tree as of its cut.
     pub(crate) fn run_at(&mut self, ctx: &Ctx, call: &PendingRequest) -> Result<Step, Blocked> {
         let id = |cut: &u64| (call.session(), *cut);
         let outcome = match &call.request.op {
@@ -302,7 +302,7 @@ impl Quiesce {
 
     // -------------------------------------------------------------------- holding
 
-    /// What a listing asks that is about this island, and not about the tree.
+    /// A listing's question about this island, and not about the tree.
     pub(crate) fn request(&mut self, ctx: &mut Ctx, call: PendingRequest) -> Option<PendingRequest> {
         let id = |cut| (call.session(), cut);
         match call.request.op {
@@ -341,7 +341,7 @@ impl Quiesce {
         ctx.next(Next::ShipNothing);
     }
 
-    /// Answers those who wait for this island to be quiet, if it is.
+    /// Answers listings that wait until this island is quiet, if it is.
     pub(crate) fn tell_when_quiescent(&mut self, ctx: &mut Ctx, is_quiescent: impl FnOnce(&Ctx) -> bool) {
         if self.waiting.is_empty() || !is_quiescent(ctx) {
             return;
@@ -407,7 +407,7 @@ impl Ctx {
     }
 }
 
-/// Whether a request may change what a listing shows.
+/// Whether a request may change rows that a listing shows.
 const fn changes_listing(op: &ClientOp) -> bool {
     match op {
         ClientOp::Rename { .. } | ClientOp::Link { .. } => true,

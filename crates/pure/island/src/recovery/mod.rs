@@ -1,4 +1,4 @@
-//! A start: what others know of this island's lost records, and doing those again.
+//! A start: learns from other islands which records this island has lost, and redoes them.
 
 mod places;
 pub(crate) mod promised;
@@ -19,7 +19,7 @@ use crate::look::Missing;
 use queue::Redo;
 use start::{Phase, Replaced, Witness};
 
-/// What a starting island waits for.
+/// The islands and answers that a starting island waits for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
     phase: Phase,
@@ -33,7 +33,7 @@ pub(crate) struct Recovery {
     /// Others, as long as they may know of something that this one has lost in a power cut, or have told it and that is
     /// not synced here: until it is they bring it back again.
     witnesses: BTreeMap<IslandId, Witness>,
-    /// What others have told again of this island's lost records.
+    /// Lost records of this island that others have told again.
     redo: Redo,
     /// Transactions that were not lost, or whose parts were done again. Who has told one may have done so twice, and
     /// the second time may arrive when nothing else is left of it.
@@ -46,7 +46,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// What the island lets in.
+    /// Whether the island lets requests in.
     pub(crate) const fn phase(&self) -> Phase {
         self.phase
     }
@@ -71,7 +71,7 @@ impl Recovery {
         self.redone.contains(&txn)
     }
 
-    /// Whether the row of a transaction says what is not to be done again.
+    /// Whether the row of a transaction says something that must not be redone.
     pub(crate) fn supersedes(&self, txn: TxnId) -> bool {
         self.replaced.contains_key(&txn)
     }

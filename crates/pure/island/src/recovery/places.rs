@@ -1,4 +1,4 @@
-//! Entries of this island's journal that were lost: places and attributes of directories are done again.
+//! Redoes lost entries of this island's journal: places and attributes of directories.
 
 use atoll_core::{Ino, Name, Stamp, Time};
 use atoll_posix::Errno;
@@ -250,7 +250,7 @@ impl Ctx {
         }
     }
 
-    /// What [`Ctx::take_place`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::take_place`] reads are in memory.
     pub(super) fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Blocked> {
         for dir in [ino, to] {
             if self.state.dir(dir)?.is_some() {
@@ -260,7 +260,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// Whether a directory is above another, or what is above that is not known.
+    /// Whether a directory is above another, or the ancestors of that one are not known.
     pub(super) fn is_above(&self, decision: &Decision, ino: Ino, below: Ino) -> bool {
         let mut at = below;
         for _ in 0..DEPTH_MAX {
@@ -283,7 +283,7 @@ impl Ctx {
         unreachable!("there is no end of them")
     }
 
-    /// An entry that has its version already goes to all once more, for those who missed it.
+    /// An entry that has its version already is sent to all islands once more, for those that missed it.
     pub(super) fn post_again(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         let stamp = self.stamp();
         decision.stamp(stamp);
@@ -291,7 +291,8 @@ impl Ctx {
     }
 }
 
-/// Whether a name that a directory was renamed from or to is held: who holds it has it as it is, and ends.
+/// Whether a name that a directory was renamed from or to is locked. The transaction that has locked it sees
+/// it as it is, and ends.
 pub(super) fn is_held_for(locks: &NameLocks, entry: &JournalEntry) -> bool {
     let JournalEntry::Place { place, from, .. } = entry else { return false };
     let to = place.name.as_ref();

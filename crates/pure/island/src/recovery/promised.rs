@@ -1,5 +1,6 @@
-//! Where directories will be by moves that this island takes part in, and whose places it has not heard: what two
-//! islands that compare tell each other, so that they do not wait for each other.
+//! Places that directories will have by moves in which this island takes part and whose journal entries it
+//! has not got. Two islands that compare tell each other these places, so that they do not wait for each
+//! other.
 
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Place, TxnState, Work};
@@ -19,14 +20,14 @@ pub(crate) struct Promised {
 }
 
 impl Recovery {
-    /// Where a directory's stub is, or will be when what has been decided is done here too.
+    /// The place of a directory's stub, now or when everything that has been decided is done here too.
     pub(crate) fn place_to_be(&self, ctx: &Ctx, locks: &NameLocks, ino: Ino, place: &Place) -> Place {
         let promised = self.promised(ctx, locks, ino).map(|promised| promised.place);
         promised.filter(|promised| promised.version > place.version).unwrap_or_else(|| place.clone())
     }
 
-    /// Where a directory has gone by moves that this island takes part in: what it holds or lends, or has lost and
-    /// not done again yet.
+    /// The place of a directory after moves in which this island takes part: those that it holds or lends
+    /// for, and those that it has lost and not redone yet.
     pub(crate) fn promised(&self, ctx: &Ctx, locks: &NameLocks, ino: Ino) -> Option<Promised> {
         let me = ctx.config.id;
         let rows = ctx.state.txn_ids().filter_map(|txn| {

@@ -1,4 +1,5 @@
-//! Records that were lost and told again, until they are done again: in the order of this island's own clock.
+//! The queue of lost records that were told again, until they are redone: in the order of this island's own
+//! clock.
 
 use std::collections::BTreeMap;
 

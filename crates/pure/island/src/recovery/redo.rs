@@ -1,8 +1,9 @@
-//! What a power cut has taken out of this island's log, and others have carried out: done again, in
+//! Redoes changes that a power cut took out of this island's log and that other islands have carried out: in
 //! the order of this island's own clock, before it serves (`DESIGN` 5).
 //!
-//! A log loses a tail, so what is brought back met exactly the state that is left, but for changes
-//! that no other island took part in: those are gone, and a name may be taken by what they removed.
+//! A log loses its end. So a change that is redone meets exactly the state in which it was made, except for
+//! changes in which no other island took part: those are gone, and a file that they removed may have a name
+//! that is needed.
 
 use atoll_core::{Ino, IslandId, Stamp, TxnId};
 use atoll_proto::{
@@ -31,7 +32,7 @@ enum Redone {
 }
 
 impl Recovery {
-    /// Does again what was lost; a starting island serves afterwards.
+    /// Redoes lost changes. A starting island serves afterwards.
     pub(crate) fn redo_lost(&mut self, ctx: &mut Ctx, locks: &NameLocks) {
         if self.is_waiting() {
             return;
@@ -228,9 +229,9 @@ impl Recovery {
         Ok(true)
     }
 
-    /// Whether what a work builds on is there: names that it takes away, unless nobody can bring them back
-    /// any more; a chain of ancestors that is not older than what this island has seen; nothing that is in
-    /// its way and will end.
+    /// Whether the rows that a work relies on are there: names that it removes, unless nobody can bring them
+    /// back any more; a chain of ancestors that is not older than this island's journals; and nothing that is
+    /// in its way and will end.
     fn may_redo(
         &mut self,
         ctx: &mut Ctx,
@@ -267,7 +268,7 @@ impl Recovery {
         Ok(true)
     }
 
-    /// Takes in what was lost at `stamp`. While others may still bring more it waits, for its order.
+    /// Takes in the lost change of `stamp`. While others may still bring more it waits, to keep the order.
     pub(crate) fn bring_back(&mut self, ctx: &mut Ctx, stamp: Stamp, lost: Lost) {
         self.redo.push(stamp, lost);
         ctx.next(Next::Redo);
@@ -283,8 +284,8 @@ impl Recovery {
         ctx.next(Next::RedoAgain);
     }
 
-    /// After an unclean end: whoever has seen what was lost, and nobody has brought back, waits for no more than
-    /// this.
+    /// After an unclean end: an island that has seen a lost change which nobody has brought back waits for no
+    /// more than this.
     pub(crate) fn move_on(&mut self, ctx: &mut Ctx) {
         if std::mem::take(&mut self.must_move_on) {
             let mut decision = Decision::new();
@@ -293,7 +294,7 @@ impl Recovery {
         }
     }
 
-    /// Remembers what something that was lost has replaced, as long as others may bring that back.
+    /// Remembers which file a lost change has replaced, as long as others may bring that file back.
     pub(crate) fn remember_replaced(&mut self, ctx: &Ctx, stamp: Stamp, txn: TxnId, work: &Work) {
         if let Work::Lend { renaming, .. } = work
             && let Some(there) = &renaming.there
@@ -305,7 +306,7 @@ impl Recovery {
         }
     }
 
-    /// What has replaced the file that a renaming brings, and was done again before.
+    /// The change that has replaced the file which a renaming brings, and that was redone before.
     fn replaced_by(&self, stamp: Stamp, renaming: &Renaming) -> Option<Replaced> {
         let is_it = |by: &&Replaced| stamp < by.stamp && by.file == renaming.file.ino && by.at == renaming.to;
         self.replaced.values().find(is_it).cloned()
@@ -453,7 +454,7 @@ impl Ctx {
         }
     }
 
-    /// Whether the name that a work takes away has another file by now: what came to it later has come back
+    /// Whether the name that a work removes leads to another file by now: a later change of it has come back
     /// before.
     fn is_taken(&self, work: &Work) -> Result<bool, Blocked> {
         let Some((ino, at)) = self.takes_away(work) else { return Ok(false) };
@@ -471,7 +472,7 @@ impl Ctx {
         }
     }
 
-    /// What [`Ctx::add_ancestor`] and [`Ctx::name_ancestor`] read must be in memory.
+    /// Makes sure that the rows which [`Ctx::add_ancestor`] and [`Ctx::name_ancestor`] read are in memory.
     fn need_ancestor(&self, above: &Ancestor) -> Result<(), Blocked> {
         self.need_acls(above.ino)?;
         if let Some(name) = &above.place.name {
@@ -482,7 +483,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// Whether the name that is lent to a directory, or by one, names what it named then.
+    /// Whether the name that is lent to a directory, or by one, leads to the same file as then.
     fn lend_fits(&self, renaming: &Renaming) -> Result<bool, Blocked> {
         let Renaming { to, file, there, .. } = renaming;
         if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {

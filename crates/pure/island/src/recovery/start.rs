@@ -1,5 +1,5 @@
-//! Starting: a new incarnation, the root, and what is exchanged with the others before the first
-//! client is served (`DESIGN` 5; Archipelago 9). Also the door for all messages of islands.
+//! Starting: a new incarnation, the root, and the messages to and from the other islands before the first
+//! client is served (`DESIGN` 5; Archipelago 9).
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp};
@@ -16,7 +16,8 @@ use crate::recovery::Recovery;
 
 /// Milliseconds that a starting island waits for the others' answers.
 pub(crate) const HELLO_MS: u64 = 2_000;
-/// Milliseconds that a starting island compares before it serves what does not depend on it.
+/// Milliseconds that a starting island compares before it serves requests that do not depend on the
+/// comparison.
 pub(crate) const COMPARE_MS: u64 = 10_000;
 
 /// How an island's last life ended.
@@ -24,13 +25,14 @@ pub(crate) const COMPARE_MS: u64 = 10_000;
 pub enum Ended {
     /// It was stopped in order: nothing is missing.
     Orderly,
-    /// Its process died: what it had told anybody is in its log. What it was told may be missing, and is told again.
+    /// Its process died: everything that it had told others is in its log. Messages to it may be missing, and
+    /// are told again.
     Death,
-    /// The power may have failed: what was not synced may be missing, and others may have built on it.
+    /// The power may have failed: unsynced records may be missing, and others may rely on them.
     PowerCut,
 }
 
-/// What an island lets in (Archipelago 9).
+/// Whether an island lets requests in (Archipelago 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
     /// Reading its log and exchanging journals with the others; requests wait.
@@ -52,7 +54,7 @@ pub(crate) struct Replaced {
     pub(crate) swaps: bool,
 }
 
-/// How far another island is with telling what it knows of this one's lost records. Silent -> Told -> Redone; when that is
+/// How much of this island's lost records another island has told. Silent -> Told -> Redone; when that is
 /// synced: removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Witness {
@@ -65,8 +67,8 @@ pub(super) enum Witness {
 }
 
 impl Recovery {
-    /// The first records of a life. Each has an incarnation of its own, also after an orderly end: stamps are given
-    /// to what is never recorded, such as transactions that are aborted, and must not be given again.
+    /// The first records after a start. Each start takes an incarnation, also after an orderly end. Some
+    /// stamps are never recorded, such as those of aborted transactions, and must not be given again.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, ended: Ended) {
         let first = ctx.state.meta().incarnation == 0;
         let mut decision = Decision::new();
@@ -131,7 +133,7 @@ impl Recovery {
         }
     }
 
-    /// All have told what they know: nothing that was lost comes back any more.
+    /// All islands have told what they know: no lost change comes back any more.
     fn ask_no_witness(&self, ctx: &mut Ctx) {
         if self.silent().next().is_none()
             && self.phase == Phase::Normal
@@ -153,7 +155,7 @@ impl Recovery {
         }
     }
 
-    /// Has a message wait until others have told what was lost. False if too many do.
+    /// Has a message wait until others have told the lost changes. False if too many wait.
     pub(crate) fn defer(&mut self, message: &PeerMessage) -> bool {
         self.journals.push(message.clone()).is_ok()
     }
@@ -181,7 +183,7 @@ impl Recovery {
         }
     }
 
-    /// An island has told all that it knows of what this one has lost.
+    /// An island has told all that it knows of this one's lost records.
     pub(crate) fn told_all(&mut self, ctx: &mut Ctx, island: IslandId) {
         if let Some(witness) = self.witnesses.get_mut(&island).filter(|of| **of == Witness::Silent) {
             *witness = Witness::Told;
@@ -210,7 +212,8 @@ impl Recovery {
         !self.witnesses.contains_key(&island)
     }
 
-    /// Whoever has told all that it knew of what was lost, which is synced here: these may forget it.
+    /// Islands that have told everything that they knew of the lost records, which is synced here: they may
+    /// forget it.
     pub(crate) fn newly_kept(&mut self, ctx: &mut Ctx) -> Vec<IslandId> {
         let (seq, is_done) = (ctx.state.seq(), !self.redo.has_entries());
         for witness in self.witnesses.values_mut().filter(|of| **of == Witness::Told && is_done) {
@@ -234,7 +237,7 @@ impl Recovery {
         }
     }
 
-    /// Nobody is waited for: what was lost is put in order, and then requests are served.
+    /// No island is waited for any more: the lost changes are put in order, and then requests are served.
     pub(crate) fn is_waiting(&self) -> bool {
         self.phase == Phase::Hidden && !self.waiting.is_empty() && !planted(Bug::ServesAtOnce)
     }
@@ -255,7 +258,7 @@ impl Recovery {
 }
 
 impl Ctx {
-    /// Every island has the root in its skeleton; the table says who owns it.
+    /// Puts the root into the skeleton, as in every island. The table says which island owns it.
     fn make_root(&mut self, decision: &mut Decision) {
         let now = self.time();
         let owner = self.config.owner(Key(0)) == self.config.id;

@@ -9,10 +9,10 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Blocked;
 
-/// What a sender of something has seen of the islands' journals, compared with what this one has.
+/// The journals that a sender has seen, compared with those that this island has applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// As much.
+    /// The same.
     Same,
     /// Less, at least of one journal.
     Older,
@@ -34,8 +34,8 @@ impl Ctx {
         self.state.delivered(island).max(self.state.skipped(island))
     }
 
-    /// How a chain of ancestors compares with what was seen here. One of directories that are all known
-    /// says nothing new.
+    /// How a chain of ancestors compares with the journals that this island has applied. A chain of
+    /// directories that are all known says nothing new.
     pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Blocked> {
         for above in &chain.dirs {
             if self.state.dir(above.ino)?.is_none() {
@@ -59,7 +59,8 @@ impl Ctx {
         if older { Sight::Older } else { Sight::Same }
     }
 
-    /// Puts a chain of ancestors into the skeleton, and over it what this island itself has done since.
+    /// Puts a chain of ancestors into the skeleton, and over it the changes that this island itself has made
+    /// since.
     pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
         self.lay_chain(decision, &chain.dirs);
         for entry in self.own_entries() {
@@ -120,7 +121,8 @@ impl Ctx {
         last
     }
 
-    /// What [`Ctx::lay_chain_over`] reads of its own entries must be in memory.
+    /// Makes sure that the rows which [`Ctx::lay_chain_over`] reads of this island's own entries are in
+    /// memory.
     pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Blocked> {
         for entry in self.own_entries() {
             if let Some((ino, place)) = entry.about()
@@ -147,7 +149,7 @@ impl Ctx {
     }
 }
 
-/// What a sender had seen of an island's journal.
+/// The stamp up to which a sender had seen an island's journal.
 pub(crate) fn seen_in(vector: &[(IslandId, Stamp)], island: IslandId) -> Stamp {
     let known = vector.iter().find(|(of, _)| *of == island);
     known.map_or(Stamp::default(), |(_, stamp)| *stamp)

@@ -1,4 +1,4 @@
-//! Rows of files: what becomes of their attributes, and of all that they have when they go.
+//! Rows of files: changes of their attributes, and of everything that a file has when it is removed.
 
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, SessionId};
@@ -38,8 +38,8 @@ impl Ctx {
         Ok((row, xattrs))
     }
 
-    /// The extended attributes of a file whose bytes or owner change, if that takes away what its
-    /// program may do beyond its user's rights (capabilities(7)).
+    /// The extended attributes of a file after its bytes or owner change, if that takes away rights of its
+    /// program beyond those of its user (capabilities(7)).
     pub(crate) fn without_capability(&self, row: &Inode) -> Result<Option<Xattrs>, Blocked> {
         if !row.has_xattrs {
             return Ok(None);
@@ -76,7 +76,8 @@ impl Ctx {
         decision.entails(Entails::BodyGoes(ino));
     }
 
-    /// What had locks goes. Whoever holds one knows of it, so the row itself need not be in memory.
+    /// Removes the locks of a file that is removed. Each holder knows of its lock, so the row itself need not
+    /// be in memory.
     pub(crate) fn drop_locks(&self, decision: &mut Decision, ino: Ino) {
         let holds =
             |s: &SessionId| self.state.session(*s).is_some_and(|row| row.held.binary_search(&ino).is_ok());

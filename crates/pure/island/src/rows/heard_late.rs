@@ -1,4 +1,5 @@
-//! What an island hears late, in another order than it happened, or from one that has died since. Only tests.
+//! Tests of messages that an island hears late, in another order than their events, or from an island that
+//! has died since.
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
-//! What a client that knows only paths is told of directories that were made under others: routing alone.
-//! Never decides what a path leads to.
+//! Hints for clients that know only paths: keys of directories that were made under other paths. They are for
+//! routing alone, and never decide where a path leads.
 
 use atoll_core::{Encode, H3, Ino, Name, PathHash, VolumePath};
 use atoll_posix::Errno;
@@ -12,12 +12,12 @@ use crate::ctx::request::{Blocked, Step};
 const HINTS_PER_PAGE: usize = 256;
 const HINT_BYTES_PER_PAGE: usize = 256 << 10;
 
-/// Which directories on the way down a path have keys that do not follow from what is above.
+/// The directories on a path whose keys do not follow from the directories above.
 #[derive(Debug)]
 pub(crate) struct Births {
     /// The hash of the path walked; none if it is longer than a path may be.
     path: Option<PathHash>,
-    /// What the key of a directory below would follow from.
+    /// The hash from which the key of a directory below would follow.
     birth: Option<PathHash>,
     pub(crate) told: Vec<Born>,
 }

@@ -1,8 +1,10 @@
-//! The home of a file whose names lie in directories that other islands own (`DESIGN` 6): it counts them,
-//! lays them, and loses them, each as a participant of the transaction that the name's owner coordinates.
+//! The home of a file whose names are in directories that other islands own (`DESIGN` 6). It counts the
+//! names, lays them, and loses them, each as a participant of a transaction that the name's owner
+//! coordinates.
 //!
-//! A name elsewhere is a row here too: an entry in a directory of the skeleton, which stays as long as it
-//! has one (`Dir::homes`). Invariant: a file's link count is its names in directories owned here and these.
+//! Such a name is a row here too: an entry in a directory of the skeleton, which stays as long as it has one
+//! (`Dir::homes`). Invariant: a file's link count is the number of these names and of its names in
+//! directories owned here.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
@@ -27,7 +29,7 @@ impl Ctx {
         }
     }
 
-    /// Carries out, or takes back, what a home had prepared. What it reads is in memory.
+    /// Carries out, or takes back, a home's prepared work. The rows that it reads are in memory.
     pub(crate) fn finish_home(&mut self, decision: &mut Decision, work: &Work, commit: bool) {
         if commit {
             self.do_home(decision, work);
@@ -37,7 +39,7 @@ impl Ctx {
         }
     }
 
-    /// Takes back what `pin` in `ops/prepare.rs` has done.
+    /// Undoes `pin` of `ops/prepare.rs`.
     pub(crate) fn unpin(&mut self, decision: &mut Decision, at: &Spot) {
         let row = self.dir_now(decision, at.dir);
         if row.is_some_and(|row| row.owned.is_none()) {
@@ -46,7 +48,7 @@ impl Ctx {
         }
     }
 
-    /// Does what a home does, where the directories are known.
+    /// Does a home's part, if the directories are known.
     pub(crate) fn do_home(&mut self, decision: &mut Decision, work: &Work) {
         match work {
             Work::Count { ino, at, time, .. } => {
@@ -164,7 +166,7 @@ impl Ctx {
         })
     }
 
-    /// What [`Ctx::lay_chain`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::lay_chain`] reads are in memory.
     pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Blocked> {
         for above in &chain.dirs {
             self.need_acls(above.ino)?;
@@ -188,7 +190,7 @@ impl Ctx {
         decision.dir(dir, row);
     }
 
-    /// What [`Ctx::finish_home`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::finish_home`] reads are in memory.
     pub(crate) fn need_home(&self, work: &Work) -> Result<(), Blocked> {
         let (ino, spots) = match work {
             Work::Count { ino, at, .. } | Work::Drop { ino, at, .. } => (*ino, [Some(at), None]),
@@ -214,7 +216,7 @@ impl Ctx {
         self.state.inode(ino).ok().flatten().cloned()
     }
 
-    /// One name more; whoever kept it alive without one need not any more.
+    /// A file gets a name: sessions that kept it alive without one need not any more.
     fn gain_name(&mut self, decision: &mut Decision, row: &mut Inode) {
         row.attr.nlink = row.attr.nlink.saturating_add(1);
         for session in std::mem::take(&mut row.orphan_of) {
@@ -226,8 +228,8 @@ impl Ctx {
         }
     }
 
-    /// Tells that a work is prepared: when it is written, or synced if what it builds on could be gone after a power
-    /// cut. `marks`: a mark was set that must survive what it is for.
+    /// Votes that a work is prepared: when its record is written, or synced if the rows that it relies on
+    /// could be lost in a power cut. `marks`: a mark was set that must survive the change for which it is.
     pub(crate) fn vote_yes(
         &mut self,
         to: IslandId,

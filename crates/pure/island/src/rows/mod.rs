@@ -1,5 +1,5 @@
-//! What happens to rows, whoever decides it: functions on a decision under construction. None of them decides, sends or
-//! waits.
+//! Changes of rows, whichever machine decides them: functions on a decision that is being made. None of them
+//! decides, sends or waits.
 
 pub(crate) mod chains;
 pub(crate) mod files;

@@ -1,8 +1,8 @@
-//! Directories that get another parent (`DESIGN` 6; Archipelago 8): who must agree, and the root's owner, which
-//! lets through what cannot put a directory below itself.
+//! Directories that get another parent (`DESIGN` 6; Archipelago 8): the islands that must agree, and the
+//! root's owner, which refuses a move that would put a directory below itself.
 //!
-//! Keys stay, so nothing below a directory moves with it. Its new place goes to all islands by the journal,
-//! when the record that decides it is synced.
+//! Keys stay, so nothing below a directory moves with it. The journal tells all islands the new place, when
+//! the record that decides it is synced.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ impl Moving<'_> {
     }
 }
 
-/// What the root's owner is asked for a rename: as in `Work::Ticket`.
+/// The question to the root's owner about a rename, as in `Work::Ticket`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ticket {
     pub(crate) moved: Vec<Ino>,
@@ -41,7 +41,7 @@ pub(crate) struct Ticket {
     pub(crate) seen: Vec<Chain>,
 }
 
-/// The directories that a rename moves: what it is about, and what it changes places with.
+/// The directories that a rename moves: the renamed one, and one that changes places with it.
 pub(crate) fn moving(renaming: &Renaming) -> Vec<Moving<'_>> {
     let Renaming { from, to, file, there, .. } = renaming;
     let there = there.as_ref().filter(|_| renaming.swaps());
@@ -145,7 +145,7 @@ impl Ctx {
         last
     }
 
-    /// A directory of the skeleton is at another place. What is above that must be there.
+    /// A directory of the skeleton is at another place. The directories above must be there.
     pub(crate) fn take_skeleton_place(
         &mut self,
         decision: &mut Decision,
@@ -179,8 +179,8 @@ impl Ctx {
         self.config.owner(stub.key)
     }
 
-    /// What others have to do for the directories of a rename: their owners, the owner of the empty one
-    /// that is replaced, and the root's. `chain`: of the directory of the new name.
+    /// The work of other islands for the directories of a rename: their owners, the owner of the empty
+    /// directory that is replaced, and the root's. `chain`: of the directory of the new name.
     pub(crate) fn dir_works(
         &self,
         caller: &Caller,
@@ -217,8 +217,8 @@ impl Ctx {
         Ok(works)
     }
 
-    /// Directories that move to another parent, what is above the places to which they go, and what was seen
-    /// when that was looked up.
+    /// Directories that move to another parent, the directories above their new places, and the journals that
+    /// were seen when these were looked up.
     pub(crate) fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Blocked> {
         let Ticket { mut moved, mut above, mut seen } = Ticket::default();
         for moving in moving(renaming) {
@@ -240,7 +240,7 @@ impl Ctx {
         moving(renaming).iter().any(|m| m.to == &renaming.to && self.in_memory(m.entry.ino).is_some())
     }
 
-    /// No ancestors, but what was seen.
+    /// No ancestors, only the journals that were seen.
     pub(crate) fn chain_seen(&self) -> Chain {
         Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() }
     }
@@ -256,8 +256,8 @@ impl Ctx {
         Ok(())
     }
 
-    /// A rename whose names are held here, with the stubs that they have by now: what their owners have changed
-    /// since it was begun came to the entries, which it is about to write.
+    /// A rename whose names are locked here, with their present stubs: changes by their owners since it was
+    /// begun came to the entries, which it is about to write.
     pub(crate) fn with_stubs_of_now<'a>(&self, renaming: &'a Renaming) -> Result<Cow<'a, Renaming>, Blocked> {
         if moving(renaming).is_empty() {
             return Ok(Cow::Borrowed(renaming));

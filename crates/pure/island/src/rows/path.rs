@@ -1,4 +1,4 @@
-//! Where directories are: ancestors, path hashes, walking a path through the skeleton.
+//! Places of directories: ancestors, path hashes, walking a path through the skeleton.
 
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::{Encode, Ino, Key, Name, PathHash};
@@ -54,7 +54,7 @@ impl Ctx {
         Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
     }
 
-    /// Who owns what an entry names.
+    /// The user and the group that own the file or directory of an entry.
     pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Blocked> {
         match &entry.stub {
             Some(stub) => Ok(owned_by(&stub.fixed)),
@@ -86,8 +86,8 @@ impl Ctx {
         Ok(chain)
     }
 
-    /// What another island needs to build its skeleton down to `ino`. `ENAMETOOLONG` if that is more than
-    /// [`CHAIN_BYTES_MAX`].
+    /// The ancestors that another island needs to build its skeleton down to `ino`. `ENAMETOOLONG` if they
+    /// are more than [`CHAIN_BYTES_MAX`].
     pub(crate) fn chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Blocked> {
         let mut bytes = 0;
         let ancestor = |(ino, dir)| {
@@ -98,7 +98,8 @@ impl Ctx {
         self.ancestors(ino)?.into_iter().map(ancestor).collect()
     }
 
-    /// The same, or as much of its end as is not too long: for one who asks for the rest when it has that.
+    /// The same, or as much of its end as is not too long. The other island asks for the rest when it has
+    /// that.
     pub(crate) fn end_of_chain(&self, ino: Ino) -> Result<Vec<Ancestor>, Blocked> {
         let (mut bytes, mut chain) = (0, Vec::new());
         for (ino, dir) in self.ancestors(ino)?.into_iter().rev() {
@@ -143,7 +144,7 @@ impl Ctx {
     }
 }
 
-/// What permission rules need of a directory's static attributes.
+/// The facts of a directory's static attributes that permission rules need.
 pub(crate) const fn owned_by(fixed: &Static) -> Owned {
     Owned { uid: fixed.uid, gid: fixed.gid, mode: fixed.mode, kind: Kind::Directory }
 }

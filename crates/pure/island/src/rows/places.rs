@@ -1,4 +1,4 @@
-//! What the journals tell of directories: their places and static attributes, in the skeleton and in stubs.
+//! Changes of directories by journals: their places and static attributes, in the skeleton and in stubs.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
@@ -99,7 +99,7 @@ impl Ctx {
         set_xattrs(decision, ino, row, acls);
     }
 
-    /// What [`Ctx::follow_acls`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::follow_acls`] reads are in memory.
     pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Blocked> {
         if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
             self.state.xattrs(ino)?;

@@ -1,4 +1,4 @@
-//! Names that are given, taken away and exchanged: what happens to the rows of this island.
+//! Changes of this island's rows when names are given, removed and exchanged.
 
 use atoll_core::{Ino, IslandId, Time};
 use atoll_proto::{Chain, Entry, Renaming, Work};
@@ -9,7 +9,7 @@ use crate::ctx::request::{Blocked, PendingRequest};
 use crate::rows::moves::{arrived, replaced_dir};
 
 impl Ctx {
-    /// The lender's end of it. What it reads is in memory.
+    /// The lender's end of a rename. The rows that it reads are in memory.
     pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &Renaming, commit: bool) {
         if commit {
             self.apply_renaming(decision, renaming, true, None);
@@ -63,7 +63,7 @@ impl Ctx {
         self.drop_name(decision, row, call.map(PendingRequest::session), time)
     }
 
-    /// What the homes have to do that are neither this island nor the lender of the new name.
+    /// The work of homes that are neither this island nor the lender of the new name.
     pub(crate) fn works_elsewhere(
         &self,
         renaming: &Renaming,
@@ -107,7 +107,7 @@ impl Ctx {
         Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
     }
 
-    /// What [`Ctx::apply_renaming`] reads must be in memory.
+    /// Makes sure that the rows which [`Ctx::apply_renaming`] reads are in memory.
     pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Blocked> {
         for entry in [Some(&renaming.file), renaming.there.as_ref()] {
             if let Some(entry) = self.homed_here(entry) {
@@ -123,7 +123,8 @@ impl Ctx {
         entry.filter(|entry| entry.stub.is_none() && entry.home == self.config.id)
     }
 
-    /// The ancestors of a directory, with what was seen here when they were read. `ENAMETOOLONG` as [`Ctx::chain`].
+    /// The ancestors of a directory, with the journals that were seen when they were read. `ENAMETOOLONG` as
+    /// for [`Ctx::chain`].
     pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Blocked> {
         Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
     }

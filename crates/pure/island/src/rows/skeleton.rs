@@ -1,5 +1,6 @@
-//! The skeleton (`DESIGN` 5): the directories above those that are owned here, and their names, so that paths can
-//! be walked. Who owns their parents judges them; here they follow by journals, chains and comparisons.
+//! The skeleton (`DESIGN` 5): the directories above those that are owned here, and their names, so that paths
+//! can be walked. The owners of their parents decide about the names; here they follow by journals, chains
+//! and comparisons.
 
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, Stamp, Time, TxnId};
@@ -28,7 +29,7 @@ impl Ctx {
         self.add_skeleton(decision, new, Some(Owned { adopted: txn, ..Owned::empty(time) }));
     }
 
-    /// Carries out, or takes back, what was prepared.
+    /// Carries out, or takes back, prepared work.
     pub(crate) fn finish_dir(
         &mut self,
         decision: &mut Decision,
@@ -60,8 +61,8 @@ impl Ctx {
         Ok(())
     }
 
-    /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. What is
-    /// above it must be there.
+    /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. The directories
+    /// above must be there.
     pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
         if let Some(mut row) = self.dir_now(decision, new.ino) {
             let mut changed = owned.is_some();
@@ -104,7 +105,7 @@ impl Ctx {
         decision.dir(dir, row);
     }
 
-    /// Takes a directory out of the skeleton, and prunes what was there only for its sake.
+    /// Takes a directory out of the skeleton, and prunes directories that were there only for its sake.
     pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
         let mut at = ino;
         loop {
@@ -138,7 +139,8 @@ impl Ctx {
         }
     }
 
-    /// An island begins: its last life may have ended before what its last record left behind was gone.
+    /// Begins after a start: the last run may have ended before everything was pruned that its last record
+    /// left behind.
     pub(crate) fn begin_skeleton(&mut self) {
         let needless = self.state.dirs_in_memory().filter(|(ino, dir)| is_needless(*ino, dir));
         let needless: Vec<Ino> = needless.map(|(ino, _)| ino).collect();
@@ -206,8 +208,8 @@ impl Ctx {
         Ok(())
     }
 
-    /// What a record has left behind in the skeleton goes with further ones. Those of an earlier life are in memory:
-    /// no checkpoint comes between the first record and the last.
+    /// Prunes directories that a record has left behind in the skeleton, by further records. Those of an
+    /// earlier run are in memory: no checkpoint comes between the first record and the last.
     pub(crate) fn prune_rest(&mut self) {
         while let Some(ino) = self.skeleton.next_to_prune() {
             self.state.look_away();

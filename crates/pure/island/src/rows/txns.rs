@@ -7,7 +7,7 @@ use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 
 impl Ctx {
-    /// The coordinator's row of what is committed now.
+    /// The coordinator's row of a transaction that is committed now.
     pub(crate) fn committed_txn(
         &mut self,
         decision: &mut Decision,
@@ -30,7 +30,7 @@ impl Ctx {
         }
     }
 
-    /// As [`Ctx::forget_adoption`], by its id.
+    /// The same as [`Ctx::forget_adoption`], by the transaction's id.
     pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
         let old = self.state.txn_ids().find(|id| {
             id.coordinator == self.config.id

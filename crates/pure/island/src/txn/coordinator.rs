@@ -1,12 +1,13 @@
-//! Transactions among islands (`DESIGN` 5): presumed abort, one commit record at the coordinator, and each
-//! side keeps its record until the other's part survives a power cut.
+//! Transactions among islands (`DESIGN` 5), at their coordinator: presumed abort, and one commit record. Each
+//! side keeps its record until the other side's part survives a power cut.
 //!
-//! Coordinator: begun (memory only) -> committed (record) -> gone. Participant: prepared (record)
-//! -> committed (record) or aborted (record) -> gone. The coordinator's commit record is the moment.
+//! Coordinator: begun (memory only) -> committed (record) -> gone. Participant: prepared (record) ->
+//! committed (record) or aborted (record) -> gone. The transaction happens with the coordinator's commit
+//! record.
 //!
-//! An operation with several participants is as many transactions, one with each, that one record commits.
-//! Invariant: the outcome of what is about files leaves its coordinator only when that record is synced
-//! there. So it is never lost where others know of it, and one that is not known was aborted.
+//! An operation with several participants is one transaction with each of them; one record commits all.
+//! Invariant: an outcome about files leaves its coordinator only when the commit record is synced. So the
+//! coordinator never loses an outcome that others know, and a transaction that it does not know was aborted.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp, Time, TxnId};
@@ -46,7 +47,7 @@ pub(crate) struct Participant {
     pub(crate) prepared: Option<Stamp>,
 }
 
-/// What the coordinator itself does when all have voted.
+/// The coordinator's own part when all have voted.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
     /// What the operation and the participant's work say: mkdir, rmdir.
@@ -61,8 +62,8 @@ pub(crate) enum Plan {
     Rename { renaming: Box<Renaming>, lent: Option<Chain> },
 }
 
-/// How a request ends that cannot go on; none if all of it is tried again: something that it needs is held,
-/// or is not as it was.
+/// The end of a request that cannot go on. None if all of it is tried again, because something that it needs
+/// is locked or has changed.
 pub(crate) fn ended_by(stop: &Blocked) -> Option<Outcome> {
     match stop {
         Blocked::Fail(errno) => Some(Outcome::Failed { errno: *errno }),
@@ -102,12 +103,12 @@ impl Txns {
         self.locks.is_empty() && self.begun.is_empty() && self.first.is_empty() && self.unconfirmed.is_empty()
     }
 
-    /// The requests that wait for what is begun.
+    /// The requests that wait for transactions that are begun.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         self.begun.values().filter_map(|begun| begun.call.as_ref())
     }
 
-    /// Panics unless what is begun is undecided, and has a request or is a file on its way.
+    /// Panics unless each begun transaction is undecided, and has a request or is a file on its way.
     pub(crate) fn check(&self, has_row: impl Fn(TxnId) -> bool) {
         for (first, begun) in &self.begun {
             assert!(!begun.parties.is_empty(), "{first:?} asks nobody");
@@ -165,8 +166,8 @@ impl Txns {
         self.begun.insert(first, begun);
     }
 
-    /// What `begun` was is decided by the record at `seq`: nothing is locked for it any more. `told`: partners that are
-    /// told of the outcome at once.
+    /// The record at `seq` has decided `begun`: its locks are freed. `told`: partners that are told the
+    /// outcome at once.
     pub(crate) fn committed(
         &mut self,
         first: TxnId,
@@ -395,7 +396,8 @@ impl Txns {
         ctx.next(Next::TxnEnded(txn));
     }
 
-    /// A partner is gone: what was begun with it ends without effect, and its clients ask again.
+    /// A partner is away: transactions that were begun with it end without effect, and their clients ask
+    /// again.
     pub(crate) fn abort_with(&mut self, ctx: &mut Ctx, partner: IslandId) {
         let with = |begun: &Coordinated| begun.parties.iter().any(|party| party.island == partner);
         let gone: Vec<TxnId> = self.begun.iter().filter(|(_, b)| with(b)).map(|(txn, _)| *txn).collect();
@@ -406,8 +408,9 @@ impl Txns {
 }
 
 impl Ctx {
-    /// Stamps of all places that a rename posts but the last. They come before the commit's own: so whoever has
-    /// seen more of this island's journal than a commit has applied the whole of it, also of an exchange.
+    /// Stamps of all places that a rename posts but the last. They come before the commit's own. So an island
+    /// that has seen more of this island's journal than a commit has applied the whole of it, also of an
+    /// exchange.
     pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
         let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
         (1..moving(renaming).len()).map(|_| self.stamp()).collect()

@@ -1,4 +1,5 @@
-//! Telling partners of outcomes: what is told again until it is known to be carried out, and what is forgotten then.
+//! Tells outcomes to partners, again and again until each has carried its part out. Then the rows are
+//! removed.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +97,7 @@ impl Txns {
         }
     }
 
-    /// A participant has carried out what this island decided, and may have lost.
+    /// A participant has carried out an outcome that this island decided and may have lost.
     pub(crate) fn on_carried(
         &mut self,
         ctx: &mut Ctx,
@@ -124,7 +125,7 @@ impl Txns {
         }
     }
 
-    /// Tells a partner what it may have missed or lost, of the transactions of which `which` says so.
+    /// Tells a partner the outcomes that it may have missed or lost, of the transactions that `which` picks.
     pub(crate) fn retell(
         &mut self,
         ctx: &mut Ctx,
@@ -156,7 +157,7 @@ impl Txns {
         }
     }
 
-    /// Tells partners of what is synced now.
+    /// Tells partners which outcomes are synced now.
     pub(crate) fn tell_stable(&mut self, ctx: &mut Ctx) {
         let durability = &ctx.durability;
         let (ready, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unconfirmed)
@@ -174,7 +175,7 @@ impl Txns {
         }
     }
 
-    /// What is begun for requests that have waited too long ends.
+    /// Ends transactions of requests that have waited too long.
     pub(crate) fn end_late(&mut self, ctx: &mut Ctx) {
         let is_late =
             |b: &Coordinated| b.call.as_ref().is_some_and(|c| c.since_ms + PATIENCE_MS < ctx.now.ms);
@@ -185,7 +186,7 @@ impl Txns {
         }
     }
 
-    /// From time to time all partners are told once more what they may have missed.
+    /// From time to time tells all partners again what they may have missed.
     pub(crate) fn tell_again(&mut self, ctx: &mut Ctx, migration: &Migration) {
         if ctx.now.ms >= self.retell_ms + RETELL_MS {
             self.retell_ms = ctx.now.ms;
@@ -219,7 +220,7 @@ impl Ctx {
         if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
     }
 
-    /// A directory that was adopted may have other attributes by now: whoever names it again gets those.
+    /// An adopted directory may have other attributes by now: the island that names it again gets those.
     pub(super) fn as_it_is(&self, mut part: Part) -> Part {
         if let Work::Adopt { dir, .. } = &mut part.work
             && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())

@@ -1,4 +1,4 @@
-//! Transactions among islands, and what they lock.
+//! Transactions among islands, and their locks.
 
 pub(crate) mod coordinator;
 mod delivery;
@@ -19,9 +19,9 @@ use coordinator::{Coordinated, Plan};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Txns {
     locks: NameLocks,
-    /// What this island coordinates and has not decided, by its first transaction.
+    /// Undecided operations that this island coordinates, by their first transaction.
     begun: BTreeMap<TxnId, Coordinated>,
-    /// The first transaction of what another one belongs to.
+    /// By transaction: the first transaction of its operation.
     first: IdMap<TxnId, TxnId>,
     /// Outcomes recorded here, with the record's position and the commit's moment, of which the partner
     /// was not told that they are synced.
@@ -37,7 +37,7 @@ impl Txns {
         &self.locks
     }
 
-    /// Begins a life: what was prepared in an earlier one is locked again.
+    /// Begins after a start: locks again what was prepared before it.
     pub(crate) fn resume(&mut self, ctx: &Ctx) {
         for txn in ctx.state.txn_ids() {
             let row = ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared);
@@ -47,7 +47,7 @@ impl Txns {
         }
     }
 
-    /// Locks what is prepared for another island, by the record at `seq`.
+    /// Locks the names and files that are prepared for another island by the record at `seq`.
     pub(crate) fn prepared(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
         self.locks.hold(ctx, txn, work, seq);
     }

@@ -1,4 +1,4 @@
-//! Participants of transactions: preparing, voting, and carrying out what was decided.
+//! Participants of transactions: prepare, vote, and carry out the outcome.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, TxnId};
@@ -83,7 +83,7 @@ impl Txns {
 }
 
 impl Ctx {
-    /// Carries out, or takes back, what was prepared.
+    /// Carries out, or takes back, prepared work.
     fn finish_work(
         &mut self,
         decision: &mut Decision,
