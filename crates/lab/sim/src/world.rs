@@ -30,6 +30,8 @@ use crate::wire::Wire;
 
 /// Microseconds between two rounds of an island's housekeeping.
 pub(crate) const TICK_US: u64 = 50_000;
+/// Bytes of extended attributes that ext4 holds of one file: a block, less its header.
+const XATTR_BYTES_OF_EXT4: usize = 4064;
 /// Microseconds between two ticks of a client.
 const CLIENT_TICK_US: u64 = 100_000;
 /// Virtual time within which every operation ends when nothing is in its way.
@@ -95,7 +97,7 @@ pub struct Config {
     pub relays: bool,
     /// What a caller may do who is not root is left to the islands: nobody has walked for it.
     pub unchecked: bool,
-    /// Records may be as long, and segments are as large, as in a daemon.
+    /// Records may be as long, and segments are as large, as in a daemon. Disks hold as few extended attributes as ext4.
     pub limits_of_product: bool,
 }
 
@@ -318,7 +320,11 @@ impl World {
         let mut pace = Paces::new(config.seed, drifts);
         let nodes = (0..islands)
             .map(|_| Node {
-                disk: SimDisk::new(rng.bits()),
+                disk: {
+                    let disk = SimDisk::new(rng.bits());
+                    disk.limit_xattrs(config.limits_of_product.then_some(XATTR_BYTES_OF_EXT4));
+                    disk
+                },
                 clock: SimClock::new(Arc::clone(&time), pace.next()),
                 engine: None,
                 laying: None,
