@@ -124,9 +124,17 @@ pub const fn shown_by(bug: Bug) -> Shown {
 /// Where a quick search begins: of bugs that few runs meet, not far before one that did.
 const fn first_seed(bug: Bug) -> u64 {
     match bug {
+        Bug::AttributesWhileNamed => 60,
+        Bug::NotWrittenAgain => 75,
+        Bug::CarriedForgotten => 80,
+        Bug::RecoveredUnsynced => 100,
         Bug::CopyWaitsBehind => 160,
+        Bug::StubOfThen => 180,
+        Bug::NoDirty => 185,
+        Bug::AnsweredUnapplied => 280,
         Bug::HalfAWrite => 330,
         Bug::GrowsUnrecorded => 440,
+        Bug::AbsentIsEmpty => 2_550,
         Bug::AbsentIsEmpty => 2_550,
         Bug::ViewStaysBroken => 500_280,
         _ => 1,
