@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use atoll_core::{Time, VolumePath};
 use atoll_posix::{Attr, Kind};
-use atoll_route::Listed;
+use atoll_route::ListedFile;
 use atoll_volume::kind::{Manner, attach};
 use atoll_volume::reach::InMount;
 use atoll_volume::source::Source;
@@ -132,7 +132,7 @@ fn time(time: Time) -> String {
 }
 
 /// The path as it was asked for, and below it.
-fn path_of(shown: &[u8], row: &Listed) -> Vec<u8> {
+fn path_of(shown: &[u8], row: &ListedFile) -> Vec<u8> {
     if row.path.is_empty() {
         return shown.to_vec();
     }
@@ -156,7 +156,7 @@ fn printable(bytes: &[u8]) -> String {
     out
 }
 
-fn line(shown: &[u8], row: &Listed) -> String {
+fn line(shown: &[u8], row: &ListedFile) -> String {
     let attr = &row.attr;
     let size = match attr.kind {
         Kind::CharDevice | Kind::BlockDevice => {
@@ -176,7 +176,7 @@ fn line(shown: &[u8], row: &Listed) -> String {
     )
 }
 
-fn to_json(shown: &[u8], row: &Listed) -> Value {
+fn to_json(shown: &[u8], row: &ListedFile) -> Value {
     let attr = &row.attr;
     let at = |time: Time| format!("{}.{:09}", time.secs, time.nanos);
     json!({

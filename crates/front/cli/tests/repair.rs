@@ -92,7 +92,7 @@ fn damaged_rows_are_mended_and_everything_is_served_again() {
         }
         for (key, row) in rows(&snapshot, b'd') {
             let mut row = Dir::from_slice(&row).unwrap();
-            row.below += 1;
+            row.children += 1;
             changes.push((key, Some(row.to_vec())));
         }
         let stub = rows(&snapshot, b'e').into_iter().find(|(key, _)| {

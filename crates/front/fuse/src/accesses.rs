@@ -8,8 +8,8 @@
 use crate::adapter::Core;
 use crate::mount::{AccessTimes, Table};
 use atoll_core::{Ino, Time};
-use atoll_posix::{Access, AtimeRule, Attr, Caller, Kind, Op};
-use atoll_vfs::Beside;
+use atoll_posix::{AtimeRule, Attr, Caller, Kind, Op, Readings};
+use atoll_vfs::AnswerExtras;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -138,9 +138,9 @@ impl Accesses {
         }
     }
 
-    fn access(&self, Noted { first, last }: Noted) -> Access {
+    fn access(&self, Noted { first, last }: Noted) -> Readings {
         let strict = self.mode.load(Relaxed) & mode::STRICT != 0;
-        Access { first, last, rule: if strict { AtimeRule::Strict } else { AtimeRule::Relative } }
+        Readings { first, last, rule: if strict { AtimeRule::Strict } else { AtimeRule::Relative } }
     }
 
     /// Looks at the mount's options, if any mount's have changed; at most once a millisecond.
@@ -284,7 +284,7 @@ fn tell(core: &Arc<Core>, due: Vec<(Ino, Noted)>) {
         let me = &core.accesses;
         me.under_way.fetch_add(1, SeqCst);
         let mine = Arc::clone(core);
-        let done = move |outcome: Result<_, _>, _: Beside<'_>| {
+        let done = move |outcome: Result<_, _>, _: AnswerExtras<'_>| {
             let me = &mine.accesses;
             let count = if outcome.is_ok() { &me.told } else { &me.lost };
             count.fetch_add(1, Relaxed);

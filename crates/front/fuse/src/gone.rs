@@ -24,7 +24,7 @@ use crate::places::Place;
 use crate::request::Header;
 use atoll_core::{Ino, Time};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, RenameMode, perm};
-use atoll_vfs::Beside;
+use atoll_vfs::AnswerExtras;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -146,7 +146,7 @@ fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
         Shape::Value { acl: true, .. } => Err(Errno::ENODATA),
         _ => Err(Errno::ENOENT),
     };
-    finish(core, header, shape, outcome, Beside::default());
+    finish(core, header, shape, outcome, AnswerExtras::default());
 }
 
 fn now() -> Time {

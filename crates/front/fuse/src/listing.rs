@@ -112,7 +112,7 @@ impl Listing {
 mod tests {
     use super::*;
     use atoll_core::{Name, Time};
-    use atoll_posix::{Attr, Found};
+    use atoll_posix::{Attr, NamedObject};
 
     fn entry(id: u64) -> DirEntry {
         let time = Time::default();
@@ -136,7 +136,7 @@ mod tests {
             ino: Ino(id),
             kind: Kind::Regular,
             cookie: id,
-            found: Some(Found { attr, attr_current: true }),
+            found: Some(NamedObject { attr, attr_current: true }),
         }
     }
 

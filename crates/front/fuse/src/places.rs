@@ -6,7 +6,7 @@
 //! must do nothing that is wrong then. Bounded by the directories that the kernel knows.
 
 use atoll_core::{Ino, Name};
-use atoll_posix::{Attr, Found, Kind};
+use atoll_posix::{Attr, Kind, NamedObject};
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::ffi::OsStr;
@@ -94,7 +94,7 @@ impl Places {
 
     /// The kernel is told of a directory at a place. If the kernel has it at another place, that one is
     /// returned, and nothing changes: only the kernel moves it.
-    pub(crate) fn learn(&self, found: &Found, place: &Place, alone: Option<Period>) -> Option<Place> {
+    pub(crate) fn learn(&self, found: &NamedObject, place: &Place, alone: Option<Period>) -> Option<Place> {
         let ino = found.attr.ino;
         if ino == Ino::ROOT {
             return None;
@@ -288,8 +288,8 @@ mod tests {
     }
 
     /// As its owner tells it.
-    fn found(ino: Ino) -> Found {
-        Found { attr: dir(ino), attr_current: true }
+    fn found(ino: Ino) -> NamedObject {
+        NamedObject { attr: dir(ino), attr_current: true }
     }
 
     fn learn(places: &Places, ino: Ino, place: &Place) -> Option<Place> {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn what_another_mount_may_have_changed_is_not_known_of_a_removed_directory() {
         let (here, [before, now]) = (place(Ino::ROOT, "a"), periods());
-        let stub = Found { attr_current: false, ..found(A) };
+        let stub = NamedObject { attr_current: false, ..found(A) };
         // Told in one period, removed in another.
         for (told, removed) in [(None, None), (None, now), (before, None), (before, now)] {
             let places = Places::default();
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(places.removed_attr(A), None);
         let places = Places::default();
         places.learn(&found(A), &here, now);
-        places.learn(&Found { attr: Attr { mode: 0o700, ..dir(A) }, ..stub }, &here, now);
+        places.learn(&NamedObject { attr: Attr { mode: 0o700, ..dir(A) }, ..stub }, &here, now);
         places.removed(A, now);
         assert_eq!(places.removed_attr(A).unwrap().mode, 0o755);
     }
@@ -354,7 +354,7 @@ mod tests {
     fn an_answer_that_was_overtaken_by_a_newer_one_changes_nothing() {
         let (places, here, [_, now]) = (Places::default(), place(Ino::ROOT, "a"), periods());
         let newer = Attr { mode: 0o700, ctime: Time { secs: 9, nanos: 0 }, ..dir(A) };
-        places.learn(&Found { attr: newer, ..found(A) }, &here, now);
+        places.learn(&NamedObject { attr: newer, ..found(A) }, &here, now);
         places.saw(&dir(A), now);
         places.removed(A, now);
         assert_eq!(places.removed_attr(A).unwrap().mode, 0o700);

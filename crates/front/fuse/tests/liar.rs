@@ -14,7 +14,7 @@ use atoll_core::{Decode, Encode, Ino};
 use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_needs::needs;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
-use atoll_vfs::{Beside, Caching, Done, Files, Handle, Ticket, Watcher, Wish};
+use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
 use bytes::Bytes;
 use common::{Memory, Place};
 
@@ -50,14 +50,14 @@ fn lie(state: &AtomicU64, answer: &Answer) -> Option<Answer> {
 }
 
 impl Files for Liar {
-    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         if !self.lies.load(SeqCst) {
             return self.honest.start(caller, wish, op, data, done);
         }
         let (state, told) = (Arc::clone(&self.state), Arc::clone(&self.told));
         let lying: Done = Box::new(move |outcome, beside| {
             let caching = if draw(&state).is_multiple_of(2) { Caching::Never } else { beside.caching };
-            let beside = Beside { caching, ..beside };
+            let beside = AnswerExtras { caching, ..beside };
             let other = draw(&state).is_multiple_of(16);
             let changed = match &outcome {
                 // Of another kind altogether.
@@ -70,8 +70,8 @@ impl Files for Liar {
             *told.lock().unwrap().entry(changed.to_vec()[0]).or_default() += 1;
             let long = vec![b'x'; 70_000];
             match draw(&state) % 8 {
-                0 => done(Ok(changed), Beside { bytes: &long, ..beside }),
-                1 => done(Ok(changed), Beside { bytes: &[], ..beside }),
+                0 => done(Ok(changed), AnswerExtras { bytes: &long, ..beside }),
+                1 => done(Ok(changed), AnswerExtras { bytes: &[], ..beside }),
                 _ => done(Ok(changed), beside),
             }
         });

@@ -14,11 +14,11 @@ use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 pub use atoll_handover as handover;
-pub use atoll_posix::{Around, Beside, Caching, Wish};
+pub use atoll_posix::{AnswerExtras, AttrsAround, Caching, RequestOptions};
 
 /// Called exactly once, with the outcome and the data beside it. If the outcome allows a frontend to keep it,
 /// that promise may be passed on until this returns, and not later.
-pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
+pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, AnswerExtras<'_>) + Send>;
 
 /// Names an operation under way, to cancel it. 0 is none: it was completed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -49,11 +49,11 @@ impl Handle {
 pub trait Files: Send + Sync + 'static {
     /// Starts an operation. `data` are the bytes of a write. The completion may run before this
     /// returns, on this thread, or later on another.
-    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket;
+    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket;
 
     /// The same for a caller for whom a kernel has walked and opened, without a wish.
     fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
-        self.start(caller, Wish::default(), op, data, done)
+        self.start(caller, RequestOptions::default(), op, data, done)
     }
 
     /// Asks to end an operation early. Its completion still runs once: with `EINTR` if it had no

@@ -12,7 +12,7 @@ use atoll_control::DataDir;
 use atoll_core::VolumePath;
 use atoll_proto::control::{Metric, NodeLink};
 use atoll_proto::{VolumeConfig, VolumeKind};
-use atoll_route::Listed;
+use atoll_route::ListedFile;
 use atoll_server::{Serve, VolumeOptions};
 use atoll_vfs::Files;
 
@@ -60,7 +60,7 @@ pub trait Attached: Send + Sync + 'static {
     fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation>;
 
     /// Every name below a path as of one moment: all of them, or none. `shown` is how the user named the path.
-    fn list(&self, _names: VolumePath, _shown: &Path) -> Result<Vec<Listed>> {
+    fn list(&self, _names: VolumePath, _shown: &Path) -> Result<Vec<ListedFile>> {
         let config = self.config();
         let (name, kind) = (&config.name, config.kind);
         bail!("Volume {name} is of the kind {kind}, which has no listing as of one moment.\nUse ls(1).")

@@ -110,7 +110,7 @@ impl Tree {
     fn begin_create(&self, island: usize, n: &str) -> Receiver<Result<Answer, Errno>> {
         let (send, receive) = sync_channel(1);
         let op = Self::create_op(self.dirs[island].0, n);
-        let done = Box::new(move |result: Result<Answer, Errno>, _: atoll_posix::Beside<'_>| {
+        let done = Box::new(move |result: Result<Answer, Errno>, _: atoll_posix::AnswerExtras<'_>| {
             send.send(result).unwrap();
         });
         self.attached.files().submit(&Caller::ROOT, op, Bytes::new(), done);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, IslandId, Key, Table, VolumePath};
 use atoll_handover::Gate;
-use atoll_posix::{Answer, Beside, Caching, Caller, Errno, Kind, Op, Wish};
+use atoll_posix::{Answer, AnswerExtras, Caching, Caller, Errno, Kind, Op, RequestOptions};
 use atoll_proto::{ClientOp, FileHandle, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ const DETACH_MAX: Duration = Duration::from_millis(500);
 
 /// Called once with the outcome of an operation, and the data beside it. If the outcome may be kept, that
 /// promise may be passed on until this returns.
-pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, Beside<'_>) + Send>;
+pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, AnswerExtras<'_>) + Send>;
 /// Called once with the end of a walk.
 pub type Walked = Box<dyn FnOnce(Result<Resolved, Errno>) + Send>;
 /// Called once with an island's answer to a question that only it can answer.
@@ -140,11 +140,11 @@ impl Client {
 
     /// Starts an operation; its number for [`Client::cancel`], or 0 if it has ended already.
     pub fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> u64 {
-        self.start(caller, Wish::default(), op, data, done)
+        self.start(caller, RequestOptions::default(), op, data, done)
     }
 
     /// The same as [`Client::submit`], with a wish.
-    pub fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> u64 {
+    pub fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> u64 {
         if let Some(range) = Range::of(&op) {
             let ticket = self.pieces.begin(caller, wish, range, done);
             self.go_on(ticket, self.pieces.next(ticket));
@@ -154,8 +154,10 @@ impl Client {
         if self.lock().is_under_way(id) { id } else { 0 }
     }
 
-    fn call(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> u64 {
-        self.with(|route, now, out| route.call_wishing(now, caller, wish, op, data, Token::Op(done), out))
+    fn call(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> u64 {
+        self.with(|route, now, out| {
+            route.call_with_options(now, caller, wish, op, data, Token::Op(done), out)
+        })
     }
 
     /// Goes on with an operation in pieces, as far as its pieces are answered at once.
@@ -165,7 +167,7 @@ impl Client {
                 Next::Ask(caller, wish, op) => {
                     let client = Weak::clone(&self.me);
                     // A client that is gone has no call left that could be answered.
-                    let answered = move |result: Result<Answer, Errno>, _: Beside<'_>| {
+                    let answered = move |result: Result<Answer, Errno>, _: AnswerExtras<'_>| {
                         if let Some(client) = client.upgrade() {
                             client.go_on(ticket, client.pieces.answered(ticket, result));
                         }
@@ -175,7 +177,7 @@ impl Client {
                 }
                 Next::Early(call, Early::Cancel) => return self.cancel(call),
                 Next::Early(call, Early::Abandon) => return self.abandon(call),
-                Next::End(done, result) => return done(result, Beside::default()),
+                Next::End(done, result) => return done(result, AnswerExtras::default()),
                 Next::Wait => return,
             };
         }
@@ -201,7 +203,7 @@ impl Client {
                     return id;
                 }
             }
-            Err((errno, Token::Op(done))) => done(Err(errno), Beside::default()),
+            Err((errno, Token::Op(done))) => done(Err(errno), AnswerExtras::default()),
             Err(_) => unreachable!("it gives back what it was given"),
         }
         0
@@ -344,7 +346,7 @@ impl Client {
             match finished.token {
                 Token::Op(done) => {
                     let bytes = finished.data.as_deref().unwrap_or(data);
-                    done(finished.result, Beside { bytes, caching, around: &finished.around });
+                    done(finished.result, AnswerExtras { bytes, caching, around: &finished.around });
                 }
                 Token::Walk(walked) => {
                     walked(finished.result.and_then(|_| finished.resolved.ok_or(Errno::EIO)));

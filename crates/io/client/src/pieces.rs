@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use atoll_posix::perm::{FILE_BYTES_MAX, ZERO_BYTES_MAX};
-use atoll_posix::{Allocation, Answer, Caller, Errno, Op, Wish};
+use atoll_posix::{Allocation, Answer, Caller, Errno, Op, RequestOptions};
 
 use crate::client::Done;
 
@@ -41,7 +41,7 @@ enum Piece {
 
 struct Long {
     caller: Caller,
-    wish: Wish,
+    wish: RequestOptions,
     range: Range,
     done: Done,
     piece: Piece,
@@ -51,7 +51,7 @@ struct Long {
 /// The next step.
 pub(crate) enum Next {
     /// Ask for this piece, then call [`Pieces::asked`].
-    Ask(Caller, Wish, Op),
+    Ask(Caller, RequestOptions, Op),
     /// End the call with this number early.
     Early(u64, Early),
     /// Tell the end.
@@ -99,7 +99,7 @@ impl Pieces {
     }
 
     /// Begins an operation. Returns its ticket. The first piece is [`Pieces::next`].
-    pub(crate) fn begin(&self, caller: &Caller, wish: Wish, range: Range, done: Done) -> u64 {
+    pub(crate) fn begin(&self, caller: &Caller, wish: RequestOptions, range: Range, done: Done) -> u64 {
         let mut all = self.lock();
         all.0 += 1;
         let ticket = IN_PIECES | all.0;

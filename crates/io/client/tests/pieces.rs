@@ -9,7 +9,7 @@ use std::time::Duration;
 use atoll_client::{Client, Sink, Wire};
 use atoll_core::{Ino, IslandId, SessionId, Table};
 use atoll_posix::perm::{FILE_BYTES_MAX, ZERO_BYTES_MAX};
-use atoll_posix::{Allocation, Answer, Beside, Caller, Errno, Op};
+use atoll_posix::{Allocation, Answer, AnswerExtras, Caller, Errno, Op};
 use atoll_proto::{ClientOp, Outcome, Reply, Request};
 use atoll_route::Config;
 use bytes::Bytes;
@@ -54,7 +54,7 @@ impl Wire for Island {
     fn send(&self, _: IslandId, id: u64, request: Request, _: Bytes) {
         match request.op {
             ClientOp::Attach { .. } | ClientOp::Renew => {
-                self.answer(id, Outcome::Attached { sole: true, power: 1 })
+                self.answer(id, Outcome::Attached { exclusive: true, power: 1 })
             }
             ClientOp::Cancel { request } => {
                 self.cancelled.lock().unwrap().push(request);
@@ -102,7 +102,7 @@ fn zeroing(len: u64, at_once: u64) -> Zeroing {
     let (send, ended) = channel();
     let what = Allocation::ZeroRange { keep_size: true };
     let op = Op::Fallocate { ino: FILE, offset: 0, len, what };
-    let done = Box::new(move |result: Result<Answer, Errno>, _: Beside<'_>| send.send(result).unwrap());
+    let done = Box::new(move |result: Result<Answer, Errno>, _: AnswerExtras<'_>| send.send(result).unwrap());
     let ticket = client.submit(&Caller::ROOT, op, Bytes::new(), done);
     Zeroing { island, client, ended, ticket }
 }

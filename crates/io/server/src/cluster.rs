@@ -10,7 +10,7 @@ use atoll_island::Phase;
 use atoll_proto::VolumeConfig;
 use atoll_proto::control::{IslandStatus, Metric, Trace};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
-use atoll_state::{Load, Loaded, RowKey};
+use atoll_state::{LoadedRows, RowKey, RowLoad};
 
 use crate::node::{NodeError, unless_full};
 use crate::reached::{note_reached, reached};
@@ -196,8 +196,8 @@ impl<D: Disk> Served for Islands<D> {
                 let inode = island.state().inode(ino).map(|row| row.is_some());
                 (dir, inode)
             });
-            let below = |key: RowKey| match engine.load(&Load::Row(key)) {
-                Ok(Loaded::Row(row)) => row,
+            let below = |key: RowKey| match engine.load(&RowLoad::Row(key)) {
+                Ok(LoadedRows::Row(row)) => row,
                 _ => None,
             };
             let owns = known.0.unwrap_or_else(|_| {

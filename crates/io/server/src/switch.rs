@@ -311,7 +311,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use atoll_island::Effect;
-    use atoll_proto::Peer;
+    use atoll_proto::PeerOp;
 
     use super::*;
 
@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn message() -> PeerMessage {
-        PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer: Peer::Hello }
+        PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: PeerOp::Hello }
     }
 
     #[test]

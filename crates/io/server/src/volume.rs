@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
-use atoll_island::{Config, Event, LinkId, Moving, Now};
+use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, Fixed, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{AddressError, DaemonId};
@@ -35,7 +35,7 @@ const CROWDED_LOOK: Duration = Duration::from_millis(1);
 
 /// How files follow their names to another island: when they are not used, and without taking all of the
 /// links.
-const MOVING: Moving = Moving { rests_ms: 200, bytes_per_s: 64 << 20 };
+const MOVING: MigrationConfig = MigrationConfig { rests_ms: 200, bytes_per_s: 64 << 20 };
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
 /// How long stopping waits for files that are on their way, and how often it looks.

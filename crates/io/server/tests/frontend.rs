@@ -9,18 +9,25 @@ use std::time::Duration;
 use atoll_client::{Client, Watcher};
 use atoll_core::{Ino, IslandId, Key};
 use atoll_posix::{
-    Answer, Around, Attr, Beside, Caching, Caller, Errno, Kind, Op, RenameMode, SetAttr, Wish,
+    Answer, AnswerExtras, Attr, AttrsAround, Caching, Caller, Errno, Kind, Op, RenameMode, RequestOptions,
+    SetAttr,
 };
 use atoll_proto::FileHandle;
 use bytes::Bytes;
 use common::{ISLANDS, Tree, client, n};
 
 const LONG: Duration = Duration::from_secs(20);
-const UNCHECKED: Wish = Wish { unchecked: true, attributes: false };
+const UNCHECKED: RequestOptions = RequestOptions { unchecked: true, attributes: false };
 
-fn ask(client: &Client, caller: &Caller, wish: Wish, op: Op, data: &'static [u8]) -> Result<Answer, Errno> {
+fn ask(
+    client: &Client,
+    caller: &Caller,
+    wish: RequestOptions,
+    op: Op,
+    data: &'static [u8],
+) -> Result<Answer, Errno> {
     let (send, receive) = mpsc::sync_channel(1);
-    let done = Box::new(move |result: Result<Answer, Errno>, _: Beside<'_>| send.send(result).unwrap());
+    let done = Box::new(move |result: Result<Answer, Errno>, _: AnswerExtras<'_>| send.send(result).unwrap());
     client.start(caller, wish, op, Bytes::from_static(data), done);
     receive.recv_timeout(LONG).expect("an answer")
 }
@@ -86,7 +93,7 @@ fn a_recall_waits_until_every_promise_is_passed_on_and_no_answer_after_it_brings
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let ask = |done| tree.client.submit(&Caller::ROOT, Op::GetAttr { ino: Ino::ROOT }, Bytes::new(), done);
     std::thread::scope(|scope| {
-        let passing = move |_: Result<Answer, Errno>, beside: Beside<'_>| {
+        let passing = move |_: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
             say_inside.send(beside.caching).unwrap();
             may_go_on.recv().unwrap();
         };
@@ -227,7 +234,7 @@ fn for_a_caller_for_whom_nobody_has_walked_the_object_s_own_permissions_are_chec
     let lookup = || Op::Lookup { dir, name: n("f") };
     let list = |plus| Op::ReadDir { dir, after: 0, bytes: 4096, plus };
     let may = |caller: &Caller, op: Op| {
-        let walked = ask(&tree.client, caller, Wish::default(), op.clone(), b"x");
+        let walked = ask(&tree.client, caller, RequestOptions::default(), op.clone(), b"x");
         assert_ne!(walked, Err(Errno::EACCES), "{op:?}: whoever was let in is not asked again");
         ask(&tree.client, caller, UNCHECKED, op, b"x") != Err(Errno::EACCES)
     };
@@ -264,12 +271,12 @@ fn asked_as(client: &Client, caller: &Caller, op: Op) -> Result<Answer, Errno> {
 }
 
 /// What is told around an operation that succeeds.
-fn around(client: &Client, op: Op, data: &'static [u8]) -> Vec<Around> {
+fn around(client: &Client, op: Op, data: &'static [u8]) -> Vec<AttrsAround> {
     let (send, receive) = mpsc::sync_channel(1);
-    let done = Box::new(move |result: Result<Answer, Errno>, beside: Beside<'_>| {
+    let done = Box::new(move |result: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         send.send(result.map(|_| beside.around.to_vec())).unwrap();
     });
-    let wish = Wish { unchecked: false, attributes: true };
+    let wish = RequestOptions { unchecked: false, attributes: true };
     client.start(&Caller::ROOT, wish, op, Bytes::from_static(data), done);
     receive.recv_timeout(LONG).expect("an answer").unwrap()
 }
@@ -282,7 +289,7 @@ fn the_attributes_around_an_operation_are_those_just_before_and_just_after_it() 
     let change = |ino: Ino, op: Op, data| {
         let before = attr(ino);
         let told = around(client, op, data);
-        assert_eq!(told, [Around::new(Some(&before), attr(ino))]);
+        assert_eq!(told, [AttrsAround::new(Some(&before), attr(ino))]);
     };
     let (dir, other) = (tree.mkdir(Ino::ROOT, "a"), tree.mkdir(Ino::ROOT, "b"));
     change(dir, create(dir, "f", 0o644), b"");
@@ -309,7 +316,7 @@ fn the_attributes_around_an_operation_are_those_just_before_and_just_after_it() 
     let before = [attr(dir), attr(other)];
     for told in around(client, rename(dir, "f", other, "f"), b"") {
         let was = before.iter().find(|attr| attr.ino == told.after.ino).unwrap();
-        assert_eq!(told, Around::new(Some(was), attr(was.ino)));
+        assert_eq!(told, AttrsAround::new(Some(was), attr(was.ino)));
     }
     // A transaction that is not forgotten may have changed more than the rows show.
     tree.wait_until_forgotten();
@@ -320,7 +327,7 @@ fn the_attributes_around_an_operation_are_those_just_before_and_just_after_it() 
         (Op::ReadDir { dir: other, after: 0, bytes: 4096, plus: false }, other),
     ];
     for (op, of) in looks {
-        assert_eq!(around(client, op, b""), [Around::new(None, attr(of))]);
+        assert_eq!(around(client, op, b""), [AttrsAround::new(None, attr(of))]);
     }
     assert!(around(client, Op::Statfs, b"").is_empty());
 }

@@ -8,12 +8,12 @@ use atoll_core::{Decode, Encode, Ino, Name, Stamp, Table};
 use atoll_log::{HEADER_BYTES, RECORD_HEADER_BYTES, scan_segment};
 use atoll_posix::locks::Locks;
 use atoll_proto::{
-    Change, Control, ControlReply, Dir, Entry, Inode, JournalEntry, Link, Notice, PeerMessage, Record, Reply,
-    Request, Session, Txn, VolumeConfig, Xattrs,
+    CarriedLink, Control, ControlReply, Dir, Entry, Inode, JournalEntry, Notice, PeerMessage, Record, Reply,
+    Request, RowChange, Session, Txn, VolumeConfig, Xattrs,
 };
 use atoll_rpc::{Address, Goodbye, Hello, HelloOk};
 use atoll_state::state::Meta;
-use atoll_state::{Load, Loaded, RowKey, State};
+use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 /// Longest record payload that a log takes.
 const RECORD_BYTES_MAX: u32 = atoll_core::limits::RECORD_BYTES_MAX as u32;
@@ -55,11 +55,11 @@ pub fn record(bytes: &[u8]) {
         if is_huge(change) {
             continue;
         }
-        while let Some(Load::Row(key)) = state.needs(change) {
-            state.load(Load::Row(key), Loaded::Row(None)).expect("an absent row");
+        while let Some(RowLoad::Row(key)) = state.needs(change) {
+            state.load(RowLoad::Row(key), LoadedRows::Row(None)).expect("an absent row");
         }
         state.apply(1, change);
-        if let Change::Delivered { island, .. } = change {
+        if let RowChange::Delivered { island, .. } = change {
             assert!(state.outbox(*island).count() <= record.changes.len());
         }
     }
@@ -68,11 +68,13 @@ pub fn record(bytes: &[u8]) {
 
 /// A change that takes work without bound by its nature: a checkpoint removes a row for each chunk
 /// of a file of 16 EiB.
-fn is_huge(change: &Change) -> bool {
+fn is_huge(change: &RowChange) -> bool {
     const BLOCKS_MAX: u64 = 1 << 24;
     match change {
-        Change::SumsCut { first, end, .. } => end.saturating_sub(*first) > BLOCKS_MAX || *end > u64::MAX / 2,
-        Change::Sums { first, .. } => *first > u64::MAX / 2,
+        RowChange::SumsCut { first, end, .. } => {
+            end.saturating_sub(*first) > BLOCKS_MAX || *end > u64::MAX / 2
+        }
+        RowChange::Sums { first, .. } => *first > u64::MAX / 2,
         _ => false,
     }
 }
@@ -145,8 +147,8 @@ pub fn row(bytes: &[u8]) {
         assert!(state.outbox(island).count() <= 1);
         state.freeze();
     }
-    let _ = state.load(Load::Row(key.clone()), Loaded::Row(Some(row.to_vec())));
-    let _ = state.load(Load::Row(key.clone()), Loaded::Row(None));
+    let _ = state.load(RowLoad::Row(key.clone()), LoadedRows::Row(Some(row.to_vec())));
+    let _ = state.load(RowLoad::Row(key.clone()), LoadedRows::Row(None));
     if let RowKey::Entry(dir, cookie, name) = &key {
         names(&mut state, *dir, *cookie, name, row);
     }
@@ -159,7 +161,7 @@ pub fn row(bytes: &[u8]) {
         RowKey::Locks(_) => drop(same::<Locks>(row)),
         RowKey::Txn(_) => drop(same::<Txn>(row)),
         RowKey::Session(_) => drop(same::<Session>(row)),
-        RowKey::Link(_) => drop(same::<Link>(row)),
+        RowKey::Link(_) => drop(same::<CarriedLink>(row)),
         RowKey::Meta => drop(same::<Meta>(row)),
         _ => {
             let _ = same::<JournalEntry>(row);
@@ -170,8 +172,8 @@ pub fn row(bytes: &[u8]) {
 
 fn names(state: &mut State, dir: Ino, cookie: u64, name: &Name, row: &[u8]) {
     let page = vec![(cookie, name.clone(), row.to_vec())];
-    let loaded = Loaded::Names { names: page, to: u64::MAX };
-    if state.load(Load::Names { dir, from: 0 }, loaded).is_ok() {
+    let loaded = LoadedRows::Names { names: page, to: u64::MAX };
+    if state.load(RowLoad::Names { dir, from: 0 }, loaded).is_ok() {
         let listed = state.entries_after(dir, 0).map(|(rows, _)| rows.count());
         assert!(listed.is_ok_and(|n| n <= 1), "a directory that was loaded is there");
     }

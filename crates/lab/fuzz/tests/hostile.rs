@@ -16,8 +16,8 @@ use atoll_posix::{
     Allocation, Answer, Caller, Kind as FileKind, LockKind, LockRange, Op, RenameMode, SetAttr,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, Moments, NodeConfig, Origin, Outcome, Part, Peer, PeerMessage, Reply,
-    Request, VolumeConfig, VolumeKind, Work,
+    ClientOp, Control, ControlReply, NodeConfig, Outcome, ParticipantWork, PeerMessage, PeerOp, Reply,
+    Request, RequestId, TxnPart, TxnStamps, VolumeConfig, VolumeKind,
 };
 use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
 use atoll_rpc::{DaemonId, Frame, FrameReader, Hello, Kind, Listener, Options, Role};
@@ -436,7 +436,7 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
         assert_eq!(peer.outcome_of(root_owner(), &other.to_vec(), b""), None, "another's session");
         let mut peer = victim.client(7);
         let message =
-            PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer: Peer::Hello };
+            PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: PeerOp::Hello };
         peer.frame(Kind::Peer, 0, &message.to_vec(), b"");
         peer.is_thrown_out();
         // As a node, it is none of this node's islands, and none of a third one's.
@@ -476,24 +476,29 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
         let mut peer = Peerless::connect(&victim.place);
         peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, OTHER)] });
         let txn = TxnId { coordinator: IslandId(7), stamp: Stamp(u64::MAX) };
-        let seal = || Work::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };
-        let origin = Origin { session: SessionId(1), seq: 1 };
-        let moments = Some(Moments::default());
+        let seal =
+            || ParticipantWork::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };
+        let origin = RequestId { session: SessionId(1), seq: 1 };
+        let moments = Some(TxnStamps::default());
         let lies = [
-            Peer::Hello,
-            Peer::Prepare { txn, origin, work: seal() },
-            Peer::Decided { txn, moments, part: Some(Box::new(Part { origin, work: seal() })) },
-            Peer::Stable { txns: vec![(txn, Stamp(u64::MAX))] },
-            Peer::Carried { txn, moments: Moments::default(), part: Box::new(Part { origin, work: seal() }) },
-            Peer::Returned { entries: Vec::new() },
-            Peer::Kept { upto: Stamp(u64::MAX) },
-            Peer::Journal { after: Stamp(0), entries: Vec::new() },
-            Peer::Applied { upto: Stamp(u64::MAX), synced: true },
-            Peer::Resend { after: Stamp(u64::MAX) },
+            PeerOp::Hello,
+            PeerOp::Prepare { txn, origin, work: seal() },
+            PeerOp::Decided { txn, moments, part: Some(Box::new(TxnPart { request: origin, work: seal() })) },
+            PeerOp::Stable { txns: vec![(txn, Stamp(u64::MAX))] },
+            PeerOp::CarriedOut {
+                txn,
+                moments: TxnStamps::default(),
+                part: Box::new(TxnPart { request: origin, work: seal() }),
+            },
+            PeerOp::ReturnedJournal { entries: Vec::new() },
+            PeerOp::JournalDurable { upto: Stamp(u64::MAX) },
+            PeerOp::Journal { after: Stamp(0), entries: Vec::new() },
+            PeerOp::Applied { upto: Stamp(u64::MAX), synced: true },
+            PeerOp::Resend { after: Stamp(u64::MAX) },
         ];
         for lie in lies {
             let vector = vec![(IslandId(u16::MAX), Stamp(u64::MAX)), (IslandId(0), Stamp(u64::MAX))];
-            let message = PeerMessage { from: OF_OTHER, incarnation: 1, vector, peer: lie };
+            let message = PeerMessage { from: OF_OTHER, incarnation: 1, vector, op: lie };
             peer.frame(Kind::Peer, root_owner(), &message.to_vec(), b"");
         }
         // Handled before whatever comes next on any link.

@@ -101,7 +101,7 @@ fn messages() -> Seeds {
         }
     }
     let before_peer =
-        samples::samples("peer_before", [], vec![("hello", atoll_proto::Peer::Hello)]).samples[0].1.len();
+        samples::samples("peer_before", [], vec![("hello", atoll_proto::PeerOp::Hello)]).samples[0].1.len();
     let mut head = one("peer_message");
     head.truncate(head.len() - before_peer);
     for (name, bytes) in of("peer") {

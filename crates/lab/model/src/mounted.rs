@@ -4,7 +4,7 @@
 use crate::tree::{AtimeRule, Model, Outcome};
 use atoll_core::{Decode, Encode, Ino, SessionId, Time};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
-use atoll_vfs::{Around, Beside, Caching, Done, Files, Handle, Ticket, Watcher, Wish};
+use atoll_vfs::{AnswerExtras, AttrsAround, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ struct Waiting {
 }
 
 /// What an operation that ends now tells to whom.
-type Ended = (Done, Result<(Answer, Vec<u8>), Errno>, Vec<Around>);
+type Ended = (Done, Result<(Answer, Vec<u8>), Errno>, Vec<AttrsAround>);
 
 struct State {
     model: Model,
@@ -109,14 +109,14 @@ fn answered(outcome: Outcome) -> (Answer, Vec<u8>) {
 fn complete(ended: Vec<Ended>, caching: Caching) {
     for (done, outcome, around) in ended {
         match outcome {
-            Ok((answer, bytes)) => done(Ok(answer), Beside { bytes: &bytes, caching, around: &around }),
-            Err(errno) => done(Err(errno), Beside { caching, ..Beside::default() }),
+            Ok((answer, bytes)) => done(Ok(answer), AnswerExtras { bytes: &bytes, caching, around: &around }),
+            Err(errno) => done(Err(errno), AnswerExtras { caching, ..AnswerExtras::default() }),
         }
     }
 }
 
 impl Files for ModelFiles {
-    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         let mut ended = Vec::new();
         let mut ticket = Ticket::default();
         {
@@ -181,7 +181,7 @@ impl Files for ModelFiles {
         match self.known(handle) {
             Ok(ino) => self.submit(&Caller::ROOT, Op::GetAttr { ino }, Bytes::new(), done),
             Err(errno) => {
-                done(Err(errno), Beside::default());
+                done(Err(errno), AnswerExtras::default());
                 Ticket::default()
             }
         }

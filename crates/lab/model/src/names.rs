@@ -7,8 +7,8 @@ use crate::content::Content;
 use crate::tree::{Body, DIRECTORY_SIZE, Directory, FIRST_COOKIE, LINKS_MAX, Model, Node, Outcome};
 use atoll_core::{Ino, Name, Time};
 use atoll_posix::locks::Locks;
-use atoll_posix::perm::{Access, Denied, born, may_create, may_delete, may_make};
-use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Found, Kind, RenameMode};
+use atoll_posix::perm::{AccessMode, Denied, born, may_create, may_delete, may_make};
+use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Kind, NamedObject, RenameMode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl Model {
     pub fn may_walk(&self, caller: &Caller, dir: Ino) -> Result<(), Denied> {
         let node = self.node(dir)?;
         node.directory()?;
-        node.allows(caller, Access::EXEC)
+        node.allows(caller, AccessMode::EXEC)
     }
 
     /// What `name` names, for a caller who may walk through `dir`.
@@ -50,7 +50,7 @@ impl Model {
     }
 
     fn found(&self, ino: Ino) -> Outcome {
-        Answer::Found { found: Found { attr: self.nodes[&ino].attr, attr_current: true } }.into()
+        Answer::Found { found: NamedObject { attr: self.nodes[&ino].attr, attr_current: true } }.into()
     }
 
     pub(crate) fn create(
@@ -351,11 +351,11 @@ impl Model {
         }
         // The ".." of a directory that moves is one of its names.
         if is_directory {
-            source_node.allows(caller, Access::WRITE)?;
+            source_node.allows(caller, AccessMode::WRITE)?;
         }
         let target = target.map(|target| self.node(target)).transpose()?;
         if let Some(target) = target.filter(|target| exchange && target.is_directory()) {
-            target.allows(caller, Access::WRITE)?;
+            target.allows(caller, AccessMode::WRITE)?;
         }
         Ok(())
     }
@@ -439,7 +439,7 @@ impl Model {
             }
             left = left.saturating_sub(cost);
             let attr = self.node(*ino)?.attr;
-            let found = plus.then_some(Found { attr, attr_current: true });
+            let found = plus.then_some(NamedObject { attr, attr_current: true });
             entries.push(DirEntry {
                 name: (*name).clone(),
                 ino: *ino,

@@ -4,7 +4,7 @@
 use crate::tree::{Model, Outcome};
 use atoll_core::{Ino, SessionId, Time};
 use atoll_posix::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR, set_access};
-use atoll_posix::locks::NotLocked;
+use atoll_posix::locks::LockRefused;
 use atoll_posix::perm::{Denied, apply_setattr};
 use atoll_posix::xattr::{
     CAPABILITY, Change, LIST_BYTES_MAX, Namespace, check_value, is_listed, may_read, may_write,
@@ -172,10 +172,10 @@ impl Model {
     ) -> Result<Outcome, Denied> {
         match self.node_mut(ino)?.locks.set(session, lock) {
             Ok(_) => Ok(Answer::Done.into()),
-            Err(NotLocked::Blocked { .. }) if wait => Ok(Outcome::Blocked),
-            Err(NotLocked::Blocked { .. }) => Err(Errno::EAGAIN.into()),
-            Err(NotLocked::TooMany) => Err(Errno::ENOLCK.into()),
-            Err(NotLocked::BadRange) => Err(Errno::EINVAL.into()),
+            Err(LockRefused::Blocked { .. }) if wait => Ok(Outcome::Blocked),
+            Err(LockRefused::Blocked { .. }) => Err(Errno::EAGAIN.into()),
+            Err(LockRefused::TooMany) => Err(Errno::ENOLCK.into()),
+            Err(LockRefused::BadRange) => Err(Errno::EINVAL.into()),
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::content::Content;
 use atoll_core::{Ino, Name, SessionId, Time};
 use atoll_posix::acl::Acl;
 use atoll_posix::locks::Locks;
-use atoll_posix::perm::{self, Access, Denied, Owned, check};
-use atoll_posix::{Answer, Around, Attr, Caller, Errno, Found, Kind, Op};
+use atoll_posix::perm::{self, AccessMode, Denied, ObjectPerms, check};
+use atoll_posix::{Answer, Attr, AttrsAround, Caller, Errno, Kind, NamedObject, Op};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -72,11 +72,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn owned(&self) -> Owned {
-        Owned::from(&self.attr)
+    pub(crate) fn owned(&self) -> ObjectPerms {
+        ObjectPerms::from(&self.attr)
     }
 
-    pub(crate) fn allows(&self, caller: &Caller, want: Access) -> Result<(), Denied> {
+    pub(crate) fn allows(&self, caller: &Caller, want: AccessMode) -> Result<(), Denied> {
         check(caller, self.owned(), want, self.acl.as_ref())
     }
 
@@ -180,10 +180,10 @@ impl Model {
     }
 
     /// What an operation is about, as it was here and is in `after`: of a change both, otherwise what is alone.
-    pub fn around(&self, after: &Self, op: &Op) -> Vec<Around> {
+    pub fn around(&self, after: &Self, op: &Op) -> Vec<AttrsAround> {
         let around = |ino| {
             let (before, after) = (self.attr(ino)?, after.attr(ino)?);
-            Some(Around::new(op.changes().then_some(before), *after))
+            Some(AttrsAround::new(op.changes().then_some(before), *after))
         };
         op.subjects().into_iter().flatten().filter_map(around).collect()
     }
@@ -256,7 +256,8 @@ impl Model {
             Op::Parent { dir } => {
                 self.node(*dir)?.directory()?;
                 let above = self.parent(*dir).ok_or(Errno::ESTALE)?;
-                Ok(Answer::Found { found: Found { attr: self.node(above)?.attr, attr_current: true } }.into())
+                Ok(Answer::Found { found: NamedObject { attr: self.node(above)?.attr, attr_current: true } }
+                    .into())
             }
             Op::Accessed { ino, access } => {
                 let attr = self.node(*ino)?.attr;

@@ -4,7 +4,7 @@
 //! had no access logs of its five systems either.
 
 use crate::walk::{Directory, Tree, walk};
-use atoll_core::rebalance::{BucketLoads, Load, rebalance};
+use atoll_core::rebalance::{BucketLoad, BucketLoads, rebalance};
 use atoll_core::{H3, Table};
 use std::fmt::{self, Write as _};
 use std::io;
@@ -92,7 +92,7 @@ pub fn measure(tree: &Tree, options: Options) -> Report {
     for &Directory { key, bytes, .. } in &tree.directories {
         let bucket = table.bucket(key);
         directories[bucket.0 as usize] += 1;
-        loads.record(bucket, Load { bytes, operations: 0 });
+        loads.record(bucket, BucketLoad { bytes, operations: 0 });
     }
     let by_directory: Vec<u64> = tree.directories.iter().map(|d| d.bytes).collect();
     let by_bucket: Vec<u64> = loads.loads().iter().map(|l| l.bytes).collect();

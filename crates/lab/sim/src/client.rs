@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, SessionId};
-use atoll_posix::{Answer, Around, Errno};
+use atoll_posix::{Answer, AttrsAround, Errno};
 use atoll_proto::{ClientOp, Outcome};
-use atoll_route::{KEEP_MS, Route, RouteOut, Sent};
+use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
 
 use crate::clocks::Pace;
 use crate::net::{End, ToClient};
@@ -43,7 +43,7 @@ pub(crate) struct Client {
     /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
     /// What was told of the attributes around the last operation that has ended.
-    pub(crate) around: Vec<Around>,
+    pub(crate) around: Vec<AttrsAround>,
 }
 
 impl Client {
@@ -95,10 +95,10 @@ impl Client {
         mut out: RouteOut<u64>,
         data: &[u8],
         drops_at_once: bool,
-    ) -> (Vec<(IslandId, Sent)>, bool) {
+    ) -> (Vec<(IslandId, OutgoingRequest)>, bool) {
         let mut send = Vec::new();
         loop {
-            let is_renewal = |sent: &&Sent| sent.request.op == ClientOp::Renew;
+            let is_renewal = |sent: &&OutgoingRequest| sent.request.op == ClientOp::Renew;
             self.renewals += out.send.iter().filter(is_renewal).count() as u64;
             send.extend(out.send.drain(..).map(|sent| (sent.island, sent)));
             self.orphans.append(&mut out.orphans);

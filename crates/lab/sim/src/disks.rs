@@ -1,7 +1,7 @@
 //! Disks of the world that are slow, full, or fail: the faults, the next step of an island that stopped
 //! because of one, and the answers that its clients may get meanwhile.
 
-use atoll_disk::sim::Fault;
+use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use atoll_dispatch::SpaceState;
 use atoll_posix::{Errno, Op};
@@ -16,6 +16,16 @@ use crate::world::{Choice, Happening, Node, World};
 const FULL_US: u64 = 1_000_000;
 /// Microseconds until an island is started that could not be.
 const RETRY_US_MAX: u64 = 400_000;
+
+/// Bytes of extended attributes that ext4 holds of one file: a block, less its header.
+const XATTR_BYTES_OF_EXT4: usize = 4064;
+
+/// The disk of one island. With the limits of a native disk it holds as few extended attributes as ext4.
+pub(crate) fn new(seed: u64, limits: bool) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    disk.limit_xattrs(limits.then_some(XATTR_BYTES_OF_EXT4));
+    disk
+}
 
 /// What is wrong with an island's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

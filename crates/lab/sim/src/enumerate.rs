@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use atoll_core::{Ino, VolumePath};
 use atoll_model::{Dump, Strictness, Weights};
 use atoll_posix::{Attr, Caller, Kind, Op};
-use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
+use atoll_route::{Enumerate, ListConfig, ListError, ListedFile};
 
 use crate::cause::Failure;
 use crate::client::Done;
@@ -51,7 +51,7 @@ pub(crate) struct Taken {
     pub(crate) began_us: u64,
     pub(crate) ended_us: u64,
     path: VolumePath,
-    pub(crate) result: Result<Vec<Listed>, NotListed>,
+    pub(crate) result: Result<Vec<ListedFile>, ListError>,
 }
 
 impl Listing {
@@ -123,9 +123,9 @@ impl Taken {
             self.path.names().iter().flat_map(|name| [&b"/"[..], name.as_bytes()].concat()).collect();
         let listed = match &self.result {
             Ok(listed) => listed,
-            Err(NotListed::NoSuchName) if !tree.items.contains_key(&top) => return Vec::new(),
-            Err(NotListed::NotADirectory) if self.leads_through_a_file(tree) => return Vec::new(),
-            Err(NotListed::Away(_) | NotListed::Busy { .. } | NotListed::Lost { .. }) if disturbed => {
+            Err(ListError::NoSuchName) if !tree.items.contains_key(&top) => return Vec::new(),
+            Err(ListError::NotADirectory) if self.leads_through_a_file(tree) => return Vec::new(),
+            Err(ListError::Away(_) | ListError::Busy { .. } | ListError::Lost { .. }) if disturbed => {
                 return Vec::new();
             }
             Err(why) => return vec![format!("there is no listing: {why:?}")],

@@ -12,11 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use atoll_core::{H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId};
-use atoll_island::{BodyDone, Config, Effect, Ended, Event, Island, LinkId, Now, Phase};
+use atoll_island::{BodyDone, Config, Effect, Event, Island, LinkId, Now, Phase, PreviousEnd};
 use atoll_model::Rng;
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode};
 use atoll_proto::{
-    Chain, ClientOp, JournalEntry, Outcome, Peer, PeerMessage, Renaming, Request, Seen, Vote, Work,
+    Chain, ClientOp, JournalEntry, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Request, Vote,
+    VoteInfo,
 };
 use atoll_state::State;
 
@@ -199,7 +200,7 @@ impl World {
             rows_max: usize::MAX / 8,
             ..Config::new(IslandId(id), SEED, table.clone(), (0..ISLANDS as u16).map(IslandId).collect())
         };
-        let island = |id| Rc::new(Island::new(config(id), State::new(SEED), Ended::PowerCut, now));
+        let island = |id| Rc::new(Island::new(config(id), State::new(SEED), PreviousEnd::PowerCut, now));
         Self {
             islands: (0..ISLANDS as u16).map(island).collect(),
             digests: [0; ISLANDS],
@@ -337,7 +338,7 @@ impl World {
         state.outbox(island.id()).for_each(|row| write!(digest, "{row:?}").expect("a hash takes all"));
         let rest = (state.clocks(), state.moved(), state.meta().stamp, island.under_way());
         write!(digest, "{rest:?}").expect("a hash takes all");
-        state.look_away();
+        state.begin_reads();
         self.digests[at] = digest.hasher.finish();
     }
 
@@ -375,10 +376,13 @@ impl World {
         for from in 0..ISLANDS {
             for to in 0..ISLANDS {
                 let first = self.queues[from * ISLANDS + to].front();
-                let idle = |peer: &Peer| {
-                    matches!(peer, Peer::Kept { .. } | Peer::Stable { .. } | Peer::Applied { .. })
+                let idle = |peer: &PeerOp| {
+                    matches!(
+                        peer,
+                        PeerOp::JournalDurable { .. } | PeerOp::Stable { .. } | PeerOp::Applied { .. }
+                    )
                 };
-                if first.is_some_and(|(_, message)| idle(&message.peer)) {
+                if first.is_some_and(|(_, message)| idle(&message.op)) {
                     return Some(Choice::Deliver(from, to));
                 }
             }
@@ -639,7 +643,7 @@ impl Explorer {
                 }
                 Choice::Deliver(from, to) => {
                     let first = world.queues[from * ISLANDS + to].front();
-                    let what = first.map(|(_, message)| brief(&message.peer)).unwrap_or_default();
+                    let what = first.map(|(_, message)| brief(&message.op)).unwrap_or_default();
                     format!("island {to} hears of island {from}: {what}")
                 }
                 Choice::Sync(at) => format!("island {at} is synced"),

@@ -3,7 +3,7 @@
 
 use atoll_core::{Ino, Name};
 use atoll_model::{Dump, Model};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, Wish};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, RequestOptions};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -108,8 +108,8 @@ impl World {
     }
 
     /// What is wished for with a call: with one of three the attributes around it.
-    pub(crate) fn wish(&self, caller: &Caller, token: u64) -> Wish {
-        Wish { unchecked: self.is_unchecked(caller), attributes: token.is_multiple_of(3) }
+    pub(crate) fn wish(&self, caller: &Caller, token: u64) -> RequestOptions {
+        RequestOptions { unchecked: self.is_unchecked(caller), attributes: token.is_multiple_of(3) }
     }
 
     /// With whose permission a kernel walks: where the islands are asked, all can name every directory.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, Laying, Report, Setup};
-use atoll_island::{Event, Moving};
+use atoll_island::{Event, MigrationConfig};
 use atoll_links::BothWays;
 use atoll_view::{Conflict, Why};
 
@@ -16,7 +16,7 @@ use crate::world::{Choice, Happening, TICK_US, World};
 /// How often an island lays its tree when it keeps house.
 const LAYS_PERCENT: u64 = 10;
 /// Files follow their names as soon as they rest for a moment.
-const MOVING: Moving = Moving { rests_ms: 10, bytes_per_s: 10_000_000 };
+const MOVING: MigrationConfig = MigrationConfig { rests_ms: 10, bytes_per_s: 10_000_000 };
 
 /// The log of an island. As a rule a small one, so that segments end often.
 fn log_of(limits_of_product: bool, boot: u128) -> atoll_log::Config {
@@ -237,7 +237,7 @@ impl World {
                     request.op
                 ));
             }
-            Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.peer)),
+            Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.op)),
             other => self.note(format_args!("island {island}: {other:?}")),
         }
         let Some(engine) = &self.nodes[island].engine else { return };

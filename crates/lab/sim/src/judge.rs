@@ -3,8 +3,8 @@
 use atoll_core::{Ino, Name, SessionId, Time, VolumePath};
 use atoll_model::answer::{attr_differences, differences};
 use atoll_model::{AtimeRule, Dump, Model, Outcome, Rng, Step, Strictness};
-use atoll_posix::beside::Before;
-use atoll_posix::{Answer, Around, Attr, Caller, Errno, Kind, Op};
+use atoll_posix::beside::AttrsBefore;
+use atoll_posix::{Answer, Attr, AttrsAround, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -99,13 +99,13 @@ impl Judge {
     }
 
     /// In what the attributes around an operation differ from the model's before it and after it.
-    fn around_differences(&self, before: &[Attr], around: &Around, strict: Strictness) -> Vec<String> {
+    fn around_differences(&self, before: &[Attr], around: &AttrsAround, strict: Strictness) -> Vec<String> {
         let ino = around.after.ino;
         let (Some(was), Some(is)) = (before.iter().find(|attr| attr.ino == ino), self.model.attr(ino)) else {
             return vec![format!("attributes around it: {ino} is not what it is about")];
         };
         let mut what = attr_differences(is, &around.after, strict, true);
-        if let Some(Before { size, mtime, ctime }) = around.before {
+        if let Some(AttrsBefore { size, mtime, ctime }) = around.before {
             let size = if is.kind == Kind::Directory { was.size } else { size };
             what.extend(attr_differences(was, &Attr { size, mtime, ctime, ..*was }, strict, true));
         }

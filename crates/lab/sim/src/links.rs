@@ -7,7 +7,7 @@ use atoll_links::{BothWays, Via};
 
 use crate::net::{End, ToClient, ToIsland};
 use crate::world::{Happening, World};
-use atoll_proto::Peer;
+use atoll_proto::PeerOp;
 
 /// A participant of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -588,7 +588,7 @@ impl World {
         }
         // Threads that perform the effects of one island overtake each other; but one thread sends all
         // that ends with `HelloDone`.
-        let may = matches!(&message, ToIsland::Peer(m) if !matches!(m.peer, Peer::HelloDone));
+        let may = matches!(&message, ToIsland::Peer(m) if !matches!(m.op, PeerOp::HelloDone));
         let overtakes = may && self.rng.percent(10);
         self.injected.reordered += u64::from(overtakes);
         let c = &mut self.conns[conn];

@@ -6,7 +6,7 @@
 use atoll_core::{Ino, Stamp};
 use atoll_disk::sim::Fault;
 use atoll_island::Phase;
-use atoll_proto::{TxnState, Work};
+use atoll_proto::{ParticipantWork, TxnState};
 use atoll_state::RowKey;
 
 use crate::cause::Failure;
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// What is under way between an island and others, as its rows have it.
-    pub fn works(&self, island: usize) -> Vec<(TxnState, Work)> {
+    pub fn works(&self, island: usize) -> Vec<(TxnState, ParticipantWork)> {
         let Some(engine) = &self.nodes[island].engine else { return Vec::new() };
         engine.with_island(|island| {
             let state = island.state();

@@ -11,7 +11,7 @@ use atoll_core::{H3, Ino, Key, Name, SessionId, Time, VolumePath};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Rng, Step};
 use atoll_posix::{Attr, Caller, Errno, Kind, Op, RenameMode, SetAttr};
-use atoll_route::{Listed, NotListed};
+use atoll_route::{ListError, ListedFile};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -253,8 +253,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(listed: &[Listed], began_us: u64, ended_us: u64) -> Self {
-        let row = |row: &Listed| {
+    fn new(listed: &[ListedFile], began_us: u64, ended_us: u64) -> Self {
+        let row = |row: &ListedFile| {
             let path = [&b"/"[..], &row.path].concat();
             (path, shown(&row.attr, row.target.as_deref().unwrap_or_default()))
         };
@@ -388,7 +388,7 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
                     done += 1;
                     until_us = world.now_us() + PATIENCE_US;
                 }
-                Err(NotListed::Away(_) | NotListed::Busy { .. } | NotListed::Lost { .. })
+                Err(ListError::Away(_) | ListError::Busy { .. } | ListError::Lost { .. })
                     if faults == Faults::Yes =>
                 {
                     refused += 1;
@@ -454,7 +454,7 @@ impl Owner {
             made.map(|ino| got.items.values().find(|item| item.attr.ino == ino).expect("just seen").attr);
         let answer = match attr {
             Some(attr) => {
-                let found = atoll_posix::Found { attr, attr_current: true };
+                let found = atoll_posix::NamedObject { attr, attr_current: true };
                 Ok((atoll_posix::Answer::Found { found }, Vec::new()))
             }
             None => Ok((atoll_posix::Answer::Done, Vec::new())),

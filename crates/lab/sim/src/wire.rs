@@ -69,7 +69,7 @@ impl Wire {
 mod tests {
     use super::*;
     use atoll_core::Ino;
-    use atoll_proto::{JournalEntry, Notice, Outcome, Peer, PeerMessage, Reply};
+    use atoll_proto::{JournalEntry, Notice, Outcome, PeerMessage, PeerOp, Reply};
     use atoll_rpc::header::{META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
     #[test]
@@ -85,9 +85,9 @@ mod tests {
     fn what_the_product_does_not_send_is_told() {
         let mut wire = Wire::default();
         let entries = vec![Default::default(); META_BYTES_MAX / 9 + 1];
-        let entries = entries.into_iter().map(|stamp| (stamp, JournalEntry::Onward)).collect();
-        let peer = Peer::Journal { after: Default::default(), entries };
-        let message = PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer };
+        let entries = entries.into_iter().map(|stamp| (stamp, JournalEntry::ClockBump)).collect();
+        let peer = PeerOp::Journal { after: Default::default(), entries };
+        let message = PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: peer };
         let why = wire.for_island(ToIsland::Peer(message)).expect_err("it is too long");
         assert!(why.contains("a meta part of"), "{why}");
         assert!(why.len() < 600, "{why}");

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::cause::Failure;
 use crate::client::{Client, Done};
 use crate::clocks::{Pace, Paces, SimClock, TrueTime};
-use crate::disks::Ailment;
+use crate::disks::{self, Ailment};
 use crate::injected::Injected;
 use crate::net::{Conn, End, Port, ToClient, ToIsland, link_id};
 use crate::thread::Thread;
@@ -30,8 +30,6 @@ use crate::wire::Wire;
 
 /// Microseconds between two rounds of an island's housekeeping.
 pub(crate) const TICK_US: u64 = 50_000;
-/// Bytes of extended attributes that ext4 holds of one file: a block, less its header.
-const XATTR_BYTES_OF_EXT4: usize = 4064;
 /// Microseconds between two ticks of a client.
 const CLIENT_TICK_US: u64 = 100_000;
 /// Virtual time within which every operation ends when nothing is in its way.
@@ -320,11 +318,7 @@ impl World {
         let mut pace = Paces::new(config.seed, drifts);
         let nodes = (0..islands)
             .map(|_| Node {
-                disk: {
-                    let disk = SimDisk::new(rng.bits());
-                    disk.limit_xattrs(config.limits_of_product.then_some(XATTR_BYTES_OF_EXT4));
-                    disk
-                },
+                disk: disks::new(rng.bits(), config.limits_of_product),
                 clock: SimClock::new(Arc::clone(&time), pace.next()),
                 engine: None,
                 laying: None,
@@ -517,7 +511,7 @@ impl World {
                 let (now_ms, wish) = (self.client_ms(client), self.wish(&caller, token));
                 self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
                 self.with_client(client, &[], |route, out| {
-                    route.call_wishing(now_ms, &caller, wish, *op, data, token, out);
+                    route.call_with_options(now_ms, &caller, wish, *op, data, token, out);
                 });
             }
             Happening::Recalled { client } => {

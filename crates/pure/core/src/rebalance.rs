@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 crate::wire_struct! {
     /// The load of the directories of one bucket since the counters were last started.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub struct Load {
+    pub struct BucketLoad {
         /// Bytes read and written.
         pub bytes: u64,
         /// Operations of every kind.
@@ -21,7 +21,7 @@ crate::wire_struct! {
     }
 }
 
-impl Load {
+impl BucketLoad {
     /// The number of bytes that cost an island as much as one operation does: about a page.
     pub const OPERATION_BYTES: u64 = 4096;
 
@@ -48,9 +48,9 @@ impl Load {
     }
 }
 
-/// One [`Load`] for each bucket of a table.
+/// One [`BucketLoad`] for each bucket of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketLoads(Vec<Load>);
+pub struct BucketLoads(Vec<BucketLoad>);
 
 impl BucketLoads {
     /// Counters at zero for a table of so many buckets.
@@ -59,7 +59,7 @@ impl BucketLoads {
     /// If `buckets` is no size that a [`Table`] can have.
     pub fn new(buckets: usize) -> Self {
         assert!(buckets.is_power_of_two() && buckets <= Table::BUCKETS_MAX, "{buckets} buckets");
-        Self(vec![Load::default(); buckets])
+        Self(vec![BucketLoad::default(); buckets])
     }
 
     /// How many buckets are counted.
@@ -68,12 +68,12 @@ impl BucketLoads {
     }
 
     /// The load of a bucket.
-    pub fn of(&self, bucket: Bucket) -> Load {
+    pub fn of(&self, bucket: Bucket) -> BucketLoad {
         self.0[bucket.0 as usize]
     }
 
     /// Counts `load` for a bucket.
-    pub fn record(&mut self, bucket: Bucket, load: Load) {
+    pub fn record(&mut self, bucket: Bucket, load: BucketLoad) {
         let counter = &mut self.0[bucket.0 as usize];
         *counter = counter.saturating_add(load);
     }
@@ -106,7 +106,7 @@ impl BucketLoads {
     }
 
     /// All counters, by bucket.
-    pub fn loads(&self) -> &[Load] {
+    pub fn loads(&self) -> &[BucketLoad] {
         &self.0
     }
 }
@@ -123,7 +123,7 @@ impl Encode for BucketLoads {
 
 impl Decode for BucketLoads {
     fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let loads = Vec::<Load>::decode(r)?;
+        let loads = Vec::<BucketLoad>::decode(r)?;
         if !loads.len().is_power_of_two() || loads.len() > Table::BUCKETS_MAX {
             return Err(Malformed::new("bucket loads"));
         }
@@ -133,7 +133,7 @@ impl Decode for BucketLoads {
 
 /// One table entry that changes hands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Move {
+pub struct BucketMove {
     /// The entry.
     pub bucket: Bucket,
     /// The island that owns it now.
@@ -175,7 +175,11 @@ const SURPLUS_PARTS: u128 = 1024;
 /// one with fewer buckets per weight, then the lower id.
 ///
 /// # Errors If no island has weight, or `loads` has another size than `table`.
-pub fn rebalance(table: &Table, loads: &BucketLoads, weights: &[u16]) -> Result<Vec<Move>, RebalanceError> {
+pub fn rebalance(
+    table: &Table,
+    loads: &BucketLoads,
+    weights: &[u16],
+) -> Result<Vec<BucketMove>, RebalanceError> {
     if loads.buckets() != table.buckets() {
         return Err(RebalanceError::Buckets { loads: loads.buckets(), table: table.buckets() });
     }
@@ -243,7 +247,7 @@ impl Island {
 
 struct Plan {
     islands: Vec<Island>,
-    moves: Vec<Move>,
+    moves: Vec<BucketMove>,
 }
 
 impl Plan {
@@ -354,7 +358,7 @@ impl Plan {
             island.role = role;
         }
         let id = |i: usize| IslandId(u16::try_from(i).expect("islands are counted by a u16"));
-        self.moves.push(Move { bucket: Bucket(bucket), from: id(from), to: id(to) });
+        self.moves.push(BucketMove { bucket: Bucket(bucket), from: id(from), to: id(to) });
     }
 }
 

@@ -35,7 +35,7 @@ pub const fn block_len(block: u64, size: u64) -> u64 {
 /// Blocks of a file that an operation concerns: a run of them, and perhaps the block that was the
 /// file's last one and gets longer because the operation begins behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Touched {
+pub struct TouchedBlocks {
     /// A last block, not full, somewhere before the run, that is filled up with zeros.
     pub tail: Option<u64>,
     /// First block of the run.
@@ -44,7 +44,7 @@ pub struct Touched {
     pub count: u64,
 }
 
-/// Checksums of the blocks that a [`Touched`] names: before an operation, or after it.
+/// Checksums of the blocks that a [`TouchedBlocks`] names: before an operation, or after it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockSums {
     /// The last block that gets longer, and its checksum.
@@ -72,18 +72,18 @@ pub const fn growing_block(size: u64, new_size: u64) -> Option<u64> {
 
 /// The blocks whose checksums a write of `len` bytes at `offset` changes in a file of `size` bytes.
 /// Blocks between an old end and `offset` that did not exist are holes and need none.
-pub const fn touched(offset: u64, len: u64, size: u64) -> Touched {
+pub const fn touched(offset: u64, len: u64, size: u64) -> TouchedBlocks {
     let (first, count) = blocks_of(offset, len);
     let tail = match growing_block(size, offset) {
         Some(block) if len > 0 && block < first => Some(block),
         _ => None,
     };
-    Touched { tail, first, count }
+    TouchedBlocks { tail, first, count }
 }
 
 /// A block of which a write replaces a part. The bytes before or behind that part must be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Merge {
+pub struct PartialBlock {
     /// The block.
     pub block: u64,
     /// Bytes of it that the file has before the write.
@@ -91,7 +91,7 @@ pub struct Merge {
 }
 
 /// The sum of the `i`-th touched block after writing `data` at `offset`, or what must be read.
-fn after_write(offset: u64, data: &[u8], size: u64, block: u64, old: u32) -> Result<u32, Merge> {
+fn after_write(offset: u64, data: &[u8], size: u64, block: u64, old: u32) -> Result<u32, PartialBlock> {
     let start = block * BLOCK_BYTES;
     let old_len = block_len(block, size);
     let from = offset.max(start);
@@ -104,7 +104,7 @@ fn after_write(offset: u64, data: &[u8], size: u64, block: u64, old: u32) -> Res
         let old = if old_len == 0 { 0 } else { old };
         Ok(extend(extend_zeros(old, from - start - old_len), part))
     } else {
-        Err(Merge { block, old_len })
+        Err(PartialBlock { block, old_len })
     }
 }
 
@@ -119,7 +119,7 @@ pub fn sums_after_write<E>(
     data: &[u8],
     size: u64,
     old: &BlockSums,
-    mut merge: impl FnMut(Merge, u32) -> Result<u32, E>,
+    mut merge: impl FnMut(PartialBlock, u32) -> Result<u32, E>,
 ) -> Result<BlockSums, E> {
     let touched = touched(offset, data.len() as u64, size);
     assert_eq!(old.tail.map(|(block, _)| block), touched.tail, "checksum of the block that grows");
@@ -187,7 +187,7 @@ mod tests {
         content.chunks(BLOCK_BYTES as usize).map(sum).collect()
     }
 
-    fn pick(sums: &[u32], touched: Touched) -> BlockSums {
+    fn pick(sums: &[u32], touched: TouchedBlocks) -> BlockSums {
         let at = |block: u64| sums.get(block as usize).copied().unwrap_or(0);
         BlockSums {
             tail: touched.tail.map(|block| (block, at(block))),
@@ -224,9 +224,12 @@ mod tests {
     fn a_write_far_behind_the_end_concerns_two_places_only() {
         let far = 1 << 40;
         let touched = touched(far, 10, 5000);
-        assert_eq!(touched, Touched { tail: Some(1), first: far / BLOCK_BYTES, count: 1 });
+        assert_eq!(touched, TouchedBlocks { tail: Some(1), first: far / BLOCK_BYTES, count: 1 });
         assert_eq!(super::touched(far, 10, 8192).tail, None, "a full block does not grow");
-        assert_eq!(super::touched(far, 0, 5000), Touched { tail: None, first: far / BLOCK_BYTES, count: 0 });
+        assert_eq!(
+            super::touched(far, 0, 5000),
+            TouchedBlocks { tail: None, first: far / BLOCK_BYTES, count: 0 }
+        );
     }
 
     #[test]

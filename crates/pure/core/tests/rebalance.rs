@@ -1,12 +1,12 @@
 //! The greedy rebalance: what it promises for every table, load and set of weights.
 
-use atoll_core::rebalance::{BucketLoads, Load, Move, RebalanceError, rebalance};
+use atoll_core::rebalance::{BucketLoad, BucketLoads, BucketMove, RebalanceError, rebalance};
 use atoll_core::table::Bucket;
 use atoll_core::{Decode, Encode, IslandId, Table};
 use proptest::prelude::*;
 
-fn bytes(bytes: u64) -> Load {
-    Load { bytes, operations: 0 }
+fn bytes(bytes: u64) -> BucketLoad {
+    BucketLoad { bytes, operations: 0 }
 }
 
 fn loads_of(work: &[u64]) -> BucketLoads {
@@ -17,7 +17,7 @@ fn loads_of(work: &[u64]) -> BucketLoads {
     loads
 }
 
-fn apply(table: &Table, moves: &[Move]) -> Table {
+fn apply(table: &Table, moves: &[BucketMove]) -> Table {
     table.reassigned(moves.iter().map(|m| (m.bucket, m.to)))
 }
 
@@ -173,7 +173,7 @@ proptest! {
     fn counters_double_merge_and_travel_without_loss(work in prop::collection::vec((any::<u64>(), 0u64..1 << 40), 16)) {
         let mut loads = BucketLoads::new(16);
         for (bucket, &(bytes, operations)) in (0u32..).zip(&work) {
-            loads.record(Bucket(bucket), Load { bytes, operations });
+            loads.record(Bucket(bucket), BucketLoad { bytes, operations });
         }
         let doubled = loads.doubled();
         for b in 0..16 {
@@ -301,7 +301,7 @@ fn an_island_above_its_share_gets_nothing_even_if_its_weight_would_hide_it() {
         Table::with_buckets(1, 8).reassigned((0..8).map(|b| (Bucket(b), IslandId(owners[b as usize]))));
     let loads = loads_of(&[1000, 600, 100_100, 650, 650, 0, 0, 0]);
     let moves = rebalance(&table, &loads, &[1, 100, 1, 1]).unwrap();
-    assert_eq!(moves, [Move { bucket: Bucket(1), from: IslandId(0), to: IslandId(2) }]);
+    assert_eq!(moves, [BucketMove { bucket: Bucket(1), from: IslandId(0), to: IslandId(2) }]);
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn ties_go_to_the_lower_bucket_and_the_lower_island() {
         .reassigned((0..64).map(|b| (Bucket(b), IslandId(if b < 24 { 0 } else { (b % 2 + 1) as u16 }))));
     let moves = rebalance(&table, &loads_of(&[100; 64]), &[22, 21, 21]).unwrap();
     let expected =
-        [(0, 1), (1, 2)].map(|(b, to)| Move { bucket: Bucket(b), from: IslandId(0), to: IslandId(to) });
+        [(0, 1), (1, 2)].map(|(b, to)| BucketMove { bucket: Bucket(b), from: IslandId(0), to: IslandId(to) });
     assert_eq!(moves, expected);
 }
 
@@ -329,20 +329,20 @@ fn ties_go_to_the_lower_bucket_and_the_lower_island() {
 fn the_largest_loads_neither_overflow_nor_lose_their_order() {
     let mut loads = BucketLoads::new(64);
     for b in 0..64 {
-        loads.record(Bucket(b), Load { bytes: u64::MAX, operations: u64::MAX });
-        loads.record(Bucket(b), Load { bytes: 1, operations: 1 });
+        loads.record(Bucket(b), BucketLoad { bytes: u64::MAX, operations: u64::MAX });
+        loads.record(Bucket(b), BucketLoad { bytes: 1, operations: 1 });
     }
-    assert_eq!(loads.of(Bucket(0)), Load { bytes: u64::MAX, operations: u64::MAX });
+    assert_eq!(loads.of(Bucket(0)), BucketLoad { bytes: u64::MAX, operations: u64::MAX });
     let moves = rebalance(&Table::new(1), &loads, &[u16::MAX, u16::MAX]).unwrap();
     assert_eq!(moves.len(), 32);
 }
 
 #[test]
 fn operations_count_as_work() {
-    let load = Load { bytes: 10, operations: 3 };
-    assert_eq!(load.work(), 10 + 3 * Load::OPERATION_BYTES);
+    let load = BucketLoad { bytes: 10, operations: 3 };
+    assert_eq!(load.work(), 10 + 3 * BucketLoad::OPERATION_BYTES);
     let mut loads = BucketLoads::new(64);
-    (0..32).for_each(|b| loads.record(Bucket(b), Load { bytes: 0, operations: 5 }));
+    (0..32).for_each(|b| loads.record(Bucket(b), BucketLoad { bytes: 0, operations: 5 }));
     let table = Table::new(1);
     let moves = rebalance(&table, &loads, &[1, 1]).unwrap();
     let after = shares(&apply(&table, &moves), &loads, 2);
@@ -357,6 +357,6 @@ fn what_cannot_be_balanced_is_refused() {
     assert_eq!(rebalance(&table, &loads, &[]), Err(RebalanceError::NoIslandLeft));
     let wrong = BucketLoads::new(128);
     assert_eq!(rebalance(&table, &wrong, &[1]), Err(RebalanceError::Buckets { loads: 128, table: 64 }));
-    let three = vec![Load::default(); 3];
+    let three = vec![BucketLoad::default(); 3];
     assert!(BucketLoads::from_slice(&Encode::to_vec(&three)).is_err());
 }

@@ -5,7 +5,7 @@
 
 use atoll_proto::TxnState;
 
-use crate::ctx::WITNESS;
+use crate::ctx::RECOVERY_SESSION;
 use crate::island::Island;
 
 impl Island {
@@ -25,7 +25,7 @@ impl Island {
         if self.recovery.is_serving() {
             assert!(!self.recovery.waits(), "an island serves and waits for others to tell");
         }
-        if self.ctx.state.session(WITNESS).is_none() {
+        if self.ctx.state.session(RECOVERY_SESSION).is_none() {
             self.recovery.check_whole();
         }
         for txn in self.ctx.state.txn_ids() {

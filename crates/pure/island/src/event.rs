@@ -4,7 +4,7 @@ use atoll_core::sum::BlockSums;
 use atoll_core::{Ino, IslandId, Table, Time};
 use atoll_posix::{Errno, Whence};
 use atoll_proto::{Notice, PeerMessage, Record, Reply, Request};
-use atoll_state::{Frozen, Load, Loaded};
+use atoll_state::{CheckpointRows, LoadedRows, RowLoad};
 use bytes::Bytes;
 
 /// The connection, or the frontend of this process, from which a request came and to which its reply goes. A
@@ -28,7 +28,7 @@ impl LinkId {
 
 /// A body operation under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct BodyOpId(pub u64);
 
 /// The time of an event, as the thread that brings it has read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,14 +77,14 @@ pub enum Event {
     /// A load from the snapshot has ended.
     Loaded {
         /// The load.
-        load: Load,
+        load: RowLoad,
         /// The snapshot's number, as in `Effect::Load`.
         generation: u64,
         /// The rows.
-        loaded: Loaded,
+        loaded: LoadedRows,
     },
     /// A body operation ended.
-    BodyDone(Ticket, Result<BodyDone, BodyFault>),
+    BodyDone(BodyOpId, Result<BodyDone, BodyFault>),
     /// The checkpoint is in the snapshot.
     CheckpointDone,
     /// Time has passed.
@@ -128,7 +128,7 @@ pub struct BodyFault(pub Errno);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Damage {
     /// What the snapshot has of this cannot be read. Whatever needs it fails with `EIO`.
-    Row(Load),
+    Row(RowLoad),
     /// Another island has said what cannot be. Nothing was done of it.
     Message {
         /// It.
@@ -190,16 +190,16 @@ pub enum Effect {
     /// Read from the snapshot.
     Load {
         /// What.
-        load: Load,
+        load: RowLoad,
         /// Counts checkpoints, so that an answer from before one is known as old.
         generation: u64,
     },
     /// Work on a body; ends with `Event::BodyDone`.
-    Body(Ticket, BodyOp),
+    Body(BodyOpId, BodyOp),
     /// Sync these bodies, then put the rows into the snapshot; ends with `Event::CheckpointDone`.
     Checkpoint {
         /// The rows.
-        frozen: Frozen,
+        frozen: CheckpointRows,
         /// Bodies that the rows speak of.
         bodies: Vec<Ino>,
     },

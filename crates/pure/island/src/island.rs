@@ -14,7 +14,7 @@ use crate::compare::AntiEntropy;
 use crate::counters::Counters;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
-use crate::ctx::{Config, Ctx, WITNESS};
+use crate::ctx::{Config, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, Event, LinkId, Now};
 use crate::journal::Journal;
 use crate::links::CarriedLinks;
@@ -23,7 +23,7 @@ use crate::look::{Look, Missing};
 use crate::migration::{Migration, Needs};
 use crate::quiesce::Quiesce;
 use crate::recovery::Recovery;
-use crate::recovery::start::{Ended, Phase};
+use crate::recovery::start::{Phase, PreviousEnd};
 use crate::txn::Txns;
 /// Records between two checkpoints, in changed rows.
 const CHECKPOINT_ROWS: usize = 40_000;
@@ -54,7 +54,7 @@ pub struct Island {
 
 impl Island {
     /// An island with a state recovered from its disk, whose last life ended so.
-    pub fn new(config: Config, state: State, ended: Ended, now: Now) -> Self {
+    pub fn new(config: Config, state: State, ended: PreviousEnd, now: Now) -> Self {
         let mut island = Self {
             ctx: Ctx::new(config, state, now),
             requests: Requests::default(),
@@ -76,7 +76,7 @@ impl Island {
     }
 
     /// Changes rows whose bodies could not be brought in line with them, when the island opens.
-    pub fn correct(&mut self, changes: Vec<atoll_proto::Change>) {
+    pub fn correct(&mut self, changes: Vec<atoll_proto::RowChange>) {
         if !changes.is_empty() {
             let mut decision = Decision::new();
             changes.into_iter().for_each(|change| decision.push(change));
@@ -100,7 +100,7 @@ impl Island {
             Event::Request { link, id, mut request, data } => {
                 self.ctx.counters.requests += 1;
                 let wish;
-                (request.op, wish) = request.op.without_wish();
+                (request.op, wish) = request.op.without_options();
                 let since_ms = now.ms;
                 let upto = self.ctx.state.seq();
                 self.arrive(PendingRequest {
@@ -158,7 +158,7 @@ impl Island {
     }
 
     /// Begins a life.
-    fn begin(&mut self, ended: Ended) {
+    fn begin(&mut self, ended: PreviousEnd) {
         self.recovery.begin(&mut self.ctx, ended);
         self.txns.resume(&self.ctx);
         self.migration.resume(&self.ctx);
@@ -286,7 +286,7 @@ impl Island {
         }
         if let Ok(i) = session.results.binary_search_by_key(&seq, |(n, _)| *n) {
             let result = session.results[i].1.clone();
-            self.ctx.state.look_away();
+            self.ctx.state.begin_reads();
             self.ctx.upto = call.upto;
             match self.look().again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
@@ -315,7 +315,7 @@ impl Island {
         else {
             return;
         };
-        self.ctx.state.look_away();
+        self.ctx.state.begin_reads();
         self.ctx.upto = call.upto;
         match self.run(&call, turn) {
             Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
@@ -345,7 +345,7 @@ impl Island {
             Blocked::CutLost(why) => self.ctx.answer(&call, 0, Outcome::CutLost { why }),
             Blocked::Moved { to, moves } => self.ctx.answer(&call, 0, Outcome::Moved { to, moves }),
             Blocked::Load(loads) => self.ctx.load(loads, Next::Start(call)),
-            Blocked::Gate(ino) => self.bodies.wait_at_gate(&mut self.ctx, ino, call, turn),
+            Blocked::BodyLocked(ino) => self.bodies.wait_at_body(&mut self.ctx, ino, call, turn),
             Blocked::Txn(txn) => self.requests.await_txn(txn, call),
             Blocked::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
@@ -394,17 +394,17 @@ impl Island {
             Next::NotShipped(txn) => self.migration.not_shipped(&self.ctx, txn),
             Next::Pause(at_ms, call) => self.requests.pause(at_ms, call),
             Next::Confirm { partner, txn, committed } => {
-                self.txns.confirm(&mut self.ctx, partner, txn, committed);
+                self.txns.queue_stable(&mut self.ctx, partner, txn, committed);
             }
-            Next::Stable => self.stable(),
+            Next::Stable => self.send_stable(),
             Next::FileLeft(ino) => self.migration.has_left(ino),
             Next::FallBehind(missing, message) => {
-                self.journal.fall_behind(&mut self.ctx, &missing, Next::Peer(message));
+                self.journal.wait_to_catch_up(&mut self.ctx, &missing, Next::Peer(message));
             }
             Next::ConfirmLater(island, seq, stamp) => self.journal.confirm_later(island, seq, stamp),
-            Next::BringBack(stamp, lost) => self.recovery.bring_back(&mut self.ctx, stamp, *lost),
+            Next::BringBack(stamp, lost) => self.recovery.add_lost(&mut self.ctx, stamp, *lost),
             Next::AllTold => {
-                self.sessions.end_session(&mut self.ctx, &self.migration, WITNESS, None);
+                self.sessions.end_session(&mut self.ctx, &self.migration, RECOVERY_SESSION, None);
             }
             Next::WitnessEnded => self.recovery.witness_ended(&mut self.ctx),
             Next::AskAgain => self.anti_entropy.ask_again(&mut self.ctx),
@@ -508,11 +508,11 @@ impl Island {
         self.ctx.send_posted();
         self.ctx.durability.leave_synced();
         self.migration.tell_moved(&mut self.ctx);
-        self.stable();
+        self.send_stable();
     }
 
     /// Tells other islands which records are synced now.
-    fn stable(&mut self) {
+    fn send_stable(&mut self) {
         self.txns.tell_stable(&mut self.ctx);
         self.journal.confirm_applied(&mut self.ctx);
         self.recovery.tell_kept(&mut self.ctx);

@@ -30,8 +30,8 @@ mod txn;
 mod under_way;
 
 pub use counters::Counters;
-pub use ctx::{Config, Moving, OUTBOX_BYTES_MAX, OUTBOX_MAX};
-pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, Damage, Effect, Event, LinkId, Now, Ticket};
+pub use ctx::{Config, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
+pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, BodyOpId, Damage, Effect, Event, LinkId, Now};
 pub use island::Island;
-pub use recovery::start::{Ended, Phase};
-pub use under_way::UnderWay;
+pub use recovery::start::{Phase, PreviousEnd};
+pub use under_way::Fingerprint;

@@ -8,9 +8,9 @@ use crate::journal::Journal;
 use crate::txn::Txns;
 
 /// Unfinished work, locks and waiting requests of an island, beside its rows. For display.
-pub struct UnderWay<'a>(&'a Island);
+pub struct Fingerprint<'a>(&'a Island);
 
-impl fmt::Debug for UnderWay<'_> {
+impl fmt::Debug for Fingerprint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Island { recovery, txns, journal, anti_entropy, requests, ctx, .. } = self.0;
         f.debug_struct("UnderWay")
@@ -32,8 +32,8 @@ impl fmt::Debug for UnderWay<'_> {
 
 impl Island {
     /// Its unfinished work, locks and waiting requests, beside its rows.
-    pub const fn under_way(&self) -> UnderWay<'_> {
-        UnderWay(self)
+    pub const fn under_way(&self) -> Fingerprint<'_> {
+        Fingerprint(self)
     }
 
     /// Nothing about links is under way, and all reachable islands have them.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::{Encode, H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_proto::{ClientOp, Outcome, PeerMessage, Request};
 use atoll_state::State;
@@ -40,7 +40,7 @@ impl World {
             // All rows stay in memory: there is no snapshot.
             let config = Config::new(*id, 1, Table::new(ISLANDS), all.clone());
             let config = Config { rows_max: 1 << 40, outbox_bytes_max, ..config };
-            Island::new(config, State::new(1), Ended::Orderly, Now::default())
+            Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default())
         };
         let islands = all.iter().map(island).collect();
         let (mail, replies) = (VecDeque::new(), Vec::new());

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{BodyDone, BodyOp, Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Kind, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, Session};
-use atoll_state::{Load, Loaded, RESULTS_MAX, RowKey, State};
+use atoll_state::{LoadedRows, RESULTS_MAX, RowKey, RowLoad, State};
 use bytes::Bytes;
 
 const MOUNT: SessionId = SessionId(7);
@@ -46,7 +46,7 @@ fn config() -> Config {
 impl World {
     fn new() -> Self {
         let now = Now { wall: Time::default(), ms: 0 };
-        let island = Island::new(config(), State::new(1), Ended::PowerCut, now);
+        let island = Island::new(config(), State::new(1), PreviousEnd::PowerCut, now);
         let (rows, replies, notices, reads) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), Vec::new());
         let (records, record_bytes_max, reads_max, dropped) = (0, 0, 0, 0);
         let mut world = Self {
@@ -77,7 +77,7 @@ impl World {
             state.open_row(&key, row).expect("it was written by this code");
         }
         self.reads.clear();
-        self.island = Island::new(config(), state, Ended::Death, self.now());
+        self.island = Island::new(config(), state, PreviousEnd::Death, self.now());
         self.pass(100);
     }
 
@@ -142,9 +142,9 @@ impl World {
         self.record_bytes_max = self.record_bytes_max.max(head.len() + carried);
     }
 
-    fn load(&self, load: &Load) -> Loaded {
+    fn load(&self, load: &RowLoad) -> LoadedRows {
         match load {
-            Load::Row(key) => Loaded::Row(self.rows.get(&key.to_bytes()).cloned()),
+            RowLoad::Row(key) => LoadedRows::Row(self.rows.get(&key.to_bytes()).cloned()),
             other => other.nothing(),
         }
     }

@@ -1,7 +1,7 @@
 //! One island's part of a listing: who is held, for how long, and when a cut is refused.
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{BodyFault, Config, Effect, Ended, Event, Island, LinkId, Now, Ticket};
+use atoll_island::{BodyFault, BodyOpId, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use atoll_proto::{ClientOp, CutLost, ListedName, Outcome, Request};
 use atoll_state::State;
@@ -19,13 +19,13 @@ struct World {
     /// Answers, with the numbers of their requests.
     replies: Vec<(u64, Outcome)>,
     /// Work on bodies that is held back.
-    bodies: Vec<Ticket>,
+    bodies: Vec<BodyOpId>,
 }
 
 impl World {
     fn new() -> Self {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
-        let island = Island::new(config, State::new(1), Ended::PowerCut, Now::default());
+        let island = Island::new(config, State::new(1), PreviousEnd::PowerCut, Now::default());
         let mut world = Self { island, ms: 0, next: 0, replies: Vec::new(), bodies: Vec::new() };
         world.pass(1_000);
         for session in [1, 2] {

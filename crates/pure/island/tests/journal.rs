@@ -1,11 +1,11 @@
 //! Others' journals at one island: who waits for them, and what is applied when.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Caller, Op};
 use atoll_proto::{
-    Chain, Change, ClientOp, Dir, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request,
-    Spot, Static, Xattrs,
+    Chain, ClientOp, Dir, DirPlace, EntryRef, JournalEntry, Outcome, PeerMessage, PeerOp, PlaceVersion,
+    Request, RowChange, StaticAttrs, Xattrs,
 };
 use atoll_state::State;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ const DIR: Ino = Ino(77);
 struct World {
     island: Island,
     replies: Vec<(u64, Outcome)>,
-    sent: Vec<(IslandId, Peer)>,
+    sent: Vec<(IslandId, PeerOp)>,
     next: u64,
 }
 
@@ -27,33 +27,33 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-fn fixed(stamp: u64, mode: u32) -> Static {
-    Static { version: Stamp(stamp), mode, uid: 0, gid: 0 }
+fn fixed(stamp: u64, mode: u32) -> StaticAttrs {
+    StaticAttrs { version: Stamp(stamp), mode, uid: 0, gid: 0 }
 }
 
 impl World {
     fn new() -> Self {
         let config = Config::new(ME, 1, Table::new(3), vec![ME, OTHER, THIRD]);
-        let island = Island::new(config, State::new(1), Ended::Orderly, Now::default());
+        let island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
         let mut world = Self { island, replies: Vec::new(), sent: Vec::new(), next: 0 };
         for island in [OTHER, THIRD] {
             world.event(Event::PeerReachable { island, up: true });
-            world.tell(island, Peer::HelloDone);
+            world.tell(island, PeerOp::HelloDone);
         }
         world.event(Event::Tick { bytes_available: 1 << 40 });
         world.ask(1, ClientOp::Attach { mount: false }, Vec::new());
         let row = Dir {
             key: Key(1),
             birth_bytes: 0,
-            place: Place { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name("d")) },
+            place: DirPlace { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name("d")) },
             fixed: fixed(0, 0o755),
             has_xattrs: false,
             has_acl: false,
-            below: 0,
-            homes: 1,
+            children: 0,
+            foreign_names: 1,
             owned: None,
         };
-        world.island.correct(vec![Change::Dir { ino: DIR, row: Some(Box::new(row)) }]);
+        world.island.correct(vec![RowChange::Dir { ino: DIR, row: Some(Box::new(row)) }]);
         world.event(Event::Tick { bytes_available: 1 << 40 });
         world
     }
@@ -70,15 +70,15 @@ impl World {
                     let loaded = load.nothing();
                     self.event(Event::Loaded { load, generation, loaded });
                 }
-                Effect::Send(to, message) => self.sent.push((to, message.peer)),
+                Effect::Send(to, message) => self.sent.push((to, message.op)),
                 Effect::Checkpoint { .. } => self.event(Event::CheckpointDone),
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    fn tell(&mut self, from: IslandId, peer: Peer) {
-        self.event(Event::Peer(PeerMessage { from, incarnation: 1, vector: Vec::new(), peer }));
+    fn tell(&mut self, from: IslandId, peer: PeerOp) {
+        self.event(Event::Peer(PeerMessage { from, incarnation: 1, vector: Vec::new(), op: peer }));
     }
 
     /// Sends a request over a link. Its number.
@@ -101,18 +101,18 @@ fn look() -> ClientOp {
 }
 
 fn chmod(stamp: u64, mode: u32) -> (Stamp, JournalEntry) {
-    let place = Place { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name("d")) };
+    let place = DirPlace { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name("d")) };
     (
         Stamp(stamp),
-        JournalEntry::Fixed { ino: DIR, place, fixed: fixed(stamp, mode), xattrs: Xattrs::default() },
+        JournalEntry::StaticAttrs { ino: DIR, place, fixed: fixed(stamp, mode), xattrs: Xattrs::default() },
     )
 }
 
 /// A rename that its coordinator decided when it had seen this much.
 fn rename(stamp: u64, seen: Vec<(IslandId, Stamp)>) -> (Stamp, JournalEntry) {
     let version = PlaceVersion { moves: 0, stamp: Stamp(stamp) };
-    let place = Place { version, parent: Ino::ROOT, name: Some(name("e")) };
-    let from = Spot { dir: Ino::ROOT, name: name("d") };
+    let place = DirPlace { version, parent: Ino::ROOT, name: Some(name("e")) };
+    let from = EntryRef { dir: Ino::ROOT, name: name("d") };
     let chain = Chain { vector: seen, dirs: Vec::new() };
     (
         Stamp(stamp),
@@ -127,7 +127,7 @@ fn who_waits_for_what_was_applied_goes_on_although_what_follows_waits() {
     assert!(!world.is_answered(early), "it has seen what this island has not");
     // What follows was decided on something of a third island's.
     let entries = vec![chmod(1, 0o700), rename(2, vec![(THIRD, Stamp(9))])];
-    world.tell(OTHER, Peer::Journal { after: Stamp(0), entries });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries });
     assert_eq!(world.island.state().clocks().get(OTHER), Stamp(1));
     assert!(world.is_answered(early), "the first entry was applied");
 }
@@ -139,7 +139,7 @@ fn what_a_client_has_seen_counts_for_all_its_requests_on_that_link() {
     // It tells what is news only.
     let second = world.ask(1, look(), Vec::new());
     assert!(!world.is_answered(first) && !world.is_answered(second));
-    world.tell(OTHER, Peer::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
     assert!(world.is_answered(first) && world.is_answered(second));
 }
 
@@ -147,21 +147,21 @@ fn what_a_client_has_seen_counts_for_all_its_requests_on_that_link() {
 fn the_first_entry_of_a_life_follows_the_last_one_of_the_life_before() {
     let mut world = World::new();
     let before = Stamp::new(1, 5);
-    world.island.correct(vec![Change::Clock { island: ME, stamp: before }]);
+    world.island.correct(vec![RowChange::Clock { island: ME, stamp: before }]);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
-    world.island = Island::new(config, state, Ended::PowerCut, Now::default());
+    world.island = Island::new(config, state, PreviousEnd::PowerCut, Now::default());
     world.sent.clear();
     for island in [OTHER, THIRD] {
         world.event(Event::PeerReachable { island, up: true });
-        world.tell(island, Peer::HelloDone);
+        world.tell(island, PeerOp::HelloDone);
     }
     let posted = world.sent.iter().find_map(|(_, peer)| match peer {
-        Peer::Journal { after, entries } => Some((*after, entries.clone())),
+        PeerOp::Journal { after, entries } => Some((*after, entries.clone())),
         _ => None,
     });
     let (after, entries) = posted.expect("an unclean start moves the clock on");
-    assert_eq!((after, entries[0].1.clone()), (before, JournalEntry::Onward));
+    assert_eq!((after, entries[0].1.clone()), (before, JournalEntry::ClockBump));
 }
 
 #[test]
@@ -172,46 +172,47 @@ fn an_outbox_is_bounded_and_whoever_was_away_is_told_to_compare() {
     let many = max as u64 + 10;
     let posted = (1..=many).map(|n| {
         let stamp = Stamp::new(1, n + 100);
-        Change::Posted { stamp, entry: JournalEntry::Onward }
+        RowChange::Posted { stamp, entry: JournalEntry::ClockBump }
     });
     world
         .island
-        .correct(posted.chain([Change::Clock { island: ME, stamp: Stamp::new(1, many + 100) }]).collect());
+        .correct(posted.chain([RowChange::Clock { island: ME, stamp: Stamp::new(1, many + 100) }]).collect());
     // What is not synced is kept.
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
-    world.island = Island::new(config, state, Ended::Orderly, Now::default());
+    world.island = Island::new(config, state, PreviousEnd::Orderly, Now::default());
     for island in [OTHER, THIRD] {
         world.event(Event::PeerReachable { island, up: island == THIRD });
-        world.tell(island, Peer::HelloDone);
+        world.tell(island, PeerOp::HelloDone);
     }
     world.event(Event::Tick { bytes_available: 1 << 40 });
-    world.tell(THIRD, Peer::Applied { upto: Stamp::new(1, many + 100), synced: true });
+    world.tell(THIRD, PeerOp::Applied { upto: Stamp::new(1, many + 100), synced: true });
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let state = world.island.state();
     assert_eq!(state.first_posted(), None, "nobody needs an entry any more");
     assert_eq!(state.skipped(OTHER), Stamp::new(1, many + 100));
     world.sent.clear();
     world.event(Event::PeerReachable { island: OTHER, up: true });
-    let told = world.sent.iter().any(|(to, peer)| *to == OTHER && matches!(peer, Peer::Skipped { .. }));
+    let told =
+        world.sent.iter().any(|(to, peer)| *to == OTHER && matches!(peer, PeerOp::JournalSkipped { .. }));
     assert!(told, "{:?}", world.sent);
 }
 
 #[test]
 fn whoever_has_not_told_what_was_lost_is_not_told_that_what_came_later_is_kept() {
     let mut world = World::new();
-    world.island.correct(vec![Change::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
+    world.island.correct(vec![RowChange::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
     // The one that was told of a record that the power cut took is away while this island starts.
-    world.island = Island::new(config, state, Ended::PowerCut, Now::default());
+    world.island = Island::new(config, state, PreviousEnd::PowerCut, Now::default());
     world.event(Event::PeerReachable { island: OTHER, up: false });
     world.event(Event::PeerReachable { island: THIRD, up: true });
-    world.tell(THIRD, Peer::HelloDone);
+    world.tell(THIRD, PeerOp::HelloDone);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let kept = |world: &World, by: IslandId| {
         let upto = world.sent.iter().filter_map(|(to, peer)| match peer {
-            Peer::Kept { upto } if *to == by => Some(*upto),
+            PeerOp::JournalDurable { upto } if *to == by => Some(*upto),
             _ => None,
         });
         upto.max()
@@ -220,10 +221,10 @@ fn whoever_has_not_told_what_was_lost_is_not_told_that_what_came_later_is_kept()
     assert_eq!((later.incarnation(), kept(&world, THIRD)), (2, Some(later)));
     world.sent.clear();
     world.event(Event::PeerReachable { island: OTHER, up: true });
-    world.tell(OTHER, Peer::Hello);
+    world.tell(OTHER, PeerOp::Hello);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     assert_eq!(kept(&world, OTHER), None, "it would forget what it alone has, which is not done again yet");
-    world.tell(OTHER, Peer::HelloDone);
+    world.tell(OTHER, PeerOp::HelloDone);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     assert!(kept(&world, OTHER) >= Some(later));
 }
@@ -233,39 +234,39 @@ fn two_directories_that_change_places_do_so_in_one_record() {
     let (above, other) = (Ino(78), Ino(79));
     let at = |parent: Ino, n: &str, moves: u32| {
         let version = PlaceVersion { moves, stamp: Stamp::default() };
-        Place { version, parent, name: Some(name(n)) }
+        DirPlace { version, parent, name: Some(name(n)) }
     };
     let mut world = World::new();
-    let dir = |place: Place, below: u32, homes: u32| Dir {
+    let dir = |place: DirPlace, below: u32, homes: u32| Dir {
         key: Key(1),
         birth_bytes: 0,
         place,
         fixed: fixed(0, 0o755),
         has_xattrs: false,
         has_acl: false,
-        below,
-        homes,
+        children: below,
+        foreign_names: homes,
         owned: None,
     };
     // Nothing but the one that leaves it keeps the directory that the other goes to.
     for (ino, row) in [(above, dir(at(Ino::ROOT, "above", 0), 1, 0)), (other, dir(at(above, "o", 0), 0, 1))] {
-        world.island.correct(vec![Change::Dir { ino, row: Some(Box::new(row)) }]);
+        world.island.correct(vec![RowChange::Dir { ino, row: Some(Box::new(row)) }]);
         world.event(Event::Tick { bytes_available: 1 << 40 });
     }
     let mut root = world.island.state().dir(Ino::ROOT).unwrap().unwrap().clone();
-    root.below += 2;
-    world.island.correct(vec![Change::Dir { ino: Ino::ROOT, row: Some(Box::new(root)) }]);
+    root.children += 2;
+    world.island.correct(vec![RowChange::Dir { ino: Ino::ROOT, row: Some(Box::new(root)) }]);
     world.event(Event::Tick { bytes_available: 1 << 40 });
-    let goes = |ino: Ino, place: Place, dir: Ino, n: &str| {
+    let goes = |ino: Ino, place: DirPlace, dir: Ino, n: &str| {
         let (chain, time) = (Chain { vector: Vec::new(), dirs: Vec::new() }, Time::default());
-        JournalEntry::Place { ino, place, from: Spot { dir, name: name(n) }, replaced: None, chain, time }
+        JournalEntry::Place { ino, place, from: EntryRef { dir, name: name(n) }, replaced: None, chain, time }
     };
     let entries = vec![
         (Stamp(1), goes(other, at(Ino::ROOT, "d", 1), above, "o")),
         (Stamp(2), goes(DIR, at(above, "o", 1), Ino::ROOT, "d")),
     ];
     let before = world.island.state().seq();
-    world.tell(OTHER, Peer::Journal { after: Stamp(0), entries });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries });
     let state = world.island.state();
     let parent = |ino: Ino| state.dir(ino).unwrap().map(|row| row.place.parent);
     assert_eq!((state.seq() - before, state.clocks().get(OTHER)), (1, Stamp(2)));

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use atoll_core::{Decode, Encode, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{BodyDone, Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_island::{BodyDone, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Kind, Op, RenameMode, SetAttr};
-use atoll_proto::{ClientOp, Moments, Outcome, Peer, PeerMessage, Request};
+use atoll_proto::{ClientOp, Outcome, PeerMessage, PeerOp, Request, TxnStamps};
 use atoll_state::State;
 use bytes::Bytes;
 
@@ -96,7 +96,7 @@ impl World {
             // All rows stay in memory: there is no snapshot.
             let config =
                 Config { rows_max: 1 << 40, ..Config::new(*id, 1, Table::new(ISLANDS), all.clone()) };
-            Island::new(config, State::new(1), Ended::Orderly, Now::default())
+            Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default())
         };
         let islands = all.iter().map(island).collect();
         let mut world = Self {
@@ -272,8 +272,8 @@ impl World {
 /// A message of every kind, about what does not exist here.
 fn samples_of_all() -> Vec<PeerMessage> {
     let peers = samples::all().into_iter().find(|samples| samples.file == "peer").unwrap();
-    let peer = |(_, bytes): &(String, Vec<u8>)| Peer::from_slice(bytes).unwrap();
-    let message = |peer| PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), peer };
+    let peer = |(_, bytes): &(String, Vec<u8>)| PeerOp::from_slice(bytes).unwrap();
+    let message = |peer| PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: peer };
     peers.samples.iter().map(peer).map(message).collect()
 }
 
@@ -283,11 +283,12 @@ fn name(n: usize) -> Name {
 
 /// A message, and the outcome of the transaction that it asks to prepare: it is carried out, or taken back.
 fn with_its_end(message: PeerMessage) -> Vec<PeerMessage> {
-    let Peer::Prepare { txn, .. } = &message.peer else { return vec![message] };
+    let PeerOp::Prepare { txn, .. } = &message.op else { return vec![message] };
     let committed = Stamp(txn.stamp.0.saturating_add(1));
-    let moments = (!committed.0.is_multiple_of(3)).then(|| Moments { prepared: Stamp::default(), committed });
-    let peer = Peer::Decided { txn: *txn, moments, part: None };
-    let end = PeerMessage { peer, ..message.clone() };
+    let moments =
+        (!committed.0.is_multiple_of(3)).then(|| TxnStamps { prepared: Stamp::default(), committed });
+    let peer = PeerOp::Decided { txn: *txn, moments, part: None };
+    let end = PeerMessage { op: peer, ..message.clone() };
     vec![message, end]
 }
 

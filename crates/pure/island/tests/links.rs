@@ -1,7 +1,7 @@
 //! A client that has taken up its session on a new link, while what it said on the old one still arrives.
 
 use atoll_core::{Ino, IslandId, SessionId, Table, Time};
-use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Caller, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Request};
 use atoll_state::State;
@@ -27,7 +27,7 @@ impl World {
     fn new() -> Self {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let now = Now { wall: Time::default(), ms: 0 };
-        let island = Island::new(config, State::new(1), Ended::PowerCut, now);
+        let island = Island::new(config, State::new(1), PreviousEnd::PowerCut, now);
         let (replies, notices) = (Vec::new(), Vec::new());
         let mut world = Self { island, ms: 0, replies, notices, unread: None };
         world.tick();
@@ -161,7 +161,7 @@ fn what_a_mount_has_said_of_what_it_keeps_is_void_when_it_has_another_link() {
     world.event(Event::Synced(world.island.state().seq()));
     world.ask(ONE, NEW, 11, 0, ClientOp::Dropped);
     let sole = |world: &World| match world.replies.last() {
-        Some((_, _, Outcome::Attached { sole, .. })) => *sole,
+        Some((_, _, Outcome::Attached { exclusive: sole, .. })) => *sole,
         other => panic!("{other:?}"),
     };
     assert!(sole(&world), "it may keep what it is told now");

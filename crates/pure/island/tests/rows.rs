@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, Table};
-use atoll_island::{Config, Damage, Effect, Ended, Event, Island, LinkId, Now, Phase};
+use atoll_island::{Config, Damage, Effect, Event, Island, LinkId, Now, Phase, PreviousEnd};
 use atoll_posix::{Caller, Errno, Op};
 use atoll_proto::{
-    Change, ClientOp, JournalEntry, Outcome, Peer, PeerMessage, Place, PlaceVersion, Request, Seen, Static,
-    Vote, Xattrs,
+    ClientOp, DirPlace, JournalEntry, Outcome, PeerMessage, PeerOp, PlaceVersion, Request, RowChange,
+    StaticAttrs, Vote, VoteInfo, Xattrs,
 };
-use atoll_state::{Load, Loaded, RowKey, State};
+use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 use bytes::Bytes;
 
 const ME: IslandId = IslandId(0);
@@ -37,11 +37,11 @@ struct World {
     snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
     disk: Disk,
     /// What was asked for and not answered.
-    late: Vec<(Load, u64)>,
+    late: Vec<(RowLoad, u64)>,
     reads: BTreeMap<String, usize>,
     damaged: Vec<Damage>,
     replies: Vec<(u64, Outcome)>,
-    sent: Vec<(IslandId, Peer)>,
+    sent: Vec<(IslandId, PeerOp)>,
     next: u64,
     ms: u64,
 }
@@ -53,7 +53,7 @@ fn config() -> Config {
 impl World {
     /// An island that serves.
     fn new() -> Self {
-        let island = Island::new(config(), State::new(1), Ended::Orderly, Now::default());
+        let island = Island::new(config(), State::new(1), PreviousEnd::Orderly, Now::default());
         let mut world = Self {
             island,
             snapshot: BTreeMap::new(),
@@ -68,7 +68,7 @@ impl World {
         };
         for island in [OTHER, THIRD] {
             world.event(Event::PeerReachable { island, up: true });
-            world.tell(island, Peer::HelloDone);
+            world.tell(island, PeerOp::HelloDone);
         }
         world.pass(0);
         world.ask(0, ClientOp::Attach { mount: false });
@@ -77,10 +77,11 @@ impl World {
 
     /// The power fails; the island starts again with what others know not told yet.
     fn lose_power(&mut self) {
-        self.island.correct(vec![Change::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
+        self.island.correct(vec![RowChange::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
         self.pass(0);
         let state = self.island.state().clone();
-        self.island = Island::new(config(), state, Ended::PowerCut, Now { ms: self.ms, ..Now::default() });
+        self.island =
+            Island::new(config(), state, PreviousEnd::PowerCut, Now { ms: self.ms, ..Now::default() });
         self.sent.clear();
         for island in [OTHER, THIRD] {
             self.event(Event::PeerReachable { island, up: true });
@@ -97,7 +98,7 @@ impl World {
                 Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
                 Effect::Load { load, generation } => self.read(load, generation),
                 Effect::Damaged(damage) => self.damaged.push(damage),
-                Effect::Send(to, message) => self.sent.push((to, message.peer)),
+                Effect::Send(to, message) => self.sent.push((to, message.op)),
                 Effect::Checkpoint { frozen, .. } => {
                     for (key, row) in frozen.rows {
                         match row {
@@ -114,17 +115,17 @@ impl World {
         self.island.check();
     }
 
-    fn read(&mut self, load: Load, generation: u64) {
+    fn read(&mut self, load: RowLoad, generation: u64) {
         let reads = self.reads.entry(format!("{load:?}")).or_default();
         *reads += 1;
         assert!(*reads <= READS_MAX, "{load:?} is read again and again");
         let garbage = vec![0xff; 3];
         let loaded = match (&load, self.disk) {
             (_, Disk::Slow) => return self.late.push((load, generation)),
-            (Load::Row(_), Disk::Damaged) => Loaded::Row(Some(garbage)),
-            (Load::Row(key), Disk::Whole) => Loaded::Row(self.snapshot.get(&key.to_bytes()).cloned()),
-            (Load::Dirs { from }, Disk::Damaged) if *from <= DIR => {
-                Loaded::Dirs { dirs: vec![(DIR, garbage)], more: false }
+            (RowLoad::Row(_), Disk::Damaged) => LoadedRows::Row(Some(garbage)),
+            (RowLoad::Row(key), Disk::Whole) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+            (RowLoad::Dirs { from }, Disk::Damaged) if *from <= DIR => {
+                LoadedRows::Dirs { dirs: vec![(DIR, garbage)], more: false }
             }
             _ => load.nothing(),
         };
@@ -144,8 +145,8 @@ impl World {
         self.event(Event::Tick { bytes_available: 1 << 40 });
     }
 
-    fn tell(&mut self, from: IslandId, peer: Peer) {
-        self.event(Event::Peer(PeerMessage { from, incarnation: 1, vector: Vec::new(), peer }));
+    fn tell(&mut self, from: IslandId, peer: PeerOp) {
+        self.event(Event::Peer(PeerMessage { from, incarnation: 1, vector: Vec::new(), op: peer }));
     }
 
     fn ask(&mut self, seq: u64, op: ClientOp) -> u64 {
@@ -162,15 +163,15 @@ impl World {
     }
 
     fn is_damaged(&self, key: &RowKey) -> bool {
-        self.damaged.iter().filter(|damage| **damage == Damage::Row(Load::Row(key.clone()))).count() == 1
+        self.damaged.iter().filter(|damage| **damage == Damage::Row(RowLoad::Row(key.clone()))).count() == 1
     }
 }
 
 fn chmod(stamp: Stamp) -> (Stamp, JournalEntry) {
     let name = Some(Name::new(b"d").unwrap());
-    let place = Place { version: PlaceVersion::default(), parent: Ino::ROOT, name };
-    let fixed = Static { version: stamp, mode: 0o700, uid: 0, gid: 0 };
-    (stamp, JournalEntry::Fixed { ino: DIR, place, fixed, xattrs: Xattrs::default() })
+    let place = DirPlace { version: PlaceVersion::default(), parent: Ino::ROOT, name };
+    let fixed = StaticAttrs { version: stamp, mode: 0o700, uid: 0, gid: 0 };
+    (stamp, JournalEntry::StaticAttrs { ino: DIR, place, fixed, xattrs: Xattrs::default() })
 }
 
 #[test]
@@ -178,9 +179,9 @@ fn a_start_ends_although_a_row_that_it_does_again_is_damaged() {
     let mut world = World::new();
     world.lose_power();
     world.disk = Disk::Damaged;
-    world.tell(OTHER, Peer::Returned { entries: vec![chmod(Stamp::new(1, 7))] });
+    world.tell(OTHER, PeerOp::ReturnedJournal { entries: vec![chmod(Stamp::new(1, 7))] });
     for island in [OTHER, THIRD] {
-        world.tell(island, Peer::HelloDone);
+        world.tell(island, PeerOp::HelloDone);
     }
     for _ in 0..40 {
         world.pass(200);
@@ -192,14 +193,17 @@ fn a_start_ends_although_a_row_that_it_does_again_is_damaged() {
     world.event(Event::CheckpointWanted);
     world.pass(200);
     world.pass(200);
-    assert!(world.sent.iter().any(|(_, peer)| matches!(peer, Peer::Kept { .. })), "all is done again");
+    assert!(
+        world.sent.iter().any(|(_, peer)| matches!(peer, PeerOp::JournalDurable { .. })),
+        "all is done again"
+    );
 }
 
 #[test]
 fn a_comparison_does_not_read_a_damaged_row_again_and_again() {
     let mut world = World::new();
     world.disk = Disk::Damaged;
-    world.tell(OTHER, Peer::Skipped { upto: Stamp::new(1, 9) });
+    world.tell(OTHER, PeerOp::JournalSkipped { upto: Stamp::new(1, 9) });
     for _ in 0..40 {
         world.pass(200);
     }
@@ -216,8 +220,8 @@ fn a_transaction_whose_row_is_damaged_is_aborted_with_an_error() {
     let begun = (1..100).find_map(|n| {
         let name = Name::new(format!("d{n}").as_bytes()).unwrap();
         let id = world.ask(n, ClientOp::Fs { op: Op::Mkdir { dir: Ino::ROOT, name, mode: 0o755, umask: 0 } });
-        let prepare = |(to, peer): &(IslandId, Peer)| match peer {
-            Peer::Prepare { txn, .. } if *to == OTHER => Some((id, *txn)),
+        let prepare = |(to, peer): &(IslandId, PeerOp)| match peer {
+            PeerOp::Prepare { txn, .. } if *to == OTHER => Some((id, *txn)),
             _ => None,
         };
         world.sent.iter().find_map(prepare)
@@ -230,12 +234,12 @@ fn a_transaction_whose_row_is_damaged_is_aborted_with_an_error() {
     world.disk = Disk::Damaged;
     world.tell(
         OTHER,
-        Peer::Voted { txn, vote: Vote::Yes { prepared: Stamp::new(1, 3), seen: Seen::Nothing } },
+        PeerOp::Voted { txn, vote: Vote::Yes { prepared: Stamp::new(1, 3), seen: VoteInfo::Nothing } },
     );
     assert!(world.is_damaged(&RowKey::Dir(Ino::ROOT)), "{:?}", world.damaged);
     assert!(matches!(world.answer(id), Some(Outcome::Failed { errno: Errno::EIO })), "{:?}", world.replies);
-    let aborted = |(to, peer): &(IslandId, Peer)| {
-        *to == OTHER && matches!(peer, Peer::Decided { txn: of, moments: None, .. } if *of == txn)
+    let aborted = |(to, peer): &(IslandId, PeerOp)| {
+        *to == OTHER && matches!(peer, PeerOp::Decided { txn: of, moments: None, .. } if *of == txn)
     };
     assert!(world.sent.iter().any(aborted), "the one that has prepared is told");
 }
@@ -245,11 +249,11 @@ fn a_deferred_journal_that_fails_is_asked_for_again() {
     let mut world = World::new();
     world.lose_power();
     let entries = vec![chmod(Stamp::new(1, 2))];
-    world.tell(OTHER, Peer::Journal { after: Stamp::default(), entries });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp::default(), entries });
     assert_eq!(world.island.phase(), Phase::Hidden);
     world.disk = Disk::Damaged;
     for island in [OTHER, THIRD] {
-        world.tell(island, Peer::HelloDone);
+        world.tell(island, PeerOp::HelloDone);
     }
     world.pass(200);
     assert!(world.is_damaged(&RowKey::Dir(DIR)), "{:?}", world.damaged);
@@ -257,7 +261,7 @@ fn a_deferred_journal_that_fails_is_asked_for_again() {
     world.disk = Disk::Whole;
     world.event(Event::CheckpointWanted);
     world.pass(200);
-    let again = |(to, peer): &(IslandId, Peer)| *to == OTHER && matches!(peer, Peer::Resend { .. });
+    let again = |(to, peer): &(IslandId, PeerOp)| *to == OTHER && matches!(peer, PeerOp::Resend { .. });
     assert!(world.sent.iter().any(again), "{:?}", world.sent);
 }
 
@@ -265,18 +269,18 @@ fn a_deferred_journal_that_fails_is_asked_for_again() {
 fn an_island_that_serves_while_rows_are_read_does_the_rest_of_its_start_then() {
     let mut world = World::new();
     world.lose_power();
-    world.tell(THIRD, Peer::Journal { after: Stamp::default(), entries: vec![chmod(Stamp::new(1, 2))] });
+    world.tell(THIRD, PeerOp::Journal { after: Stamp::default(), entries: vec![chmod(Stamp::new(1, 2))] });
     world.disk = Disk::Slow;
-    world.tell(OTHER, Peer::Returned { entries: vec![chmod(Stamp::new(1, 7))] });
+    world.tell(OTHER, PeerOp::ReturnedJournal { entries: vec![chmod(Stamp::new(1, 7))] });
     for island in [OTHER, THIRD] {
-        world.tell(island, Peer::HelloDone);
+        world.tell(island, PeerOp::HelloDone);
     }
     world.pass(12_100);
     assert_eq!(world.island.phase(), Phase::Normal, "it has waited long enough");
     world.answer_late();
     world.pass(200);
-    let posts = |(_, peer): &(IslandId, Peer)| match peer {
-        Peer::Journal { entries, .. } => entries.iter().any(|(_, entry)| *entry == JournalEntry::Onward),
+    let posts = |(_, peer): &(IslandId, PeerOp)| match peer {
+        PeerOp::Journal { entries, .. } => entries.iter().any(|(_, entry)| *entry == JournalEntry::ClockBump),
         _ => false,
     };
     assert!(world.sent.iter().any(posts), "its clock moves on behind what was lost: {:?}", world.sent);

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use atoll_core::sum::sums_after_write;
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{BodyDone, BodyFault, BodyOp, Config, Effect, Ended, Event, Island, LinkId, Now, Ticket};
+use atoll_island::{
+    BodyDone, BodyFault, BodyOp, BodyOpId, Config, Effect, Event, Island, LinkId, Now, PreviousEnd,
+};
 use atoll_posix::{Answer, Caller, Kind, Op, XattrMode, xattr};
 use atoll_proto::{ClientOp, Outcome, Request};
-use atoll_state::{Load, Loaded, RowKey, State};
+use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 use bytes::Bytes;
 
 /// An island whose snapshot is a map, and whose bodies are held back.
@@ -17,7 +19,7 @@ struct World {
     snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
     ms: u64,
     seq: u64,
-    bodies: Vec<(Ticket, BodyOp)>,
+    bodies: Vec<(BodyOpId, BodyOp)>,
     loads: usize,
     replies: Vec<Outcome>,
     /// Syncs of the log are asked for, and do not end.
@@ -29,7 +31,7 @@ impl World {
     fn new() -> Self {
         let config = Config { rows_max: 0, ..Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]) };
         let now = Now { wall: Time::default(), ms: 0 };
-        let island = Island::new(config, State::new(1), Ended::PowerCut, now);
+        let island = Island::new(config, State::new(1), PreviousEnd::PowerCut, now);
         let (snapshot, bodies, replies) = (BTreeMap::new(), Vec::new(), Vec::new());
         let (hold_syncs, checkpoints) = (false, 0);
         let mut world =
@@ -55,16 +57,16 @@ impl World {
                 Effect::Load { load, generation } => {
                     self.loads += 1;
                     let loaded = match &load {
-                        Load::Row(key) => Loaded::Row(self.snapshot.get(&key.to_bytes()).cloned()),
-                        Load::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
-                        Load::Names { dir, .. } => {
+                        RowLoad::Row(key) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+                        RowLoad::Dirs { .. } => LoadedRows::Dirs { dirs: Vec::new(), more: false },
+                        RowLoad::Names { dir, .. } => {
                             let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
                             let rows = self.snapshot.range(RowKey::entries_from(*dir, 0)..end);
                             let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
                                 Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
                                 other => panic!("{other:?} among the names"),
                             });
-                            Loaded::Names { names: names.collect(), to: u64::MAX }
+                            LoadedRows::Names { names: names.collect(), to: u64::MAX }
                         }
                     };
                     next.push(Event::Loaded { load, generation, loaded });
@@ -122,7 +124,7 @@ impl World {
         }
     }
 
-    fn body(&mut self) -> (Ticket, BodyOp) {
+    fn body(&mut self) -> (BodyOpId, BodyOp) {
         if self.bodies.is_empty() {
             self.tick();
         }

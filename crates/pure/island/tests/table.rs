@@ -2,7 +2,7 @@
 
 use atoll_core::table::Bucket;
 use atoll_core::{Ino, IslandId, SessionId, Table, Time};
-use atoll_island::{Config, Effect, Ended, Event, Island, LinkId, Now};
+use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Caller, Op};
 use atoll_proto::{ClientOp, Outcome, Request};
 use atoll_state::State;
@@ -19,7 +19,7 @@ struct World {
 impl World {
     fn new(table: Table) -> Self {
         let config = Config::new(IslandId(0), 1, table, vec![IslandId(0)]);
-        let island = Island::new(config, State::new(1), Ended::PowerCut, Now::default());
+        let island = Island::new(config, State::new(1), PreviousEnd::PowerCut, Now::default());
         let mut world = Self { island, outcomes: Vec::new() };
         world.event(Event::Tick { bytes_available: 1 << 40 });
         world

@@ -6,7 +6,7 @@
 
 use crate::attr::{Caller, mode};
 use crate::errno::Errno;
-use crate::perm::{Access, Denied, Owned};
+use crate::perm::{AccessMode, Denied, ObjectPerms};
 use atoll_core::{Decode, Encode, Malformed, Reader};
 
 /// Name of the extended attribute that holds the access ACL.
@@ -31,7 +31,7 @@ const OTHER: u16 = 0x20;
 
 /// A named user or group, and what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedEntry {
     /// User or group id.
     pub id: u32,
     /// Read 4, write 2, execute 1.
@@ -42,9 +42,9 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
     user_obj: u8,
-    users: Vec<Named>,
+    users: Vec<NamedEntry>,
     group_obj: u8,
-    groups: Vec<Named>,
+    groups: Vec<NamedEntry>,
     mask: Option<u8>,
     other: u8,
 }
@@ -104,7 +104,7 @@ impl Acl {
                 Expect::Users
             }
             (Expect::Users, USER) if id != NO_ID => {
-                self.users.push(Named { id, perm });
+                self.users.push(NamedEntry { id, perm });
                 Expect::Users
             }
             (Expect::Users, GROUP_OBJ) => {
@@ -112,7 +112,7 @@ impl Acl {
                 Expect::Groups
             }
             (Expect::Groups, GROUP) if id != NO_ID => {
-                self.groups.push(Named { id, perm });
+                self.groups.push(NamedEntry { id, perm });
                 Expect::Groups
             }
             (Expect::Groups, MASK) => {
@@ -199,7 +199,7 @@ impl Acl {
     }
 
     /// Judges a caller who is not the file's owner and not root.
-    pub(crate) fn check_not_owner(&self, caller: &Caller, gid: u32, want: Access) -> Result<(), Denied> {
+    pub(crate) fn check_not_owner(&self, caller: &Caller, gid: u32, want: AccessMode) -> Result<(), Denied> {
         let verdict = |ok| if ok { Ok(()) } else { Err(Denied::Errno(Errno::EACCES)) };
         let masked = want.within(u32::from(self.mask.unwrap_or(7)));
         if let Some(named) = self.users.iter().find(|named| named.id == caller.uid) {
@@ -207,7 +207,7 @@ impl Acl {
         }
         // One matching group that grants is enough; matching ones that do not shut out "other".
         let (mut matched, mut may_match, mut may_grant) = (false, false, false);
-        let owning = Named { id: gid, perm: self.group_obj };
+        let owning = NamedEntry { id: gid, perm: self.group_obj };
         for group in std::iter::once(&owning).chain(&self.groups) {
             let grants = want.within(u32::from(group.perm));
             match caller.is_member(group.id) {
@@ -233,7 +233,7 @@ impl Acl {
 /// caller may do this; `kill_sgid` is the frontend's word that set-group-id must go.
 pub fn set_access(
     caller: &Caller,
-    what: Owned,
+    what: ObjectPerms,
     acl: Option<Acl>,
     kill_sgid: bool,
 ) -> Result<(Option<Acl>, u32), Denied> {
@@ -335,9 +335,9 @@ mod tests {
         assert_eq!(Acl::parse(&[&[1, 0, 0, 0], &whole[4..]].concat()), Err(Errno::EOPNOTSUPP));
     }
 
-    fn judge(acl: &Acl, uid: u32, groups: Option<&[u32]>, want: Access) -> Result<(), Denied> {
+    fn judge(acl: &Acl, uid: u32, groups: Option<&[u32]>, want: AccessMode) -> Result<(), Denied> {
         let caller = Caller { uid, gid: 900, groups: groups.map(<[u32]>::to_vec) };
-        let file = Owned { uid: 1, gid: 2, mode: acl.to_mode(0), kind: Kind::Regular };
+        let file = ObjectPerms { uid: 1, gid: 2, mode: acl.to_mode(0), kind: Kind::Regular };
         check(&caller, file, want, Some(acl))
     }
 
@@ -345,7 +345,7 @@ mod tests {
     fn the_first_class_that_matches_decides_under_the_mask() {
         let denied = Err(Denied::Errno(Errno::EACCES));
         let mut rich = acl(RICH);
-        let (read, write) = (Access::READ, Access::WRITE);
+        let (read, write) = (AccessMode::READ, AccessMode::WRITE);
         assert_eq!(judge(&rich, 5, Some(&[8]), write), Ok(()));
         assert_eq!(judge(&rich, 6, Some(&[7]), write), denied, "a named user is not asked for groups");
         assert_eq!(judge(&rich, 9, Some(&[8, 7]), write), Ok(()), "one group that grants is enough");
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn setting_an_acl_shows_in_the_mode_and_may_take_set_gid() {
-        let file = Owned { uid: 5, gid: 7, mode: 0o6755, kind: Kind::Regular };
+        let file = ObjectPerms { uid: 5, gid: 7, mode: 0o6755, kind: Kind::Regular };
         let by = |groups: Option<&[u32]>, kill| {
             let caller = Caller { uid: 5, gid: 5, groups: groups.map(<[u32]>::to_vec) };
             set_access(&caller, file, Some(acl(RICH)), kill).map(|(stored, mode)| (stored.is_some(), mode))
@@ -403,7 +403,7 @@ mod tests {
                 (USER_OBJ, 7, NO_ID), (USER, perms[0], 5), (GROUP_OBJ, perms[1], NO_ID), (GROUP, perms[2], 7),
                 (GROUP, perms[3], 8), (MASK, perms[4], NO_ID), (OTHER, perms[5], NO_ID),
             ]);
-            let want = Access::from_bits(want);
+            let want = AccessMode::from_bits(want);
             // Every set of groups that the caller could be in.
             let all = (0..8u32).map(|set| {
                 let groups: Vec<u32> =

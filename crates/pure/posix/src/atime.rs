@@ -24,7 +24,7 @@ wire_enum! {
 wire_struct! {
     /// Reads of one file or directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Access {
+    pub struct Readings {
         /// When it was read first.
         pub first: Time,
         /// When it was read last.
@@ -34,7 +34,7 @@ wire_struct! {
     }
 }
 
-impl Access {
+impl Readings {
     /// The access time of a file with these attributes after these reads. It is never earlier than before.
     #[must_use]
     pub fn atime(&self, attr: &Attr) -> Time {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn after(rule: AtimeRule, (first, last): (i64, i64), attr: Attr) -> i64 {
-        Access { first: at(first), last: at(last), rule }.atime(&attr).secs
+        Readings { first: at(first), last: at(last), rule }.atime(&attr).secs
     }
 
     #[test]

@@ -6,7 +6,7 @@ use atoll_core::{Time, wire_struct};
 wire_struct! {
     /// What a frontend asks for beside an operation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Wish {
+    pub struct RequestOptions {
         /// Nobody has walked to the object or opened it for the caller: what that would have checked of the object
         /// itself is checked too (`perm::needs`).
         pub unchecked: bool,
@@ -18,7 +18,7 @@ wire_struct! {
 wire_struct! {
     /// What tells whether a file or directory has changed since it was seen.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Before {
+    pub struct AttrsBefore {
         /// Bytes.
         pub size: u64,
         /// Last change of content.
@@ -31,18 +31,18 @@ wire_struct! {
 wire_struct! {
     /// A file or directory around an operation: both are of the decision that made it, with nothing in between.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Around {
+    pub struct AttrsAround {
         /// Just before it. None if it only looked.
-        pub before: Option<Before>,
+        pub before: Option<AttrsBefore>,
         /// Just after it.
         pub after: Attr,
     }
 }
 
-impl Around {
+impl AttrsAround {
     /// Of an object with these attributes before, if it was changed, and after.
     pub fn new(before: Option<&Attr>, after: Attr) -> Self {
-        let before = before.map(|a| Before { size: a.size, mtime: a.mtime, ctime: a.ctime });
+        let before = before.map(|a| AttrsBefore { size: a.size, mtime: a.mtime, ctime: a.ctime });
         Self { before, after }
     }
 }
@@ -61,17 +61,17 @@ pub enum Caching {
 
 /// What comes beside the outcome of an operation.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Beside<'a> {
+pub struct AnswerExtras<'a> {
     /// The bytes of `Answer::Data`, otherwise none.
     pub bytes: &'a [u8],
     /// For how long the outcome may be kept, a name that is absent too.
     pub caching: Caching,
     /// What it is about, if that was wished for: as much of it as the island that decided has. None for what failed, or was
     /// answered from memory.
-    pub around: &'a [Around],
+    pub around: &'a [AttrsAround],
 }
 
-impl<'a> Beside<'a> {
+impl<'a> AnswerExtras<'a> {
     /// Nothing that may be kept, with these bytes.
     pub const fn bytes(bytes: &'a [u8]) -> Self {
         Self { bytes, caching: Caching::Never, around: &[] }

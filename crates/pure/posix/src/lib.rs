@@ -15,8 +15,10 @@ pub mod op;
 pub mod perm;
 pub mod xattr;
 
-pub use atime::{Access, AtimeRule};
+pub use atime::{AtimeRule, Readings};
 pub use attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
-pub use beside::{Around, Beside, Caching, Wish};
+pub use beside::{AnswerExtras, AttrsAround, Caching, RequestOptions};
 pub use errno::Errno;
-pub use op::{Allocation, Answer, DirEntry, Found, LockKind, LockRange, Op, RenameMode, Whence, XattrMode};
+pub use op::{
+    Allocation, Answer, DirEntry, LockKind, LockRange, NamedObject, Op, RenameMode, Whence, XattrMode,
+};

@@ -27,7 +27,7 @@ wire_struct! {
 wire_struct! {
     /// A range that is locked.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Held {
+    pub struct HeldLock {
         /// First byte.
         pub start: u64,
         /// Last byte, inclusive.
@@ -43,7 +43,7 @@ wire_struct! {
 
 /// Why a lock was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotLocked {
+pub enum LockRefused {
     /// Another lock is in the way: wait, or `EAGAIN`.
     Blocked {
         /// The first lock that conflicts.
@@ -58,7 +58,7 @@ pub enum NotLocked {
     BadRange,
 }
 
-impl Held {
+impl HeldLock {
     const fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start <= end && start <= self.end
     }
@@ -89,9 +89,9 @@ wire_struct! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct LockRows {
         /// Ranges of `fcntl(2)`.
-        pub posix: Vec<Held>,
+        pub posix: Vec<HeldLock>,
         /// Locks of `flock(2)`, each from 0 to `u64::MAX`.
-        pub flock: Vec<Held>,
+        pub flock: Vec<HeldLock>,
     }
 }
 
@@ -137,9 +137,9 @@ impl Locks {
 
     /// Takes `lock`, converting its owner's locks in the range; `LockKind::Unlock` frees them. True if a lock
     /// was freed, so that waiting requests may try again.
-    pub fn set(&mut self, session: SessionId, lock: &LockRange) -> Result<bool, NotLocked> {
+    pub fn set(&mut self, session: SessionId, lock: &LockRange) -> Result<bool, LockRefused> {
         if lock.start > lock.end && !lock.flock {
-            return Err(NotLocked::BadRange);
+            return Err(LockRefused::BadRange);
         }
         let who = LockOwner { session, owner: lock.owner };
         if lock.flock { self.set_flock(who, lock) } else { self.set_posix(who, lock) }
@@ -150,18 +150,18 @@ impl Locks {
         self.retain(|held| held.who.session != session)
     }
 
-    fn retain(&mut self, keep: impl Fn(&Held) -> bool) -> bool {
+    fn retain(&mut self, keep: impl Fn(&HeldLock) -> bool) -> bool {
         let before = self.len();
         self.0.posix.retain(&keep);
         self.0.flock.retain(&keep);
         self.len() != before
     }
 
-    fn table(&self, lock: &LockRange) -> (&[Held], u64, u64) {
+    fn table(&self, lock: &LockRange) -> (&[HeldLock], u64, u64) {
         if lock.flock { (&self.0.flock, 0, u64::MAX) } else { (&self.0.posix, lock.start, lock.end) }
     }
 
-    fn set_flock(&mut self, who: LockOwner, lock: &LockRange) -> Result<bool, NotLocked> {
+    fn set_flock(&mut self, who: LockOwner, lock: &LockRange) -> Result<bool, LockRefused> {
         let exclusive = lock.kind == LockKind::Write;
         let mine = self.0.flock.iter().position(|held| held.who == who);
         if let Some(at) = mine {
@@ -176,26 +176,26 @@ impl Locks {
             return Ok(released);
         }
         if let Some(by) = self.conflicts(lock, who) {
-            return Err(NotLocked::Blocked { by, released });
+            return Err(LockRefused::Blocked { by, released });
         }
         if self.len() >= HELD_MAX {
-            return Err(NotLocked::TooMany);
+            return Err(LockRefused::TooMany);
         }
-        insert(&mut self.0.flock, Held { start: 0, end: u64::MAX, who, pid: lock.pid, exclusive });
+        insert(&mut self.0.flock, HeldLock { start: 0, end: u64::MAX, who, pid: lock.pid, exclusive });
         Ok(released)
     }
 
-    fn set_posix(&mut self, who: LockOwner, lock: &LockRange) -> Result<bool, NotLocked> {
+    fn set_posix(&mut self, who: LockOwner, lock: &LockRange) -> Result<bool, LockRefused> {
         if let Some(by) = self.conflicts(lock, who) {
-            return Err(NotLocked::Blocked { by, released: false });
+            return Err(LockRefused::Blocked { by, released: false });
         }
         let unlock = lock.kind == LockKind::Unlock;
-        let splits = |held: &Held| held.who == who && held.start < lock.start && held.end > lock.end;
+        let splits = |held: &HeldLock| held.who == who && held.start < lock.start && held.end > lock.end;
         let more = usize::from(self.0.posix.iter().any(splits)) + usize::from(!unlock);
         if more > 0 && self.len() + more > HELD_MAX {
-            return Err(NotLocked::TooMany);
+            return Err(LockRefused::TooMany);
         }
-        let mut new = Held {
+        let mut new = HeldLock {
             start: lock.start,
             end: lock.end,
             who,
@@ -218,10 +218,10 @@ impl Locks {
             }
             released |= unlock || held.exclusive;
             if held.start < lock.start {
-                cut.push(Held { end: lock.start - 1, ..*held });
+                cut.push(HeldLock { end: lock.start - 1, ..*held });
             }
             if held.end > lock.end {
-                cut.push(Held { start: lock.end + 1, ..*held });
+                cut.push(HeldLock { start: lock.end + 1, ..*held });
             }
             false
         });
@@ -251,14 +251,14 @@ impl Locks {
     }
 }
 
-fn insert(table: &mut Vec<Held>, held: Held) {
+fn insert(table: &mut Vec<HeldLock>, held: HeldLock) {
     let at = table.partition_point(|other| other.key() < held.key());
     table.insert(at, held);
 }
 
 /// Whether no two byte ranges of a table that is sorted by start contradict each other.
-fn ranges_fit(table: &[Held]) -> bool {
-    let fits = |a: &Held, b: &Held| {
+fn ranges_fit(table: &[HeldLock]) -> bool {
+    let fits = |a: &HeldLock, b: &HeldLock| {
         if a.who == b.who {
             !a.overlaps(b.start, b.end) && a.exclusive != b.exclusive
         } else {
@@ -272,7 +272,7 @@ fn ranges_fit(table: &[Held]) -> bool {
 }
 
 /// Whether an exclusive flock is alone.
-fn flocks_fit(table: &[Held]) -> bool {
+fn flocks_fit(table: &[HeldLock]) -> bool {
     table.len() < 2 || table.iter().all(|held| !held.exclusive)
 }
 
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(shown(&locks), [(0, u64::MAX, Write)]);
         assert_eq!(locks.set(A, &lock(1, Unlock, 0, u64::MAX)), Ok(true));
         assert!(locks.is_empty());
-        assert_eq!(locks.set(A, &lock(1, Write, 5, 4)), Err(NotLocked::BadRange));
+        assert_eq!(locks.set(A, &lock(1, Write, 5, 4)), Err(LockRefused::BadRange));
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         locks.set(A, &lock(1, Write, 50, 59)).unwrap();
         locks.set(A, &lock(1, Read, 10, 19)).unwrap();
         let by = lock(1, Write, 50, 59);
-        assert_eq!(locks.set(B, &lock(1, Read, 0, 99)), Err(NotLocked::Blocked { by, released: false }));
+        assert_eq!(locks.set(B, &lock(1, Read, 0, 99)), Err(LockRefused::Blocked { by, released: false }));
         assert_eq!(locks.test(B, &lock(1, Write, 0, 99)), lock(1, Read, 10, 19));
         assert_eq!(locks.test(A, &lock(1, Write, 0, 99)).kind, Unlock);
         locks.set(B, &flock(1, Write)).unwrap();
@@ -371,7 +371,7 @@ mod tests {
         locks.set(A, &flock(1, Read)).unwrap();
         locks.set(A, &flock(2, Read)).unwrap();
         let by = flock(2, Read);
-        assert_eq!(locks.set(A, &flock(1, Write)), Err(NotLocked::Blocked { by, released: true }));
+        assert_eq!(locks.set(A, &flock(1, Write)), Err(LockRefused::Blocked { by, released: true }));
         assert_eq!(locks.set(A, &flock(2, Unlock)), Ok(true));
         assert_eq!(locks.set(A, &flock(3, Write)), Ok(false));
         assert_eq!(locks.set(A, &flock(3, Write)), Ok(false), "again is nothing");
@@ -385,9 +385,9 @@ mod tests {
         for at in 0..HELD_MAX as u64 {
             locks.set(A, &lock(1, Write, at * 10, at * 10 + 4)).unwrap();
         }
-        assert_eq!(locks.set(A, &lock(1, Write, 5_000_000, 5_000_001)), Err(NotLocked::TooMany));
-        assert_eq!(locks.set(A, &flock(1, Read)), Err(NotLocked::TooMany));
-        assert_eq!(locks.set(A, &lock(1, Unlock, 1, 2)), Err(NotLocked::TooMany), "a cut makes one more");
+        assert_eq!(locks.set(A, &lock(1, Write, 5_000_000, 5_000_001)), Err(LockRefused::TooMany));
+        assert_eq!(locks.set(A, &flock(1, Read)), Err(LockRefused::TooMany));
+        assert_eq!(locks.set(A, &lock(1, Unlock, 1, 2)), Err(LockRefused::TooMany), "a cut makes one more");
         assert_eq!(locks.len(), HELD_MAX);
         assert_eq!(Locks::from_slice(&locks.to_vec()).as_ref(), Ok(&locks));
         assert_eq!(locks.set(A, &lock(1, Unlock, 0, 4)), Ok(true));
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_table_that_contradicts_itself_is_not_read() {
-        let held = |start, end, owner, exclusive| Held {
+        let held = |start, end, owner, exclusive| HeldLock {
             start,
             end,
             who: LockOwner { session: A, owner },

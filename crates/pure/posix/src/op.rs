@@ -2,7 +2,7 @@
 //!
 //! Bodies' bytes travel beside an operation or answer, never inside it.
 
-use crate::atime::Access;
+use crate::atime::Readings;
 use crate::attr::{Attr, Kind, SetAttr};
 use atoll_core::{Ino, Name, wire_enum, wire_struct};
 use bytes::Bytes;
@@ -227,7 +227,7 @@ wire_enum! {
         /// for. `Answer::Done`.
         26 => Accessed { /// What was read.
             ino: Ino, /// When.
-            access: Access },
+            access: Readings },
         /// What of read, write and execute (search) the caller has. `Answer::Access`.
         27 => Access { /// Of what.
             ino: Ino },
@@ -308,7 +308,7 @@ impl Op {
 wire_struct! {
     /// A file or directory that was found or made under a name.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Found {
+    pub struct NamedObject {
         /// Its attributes.
         pub attr: Attr,
         /// False when the size, times and link count of a directory are only the last known ones:
@@ -330,7 +330,7 @@ wire_struct! {
         /// Where to go on after this name; never 0, and the same however the directory changes.
         pub cookie: u64,
         /// With `plus`, the attributes.
-        pub found: Option<Found>,
+        pub found: Option<NamedObject>,
     }
 }
 
@@ -342,7 +342,7 @@ wire_enum! {
         1 => Done,
         /// What was found or made.
         2 => Found { /// It.
-            found: Found },
+            found: NamedObject },
         /// Attributes.
         3 => Attr { /// They.
             attr: Attr },

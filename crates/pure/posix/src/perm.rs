@@ -39,9 +39,9 @@ impl From<Errno> for Denied {
 
 /// A set of read, write and execute, with the values of the permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access(u8);
+pub struct AccessMode(u8);
 
-impl Access {
+impl AccessMode {
     /// List a directory, read a file.
     pub const READ: Self = Self(4);
     /// Change a directory's names, write a file.
@@ -68,7 +68,7 @@ impl Access {
 
 /// The facts of a file that permission rules need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owned {
+pub struct ObjectPerms {
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -79,7 +79,7 @@ pub struct Owned {
     pub kind: Kind,
 }
 
-impl From<&Attr> for Owned {
+impl From<&Attr> for ObjectPerms {
     fn from(attr: &Attr) -> Self {
         Self { uid: attr.uid, gid: attr.gid, mode: attr.mode, kind: attr.kind }
     }
@@ -100,7 +100,7 @@ impl Caller {
     }
 
     /// Whether the caller is the owner of `what`, or acts as one.
-    pub const fn acts_as_owner(&self, what: &Owned) -> bool {
+    pub const fn acts_as_owner(&self, what: &ObjectPerms) -> bool {
         self.uid == what.uid || self.is_root()
     }
 
@@ -114,10 +114,10 @@ impl Caller {
 }
 
 /// Whether `caller` has all of `want` on `what`, whose access ACL is `acl`. `EACCES` if not.
-pub fn check(caller: &Caller, what: Owned, want: Access, acl: Option<&Acl>) -> Result<(), Denied> {
+pub fn check(caller: &Caller, what: ObjectPerms, want: AccessMode, acl: Option<&Acl>) -> Result<(), Denied> {
     if caller.is_root() {
         // Somebody must be allowed to run it for root to be.
-        let runs = want.0 & Access::EXEC.0 != 0 && what.kind != Kind::Directory;
+        let runs = want.0 & AccessMode::EXEC.0 != 0 && what.kind != Kind::Directory;
         return if runs && what.mode & 0o111 == 0 { Err(Errno::EACCES.into()) } else { Ok(()) };
     }
     if caller.uid == what.uid {
@@ -142,9 +142,9 @@ pub fn check(caller: &Caller, what: Owned, want: Access, acl: Option<&Acl>) -> R
 }
 
 /// Which of read, write and execute `caller` has on `what`, whose access ACL is `acl`.
-pub fn granted(caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<u8, Denied> {
+pub fn granted(caller: &Caller, what: ObjectPerms, acl: Option<&Acl>) -> Result<u8, Denied> {
     let mut granted = 0;
-    for want in [Access::READ, Access::WRITE, Access::EXEC] {
+    for want in [AccessMode::READ, AccessMode::WRITE, AccessMode::EXEC] {
         match check(caller, what, want, acl) {
             Ok(()) => granted |= want.0,
             Err(Denied::Errno(_)) => {}
@@ -156,7 +156,7 @@ pub fn granted(caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<u8, De
 
 /// A check that a walk to an object, or opening it, would have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum SkippedCheck {
     /// Search permission.
     Search,
     /// Read permission of a directory.
@@ -169,49 +169,56 @@ pub enum Need {
     Write,
 }
 
-impl Need {
+impl SkippedCheck {
     /// Whether `caller` may do so with `what`, whose access ACL is `acl`. `EACCES` if not.
-    pub fn check(self, caller: &Caller, what: Owned, acl: Option<&Acl>) -> Result<(), Denied> {
+    pub fn check(self, caller: &Caller, what: ObjectPerms, acl: Option<&Acl>) -> Result<(), Denied> {
         let has = |want| check(caller, what, want, acl);
         match self {
-            Self::Search => has(Access::EXEC),
-            Self::List => has(Access::READ),
-            Self::ListAttributes => has(Access(Access::READ.0 | Access::EXEC.0)),
+            Self::Search => has(AccessMode::EXEC),
+            Self::List => has(AccessMode::READ),
+            Self::ListAttributes => has(AccessMode(AccessMode::READ.0 | AccessMode::EXEC.0)),
             // It may have taken its permission away after it was opened.
             Self::Read | Self::Write if caller.acts_as_owner(&what) => Ok(()),
-            Self::Read => match has(Access::READ) {
-                Err(Denied::Errno(_)) if what.kind == Kind::Regular => has(Access::EXEC),
+            Self::Read => match has(AccessMode::READ) {
+                Err(Denied::Errno(_)) if what.kind == Kind::Regular => has(AccessMode::EXEC),
                 verdict => verdict,
             },
-            Self::Write => has(Access::WRITE),
+            Self::Write => has(AccessMode::WRITE),
         }
     }
 }
 
 /// The checks that an operation needs, by object, if nobody has walked to the objects or opened them for its
 /// caller. Checks that the operation makes anyway are not among them.
-pub const fn needs(op: &Op) -> [Option<(Ino, Need)>; 2] {
+pub const fn needs(op: &Op) -> [Option<(Ino, SkippedCheck)>; 2] {
     match op {
-        Op::Lookup { dir, .. } | Op::Parent { dir } => [Some((*dir, Need::Search)), None],
-        Op::ReadDir { dir, plus: false, .. } => [Some((*dir, Need::List)), None],
-        Op::ReadDir { dir, plus: true, .. } => [Some((*dir, Need::ListAttributes)), None],
-        Op::Read { ino, .. } | Op::Seek { ino, .. } => [Some((*ino, Need::Read)), None],
-        Op::Write { ino, .. } | Op::Fallocate { ino, .. } => [Some((*ino, Need::Write)), None],
-        Op::SetAttr { ino, set } if set.size.is_some() => [Some((*ino, Need::Write)), None],
-        Op::CopyRange { from, to, .. } => [Some((*from, Need::Read)), Some((*to, Need::Write))],
+        Op::Lookup { dir, .. } | Op::Parent { dir } => [Some((*dir, SkippedCheck::Search)), None],
+        Op::ReadDir { dir, plus: false, .. } => [Some((*dir, SkippedCheck::List)), None],
+        Op::ReadDir { dir, plus: true, .. } => [Some((*dir, SkippedCheck::ListAttributes)), None],
+        Op::Read { ino, .. } | Op::Seek { ino, .. } => [Some((*ino, SkippedCheck::Read)), None],
+        Op::Write { ino, .. } | Op::Fallocate { ino, .. } => [Some((*ino, SkippedCheck::Write)), None],
+        Op::SetAttr { ino, set } if set.size.is_some() => [Some((*ino, SkippedCheck::Write)), None],
+        Op::CopyRange { from, to, .. } => {
+            [Some((*from, SkippedCheck::Read)), Some((*to, SkippedCheck::Write))]
+        }
         _ => [None, None],
     }
 }
 
 /// Whether `caller` may put a new name into `dir`. `EACCES` if not.
-pub fn may_create(caller: &Caller, dir: Owned, acl: Option<&Acl>) -> Result<(), Denied> {
-    check(caller, dir, Access::CHANGE_NAMES, acl)
+pub fn may_create(caller: &Caller, dir: ObjectPerms, acl: Option<&Acl>) -> Result<(), Denied> {
+    check(caller, dir, AccessMode::CHANGE_NAMES, acl)
 }
 
 /// Whether `caller` may remove the name of `victim` from `dir`, whose ACL is `acl`. `EACCES` without write
 /// and execute permission; `EPERM` if `dir` is sticky and `caller` owns neither.
-pub fn may_delete(caller: &Caller, dir: Owned, acl: Option<&Acl>, victim: Owned) -> Result<(), Denied> {
-    check(caller, dir, Access::CHANGE_NAMES, acl)?;
+pub fn may_delete(
+    caller: &Caller,
+    dir: ObjectPerms,
+    acl: Option<&Acl>,
+    victim: ObjectPerms,
+) -> Result<(), Denied> {
+    check(caller, dir, AccessMode::CHANGE_NAMES, acl)?;
     let sticky = dir.mode & mode::STICKY != 0;
     if sticky && !caller.acts_as_owner(&victim) && caller.uid != dir.uid {
         return Err(Errno::EPERM.into());
@@ -229,7 +236,7 @@ pub fn may_make(caller: &Caller, kind: Kind, rdev: u32) -> Result<(), Denied> {
 
 /// The owner and the permissions of a new file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Born {
+pub struct NewObjectPerms {
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -246,17 +253,19 @@ pub struct Born {
 /// ACL is `default_acl`. `mode` is what was asked for, before `umask`.
 pub fn born(
     caller: &Caller,
-    dir: Owned,
+    dir: ObjectPerms,
     default_acl: Option<&Acl>,
     kind: Kind,
     asked: u32,
     umask: u32,
-) -> Result<Born, Denied> {
+) -> Result<NewObjectPerms, Denied> {
     let inherits = dir.mode & mode::SETGID != 0;
     let gid = if inherits { dir.gid } else { caller.gid };
     // A symbolic link has no permissions of its own, and mkdir(2) takes no set-id bits.
     let mut bits = match kind {
-        Kind::Symlink => return Ok(Born { uid: caller.uid, gid, mode: 0o777, acl: None, default_acl: None }),
+        Kind::Symlink => {
+            return Ok(NewObjectPerms { uid: caller.uid, gid, mode: 0o777, acl: None, default_acl: None });
+        }
         Kind::Directory => asked & 0o1777,
         _ => asked & mode::ALL,
     };
@@ -270,7 +279,7 @@ pub fn born(
         None => (bits & !(umask & 0o777), None),
     };
     let directory = kind == Kind::Directory;
-    Ok(Born {
+    Ok(NewObjectPerms {
         uid: caller.uid,
         gid,
         mode: if directory && inherits { bits | mode::SETGID } else { bits },
@@ -311,11 +320,11 @@ pub fn apply_setattr(
     now: Time,
 ) -> Result<Attr, Denied> {
     check_values(attr, set)?;
-    let what = Owned::from(attr);
+    let what = ObjectPerms::from(attr);
     let owner = caller.acts_as_owner(&what);
     let touch = set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
     if touch && !owner {
-        check(caller, what, Access::WRITE, acl)?;
+        check(caller, what, AccessMode::WRITE, acl)?;
     }
     let mut after = *attr;
     chown(caller, what, set, &mut after)?;
@@ -347,7 +356,7 @@ pub fn apply_setattr(
     }
     if let Some(size) = set.size {
         if !set.opened {
-            check(caller, what, Access::WRITE, acl)?;
+            check(caller, what, AccessMode::WRITE, acl)?;
         }
         // Also when the length stays: ftruncate(2) and O_TRUNC do, and a frontend cannot always
         // tell them from truncate(2), which on Linux does not.
@@ -380,7 +389,7 @@ fn check_values(attr: &Attr, set: &SetAttr) -> Result<(), Errno> {
     if bad(set.atime) || bad(set.mtime) { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-fn chown(caller: &Caller, what: Owned, set: &SetAttr, after: &mut Attr) -> Result<(), Denied> {
+fn chown(caller: &Caller, what: ObjectPerms, set: &SetAttr, after: &mut Attr) -> Result<(), Denied> {
     let owner = caller.uid == what.uid;
     if let Some(uid) = set.uid {
         let unchanged = owner && uid == what.uid;
@@ -417,7 +426,7 @@ mod tests {
     use crate::acl::Acl;
     use atoll_core::Ino;
 
-    const FILE: Owned = Owned { uid: 1000, gid: 2000, mode: 0o640, kind: Kind::Regular };
+    const FILE: ObjectPerms = ObjectPerms { uid: 1000, gid: 2000, mode: 0o640, kind: Kind::Regular };
     const NOW: Time = Time { secs: 77, nanos: 7 };
     const OLD: Time = Time { secs: 1, nanos: 1 };
 
@@ -433,8 +442,8 @@ mod tests {
         Err(Denied::Errno(errno))
     }
 
-    fn attr(what: Owned) -> Attr {
-        let Owned { uid, gid, mode, kind } = what;
+    fn attr(what: ObjectPerms) -> Attr {
+        let ObjectPerms { uid, gid, mode, kind } = what;
         let (ino, nlink, rdev, size, blocks) = (Ino(9), 1, 0, 10, 8);
         Attr {
             ino,
@@ -455,18 +464,18 @@ mod tests {
 
     #[test]
     fn only_the_class_that_the_caller_is_in_counts() {
-        let file = |mode| Owned { mode, ..FILE };
+        let file = |mode| ObjectPerms { mode, ..FILE };
         let (owner, member, other) = (user(1000, 1, &[]), user(5, 5, &[7, 2000]), user(5, 5, &[7]));
         let table = [
-            (0o400, &owner, Access::READ, true),
-            (0o077, &owner, Access::READ, false),
-            (0o040, &member, Access::READ, true),
-            (0o707, &member, Access::READ, false),
-            (0o070, &other, Access::READ, false),
-            (0o006, &other, Access::WRITE, true),
-            (0o001, &other, Access::CHANGE_NAMES, false),
-            (0o003, &other, Access::CHANGE_NAMES, true),
-            (0o070, &user(5, 2000, &[]), Access::EXEC, true),
+            (0o400, &owner, AccessMode::READ, true),
+            (0o077, &owner, AccessMode::READ, false),
+            (0o040, &member, AccessMode::READ, true),
+            (0o707, &member, AccessMode::READ, false),
+            (0o070, &other, AccessMode::READ, false),
+            (0o006, &other, AccessMode::WRITE, true),
+            (0o001, &other, AccessMode::CHANGE_NAMES, false),
+            (0o003, &other, AccessMode::CHANGE_NAMES, true),
+            (0o070, &user(5, 2000, &[]), AccessMode::EXEC, true),
         ];
         for (mode, caller, want, allowed) in table {
             let told = check(caller, file(mode), want, None);
@@ -476,24 +485,24 @@ mod tests {
 
     #[test]
     fn groups_are_asked_for_only_when_they_could_turn_the_verdict() {
-        let file = |mode| Owned { mode, ..FILE };
-        assert_eq!(check(&unsure(5), file(0o644), Access::READ, None), Ok(()));
-        assert_eq!(check(&unsure(5), file(0o644), Access::WRITE, None), denied(Errno::EACCES));
-        assert_eq!(check(&unsure(5), file(0o640), Access::READ, None), Err(Denied::NeedGroups));
+        let file = |mode| ObjectPerms { mode, ..FILE };
+        assert_eq!(check(&unsure(5), file(0o644), AccessMode::READ, None), Ok(()));
+        assert_eq!(check(&unsure(5), file(0o644), AccessMode::WRITE, None), denied(Errno::EACCES));
+        assert_eq!(check(&unsure(5), file(0o640), AccessMode::READ, None), Err(Denied::NeedGroups));
         // Being in the group takes away here: silence would allow too much.
-        assert_eq!(check(&unsure(5), file(0o604), Access::READ, None), Err(Denied::NeedGroups));
-        assert_eq!(check(&unsure(1000), file(0o040), Access::READ, None), denied(Errno::EACCES));
-        assert_eq!(check(&unsure(2000), file(0o640), Access::READ, None), Ok(()));
+        assert_eq!(check(&unsure(5), file(0o604), AccessMode::READ, None), Err(Denied::NeedGroups));
+        assert_eq!(check(&unsure(1000), file(0o040), AccessMode::READ, None), denied(Errno::EACCES));
+        assert_eq!(check(&unsure(2000), file(0o640), AccessMode::READ, None), Ok(()));
     }
 
     #[test]
     fn root_runs_only_what_somebody_may_run() {
-        let file = |mode| Owned { mode, ..FILE };
-        assert_eq!(check(&Caller::ROOT, file(0), Access::READ, None), Ok(()));
-        assert_eq!(check(&Caller::ROOT, file(0o666), Access::EXEC, None), denied(Errno::EACCES));
-        assert_eq!(check(&Caller::ROOT, file(0o001), Access::EXEC, None), Ok(()));
-        let dir = Owned { kind: Kind::Directory, ..file(0) };
-        assert_eq!(check(&Caller::ROOT, dir, Access::EXEC, None), Ok(()));
+        let file = |mode| ObjectPerms { mode, ..FILE };
+        assert_eq!(check(&Caller::ROOT, file(0), AccessMode::READ, None), Ok(()));
+        assert_eq!(check(&Caller::ROOT, file(0o666), AccessMode::EXEC, None), denied(Errno::EACCES));
+        assert_eq!(check(&Caller::ROOT, file(0o001), AccessMode::EXEC, None), Ok(()));
+        let dir = ObjectPerms { kind: Kind::Directory, ..file(0) };
+        assert_eq!(check(&Caller::ROOT, dir, AccessMode::EXEC, None), Ok(()));
     }
 
     #[test]
@@ -502,11 +511,11 @@ mod tests {
         let mut acl = Acl::parse(&value(&[(1, 7, NO), (2, 0, 5), (4, 7, NO), (16, 7, NO), (32, 4, NO)]))
             .unwrap()
             .unwrap();
-        let file = Owned { mode: 0o774, ..FILE };
-        assert_eq!(check(&unsure(5), file, Access::READ, Some(&acl)), denied(Errno::EACCES));
+        let file = ObjectPerms { mode: 0o774, ..FILE };
+        assert_eq!(check(&unsure(5), file, AccessMode::READ, Some(&acl)), denied(Errno::EACCES));
         acl.chmod(0o704);
-        let file = Owned { mode: 0o704, ..FILE };
-        assert_eq!(check(&user(5, 5, &[]), file, Access::READ, Some(&acl)), Ok(()));
+        let file = ObjectPerms { mode: 0o704, ..FILE };
+        assert_eq!(check(&user(5, 5, &[]), file, AccessMode::READ, Some(&acl)), Ok(()));
     }
 
     const NO: u32 = u32::MAX;
@@ -522,15 +531,15 @@ mod tests {
 
     #[test]
     fn in_a_sticky_directory_only_owners_remove() {
-        let dir = Owned { uid: 1, gid: 1, mode: 0o1777, kind: Kind::Directory };
+        let dir = ObjectPerms { uid: 1, gid: 1, mode: 0o1777, kind: Kind::Directory };
         let may = |uid, dir| may_delete(&user(uid, uid, &[]), dir, None, FILE);
         assert_eq!(may(1000, dir), Ok(()));
         assert_eq!(may(1, dir), Ok(()));
         assert_eq!(may(0, dir), Ok(()));
         assert_eq!(may(5, dir), denied(Errno::EPERM));
-        assert_eq!(may(5, Owned { mode: 0o777, ..dir }), Ok(()));
+        assert_eq!(may(5, ObjectPerms { mode: 0o777, ..dir }), Ok(()));
         // Without write permission that is what is told.
-        assert_eq!(may(1000, Owned { mode: 0o1755, ..dir }), denied(Errno::EACCES));
+        assert_eq!(may(1000, ObjectPerms { mode: 0o1755, ..dir }), denied(Errno::EACCES));
     }
 
     #[test]
@@ -544,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_set_gid_directory_gives_its_group_and_to_directories_its_bit() {
-        let dir = Owned { uid: 1, gid: 2000, mode: 0o2777, kind: Kind::Directory };
+        let dir = ObjectPerms { uid: 1, gid: 2000, mode: 0o2777, kind: Kind::Directory };
         let born = |caller: &Caller, kind, mode| {
             let born = born(caller, dir, None, kind, mode, 0o022).unwrap();
             (born.gid, born.mode)
@@ -563,7 +572,7 @@ mod tests {
 
     #[test]
     fn mkdir_takes_no_set_id_bits_and_the_own_group() {
-        let dir = Owned { uid: 1, gid: 2000, mode: 0o777, kind: Kind::Directory };
+        let dir = ObjectPerms { uid: 1, gid: 2000, mode: 0o777, kind: Kind::Directory };
         let born = born(&unsure(5), dir, None, Kind::Directory, 0o7777, 0).unwrap();
         assert_eq!((born.uid, born.gid, born.mode), (5, 5, 0o1777));
     }
@@ -577,7 +586,7 @@ mod tests {
 
     #[test]
     fn set_gid_that_the_group_does_not_run_goes_with_bytes_of_who_is_not_in_it() {
-        let of = |mode| attr(Owned { mode, ..FILE });
+        let of = |mode| attr(ObjectPerms { mode, ..FILE });
         let member = user(5, 2000, &[]);
         assert_eq!(mode_after_bytes(&member, &of(0o6767)), Ok(0o2767));
         assert_eq!(mode_after_bytes(&user(5, 5, &[2000]), &of(0o2644)), Ok(0o2644));
@@ -620,11 +629,11 @@ mod tests {
             (chown(u32::MAX), Caller::ROOT, 0o644, denied(Errno::EINVAL)),
         ];
         for (set, caller, old, new) in table {
-            let told = apply_setattr(&attr(Owned { mode: *old, ..FILE }), None, set, caller, NOW);
+            let told = apply_setattr(&attr(ObjectPerms { mode: *old, ..FILE }), None, set, caller, NOW);
             assert_eq!(told.map(|after| after.mode), *new, "{set:?} of {old:04o} by {caller:?}");
             assert!(told.is_err() || told.is_ok_and(|after| (after.ctime, after.mtime) == (NOW, OLD)));
         }
-        let dir = attr(Owned { mode: 0o6755, kind: Kind::Directory, ..FILE });
+        let dir = attr(ObjectPerms { mode: 0o6755, kind: Kind::Directory, ..FILE });
         let after = apply_setattr(&dir, None, &chown(5), &Caller::ROOT, NOW).unwrap();
         assert_eq!((after.mode, after.uid), (0o6755, 5));
     }
@@ -634,7 +643,7 @@ mod tests {
         let to = Some(SetTime::To { time: Time { secs: -5, nanos: 3 } });
         let set = |atime, mtime| SetAttr { atime, mtime, ..SetAttr::default() };
         let apply = |mode, set: SetAttr, caller: &Caller| {
-            let after = apply_setattr(&attr(Owned { mode, ..FILE }), None, &set, caller, NOW)?;
+            let after = apply_setattr(&attr(ObjectPerms { mode, ..FILE }), None, &set, caller, NOW)?;
             Ok((after.atime, after.mtime))
         };
         let now = Some(SetTime::Now);
@@ -656,9 +665,9 @@ mod tests {
         assert_eq!(apply_setattr(&file, None, &set(false), &other, NOW), denied(Errno::EACCES));
         let after = apply_setattr(&file, None, &set(true), &other, NOW).unwrap();
         assert_eq!((after.size, after.mtime, after.ctime), (10, NOW, NOW), "also when the length stays");
-        let dir = attr(Owned { kind: Kind::Directory, ..FILE });
+        let dir = attr(ObjectPerms { kind: Kind::Directory, ..FILE });
         assert_eq!(apply_setattr(&dir, None, &set(false), &Caller::ROOT, NOW), denied(Errno::EISDIR));
-        let fifo = attr(Owned { kind: Kind::Fifo, ..FILE });
+        let fifo = attr(ObjectPerms { kind: Kind::Fifo, ..FILE });
         assert_eq!(apply_setattr(&fifo, None, &set(false), &Caller::ROOT, NOW), denied(Errno::EINVAL));
         let huge = SetAttr { size: Some(FILE_BYTES_MAX + 1), ..SetAttr::default() };
         assert_eq!(apply_setattr(&file, None, &huge, &Caller::ROOT, NOW), denied(Errno::EFBIG));

@@ -3,7 +3,7 @@
 use crate::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use crate::attr::{Caller, Kind, mode};
 use crate::errno::Errno;
-use crate::perm::{Access, Denied, Owned, check};
+use crate::perm::{AccessMode, Denied, ObjectPerms, check};
 
 /// Longest name in bytes (`XATTR_NAME_MAX`).
 pub const NAME_BYTES_MAX: usize = 255;
@@ -76,13 +76,18 @@ impl Namespace {
 
 /// Whether `caller` may read `name` of `what`, whose access ACL is `acl`. `ENODATA` for what is
 /// hidden from him, `EACCES`, `EOPNOTSUPP`.
-pub fn may_read(caller: &Caller, what: Owned, acl: Option<&Acl>, name: &[u8]) -> Result<Namespace, Denied> {
+pub fn may_read(
+    caller: &Caller,
+    what: ObjectPerms,
+    acl: Option<&Acl>,
+    name: &[u8],
+) -> Result<Namespace, Denied> {
     let namespace = Namespace::of(name)?;
     match namespace {
         Namespace::Trusted if !caller.is_root() => return Err(Errno::ENODATA.into()),
         Namespace::User if !has_user_namespace(what.kind) => return Err(Errno::ENODATA.into()),
-        Namespace::User => check(caller, what, Access::READ, acl)?,
-        Namespace::Unknown => return Err(unknown(caller, what, acl, name, Access::READ)),
+        Namespace::User => check(caller, what, AccessMode::READ, acl)?,
+        Namespace::Unknown => return Err(unknown(caller, what, acl, name, AccessMode::READ)),
         Namespace::AccessAcl | Namespace::DefaultAcl if what.kind == Kind::Symlink => {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -95,7 +100,7 @@ pub fn may_read(caller: &Caller, what: Owned, acl: Option<&Acl>, name: &[u8]) ->
 /// `EACCES`, `EOPNOTSUPP`. The value is not looked at: see `check_value` and `Acl::parse`.
 pub fn may_write(
     caller: &Caller,
-    what: Owned,
+    what: ObjectPerms,
     acl: Option<&Acl>,
     name: &[u8],
     change: Change,
@@ -109,7 +114,7 @@ pub fn may_write(
             if !has_user_namespace(what.kind) || (sticky && !owner) {
                 return Err(Errno::EPERM.into());
             }
-            return check(caller, what, Access::WRITE, acl).map(|()| namespace);
+            return check(caller, what, AccessMode::WRITE, acl).map(|()| namespace);
         }
         Namespace::AccessAcl | Namespace::DefaultAcl => {
             if what.kind == Kind::Symlink {
@@ -121,13 +126,13 @@ pub fn may_write(
             }
             owner
         }
-        Namespace::Unknown => return Err(unknown(caller, what, acl, name, Access::WRITE)),
+        Namespace::Unknown => return Err(unknown(caller, what, acl, name, AccessMode::WRITE)),
     };
     if allowed { Ok(namespace) } else { Err(Errno::EPERM.into()) }
 }
 
 /// Linux asks for permission before it finds that nobody handles the name, except in `system.`.
-fn unknown(caller: &Caller, what: Owned, acl: Option<&Acl>, name: &[u8], want: Access) -> Denied {
+fn unknown(caller: &Caller, what: ObjectPerms, acl: Option<&Acl>, name: &[u8], want: AccessMode) -> Denied {
     let asked = if name.starts_with(b"system.") { Ok(()) } else { check(caller, what, want, acl) };
     asked.err().unwrap_or(Errno::EOPNOTSUPP.into())
 }
@@ -153,8 +158,8 @@ mod tests {
     const OWNER: Caller = Caller { uid: 5, gid: 5, groups: Some(Vec::new()) };
     const OTHER: Caller = Caller { uid: 6, gid: 6, groups: Some(Vec::new()) };
 
-    fn what(kind: Kind, mode: u32) -> Owned {
-        Owned { uid: 5, gid: 5, mode, kind }
+    fn what(kind: Kind, mode: u32) -> ObjectPerms {
+        ObjectPerms { uid: 5, gid: 5, mode, kind }
     }
 
     #[test]

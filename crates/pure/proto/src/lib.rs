@@ -18,12 +18,13 @@ pub use control::{Control, ControlReply};
 pub use handle::FileHandle;
 pub use listing::{CutLost, FileAt, ListedName};
 pub use message::{
-    Ancestor, Ask, Born, Chain, ClientOp, Hint, JournalEntry, Known, Led, Moments, Notice, Origin, Outcome,
-    Part, Peer, PeerMessage, Renaming, Reply, Request, Resolved, Seen, Spot, Told, Vote, Work,
+    Ancestor, Chain, ClientOp, DirAnswer, DirQuestion, DirReport, EntryRef, Hint, JournalEntry, KeyOverride,
+    LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Reply, Request, RequestId,
+    Resolved, TxnPart, TxnStamps, Vote, VoteInfo,
 };
-pub use record::{BodyChange, Change, Record};
+pub use record::{BodyChange, Record, RowChange};
 pub use row::{
-    Dir, Entry, Forward, Inode, Link, Owned, Place, PlaceVersion, Remembered, Session, Static, Stub, Txn,
-    TxnState, Xattrs, names_of,
+    CarriedLink, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult, Session,
+    StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
 };
 pub use volume::{BadConfig, Fixed, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

@@ -3,10 +3,12 @@
 use atoll_core::{
     Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId, VolumePath, wire_enum, wire_struct,
 };
-use atoll_posix::{Answer, Around, Attr, Caller, Errno, Found, Kind, Op, RenameMode, Wish};
+use atoll_posix::{
+    Answer, Attr, AttrsAround, Caller, Errno, Kind, NamedObject, Op, RenameMode, RequestOptions,
+};
 
 use crate::listing::{CutLost, FileAt, ListedName};
-use crate::row::{Entry, Inode, Link, Place, PlaceVersion, Static, Xattrs};
+use crate::row::{CarriedLink, DirPlace, Entry, Inode, PlaceVersion, StaticAttrs, Xattrs};
 
 wire_struct! {
     /// What a client asks of an island. Bytes of a write travel beside it.
@@ -106,8 +108,8 @@ wire_enum! {
         31 => SkeletonTarget { /// The link.
             ino: Ino },
         /// `Fs`, `Rename` or `Link`, and more is asked for.
-        32 => Wished { /// It.
-            wish: Wish, /// The operation.
+        32 => WithOptions { /// It.
+            options: RequestOptions, /// The operation.
             op: Op, /// As in `Rename`.
             key: Option<Key>, /// As in `Link`.
             home: Option<IslandId> },
@@ -119,7 +121,7 @@ wire_struct! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Resolved {
         /// The deepest directory or file that was reached.
-        pub found: Found,
+        pub found: NamedObject,
         /// Its placement key, if it is a directory.
         pub key: Option<Key>,
         /// How many components of the path lead to it.
@@ -128,14 +130,14 @@ wire_struct! {
         pub is_final: bool,
         /// Directories on the way whose keys do not follow from those above: they, or what is above them,
         /// were renamed since they were made.
-        pub births: Vec<Born>,
+        pub key_overrides: Vec<KeyOverride>,
     }
 }
 
 wire_struct! {
     /// A directory that was made under another path, as whoever knows only paths needs it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Born {
+    pub struct KeyOverride {
         /// How many components of the path lead to it.
         pub depth: u32,
         /// Its placement key.
@@ -179,7 +181,7 @@ wire_enum! {
             keys: Vec<Key> },
         /// As `Ok`, with the attributes that were wished for.
         13 => Observed { /// They.
-            around: Vec<Around>, /// What it tells.
+            around: Vec<AttrsAround>, /// What it tells.
             answer: Box<Answer>, /// As in `Ok`.
             keys: Vec<Key> },
         /// Done: these few bytes (a target, an attribute). Those of a read travel beside the reply.
@@ -213,10 +215,10 @@ wire_enum! {
         /// A walked path.
         6 => Resolved { /// How far.
             resolved: Resolved },
-        /// The session is known here. `sole`: no other mount is, and what is answered may be kept
+        /// The session is known here. `exclusive`: no other mount is, and what is answered may be kept
         /// until recalled.
         7 => Attached { /// No other mount.
-            sole: bool, /// The incarnation of the island that began with its last power cut.
+            exclusive: bool, /// The incarnation of the island that began with its last power cut.
             power: u32 },
         /// No such session (it expired): attach first.
         8 => NoSession,
@@ -276,7 +278,7 @@ wire_struct! {
         /// What the sender has seen of the islands' journals, as far as it is news on this link.
         pub vector: Vec<(IslandId, Stamp)>,
         /// What.
-        pub peer: Peer,
+        pub op: PeerOp,
     }
 }
 
@@ -291,21 +293,21 @@ wire_struct! {
         /// Bytes of the path of which that is the hash; 0 if it is none's.
         pub birth_bytes: u16,
         /// Where it is.
-        pub place: Place,
+        pub place: DirPlace,
         /// Static attributes.
-        pub fixed: Static,
+        pub fixed: StaticAttrs,
         /// ACLs. Its other extended attributes are its owner's alone: versions up to 0.1 sent them too, and they
         /// are ignored.
         pub xattrs: Xattrs,
         /// Its sender does not own it, and may have missed some of its changes: whoever learns of it here may have, too.
-        pub doubted: bool,
+        pub suspected: bool,
     }
 }
 
 wire_enum! {
     /// What a transaction's participant is asked to do.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Work {
+    pub enum ParticipantWork {
         /// mkdir: own a new directory.
         1 => Adopt { /// The directory.
             dir: Ancestor, /// When it was made.
@@ -317,8 +319,8 @@ wire_enum! {
             parent: Ino, /// Its name there.
             name: Name },
         /// A rename into a directory that the participant owns: keep the name for it.
-        3 => Lend { /// What moves where.
-            renaming: Box<Renaming>, /// Who asks.
+        3 => BorrowName { /// What moves where.
+            renaming: Box<RenameSpec>, /// Who asks.
             caller: Caller, /// What the caller means by the new name.
             new_meant: Option<Ino>, /// The coordinator's own objection, which comes behind those of the names.
             denied: Option<Errno>, /// The coordinator's ancestors, if a file that the participant may
@@ -326,53 +328,53 @@ wire_enum! {
             chain: Option<Chain>, /// The coordinator is a home and does not know the directory.
             wants_chain: bool },
         /// link: a file that is homed at the participant gets a name elsewhere.
-        4 => Count { /// The file.
+        4 => AddName { /// The file.
             ino: Ino, /// The name.
-            at: Spot, /// When.
+            at: EntryRef, /// When.
             time: Time, /// Where that is.
             chain: Chain },
         /// unlink, or a rename over it: it loses a name elsewhere.
-        5 => Drop { /// The file.
+        5 => RemoveName { /// The file.
             ino: Ino, /// The name.
-            at: Spot, /// Whoever is to own it, because the directory is sticky.
+            at: EntryRef, /// Whoever is to own it, because the directory is sticky.
             by: Option<u32>, /// The home knew the name when it prepared.
             had: bool, /// When.
             time: Time },
         /// rename: one of its names elsewhere becomes another.
-        6 => Renamed { /// The file.
+        6 => MoveName { /// The file.
             ino: Ino, /// The old name.
-            from: Spot, /// The new one.
-            to: Spot, /// As in `Drop`.
-            by: Option<u32>, /// As in `Drop`.
+            from: EntryRef, /// The new one.
+            to: EntryRef, /// As in `RemoveName`.
+            by: Option<u32>, /// As in `RemoveName`.
             had: bool, /// When.
             time: Time, /// Where the new name is.
             chain: Chain },
         /// rename to another parent: the directory's static attributes stay until it is done.
-        7 => Hold { /// The directory.
+        7 => FreezeDir { /// The directory.
             ino: Ino, /// Who asks: whoever may not write it may not move it.
             caller: Caller, /// Where it will be.
-            to: Place, /// The placement key of that directory.
+            to: DirPlace, /// The placement key of that directory.
             key: Key },
         /// The same, at the root's owner: leave, as long as nothing else is under way that could put a
         /// directory below itself.
-        8 => Ticket { /// Directories that move.
+        8 => PermitMove { /// Directories that move.
             moved: Vec<Ino>, /// Those above the places to which they go.
             above: Vec<Ino>, /// What was seen when it was looked up which those are.
             seen: Vec<Chain> },
         /// A file comes from the coordinator, which was its home, to the owner of its only name.
-        9 => Arrive { /// The name.
-            at: Spot, /// The file.
+        9 => ReceiveFile { /// The name.
+            at: EntryRef, /// The file.
             file: Box<Inode>, /// Its extended attributes, if it has some.
             xattrs: Option<Xattrs>, /// Mounts that may have it open.
             mounts: Vec<SessionId> },
     }
 }
 
-impl Work {
+impl ParticipantWork {
     /// The name elsewhere that a file gets by it.
-    pub const fn brings(&self) -> Option<&Spot> {
+    pub const fn brings(&self) -> Option<&EntryRef> {
         match self {
-            Self::Count { at, .. } | Self::Renamed { to: at, .. } => Some(at),
+            Self::AddName { at, .. } | Self::MoveName { to: at, .. } => Some(at),
             _ => None,
         }
     }
@@ -381,7 +383,7 @@ impl Work {
 wire_struct! {
     /// A name in a directory.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-    pub struct Spot {
+    pub struct EntryRef {
         /// The directory.
         pub dir: Ino,
         /// The name.
@@ -404,11 +406,11 @@ wire_struct! {
 wire_struct! {
     /// A rename of a file between two directories.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Renaming {
+    pub struct RenameSpec {
         /// The old name.
-        pub from: Spot,
+        pub from: EntryRef,
         /// The new one.
-        pub to: Spot,
+        pub to: EntryRef,
         /// What it names.
         pub file: Entry,
         /// What the new name was before, once its owner has told.
@@ -422,7 +424,7 @@ wire_struct! {
     }
 }
 
-impl Renaming {
+impl RenameSpec {
     /// The two names swap what they name.
     pub fn swaps(&self) -> bool {
         self.mode == RenameMode::Exchange
@@ -432,7 +434,7 @@ impl Renaming {
 wire_struct! {
     /// The request that a transaction serves, so that a repetition gets its result.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Origin {
+    pub struct RequestId {
         /// Whose.
         pub session: SessionId,
         /// Its number.
@@ -443,11 +445,11 @@ wire_struct! {
 wire_struct! {
     /// A transaction as whoever lost its part needs it.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Part {
+    pub struct TxnPart {
         /// The request that it serves.
-        pub origin: Origin,
+        pub request: RequestId,
         /// What the participant does.
-        pub work: Work,
+        pub work: ParticipantWork,
     }
 }
 
@@ -455,7 +457,7 @@ wire_struct! {
     /// When the two sides of a transaction wrote their parts, each by its own clock: whether a side has
     /// lost its part in a power cut, only that side can tell, and by this.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Moments {
+    pub struct TxnStamps {
         /// The participant's prepare.
         pub prepared: Stamp,
         /// The coordinator's commit; 0 before.
@@ -466,7 +468,7 @@ wire_struct! {
 wire_enum! {
     /// What a participant tells of what it has prepared.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Seen {
+    pub enum VoteInfo {
         /// Nothing.
         1 => Nothing,
         /// Of a name that is lent.
@@ -479,7 +481,7 @@ wire_enum! {
             attr: Attr },
         /// Of a directory that moves.
         4 => Dir { /// Its static attributes.
-            fixed: Static },
+            fixed: StaticAttrs },
     }
 }
 
@@ -490,7 +492,7 @@ wire_enum! {
         /// Prepared: the outcome will be carried out.
         1 => Yes { /// By the participant's clock: when.
             prepared: Stamp, /// What the coordinator has to know.
-            seen: Seen },
+            seen: VoteInfo },
         /// Not possible.
         2 => No { /// Why.
             errno: Errno },
@@ -514,20 +516,20 @@ wire_enum! {
         /// It has moved.
         1 => Place { /// The directory.
             ino: Ino, /// Where it is.
-            place: Place, /// Its name before.
-            from: Spot, /// The empty directory whose name it took.
+            place: DirPlace, /// Its name before.
+            from: EntryRef, /// The empty directory whose name it took.
             replaced: Option<Ino>, /// What its coordinator had seen, which comes before this; and the
             /// ancestors of the place, if that is in another directory than before.
             chain: Chain, /// When it moved, which is its owner's to show.
             time: Time },
         /// Its static attributes have changed.
-        2 => Fixed { /// The directory.
+        2 => StaticAttrs { /// The directory.
             ino: Ino, /// Where it is, as its owner knows: the stub there follows.
-            place: Place, /// Attributes.
-            fixed: Static, /// ACLs, as in `Ancestor`.
+            place: DirPlace, /// Attributes.
+            fixed: StaticAttrs, /// ACLs, as in `Ancestor`.
             xattrs: Xattrs },
         /// Nothing, but the clock goes on: past what a power cut has taken, which somebody may have seen.
-        3 => Onward,
+        3 => ClockBump,
     }
 }
 
@@ -545,16 +547,16 @@ impl Chain {
     }
 }
 
-impl Work {
+impl ParticipantWork {
     /// As [`Chain::shed`].
     pub fn shed(&mut self) {
         match self {
             Self::Adopt { dir, chain, .. } => {
                 chain.iter_mut().chain([dir]).for_each(|dir| shed(&mut dir.xattrs));
             }
-            Self::Lend { chain: Some(chain), .. }
-            | Self::Count { chain, .. }
-            | Self::Renamed { chain, .. } => chain.shed(),
+            Self::BorrowName { chain: Some(chain), .. }
+            | Self::AddName { chain, .. }
+            | Self::MoveName { chain, .. } => chain.shed(),
             _ => {}
         }
     }
@@ -565,16 +567,16 @@ impl JournalEntry {
     pub fn shed(&mut self) {
         match self {
             Self::Place { chain, .. } => chain.shed(),
-            Self::Fixed { xattrs, .. } => shed(xattrs),
-            Self::Onward => {}
+            Self::StaticAttrs { xattrs, .. } => shed(xattrs),
+            Self::ClockBump => {}
         }
     }
 
     /// The directory that it is about, and where that is.
-    pub const fn about(&self) -> Option<(Ino, &Place)> {
+    pub const fn about(&self) -> Option<(Ino, &DirPlace)> {
         match self {
-            Self::Place { ino, place, .. } | Self::Fixed { ino, place, .. } => Some((*ino, place)),
-            Self::Onward => None,
+            Self::Place { ino, place, .. } | Self::StaticAttrs { ino, place, .. } => Some((*ino, place)),
+            Self::ClockBump => None,
         }
     }
 }
@@ -582,7 +584,7 @@ impl JournalEntry {
 wire_struct! {
     /// A directory of the sender's skeleton, or of which it has the stub, as the sender knows it.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Ask {
+    pub struct DirQuestion {
         /// It.
         pub ino: Ino,
         /// Asked of the owner of this directory, which judges its names; none: asked of its own owner.
@@ -603,21 +605,21 @@ wire_struct! {
 wire_enum! {
     /// What an island knows of a directory that it was asked for.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Known {
+    pub enum DirReport {
         /// The same.
         1 => Same,
         /// Something else.
-        2 => Is { /// It.
+        2 => Differs { /// It.
             dir: Ancestor, /// The directories above, from the root down, if they are wanted.
             chain: Vec<Ancestor> },
         /// It is not there.
         3 => Gone,
         /// It is not among the names up to this cookie.
-        4 => Further { /// Cookie.
+        4 => NotUpTo { /// Cookie.
             after: u64 },
         /// A move of it has happened that waits for its coordinator's journal.
-        5 => Goes { /// Where to.
-            place: Place, /// The owner of the directory above.
+        5 => Moves { /// Where to.
+            place: DirPlace, /// The owner of the directory above.
             owner: IslandId },
     }
 }
@@ -625,20 +627,20 @@ wire_enum! {
 wire_struct! {
     /// An answer to an `Ask`.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Told {
+    pub struct DirAnswer {
         /// The directory.
         pub ino: Ino,
         /// Where it was looked for.
         pub parent: Option<Ino>,
         /// What is known of it.
-        pub known: Known,
+        pub known: DirReport,
     }
 }
 
 wire_enum! {
     /// What islands tell each other.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Peer {
+    pub enum PeerOp {
         /// The sender has started, and asks for what the receiver has for it.
         1 => Hello,
         /// The answer: everything that the receiver had for the sender was sent before this.
@@ -646,8 +648,8 @@ wire_enum! {
         /// Coordinator to participant.
         3 => Prepare { /// The transaction.
             txn: TxnId, /// The request that it serves.
-            origin: Origin, /// What to do.
-            work: Work },
+            origin: RequestId, /// What to do.
+            work: ParticipantWork },
         /// Participant to coordinator.
         4 => Voted { /// The transaction.
             txn: TxnId, /// Its answer.
@@ -655,13 +657,13 @@ wire_enum! {
         /// Coordinator to participant, repeated until `Stable`.
         5 => Decided { /// The transaction.
             txn: TxnId, /// It happens, and when; none if it does not.
-            moments: Option<Moments>, /// All of it, if the participant may have lost its prepare.
-            part: Option<Box<Part>> },
+            moments: Option<TxnStamps>, /// All of it, if the participant may have lost its prepare.
+            part: Option<Box<TxnPart>> },
         /// Either way: what became of these is synced here.
         6 => Stable { /// The transactions, and when they were committed.
             txns: Vec<(TxnId, Stamp)> },
         /// Participant to coordinator: what became of it?
-        7 => Ask { /// The transaction.
+        7 => AskOutcome { /// The transaction.
             txn: TxnId },
         /// The coordinator's journal, in order and without a gap from what was applied.
         8 => Journal { /// Stamp that the receiver must have applied before these.
@@ -675,15 +677,15 @@ wire_enum! {
         10 => Resend { /// Stamp.
             after: Stamp },
         /// Participant to coordinator, which may have lost it: this was carried out.
-        11 => Carried { /// The transaction.
+        11 => CarriedOut { /// The transaction.
             txn: TxnId, /// When.
-            moments: Moments, /// All of it.
-            part: Box<Part> },
+            moments: TxnStamps, /// All of it.
+            part: Box<TxnPart> },
         /// What was applied of the receiver's journal, and the receiver may have lost.
-        12 => Returned { /// The entries, in order.
+        12 => ReturnedJournal { /// The entries, in order.
             entries: Vec<(Stamp, JournalEntry)> },
         /// The sender's journal up to this stamp survives a power cut at the sender.
-        13 => Kept { /// Stamp.
+        13 => JournalDurable { /// Stamp.
             upto: Stamp },
         /// The ancestors of a directory of the receiver's are wanted. Whether what it tells is new enough, the
         /// sender judges: the vector comes with it.
@@ -695,7 +697,7 @@ wire_enum! {
             chain: Option<Chain> },
         /// Coordinator to participant: it happens, unless this is lost in a power cut. `Decided` follows when
         /// it cannot be any more.
-        16 => Happened { /// The transaction.
+        16 => ProvisionalCommit { /// The transaction.
             txn: TxnId },
         /// Of the file that comes, bytes are wanted from here on.
         17 => Pull { /// The transaction.
@@ -709,7 +711,7 @@ wire_enum! {
         /// The sender's symbolic links to directories have changed, or may not all be known to the receiver.
         30 => Links { /// Digest of them before.
             before: u64, /// Set, or gone.
-            links: Vec<(Ino, Option<Link>)>, /// Digest of them now.
+            links: Vec<(Ino, Option<CarriedLink>)>, /// Digest of them now.
             after: u64 },
         /// Those of the receiver's that the sender has.
         31 => LinksHeld { /// Their digest.
@@ -721,7 +723,7 @@ wire_enum! {
         33 => AllLinks { /// Above this.
             after: Ino, /// And up to this.
             upto: Ino, /// They.
-            links: Vec<(Ino, Link)> },
+            links: Vec<(Ino, CarriedLink)> },
         /// Does this path lead to a directory?
         34 => Leads { /// A symbolic link of the sender's, whose target it is.
             link: Ino, /// The path.
@@ -729,31 +731,31 @@ wire_enum! {
         /// Where it leads.
         35 => LeadsTo { /// The receiver's symbolic link.
             link: Ino, /// As far as the sender knows.
-            led: Led },
+            led: LinkTarget },
         /// A symbolic link of the receiver's was looked up, of which the sender knows no more.
         36 => LinkUsed { /// The link.
             link: Ino, /// Its name.
-            at: Spot },
+            at: EntryRef },
         /// The sender's journal up to this stamp is not kept for the receiver any more: it has to compare what
         /// it has with what others know.
-        40 => Skipped { /// Stamp.
+        40 => JournalSkipped { /// Stamp.
             upto: Stamp },
         /// Is this still so? Asked by who has missed a part of journals.
         41 => Compare { /// Counts the comparisons of the sender.
             round: u64, /// The coordinators of those journals.
             missed: Vec<IslandId>, /// What the sender has.
-            asks: Vec<Ask> },
+            asks: Vec<DirQuestion> },
         /// What differs, and what does not. What is about to be decided is left out.
         42 => Compared { /// As asked.
             round: u64, /// Answers.
-            told: Vec<Told> },
+            told: Vec<DirAnswer> },
     }
 }
 
 wire_enum! {
     /// Where a path leads.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Led {
+    pub enum LinkTarget {
         /// To a directory.
         1 => Directory,
         /// Not to one.

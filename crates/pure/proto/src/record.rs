@@ -10,13 +10,13 @@ use atoll_posix::locks::Locks;
 use bytes::Bytes;
 
 use crate::message::JournalEntry;
-use crate::row::{Dir, Entry, Forward, Inode, Link, Remembered, Session, Txn, Xattrs};
+use crate::row::{CarriedLink, Dir, Entry, Forward, Inode, RequestResult, Session, Txn, Xattrs};
 
 /// One decided operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// Rows that change, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RowChange>,
     /// What happens to bodies, in order.
     pub bodies: Vec<BodyChange>,
 }
@@ -83,7 +83,7 @@ impl Record {
 wire_enum! {
     /// A row set (`Some`) or removed (`None`).
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Change {
+    pub enum RowChange {
         /// A file.
         1 => Inode { /// Its id.
             ino: Ino, /// The row.
@@ -128,7 +128,7 @@ wire_enum! {
             session: SessionId, /// Its request.
             seq: u64, /// The client has what is below this.
             acked: u64, /// The result.
-            result: Remembered },
+            result: RequestResult },
         /// A result that is taken back: what it told of did not survive. Repeated, the request is
         /// carried out again.
         22 => TakenBack { /// The client.
@@ -189,7 +189,7 @@ wire_enum! {
         /// A symbolic link to a directory.
         31 => Link { /// Its id.
             ino: Ino, /// The row.
-            row: Option<Box<Link>> },
+            row: Option<Box<CarriedLink>> },
         /// An island has said that it has all of this island's.
         32 => LinksTold { /// Which.
             island: IslandId, /// Their digest.
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn carried_bytes_follow_the_head_and_come_back() {
         let record = Record {
-            changes: vec![Change::Dirty { ino: Ino(7) }],
+            changes: vec![RowChange::Dirty { ino: Ino(7) }],
             bodies: vec![
                 BodyChange::Bytes { ino: Ino(7), offset: 3, bytes: Bytes::from_static(b"one") },
                 BodyChange::Cut { ino: Ino(8), len: 9 },

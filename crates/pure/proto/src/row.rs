@@ -7,7 +7,7 @@ use atoll_core::{
 use atoll_posix::{Attr, Kind, acl};
 use bytes::Bytes;
 
-use crate::message::{Moments, Part, Spot};
+use crate::message::{EntryRef, TxnPart, TxnStamps};
 
 wire_struct! {
     /// A file (anything but a directory), at its home.
@@ -31,7 +31,7 @@ wire_struct! {
 wire_struct! {
     /// The static attributes of a directory, which a walk through it needs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Static {
+    pub struct StaticAttrs {
         /// Version, given by the directory owner; a lower one is ignored.
         pub version: Stamp,
         /// Permission bits.
@@ -58,7 +58,7 @@ wire_struct! {
 wire_struct! {
     /// The place of a directory.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Place {
+    pub struct DirPlace {
         /// Version, given by the parent owner; a lower one is ignored.
         pub version: PlaceVersion,
         /// The directory above; its own id for the root.
@@ -75,11 +75,11 @@ const DEPTH_MAX: usize = 4096;
 /// no place.
 pub fn names_of<E>(
     dir: Ino,
-    mut place_of: impl FnMut(Ino) -> Result<Option<Place>, E>,
+    mut place_of: impl FnMut(Ino) -> Result<Option<DirPlace>, E>,
 ) -> Result<Option<Vec<Name>>, E> {
     let (mut names, mut at) = (Vec::new(), dir);
     while at != Ino::ROOT {
-        let Some(Place { parent, name: Some(name), .. }) = place_of(at)? else { return Ok(None) };
+        let Some(DirPlace { parent, name: Some(name), .. }) = place_of(at)? else { return Ok(None) };
         names.push(name);
         at = parent;
         if names.len() > DEPTH_MAX {
@@ -93,7 +93,7 @@ pub fn names_of<E>(
 wire_struct! {
     /// Facts that only the directory owner has: dynamic attributes, and marks of transactions.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Owned {
+    pub struct OwnedDir {
         /// Names in it.
         pub entries: u64,
         /// Directories in it.
@@ -111,7 +111,7 @@ wire_struct! {
         /// The transaction that made it, until its outcome is known.
         pub adopted: Option<TxnId>,
         /// Names in it were lent to other islands: after an unclean end those know whether a name is missing.
-        pub lent: bool,
+        pub ever_borrowed: bool,
     }
 }
 
@@ -124,21 +124,21 @@ wire_struct! {
         /// Length of the path whose hash the key is; 0 if it is no path's.
         pub birth_bytes: u16,
         /// Its place.
-        pub place: Place,
+        pub place: DirPlace,
         /// Static attributes.
-        pub fixed: Static,
+        pub fixed: StaticAttrs,
         /// It has an `Xattrs` row (static attributes too).
         pub has_xattrs: bool,
         /// That row holds an access or default ACL.
         pub has_acl: bool,
         /// Number of directories of this island's skeleton directly below. If this and `homes` are 0, and the
         /// directory is not owned here, it is pruned.
-        pub below: u32,
+        pub children: u32,
         /// Number of names in it of files that are homed here, while another island owns it: names that are
         /// there, or promised.
-        pub homes: u32,
+        pub foreign_names: u32,
         /// Present at its owner.
-        pub owned: Option<Owned>,
+        pub owned: Option<OwnedDir>,
     }
 }
 
@@ -151,7 +151,7 @@ wire_struct! {
         /// Version of its place.
         pub place: PlaceVersion,
         /// Static attributes.
-        pub fixed: Static,
+        pub fixed: StaticAttrs,
         /// When it was made, and the best known time of its last change.
         pub time: Time,
     }
@@ -190,7 +190,7 @@ wire_struct! {
     /// A symbolic link to a directory, as every island keeps it. So paths lead through the link while its
     /// home, or the owner of its directory, is away. Only its home knows the present truth.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Link {
+    pub struct CarriedLink {
         /// Its home, which tells of it.
         pub home: IslandId,
         /// What `stat` shows.
@@ -198,7 +198,7 @@ wire_struct! {
         /// Its target.
         pub target: Bytes,
         /// Its names, or the first of very many.
-        pub names: Vec<Spot>,
+        pub names: Vec<EntryRef>,
     }
 }
 
@@ -273,7 +273,7 @@ impl Decode for Xattrs {
 wire_enum! {
     /// The first result of a request, kept until the client says it has it.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Remembered {
+    pub enum RequestResult {
         /// Only that it is done.
         1 => Done,
         /// It made or found this id.
@@ -301,7 +301,7 @@ wire_struct! {
         /// It is in the island's own process, and ends with it.
         pub local: bool,
         /// Results of the requests above `acked`, in ascending order.
-        pub results: Vec<(u64, Remembered)>,
+        pub results: Vec<(u64, RequestResult)>,
         /// The client has the results of all requests below this.
         pub acked: u64,
         /// Files that it holds locks on or keeps alive, in ascending order.
@@ -331,18 +331,18 @@ wire_struct! {
         /// The other side.
         pub partner: IslandId,
         /// Its times.
-        pub moments: Moments,
+        pub stamps: TxnStamps,
         /// Its content.
-        pub part: Part,
+        pub part: TxnPart,
     }
 }
 
-impl Owned {
+impl OwnedDir {
     /// The row of an empty directory that was made at `time`.
     pub const fn empty(time: Time) -> Self {
         let (entries, subdirs, sealed, adopted, lent) = (0, 0, None, None, false);
         let (atime, mtime, ctime, btime) = (time, time, time, time);
-        Self { entries, subdirs, atime, mtime, ctime, btime, sealed, adopted, lent }
+        Self { entries, subdirs, atime, mtime, ctime, btime, sealed, adopted, ever_borrowed: lent }
     }
 }
 

@@ -9,7 +9,7 @@ use atoll_posix::{Caller, Errno};
 use atoll_proto::{ClientOp, Notice};
 use bytes::Bytes;
 
-use crate::call::{Call, Sending, What};
+use crate::call::{Call, CallKind, Sending};
 use crate::out::RouteOut;
 use crate::route::{RELEASE_BATCH, Route};
 use crate::synced::changes;
@@ -63,7 +63,7 @@ impl<T> Route<T> {
         self.retry.retain(|(_, id)| lost.binary_search(id).is_err());
         for id in lost {
             let call = self.calls.get_mut(&id).expect("just listed");
-            if matches!(call.what, What::Own(_)) {
+            if matches!(call.what, CallKind::Own(_)) {
                 self.calls.remove(&id);
             } else {
                 call.doubtful |= call.is_in_flight();
@@ -104,7 +104,7 @@ impl<T> Route<T> {
             }
         }
         match self.calls.get(&id).map(|c| &c.what) {
-            Some(What::Own(op)) => {
+            Some(CallKind::Own(op)) => {
                 let ends_attaching = *op == ClientOp::Dropped;
                 self.calls.remove(&id);
                 self.peers.get_mut(&island).expect("looked at").attaching &= !ends_attaching;
@@ -121,7 +121,7 @@ impl<T> Route<T> {
     pub(crate) fn own(&mut self, island: IslandId, op: ClientOp, out: &mut RouteOut<T>) {
         let id = self.next_id;
         self.next_id += 1;
-        let call = Call::new(None, Caller::ROOT, What::Own(op), Bytes::new(), island);
+        let call = Call::new(None, Caller::ROOT, CallKind::Own(op), Bytes::new(), island);
         self.calls.insert(id, call);
         self.ask(id, out);
     }
@@ -244,7 +244,7 @@ impl<T> Route<T> {
 
     /// Whether an island has yet to answer that the session has ended.
     pub fn is_detaching(&self) -> bool {
-        self.calls.values().any(|call| matches!(call.what, What::Own(ClientOp::Detach)))
+        self.calls.values().any(|call| matches!(call.what, CallKind::Own(ClientOp::Detach)))
     }
 
     /// The frontend no longer knows these ids.

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, VolumePath};
-use atoll_posix::{Around, Caller, Kind, Op, Wish};
+use atoll_posix::{AttrsAround, Caller, Kind, Op, RequestOptions};
 use atoll_proto::ClientOp;
 use bytes::Bytes;
 
 /// What a call is about.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum CallKind {
     Op(Op),
     /// A walk of a path from the root, for libraries and tools.
     Walk(VolumePath),
@@ -110,15 +110,15 @@ pub(crate) struct Call<T> {
     /// never given up.
     pub(crate) waiter: Option<Waiter<T>>,
     pub(crate) caller: Caller,
-    pub(crate) what: What,
+    pub(crate) what: CallKind,
     pub(crate) data: Bytes,
     /// The island that is asked.
     pub(crate) island: IslandId,
     /// Its number at that island; 0 if its result need not be remembered.
     pub(crate) seq: u64,
-    pub(crate) wish: Wish,
+    pub(crate) wish: RequestOptions,
     /// The attributes that the caller wished for, as far as islands have told them.
-    pub(crate) around: Vec<Around>,
+    pub(crate) around: Vec<AttrsAround>,
     pub(crate) stage: Stage,
     pub(crate) sending: Sending,
     /// When it was sent last, in milliseconds.
@@ -140,7 +140,7 @@ impl<T> Call<T> {
     pub(crate) const fn new(
         waiter: Option<Waiter<T>>,
         caller: Caller,
-        what: What,
+        what: CallKind,
         data: Bytes,
         island: IslandId,
     ) -> Self {
@@ -151,7 +151,7 @@ impl<T> Call<T> {
             data,
             island,
             seq: 0,
-            wish: Wish { unchecked: false, attributes: false },
+            wish: RequestOptions { unchecked: false, attributes: false },
             around: Vec::new(),
             stage: Stage::Deciding { linked_home: None },
             sending: Sending::Waiting,

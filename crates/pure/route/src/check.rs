@@ -3,7 +3,7 @@
 
 use atoll_posix::Op;
 
-use crate::call::{Call, Sending, Stage, What};
+use crate::call::{Call, CallKind, Sending, Stage};
 use crate::route::Route;
 
 impl<T> Route<T> {
@@ -37,11 +37,11 @@ impl<T> Call<T> {
     /// See [`Route::check`].
     fn check(&self, id: u64) {
         let (what, stage) = (&self.what, &self.stage);
-        let sums_space = matches!(what, What::Op(Op::Statfs));
+        let sums_space = matches!(what, CallKind::Op(Op::Statfs));
         let fits = match stage {
             Stage::Gathering(_) => sums_space,
-            Stage::Searching { .. } => matches!(what, What::Op(Op::GetAttr { .. })) && self.seq == 0,
-            Stage::Confirming { .. } => matches!(what, What::Op(Op::Fsync { .. } | Op::FsyncDir { .. })),
+            Stage::Searching { .. } => matches!(what, CallKind::Op(Op::GetAttr { .. })) && self.seq == 0,
+            Stage::Confirming { .. } => matches!(what, CallKind::Op(Op::Fsync { .. } | Op::FsyncDir { .. })),
             // What others are asked, or a file's home after the name's owner, changes nothing.
             Stage::Following(_) | Stage::Fallback { .. } => self.seq == 0,
             Stage::Deciding { .. } => !sums_space,

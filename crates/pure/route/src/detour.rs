@@ -7,7 +7,7 @@ use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, reserve_bytes};
 
-use crate::call::{Call, Followed, Stage, What};
+use crate::call::{Call, CallKind, Followed, Stage};
 use crate::dirs::Dirs;
 use crate::homes::Homes;
 use crate::out::RouteOut;
@@ -39,14 +39,14 @@ impl<T> Route<T> {
         }
         let first = match &call.what {
             _ if call.followed().is_some() => None,
-            What::Op(Op::Lookup { dir, name }) => {
+            CallKind::Op(Op::Lookup { dir, name }) => {
                 self.dirs.key_by_path(&self.h3, *dir, name).map(|key| self.config.owner(key))
             }
-            What::Op(Op::GetAttr { ino }) if self.dirs.get(*ino).is_some() => {
+            CallKind::Op(Op::GetAttr { ino }) if self.dirs.get(*ino).is_some() => {
                 stub_of(&self.dirs, &self.config, *ino).map(|(owner, ..)| owner)
             }
-            What::Op(Op::GetAttr { ino }) if self.links.contains(*ino) => None,
-            What::Op(Op::Readlink { .. }) | What::Walk(_) => None,
+            CallKind::Op(Op::GetAttr { ino }) if self.links.contains(*ino) => None,
+            CallKind::Op(Op::Readlink { .. }) | CallKind::Walk(_) => None,
             _ => return false,
         };
         if !call.falls_back() {
@@ -84,7 +84,7 @@ impl<T> Route<T> {
         let call = self.calls.get(&id).expect("looked at by the caller");
         let island = match &call.what {
             // A walk may have come to an island that only its steps have named.
-            What::Walk(_) => None,
+            CallKind::Walk(_) => None,
             _ => self.route(call).ok(),
         };
         match island.and_then(|island| Some((island, self.peers.get(&island)?))) {
@@ -153,9 +153,9 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, config: &
         return ClientOp::Fs { op: Op::GetAttr { ino } };
     }
     match &call.what {
-        What::Own(op) | What::Island(op) => op.clone(),
-        What::Walk(path) => ClientOp::Resolve { path: path.clone() },
-        What::Op(op) => match (op, call.falls_back()) {
+        CallKind::Own(op) | CallKind::Island(op) => op.clone(),
+        CallKind::Walk(path) => ClientOp::Resolve { path: path.clone() },
+        CallKind::Op(op) => match (op, call.falls_back()) {
             (Op::Lookup { dir, name }, true) => ClientOp::Skeleton { parent: *dir, name: name.clone() },
             (Op::GetAttr { ino }, true) => match stub_of(dirs, config, *ino) {
                 // The parent owner has a stub of it, whether or not its skeleton has it.

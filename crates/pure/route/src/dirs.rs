@@ -4,7 +4,7 @@ use atoll_core::{H3, IdMap, Ino, Key, Name, PathHash};
 
 /// A directory, as far as routing needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDir {
     /// Its placement key: who owns it.
     pub key: Key,
     /// The directory above.
@@ -16,19 +16,19 @@ pub struct Known {
 /// All known directories. The frontend bounds their number: it says which ones it forgets.
 #[derive(Debug)]
 pub struct Dirs {
-    known: IdMap<Ino, Known>,
+    known: IdMap<Ino, KnownDir>,
 }
 
 impl Default for Dirs {
     fn default() -> Self {
-        let root = Known { key: Key(0), parent: Ino::ROOT, name: None };
+        let root = KnownDir { key: Key(0), parent: Ino::ROOT, name: None };
         Self { known: std::iter::once((Ino::ROOT, root)).collect() }
     }
 }
 
 impl Dirs {
     /// A directory's routing data.
-    pub fn get(&self, ino: Ino) -> Option<&Known> {
+    pub fn get(&self, ino: Ino) -> Option<&KnownDir> {
         self.known.get(&ino)
     }
 
@@ -44,7 +44,7 @@ impl Dirs {
                 }
             }
             None => {
-                self.known.insert(ino, Known { key, parent, name: Some(name.clone()) });
+                self.known.insert(ino, KnownDir { key, parent, name: Some(name.clone()) });
             }
         }
     }
@@ -53,7 +53,7 @@ impl Dirs {
     pub fn learn_key(&mut self, ino: Ino, key: Key) {
         match self.known.get_mut(&ino) {
             Some(known) => known.key = key,
-            None => drop(self.known.insert(ino, Known { key, parent: Ino::ROOT, name: None })),
+            None => drop(self.known.insert(ino, KnownDir { key, parent: Ino::ROOT, name: None })),
         }
     }
 

@@ -51,7 +51,7 @@ impl ListConfig {
 
 /// A line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedFile {
     /// The path below the root of the listing, without a slash at its beginning; empty for the root itself.
     pub path: Vec<u8>,
     /// Attributes.
@@ -64,7 +64,7 @@ pub struct Listed {
 
 /// Why there is no listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotListed {
+pub enum ListError {
     /// An island cannot be reached.
     Away(IslandId),
     /// In every attempt something was half done, the last time at this island.
@@ -98,7 +98,7 @@ pub enum NotListed {
 
 /// A question to an island.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct ListQuestion {
     /// Identifies the question in its answer.
     pub token: u64,
     /// To whom.
@@ -170,8 +170,8 @@ pub struct Enumerate {
     /// Files whose homes are to be asked.
     files: BTreeMap<IslandId, (Vec<usize>, Vec<Ino>)>,
     rows: Vec<Row>,
-    questions: Vec<Question>,
-    ended: Option<Result<Vec<Listed>, NotListed>>,
+    questions: Vec<ListQuestion>,
+    ended: Option<Result<Vec<ListedFile>, ListError>>,
 }
 
 impl Enumerate {
@@ -197,12 +197,12 @@ impl Enumerate {
     }
 
     /// Questions that are to be asked now.
-    pub fn questions(&mut self) -> Vec<Question> {
+    pub fn questions(&mut self) -> Vec<ListQuestion> {
         std::mem::take(&mut self.questions)
     }
 
     /// The listing, sorted by path, once it is over.
-    pub const fn ended(&mut self) -> Option<Result<Vec<Listed>, NotListed>> {
+    pub const fn ended(&mut self) -> Option<Result<Vec<ListedFile>, ListError>> {
         self.ended.take()
     }
 
@@ -221,7 +221,7 @@ impl Enumerate {
         match (&mut self.phase, outcome) {
             (Phase::Holding { .. } | Phase::Cutting { .. }, Err(_)) => {
                 let since = *self.away_since_ms.get_or_insert(now_ms);
-                self.failed(now_ms, NotListed::Away(island), now_ms >= since + self.config.away_ms);
+                self.failed(now_ms, ListError::Away(island), now_ms >= since + self.config.away_ms);
             }
             (
                 Phase::Holding { again, waiting, lives, keeps },
@@ -251,8 +251,8 @@ impl Enumerate {
                 }
             }
             (Phase::Holding { .. } | Phase::Cutting { .. }, Ok(_)) => self.not_quiet(now_ms, island),
-            (Phase::Walking, Err(_)) => self.end(Err(NotListed::Away(island))),
-            (Phase::Walking, Ok(Outcome::CutLost { why })) => self.end(Err(NotListed::Lost { island, why })),
+            (Phase::Walking, Err(_)) => self.end(Err(ListError::Away(island))),
+            (Phase::Walking, Ok(Outcome::CutLost { why })) => self.end(Err(ListError::Lost { island, why })),
             (Phase::Walking, Ok(outcome)) => {
                 let Some(asked) = asked else { return };
                 if let Err(why) = self.read(island, asked, outcome) {
@@ -291,16 +291,16 @@ impl Enumerate {
         let token = self.next_token;
         self.next_token += 1;
         self.asked.insert(token, (island, asked));
-        self.questions.push(Question { token, island, op });
+        self.questions.push(ListQuestion { token, island, op });
     }
 
     fn not_quiet(&mut self, now_ms: u64, island: IslandId) {
         let late = now_ms >= self.began_ms + self.config.patience_ms;
-        self.failed(now_ms, NotListed::Busy { island, attempts: self.attempts }, late);
+        self.failed(now_ms, ListError::Busy { island, attempts: self.attempts }, late);
     }
 
     /// This attempt has failed.
-    fn failed(&mut self, now_ms: u64, why: NotListed, for_good: bool) {
+    fn failed(&mut self, now_ms: u64, why: ListError, for_good: bool) {
         if for_good {
             return self.end(Err(why));
         }
@@ -317,11 +317,11 @@ impl Enumerate {
         for island in self.config.islands.clone() {
             let token = self.next_token;
             self.next_token += 1;
-            self.questions.push(Question { token, island, op: ClientOp::EndCut { cut } });
+            self.questions.push(ListQuestion { token, island, op: ClientOp::EndCut { cut } });
         }
     }
 
-    fn end(&mut self, result: Result<Vec<Listed>, NotListed>) {
+    fn end(&mut self, result: Result<Vec<ListedFile>, ListError>) {
         self.end_cut();
         self.phase = Phase::Ended;
         self.todo.clear();
@@ -369,9 +369,9 @@ impl Enumerate {
             let rows = std::mem::take(&mut self.rows);
             let listed = rows.into_iter().map(|row| {
                 let file = row.file.expect("every row was asked for");
-                Listed { path: row.path, attr: file.attr, target: file.target, island: row.island }
+                ListedFile { path: row.path, attr: file.attr, target: file.target, island: row.island }
             });
-            let mut listed: Vec<Listed> = listed.collect();
+            let mut listed: Vec<ListedFile> = listed.collect();
             listed.sort_by(|a, b| a.path.split(|c| *c == b'/').cmp(b.path.split(|c| *c == b'/')));
             self.end(Ok(listed));
         }
@@ -388,20 +388,20 @@ impl Enumerate {
     }
 
     /// A name at `path` leads to this.
-    fn add(&mut self, island: IslandId, path: Vec<u8>, listed: &ListedName) -> Result<(), NotListed> {
+    fn add(&mut self, island: IslandId, path: Vec<u8>, listed: &ListedName) -> Result<(), ListError> {
         let ino = listed.ino;
         if self.rows.len() >= ROWS_MAX {
-            return Err(NotListed::TooLarge);
+            return Err(ListError::TooLarge);
         }
         if listed.kind == Kind::Directory {
-            let key = listed.key.ok_or(NotListed::Contradiction { island, ino })?;
+            let key = listed.key.ok_or(ListError::Contradiction { island, ino })?;
             self.add_dir(path, ino, self.config.owner(key));
             return Ok(());
         }
         let home = listed.home;
         if listed.file.is_none() {
             if home == island || !self.config.islands.contains(&home) {
-                return Err(NotListed::Contradiction { island: home, ino });
+                return Err(ListError::Contradiction { island: home, ino });
             }
             let (rows, inos) = self.files.entry(home).or_default();
             rows.push(self.rows.len());
@@ -414,30 +414,30 @@ impl Enumerate {
         Ok(())
     }
 
-    fn read(&mut self, island: IslandId, asked: Asked, outcome: Outcome) -> Result<(), NotListed> {
+    fn read(&mut self, island: IslandId, asked: Asked, outcome: Outcome) -> Result<(), ListError> {
         match (asked, outcome) {
             (Asked::Step { at, dir }, Outcome::ListedAt { attr, names, .. }) => {
                 if attr.is_none() {
-                    return Err(NotListed::Contradiction { island, ino: dir });
+                    return Err(ListError::Contradiction { island, ino: dir });
                 }
-                let Some(listed) = names.first() else { return Err(NotListed::NoSuchName) };
+                let Some(listed) = names.first() else { return Err(ListError::NoSuchName) };
                 if at + 1 == self.config.path.names().len() {
                     return self.add(island, Vec::new(), listed);
                 }
                 let ino = listed.ino;
                 if listed.kind != Kind::Directory {
-                    return Err(NotListed::NotADirectory);
+                    return Err(ListError::NotADirectory);
                 }
-                let key = listed.key.ok_or(NotListed::Contradiction { island, ino })?;
+                let key = listed.key.ok_or(ListError::Contradiction { island, ino })?;
                 let owner = self.config.owner(key);
                 self.todo.push_back((owner, Asked::Step { at: at + 1, dir: ino }));
                 Ok(())
             }
             (Asked::Page { dir }, Outcome::ListedAt { attr, names, next }) => {
-                let attr = attr.ok_or(NotListed::Contradiction { island, ino: dir.ino })?;
+                let attr = attr.ok_or(ListError::Contradiction { island, ino: dir.ino })?;
                 if next.is_some_and(|next| next <= dir.after) {
                     // It would be listed for ever.
-                    return Err(NotListed::Contradiction { island, ino: dir.ino });
+                    return Err(ListError::Contradiction { island, ino: dir.ino });
                 }
                 if dir.after == 0 {
                     let file = Some(FileAt { attr, target: None });
@@ -462,7 +462,7 @@ impl Enumerate {
                 let (rest, further) = (rows.split_off(told), inos.split_off(told));
                 let mut files = files.into_iter();
                 for (row, ino) in rows.into_iter().zip(inos) {
-                    let file = files.next().flatten().ok_or(NotListed::Contradiction { island, ino })?;
+                    let file = files.next().flatten().ok_or(ListError::Contradiction { island, ino })?;
                     self.rows[row].file = Some(file);
                 }
                 if !rest.is_empty() {
@@ -471,7 +471,7 @@ impl Enumerate {
                 Ok(())
             }
             // An answer of another kind: it does not know the question.
-            _ => Err(NotListed::Lost { island, why: CutLost::Unknown }),
+            _ => Err(ListError::Lost { island, why: CutLost::Unknown }),
         }
     }
 }

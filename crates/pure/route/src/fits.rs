@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Time};
 use atoll_posix::attr::mode;
-use atoll_posix::{Answer, Around, Attr, Kind, Op};
+use atoll_posix::{Answer, Attr, AttrsAround, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Resolved};
 
-use crate::call::{Call, What};
-use crate::route::Peer;
+use crate::call::{Call, CallKind};
+use crate::peer::Peer;
 
 /// The greatest offset and size that the kernel has.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -20,7 +20,7 @@ const NANOS: u32 = 1_000_000_000;
 
 /// An answer that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Misfit {
+pub struct MisfitAnswer {
     /// Who gave it.
     pub island: IslandId,
     /// What is wrong with it.
@@ -35,9 +35,9 @@ pub(crate) fn misfit<T>(
 ) -> Option<&'static str> {
     let known = |island: &IslandId| islands.contains_key(island);
     let renews =
-        matches!(&call.what, What::Own(ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Dropped));
+        matches!(&call.what, CallKind::Own(ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Dropped));
     match outcome {
-        Outcome::NoSession if matches!(&call.what, What::Own(ClientOp::Attach { .. })) => {
+        Outcome::NoSession if matches!(&call.what, CallKind::Own(ClientOp::Attach { .. })) => {
             Some("no session, when it was asked for one")
         }
         Outcome::Failed { .. } | Outcome::NeedGroups if renews => Some("a refusal of a session"),
@@ -47,25 +47,25 @@ pub(crate) fn misfit<T>(
         Outcome::Attached { .. } => {
             (!renews && !call.is_confirming()).then_some("a session that it was not asked for")
         }
-        Outcome::Hints { .. } => (!matches!(&call.what, What::Own(ClientOp::Hints { .. })))
+        Outcome::Hints { .. } => (!matches!(&call.what, CallKind::Own(ClientOp::Hints { .. })))
             .then_some("renamed directories that it was not asked for"),
         Outcome::Resolved { resolved } => match &call.what {
-            What::Walk(path) if call.followed().is_none() => of_walk(resolved, path.names().len()),
+            CallKind::Walk(path) if call.followed().is_none() => of_walk(resolved, path.names().len()),
             _ => Some("the end of a walk that it was not asked for"),
         },
         Outcome::Elsewhere { ino, home, .. } | Outcome::DoneTo { ino, home, .. } => match &call.what {
-            What::Op(_) | What::Walk(_) if known(home) && ino.0 != 0 => None,
+            CallKind::Op(_) | CallKind::Walk(_) if known(home) && ino.0 != 0 => None,
             _ => Some("a file at an island that the volume does not have"),
         },
         Outcome::Moved { to, .. } => match &call.what {
-            What::Op(_) | What::Walk(_) if known(to) => None,
+            CallKind::Op(_) | CallKind::Walk(_) if known(to) => None,
             _ => Some("a file that has moved to an island that the volume does not have"),
         },
-        Outcome::Data { .. } => (!matches!(&call.what, What::Op(_)) || call.followed().is_some())
+        Outcome::Data { .. } => (!matches!(&call.what, CallKind::Op(_)) || call.followed().is_some())
             .then_some("bytes that it was not asked for"),
         Outcome::Observed { around, answer, .. } => match &call.what {
-            What::Op(op) if call.wish.attributes && !call.is_confirming() => {
-                let known = |around: &Around| op.subjects().contains(&Some(around.after.ino));
+            CallKind::Op(op) if call.wish.attributes && !call.is_confirming() => {
+                let known = |around: &AttrsAround| op.subjects().contains(&Some(around.after.ino));
                 let strange =
                     || (!around.iter().all(known)).then_some("attributes that it was not asked for");
                 let wrong = || around.iter().find_map(|around| of_attr(&around.after));
@@ -74,11 +74,11 @@ pub(crate) fn misfit<T>(
             _ => Some("attributes that it was not asked for"),
         },
         Outcome::Ok { answer, .. } => match &call.what {
-            What::Own(_) => of_own(renews, answer),
+            CallKind::Own(_) => of_own(renews, answer),
             _ if call.is_confirming() => Some("an answer instead of a sign of life"),
-            What::Op(op) => of_op(call, op, answer),
-            What::Walk(_) => of_attrs(answer),
-            What::Island(_) => None,
+            CallKind::Op(op) => of_op(call, op, answer),
+            CallKind::Walk(_) => of_attrs(answer),
+            CallKind::Island(_) => None,
         },
         // Only who asks one island for a listing gets these, and looks at them.
         Outcome::Held { .. }
@@ -95,7 +95,7 @@ fn of_own(renews: bool, answer: &Answer) -> Option<&'static str> {
 
 fn of_walk(resolved: &Resolved, names: usize) -> Option<&'static str> {
     let depth = resolved.depth as usize;
-    if depth > names || resolved.births.iter().any(|born| born.depth as usize > depth) {
+    if depth > names || resolved.key_overrides.iter().any(|born| born.depth as usize > depth) {
         return Some("a walk beyond the end of the path");
     }
     of_attr(&resolved.found.attr)

@@ -8,7 +8,7 @@ use atoll_posix::{Caller, Errno, Kind, Op};
 use atoll_proto::FileHandle;
 use bytes::Bytes;
 
-use crate::call::{Call, Stage, Waiter, What};
+use crate::call::{Call, CallKind, Stage, Waiter};
 use crate::out::RouteOut;
 use crate::route::Route;
 
@@ -62,7 +62,7 @@ impl<T> Route<T> {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
         let waiter = Some(Waiter { token, since_ms: now_ms });
-        let what = What::Op(Op::GetAttr { ino });
+        let what = CallKind::Op(Op::GetAttr { ino });
         let mut call = Call::new(waiter, Caller::ROOT, what, Bytes::new(), IslandId(0));
         if let FileHandle::File { home, .. } = *handle {
             // What is known may be newer than the handle; where its id was minted it was first.

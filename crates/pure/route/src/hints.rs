@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use atoll_core::{H3, IdMap, Key, Name, PathHash, VolumePath};
-use atoll_proto::{Born, Hint};
+use atoll_proto::{Hint, KeyOverride};
 
 /// Hints that are kept; then the oldest go.
 pub const HINTS_MAX: usize = 16_384;
@@ -78,7 +78,7 @@ impl Hints {
 
     /// A walk has passed the first `depth` directories of a path. `births` lists all of them that were
     /// renamed. If `ends`, the next name does not exist.
-    pub fn walked(&mut self, path: &VolumePath, depth: usize, births: &[Born], ends: bool) {
+    pub fn walked(&mut self, path: &VolumePath, depth: usize, births: &[KeyOverride], ends: bool) {
         if self.kept.is_empty() && births.is_empty() {
             return;
         }
@@ -190,7 +190,7 @@ mod tests {
             hints.learn(&hint(&h3, now, birth));
         }
         let born = hash(&h3, "/w/b");
-        let births = [Born { depth: 2, key: born.key(), birth_bytes: born.bytes() }];
+        let births = [KeyOverride { depth: 2, key: born.key(), birth_bytes: born.bytes() }];
         hints.walked(&path("/a/b/c"), 2, &births, false);
         assert_eq!(key(&hints, &h3, "/a"), hash(&h3, "/a").key());
         assert_eq!(key(&hints, &h3, "/a/b/d"), hash(&h3, "/w/b/d").key());

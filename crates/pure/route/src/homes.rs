@@ -1,9 +1,9 @@
 //! The files that the frontend knows and whose home is not the island that minted their ids.
 
 use atoll_core::{IdMap, Ino, IslandId};
-use atoll_posix::{Answer, Attr, Found, Kind, Op};
+use atoll_posix::{Answer, Attr, Kind, NamedObject, Op};
 
-use crate::call::What;
+use crate::call::CallKind;
 use crate::out::RouteOut;
 use crate::route::Route;
 
@@ -76,10 +76,10 @@ impl<T> Route<T> {
         let call = self.take(id);
         let attr = Attr::blank(ino, kind);
         let answer = match &call.what {
-            What::Op(Op::SetAttr { .. }) => Answer::Attr { attr },
-            _ => Answer::Found { found: Found { attr, attr_current: false } },
+            CallKind::Op(Op::SetAttr { .. }) => Answer::Attr { attr },
+            _ => Answer::Found { found: NamedObject { attr, attr_current: false } },
         };
-        if let What::Op(op) = &call.what {
+        if let CallKind::Op(op) = &call.what {
             self.note(op, call.island, &answer);
         }
         Self::end(call, Ok(answer), None, None, out);

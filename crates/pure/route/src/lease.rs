@@ -50,7 +50,7 @@ impl Lease {
 impl<T> Route<T> {
     /// Until when an answer of now may be kept, in milliseconds, for at most [`KEEP_MS`]. 0: not at all.
     pub fn keep_until_ms(&self) -> u64 {
-        let until = |p: &crate::route::Peer| if p.attached && p.sole { p.renewed_ms + FRESH_MS } else { 0 };
+        let until = |p: &crate::peer::Peer| if p.attached && p.sole { p.renewed_ms + FRESH_MS } else { 0 };
         self.peers.values().map(until).min().unwrap_or(0)
     }
 

@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{IdSet, Ino, IslandId};
-use atoll_posix::{Found, Kind};
+use atoll_posix::{Kind, NamedObject};
 
-use crate::route::Peer;
+use crate::peer::Peer;
 
 /// Number of links that are remembered. For any other link only its home is asked.
 const LINKS_MAX: usize = 65_536;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Links(IdSet<Ino>);
+pub(crate) struct DirLinks(IdSet<Ino>);
 
-impl Links {
+impl DirLinks {
     /// A file was looked up.
     pub(crate) fn note(&mut self, ino: Ino, kind: Kind) {
         if kind == Kind::Symlink {
@@ -36,7 +36,7 @@ impl Links {
 }
 
 /// Whether another island has told of a link, and its `home` can be asked for its current state.
-pub(crate) fn leads_on(peers: &BTreeMap<IslandId, Peer>, home: IslandId, found: &Found) -> bool {
+pub(crate) fn leads_on(peers: &BTreeMap<IslandId, Peer>, home: IslandId, found: &NamedObject) -> bool {
     let is_told = !found.attr_current && found.attr.kind != Kind::Directory;
     is_told && peers.get(&home).is_some_and(|home| home.up)
 }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn no_more_links_are_known_than_may_be() {
-        let mut links = Links::default();
+        let mut links = DirLinks::default();
         (0..LINKS_MAX as u64 + 5).for_each(|n| links.note(Ino(n), Kind::Symlink));
         assert!(links.0.len() <= LINKS_MAX && links.contains(Ino(LINKS_MAX as u64 + 4)));
         links.note(Ino(1), Kind::Regular);

@@ -1,15 +1,15 @@
 //! The output of the routing machine: requests, ended calls, ids to drop, lines for the log.
 
 use atoll_core::{Ino, IslandId};
-use atoll_posix::{Answer, Around, Errno};
+use atoll_posix::{Answer, AttrsAround, Errno};
 use atoll_proto::{Outcome, Request, Resolved};
 use bytes::Bytes;
 
-use crate::fits::Misfit;
+use crate::fits::MisfitAnswer;
 
 /// A request to be sent.
 #[derive(Debug)]
-pub struct Sent {
+pub struct OutgoingRequest {
     /// The island.
     pub island: IslandId,
     /// Its number on the link.
@@ -22,7 +22,7 @@ pub struct Sent {
 
 /// A call that has ended.
 #[derive(Debug)]
-pub struct Finished<T> {
+pub struct FinishedCall<T> {
     /// The caller's token.
     pub token: T,
     /// How it ended.
@@ -30,14 +30,14 @@ pub struct Finished<T> {
     /// Bytes of `Answer::Data`, if the reply itself brought them; otherwise they came beside it.
     pub data: Option<Bytes>,
     /// The attributes that the caller wished for.
-    pub around: Vec<Around>,
+    pub around: Vec<AttrsAround>,
     /// Of a walked path.
     pub resolved: Option<Resolved>,
 }
 
 /// A question to one island that has been answered.
 #[derive(Debug)]
-pub struct Told<T> {
+pub struct IslandAnswer<T> {
     /// The caller's token.
     pub token: T,
     /// The answer; an error if the island cannot be asked.
@@ -48,11 +48,11 @@ pub struct Told<T> {
 #[derive(Debug)]
 pub struct RouteOut<T> {
     /// Requests to send.
-    pub send: Vec<Sent>,
+    pub send: Vec<OutgoingRequest>,
     /// Calls that have ended.
-    pub finished: Vec<Finished<T>>,
+    pub finished: Vec<FinishedCall<T>>,
     /// Questions to single islands that have been answered.
-    pub told: Vec<Told<T>>,
+    pub told: Vec<IslandAnswer<T>>,
     /// The frontend must drop everything that it keeps, and then call
     /// [`Route::recalled`](crate::Route::recalled).
     pub recall: bool,
@@ -62,7 +62,7 @@ pub struct RouteOut<T> {
     /// Files that have another home. The same rule applies.
     pub moved: Vec<Ino>,
     /// Answers that no honest island gives. No part of them is believed, and their calls fail.
-    pub misfits: Vec<Misfit>,
+    pub misfits: Vec<MisfitAnswer>,
 }
 
 impl<T> Default for RouteOut<T> {

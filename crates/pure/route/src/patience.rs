@@ -11,9 +11,10 @@ use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
 
-use crate::call::{Call, Sending, Waiter, What};
-use crate::out::{Finished, RouteOut};
-use crate::route::{Peer, Route};
+use crate::call::{Call, CallKind, Sending, Waiter};
+use crate::out::{FinishedCall, RouteOut};
+use crate::peer::Peer;
+use crate::route::Route;
 use crate::synced::changes;
 
 /// Milliseconds since its last answer for which an island counts as living. Signs of life are asked
@@ -93,7 +94,7 @@ impl<T> Route<T> {
         if is_unlock(&call.what) {
             // The lock goes when its island is back, whoever waits for that.
             if let Some(Waiter { token, .. }) = call.waiter.take() {
-                out.finished.push(Finished {
+                out.finished.push(FinishedCall {
                     token,
                     result: Err(errno),
                     data: None,
@@ -109,7 +110,7 @@ impl<T> Route<T> {
             peer.waiting.retain(|waiting| *waiting != id);
             peer.serial.done(call.seq);
         }
-        if let What::Op(Op::SetLock { ino, lock, .. }) = &call.what
+        if let CallKind::Op(Op::SetLock { ino, lock, .. }) = &call.what
             && (call.is_in_flight() || call.doubtful)
         {
             let undo = Op::SetLock { ino: *ino, lock: unlocked(*lock), wait: false };
@@ -129,7 +130,7 @@ impl<T> Route<T> {
             && let Some((_, undo)) = self.unwanted.remove(&id)
             && matches!(outcome, Outcome::Ok { .. })
         {
-            self.begin(None, Caller::ROOT, What::Op(undo), Bytes::new(), out);
+            self.begin(None, Caller::ROOT, CallKind::Op(undo), Bytes::new(), out);
         }
     }
 
@@ -140,7 +141,7 @@ impl<T> Route<T> {
         self.unwanted = others;
         let of_island: BTreeMap<u64, (IslandId, Op)> = of_island;
         for (_, op) in of_island.into_values() {
-            self.begin(None, Caller::ROOT, What::Op(op), Bytes::new(), out);
+            self.begin(None, Caller::ROOT, CallKind::Op(op), Bytes::new(), out);
         }
     }
 
@@ -176,9 +177,9 @@ impl<T> Route<T> {
 
 /// Whether a living island may need longer than the mount has patience, because it waits for a disk or for
 /// another holder of a lock.
-const fn may_be_slow(what: &What) -> bool {
+const fn may_be_slow(what: &CallKind) -> bool {
     match what {
-        What::Op(op) => matches!(
+        CallKind::Op(op) => matches!(
             op,
             Op::Read { .. }
                 | Op::Write { .. }
@@ -188,21 +189,21 @@ const fn may_be_slow(what: &What) -> bool {
                 | Op::FsyncDir { .. }
                 | Op::SetLock { wait: true, .. }
         ),
-        What::Walk(_) | What::Own(_) | What::Island(_) => false,
+        CallKind::Walk(_) | CallKind::Own(_) | CallKind::Island(_) => false,
     }
 }
 
 /// Whether an operation may need the home of a file, or the owner of another directory.
-const fn changes_file_names(what: &What) -> bool {
-    matches!(what, What::Op(Op::Rename { .. } | Op::Link { .. } | Op::Unlink { .. }))
+const fn changes_file_names(what: &CallKind) -> bool {
+    matches!(what, CallKind::Op(Op::Rename { .. } | Op::Link { .. } | Op::Unlink { .. }))
 }
 
-const fn is_lock(what: &What) -> bool {
-    matches!(what, What::Op(Op::SetLock { .. }))
+const fn is_lock(what: &CallKind) -> bool {
+    matches!(what, CallKind::Op(Op::SetLock { .. }))
 }
 
-fn is_unlock(what: &What) -> bool {
-    matches!(what, What::Op(Op::SetLock { lock, .. }) if lock.kind == LockKind::Unlock)
+fn is_unlock(what: &CallKind) -> bool {
+    matches!(what, CallKind::Op(Op::SetLock { lock, .. }) if lock.kind == LockKind::Unlock)
 }
 
 const fn unlocked(lock: LockRange) -> LockRange {

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 
 use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::perm;
-use atoll_posix::{Answer, Caller, DirEntry, Errno, Found, Kind, Op, Wish};
+use atoll_posix::{Answer, Caller, DirEntry, Errno, Kind, NamedObject, Op, RequestOptions};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
-use crate::call::{Call, Followed, Gathering, Sending, Stage, Waiter, What};
+use crate::call::{Call, CallKind, Followed, Gathering, Sending, Stage, Waiter};
 use crate::counters::Counters;
 use crate::detour::client_op;
 use crate::dirs::Dirs;
-use crate::fits::{Misfit, misfit, sends_on};
+use crate::fits::{MisfitAnswer, misfit, sends_on};
 use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::lease::Lease;
-use crate::links::{Links, leads_on};
-use crate::out::{Finished, RouteOut, Sent, Told};
-use crate::serial::Serial;
-use crate::synced::{Unsynced, changes};
+use crate::links::{DirLinks, leads_on};
+use crate::out::{FinishedCall, IslandAnswer, OutgoingRequest, RouteOut};
+use crate::peer::Peer;
+use crate::synced::{UnsyncedChanges, changes};
 
 /// Milliseconds after which an island that was not ready is asked again; each time twice as long.
 const NOT_NOW_MS: u64 = 20;
@@ -66,35 +66,6 @@ impl Config {
     }
 }
 
-/// What the client knows of an island.
-#[derive(Debug, Default)]
-pub(crate) struct Peer {
-    pub(crate) up: bool,
-    /// It knows the session.
-    pub(crate) attached: bool,
-    pub(crate) attaching: bool,
-    /// It knew the session when it was last attached.
-    pub(crate) known: bool,
-    pub(crate) sole: bool,
-    /// Its incarnation that began with its last power cut, as it said when it was attached.
-    pub(crate) power: u32,
-    /// Requests from this number on tell whether it is the only mount.
-    pub(crate) sole_from: u64,
-    /// The island waits to hear that everything kept is dropped.
-    pub(crate) recalling: bool,
-    /// When it last answered anything, and when its link broke.
-    pub(crate) heard_ms: u64,
-    pub(crate) down_ms: u64,
-    /// A call has waited for it until the mount's patience ended, and it is still away.
-    pub(crate) given_up: bool,
-    /// When the last sign of life was sent that it has answered.
-    pub(crate) renewed_ms: u64,
-    pub(crate) serial: Serial,
-    pub(crate) told_version: u64,
-    /// Calls that wait for it.
-    pub(crate) waiting: Vec<u64>,
-}
-
 /// The routing machine of one session. `T` is the caller's, handed back when a call ends.
 #[derive(Debug)]
 pub struct Route<T> {
@@ -104,8 +75,8 @@ pub struct Route<T> {
     pub(crate) homes: Homes,
     pub(crate) hints: Hints,
     /// Symbolic links that were looked up: other islands may know them if their home is away.
-    pub(crate) links: Links,
-    pub(crate) unsynced: Unsynced,
+    pub(crate) links: DirLinks,
+    pub(crate) unsynced: UnsyncedChanges,
     pub(crate) peers: BTreeMap<IslandId, Peer>,
     pub(crate) calls: IdMap<u64, Call<T>>,
     pub(crate) next_id: u64,
@@ -138,8 +109,8 @@ impl<T> Route<T> {
             dirs: Dirs::default(),
             homes: Homes::default(),
             hints: Hints::new(config.seed),
-            links: Links::default(),
-            unsynced: Unsynced::default(),
+            links: DirLinks::default(),
+            unsynced: UnsyncedChanges::default(),
             peers,
             calls: IdMap::default(),
             next_id: 1,
@@ -208,15 +179,15 @@ impl<T> Route<T> {
         token: T,
         out: &mut RouteOut<T>,
     ) -> u64 {
-        self.call_wishing(now_ms, caller, Wish::default(), op, data, token, out)
+        self.call_with_options(now_ms, caller, RequestOptions::default(), op, data, token, out)
     }
 
     /// The same as [`Route::call`], with a wish.
-    pub fn call_wishing(
+    pub fn call_with_options(
         &mut self,
         now_ms: u64,
         caller: &Caller,
-        wish: Wish,
+        wish: RequestOptions,
         op: Op,
         data: Bytes,
         token: T,
@@ -225,7 +196,7 @@ impl<T> Route<T> {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
         let waiter = Some(Waiter { token, since_ms: now_ms });
-        let call = Call { wish, ..Call::new(waiter, caller.clone(), What::Op(op), data, IslandId(0)) };
+        let call = Call { wish, ..Call::new(waiter, caller.clone(), CallKind::Op(op), data, IslandId(0)) };
         self.begin_call(call, out)
     }
 
@@ -241,7 +212,7 @@ impl<T> Route<T> {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
         let waiter = Some(Waiter { token, since_ms: now_ms });
-        self.begin(waiter, caller.clone(), What::Walk(path), Bytes::new(), out)
+        self.begin(waiter, caller.clone(), CallKind::Walk(path), Bytes::new(), out)
     }
 
     /// Asks one island a question that only it can answer. Fails if it cannot be reached now.
@@ -255,14 +226,14 @@ impl<T> Route<T> {
     ) {
         self.now_ms = self.now_ms.max(now_ms);
         let waiter = Some(Waiter { token, since_ms: now_ms });
-        self.begin_at(waiter, Caller::ROOT, What::Island(op), island, Bytes::new(), out);
+        self.begin_at(waiter, Caller::ROOT, CallKind::Island(op), island, Bytes::new(), out);
     }
 
     pub(crate) fn begin(
         &mut self,
         waiter: Option<Waiter<T>>,
         caller: Caller,
-        what: What,
+        what: CallKind,
         data: Bytes,
         out: &mut RouteOut<T>,
     ) -> u64 {
@@ -273,7 +244,7 @@ impl<T> Route<T> {
         &mut self,
         waiter: Option<Waiter<T>>,
         caller: Caller,
-        what: What,
+        what: CallKind,
         island: IslandId,
         data: Bytes,
         out: &mut RouteOut<T>,
@@ -284,7 +255,7 @@ impl<T> Route<T> {
     pub(crate) fn begin_call(&mut self, mut call: Call<T>, out: &mut RouteOut<T>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        if matches!(call.what, What::Op(Op::Statfs)) {
+        if matches!(call.what, CallKind::Op(Op::Statfs)) {
             let left = self.peers.keys().copied().collect();
             call.stage = Stage::Gathering(Gathering { left, sums: BTreeMap::new() });
         }
@@ -313,9 +284,9 @@ impl<T> Route<T> {
             return Ok(call.island);
         }
         Ok(match &call.what {
-            What::Walk(path) => self.walk_owner(path),
-            What::Own(_) | What::Island(_) => call.island,
-            What::Op(op) => match op {
+            CallKind::Walk(path) => self.walk_owner(path),
+            CallKind::Own(_) | CallKind::Island(_) => call.island,
+            CallKind::Op(op) => match op {
                 Op::Lookup { dir, .. }
                 | Op::Create { dir, .. }
                 | Op::Mkdir { dir, .. }
@@ -343,12 +314,12 @@ impl<T> Route<T> {
             return Self::end(call, Err(Errno::EIO), None, None, out);
         };
         let own = match &call.what {
-            What::Own(ClientOp::Attach { .. }) => true,
-            What::Own(ClientOp::Dropped) => peer.attaching,
+            CallKind::Own(ClientOp::Attach { .. }) => true,
+            CallKind::Own(ClientOp::Dropped) => peer.attaching,
             _ => false,
         };
         if !peer.up || !(peer.attached || own) {
-            if !peer.up && matches!(call.what, What::Island(_)) {
+            if !peer.up && matches!(call.what, CallKind::Island(_)) {
                 let call = self.calls.remove(&id).expect("looked at");
                 return Self::end(call, Err(Errno::EIO), None, None, out);
             }
@@ -358,14 +329,14 @@ impl<T> Route<T> {
             return self.wait(id, out);
         }
         let mut op = client_op(call, &self.dirs, &self.homes, &self.config);
-        if call.wish != Wish::default()
-            && let What::Op(of) = &call.what
+        if call.wish != RequestOptions::default()
+            && let CallKind::Op(of) = &call.what
             && call.followed().is_none()
             && !call.falls_back()
             && (call.wish.attributes || perm::needs(of)[0].is_some())
             && of.subjects()[0].is_some()
         {
-            op = op.wishing(call.wish);
+            op = op.with_options(call.wish);
         }
         if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
@@ -376,7 +347,7 @@ impl<T> Route<T> {
             peer.told_version = self.vector_version;
             self.vector.iter().collect()
         };
-        if let (What::Op(Op::Link { ino, .. }), Stage::Deciding { linked_home }) =
+        if let (CallKind::Op(Op::Link { ino, .. }), Stage::Deciding { linked_home }) =
             (&call.what, &mut call.stage)
         {
             *linked_home = Some(self.homes.of(*ino));
@@ -396,7 +367,7 @@ impl<T> Route<T> {
             caller: call.caller.clone(),
             op,
         };
-        out.send.push(Sent { island: call.island, id, request, data: call.data.clone() });
+        out.send.push(OutgoingRequest { island: call.island, id, request, data: call.data.clone() });
     }
 
     /// Whether a call has not ended yet.
@@ -425,15 +396,15 @@ impl<T> Route<T> {
         };
         call.sending = Sending::Waiting;
         if let Some(what) =
-            misfit(call, &reply.outcome, &self.peers).filter(|_| !matches!(call.what, What::Island(_)))
+            misfit(call, &reply.outcome, &self.peers).filter(|_| !matches!(call.what, CallKind::Island(_)))
         {
-            out.misfits.push(Misfit { island, what });
+            out.misfits.push(MisfitAnswer { island, what });
             return self.disbelieve(now_ms, id, out);
         }
         if sends_on(&reply.outcome) {
             call.sent_on += 1;
             if call.sent_on > SENT_ON_MAX {
-                out.misfits.push(Misfit { island, what: "a call is sent on without end" });
+                out.misfits.push(MisfitAnswer { island, what: "a call is sent on without end" });
                 return self.disbelieve(now_ms, id, out);
             }
         }
@@ -453,9 +424,9 @@ impl<T> Route<T> {
         if settled && let Some(peer) = self.peers.get_mut(&island) {
             peer.serial.done(call.seq);
         }
-        if settled && matches!(call.what, What::Island(_)) {
+        if settled && matches!(call.what, CallKind::Island(_)) {
             let call = self.take(id);
-            out.told.extend(call.waiter.map(|of| Told { token: of.token, outcome: Ok(outcome) }));
+            out.told.extend(call.waiter.map(|of| IslandAnswer { token: of.token, outcome: Ok(outcome) }));
             return;
         }
         match outcome {
@@ -473,7 +444,7 @@ impl<T> Route<T> {
             }
             Outcome::Moved { to, moves } => {
                 let file = call.followed().map(|followed| followed.file).or(match &call.what {
-                    What::Op(op) => op.file(),
+                    CallKind::Op(op) => op.file(),
                     _ => None,
                 });
                 if matches!(call.stage, Stage::Searching { .. }) {
@@ -502,9 +473,11 @@ impl<T> Route<T> {
                 self.retry.push((now_ms + pause, id));
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
-            Outcome::Attached { sole, power } => self.on_attached(now_ms, id, island, sole, power, out),
+            Outcome::Attached { exclusive: sole, power } => {
+                self.on_attached(now_ms, id, island, sole, power, out)
+            }
             Outcome::Hints { hints, next } => {
-                let What::Own(ClientOp::Hints { after }) = call.what else {
+                let CallKind::Own(ClientOp::Hints { after }) = call.what else {
                     return self.fail(id, Errno::EIO, out);
                 };
                 self.calls.remove(&id);
@@ -539,7 +512,7 @@ impl<T> Route<T> {
     /// The answer to a call does not fit it. Nobody knows whether the call had an effect.
     fn disbelieve(&mut self, now_ms: u64, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        if matches!(call.what, What::Own(_)) {
+        if matches!(call.what, CallKind::Own(_)) {
             // Nobody waits for it, and without it the island would never be attached to.
             let pause = NOT_NOW_MS << NOT_NOW_DOUBLINGS;
             call.sending = Sending::Paused;
@@ -589,7 +562,7 @@ impl<T> Route<T> {
         if matches!(call.stage, Stage::Gathering(_)) {
             return self.gather(id, &answer, out);
         }
-        if matches!(call.what, What::Op(Op::Fsync { .. } | Op::FsyncDir { .. })) {
+        if matches!(call.what, CallKind::Op(Op::Fsync { .. } | Op::FsyncDir { .. })) {
             return self.synced(id, out);
         }
         if let Answer::Found { found } = &answer
@@ -600,19 +573,20 @@ impl<T> Route<T> {
             return self.follow(id, Followed { file, done }, home, out);
         }
         let answer = match (call.take_followed(), answer) {
-            (Some(_), Answer::Attr { attr }) if !matches!(call.what, What::Op(Op::SetAttr { .. })) => {
-                Answer::Found { found: Found { attr, attr_current: true } }
+            (Some(_), Answer::Attr { attr }) if !matches!(call.what, CallKind::Op(Op::SetAttr { .. })) => {
+                Answer::Found { found: NamedObject { attr, attr_current: true } }
             }
             (_, answer) => answer,
         };
-        if let (What::Walk(path), Answer::Found { found }) = (&call.what, &answer) {
+        if let (CallKind::Walk(path), Answer::Found { found }) = (&call.what, &answer) {
             let depth = path.names().len() as u32;
             let births = Vec::new();
-            let resolved = Resolved { found: found.clone(), key: None, depth, is_final: true, births };
+            let resolved =
+                Resolved { found: found.clone(), key: None, depth, is_final: true, key_overrides: births };
             let call = self.take(id);
             return Self::end(call, Ok(answer), None, Some(resolved), out);
         }
-        if let (What::Op(Op::GetAttr { ino }), Answer::Found { found }) = (&call.what, &answer)
+        if let (CallKind::Op(Op::GetAttr { ino }), Answer::Found { found }) = (&call.what, &answer)
             && found.attr.ino != *ino
         {
             // The name under which it was known is another one's by now.
@@ -622,7 +596,7 @@ impl<T> Route<T> {
         if let (Stage::Searching { .. }, Answer::Attr { attr }) = (&call.stage, &answer) {
             self.homes.answered(attr.ino, call.island, id);
         }
-        if let What::Op(op) = &call.what {
+        if let CallKind::Op(op) = &call.what {
             if let (Op::Parent { .. }, Answer::Found { found }, Some(key)) =
                 (op, &answer, keys.clone().next())
             {
@@ -663,12 +637,12 @@ impl<T> Route<T> {
             }
         }
         let call = self.take(id);
-        if let What::Op(op) = &call.what {
+        if let CallKind::Op(op) = &call.what {
             self.note(op, call.island, &answer);
         }
         // What a skeleton says of a directory is not all: its size and times are only known ones.
         let answer = match answer {
-            Answer::Found { found } if matches!(call.what, What::Op(Op::GetAttr { .. })) => {
+            Answer::Found { found } if matches!(call.what, CallKind::Op(Op::GetAttr { .. })) => {
                 Answer::Attr { attr: found.attr }
             }
             Answer::Found { mut found } if call.falls_back() => {
@@ -720,7 +694,7 @@ impl<T> Route<T> {
             return self.again(id, out);
         }
         if errno == Errno::ESTALE
-            && matches!(&call.what, What::Op(op) if op.file().is_some() && !call.falls_back())
+            && matches!(&call.what, CallKind::Op(op) if op.file().is_some() && !call.falls_back())
         {
             // It may have moved since this was sent, and the island forgotten it.
             let call = self.calls.get(&id).expect("looked at");
@@ -729,7 +703,7 @@ impl<T> Route<T> {
             }
         }
         if let Some(call) = self.calls.get_mut(&id)
-            && let What::Op(Op::Link { ino, .. }) = &call.what
+            && let CallKind::Op(Op::Link { ino, .. }) = &call.what
             && errno == Errno::ENOENT
             && let Stage::Deciding { linked_home: Some(home) } = call.stage
             && home != self.homes.of(*ino)
@@ -787,13 +761,13 @@ impl<T> Route<T> {
     ) {
         let Some(Waiter { token, .. }) = call.waiter else { return };
         match call.what {
-            What::Island(_) => {
+            CallKind::Island(_) => {
                 let outcome = Err(result.err().unwrap_or(Errno::EIO));
-                out.told.push(Told { token, outcome });
+                out.told.push(IslandAnswer { token, outcome });
             }
             _ => {
                 let around = if result.is_ok() { call.around } else { Vec::new() };
-                out.finished.push(Finished { token, result, data, around, resolved });
+                out.finished.push(FinishedCall { token, result, data, around, resolved });
             }
         }
     }

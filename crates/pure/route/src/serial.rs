@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 /// One island's numbers.
 #[derive(Debug, Default)]
-pub struct Serial {
+pub struct RequestNumbers {
     last: u64,
     open: BTreeSet<u64>,
 }
 
-impl Serial {
+impl RequestNumbers {
     /// A number for a new request.
     pub fn begin(&mut self) -> u64 {
         self.last += 1;
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn results_are_acknowledged_up_to_the_first_that_is_missing() {
-        let mut serial = Serial::default();
+        let mut serial = RequestNumbers::default();
         let (a, b) = (serial.begin(), serial.begin());
         assert_eq!(serial.acked(), a);
         serial.done(b);

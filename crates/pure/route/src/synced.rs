@@ -7,13 +7,14 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino, IslandId};
 use atoll_posix::{Answer, Errno, Op};
 
-use crate::call::{Stage, What};
+use crate::call::{CallKind, Stage};
 use crate::out::RouteOut;
-use crate::route::{Peer, Route};
+use crate::peer::Peer;
+use crate::route::Route;
 
 /// Files and directories with changes that no `fsync` has covered. The frontend bounds their number.
 #[derive(Debug, Default)]
-pub(crate) struct Unsynced {
+pub(crate) struct UnsyncedChanges {
     known: IdMap<Ino, Changes>,
 }
 
@@ -26,7 +27,7 @@ struct Changes {
     last: u64,
 }
 
-impl Unsynced {
+impl UnsyncedChanges {
     pub(crate) fn forget(&mut self, ino: Ino) {
         self.known.remove(&ino);
     }
@@ -37,7 +38,7 @@ impl<T> Route<T> {
     /// whether it has kept its power.
     pub(crate) fn synced(&mut self, id: u64, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        let (What::Op(Op::Fsync { ino } | Op::FsyncDir { dir: ino }), owner) = (&call.what, call.island)
+        let (CallKind::Op(Op::Fsync { ino } | Op::FsyncDir { dir: ino }), owner) = (&call.what, call.island)
         else {
             return;
         };
@@ -118,12 +119,12 @@ fn power_of(peers: &BTreeMap<IslandId, Peer>, island: IslandId) -> u32 {
 }
 
 /// Whether a call changes something, so that its result must be remembered.
-pub(crate) const fn changes(what: &What) -> bool {
+pub(crate) const fn changes(what: &CallKind) -> bool {
     match what {
-        What::Op(op) => op.changes(),
-        What::Walk(_) => false,
+        CallKind::Op(op) => op.changes(),
+        CallKind::Walk(_) => false,
         // Releasing twice does no harm.
-        What::Own(_) => false,
-        What::Island(_) => false,
+        CallKind::Own(_) => false,
+        CallKind::Island(_) => false,
     }
 }

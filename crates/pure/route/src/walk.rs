@@ -5,7 +5,7 @@ use atoll_core::{Ino, IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Errno};
 use atoll_proto::Resolved;
 
-use crate::call::What;
+use crate::call::CallKind;
 use crate::out::RouteOut;
 use crate::route::Route;
 
@@ -19,7 +19,7 @@ impl<T> Route<T> {
 
     pub(crate) fn walked(&mut self, id: u64, resolved: Resolved, out: &mut RouteOut<T>) {
         let call = self.calls.get_mut(&id).expect("looked at by the caller");
-        let What::Walk(path) = &call.what else { return };
+        let CallKind::Walk(path) = &call.what else { return };
         let depth = resolved.depth as usize;
         if let (Some(key), Some(name)) =
             (resolved.key, depth.checked_sub(1).and_then(|i| path.names().get(i)))
@@ -31,7 +31,7 @@ impl<T> Route<T> {
         // What ends a path is no directory if it has no key.
         let dirs = if resolved.key.is_some() { depth } else { depth.saturating_sub(1) };
         let ends = resolved.is_final && resolved.key.is_some() && !whole;
-        self.hints.walked(path, dirs, &resolved.births, ends);
+        self.hints.walked(path, dirs, &resolved.key_overrides, ends);
         if whole && (resolved.is_final || resolved.key.is_none() || resolved.found.attr_current) {
             let call = self.take(id);
             let answer = Answer::Found { found: resolved.found.clone() };

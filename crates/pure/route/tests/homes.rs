@@ -4,14 +4,14 @@
 mod common;
 
 use atoll_core::{Ino, IslandId, Key, Name, Table, Time};
-use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Found, Kind, Op};
+use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Kind, NamedObject, Op};
 use atoll_proto::{ClientOp, Notice, Outcome};
-use atoll_route::Sent;
+use atoll_route::OutgoingRequest;
 use bytes::Bytes;
 use common::Client;
 
 impl Client {
-    fn call(&mut self, op: Op) -> Sent {
+    fn call(&mut self, op: Op) -> OutgoingRequest {
         self.route.call(0, &Caller::ROOT, op, Bytes::new(), 1, &mut self.out);
         self.out.send.pop().expect("it is sent")
     }
@@ -42,12 +42,12 @@ fn found(ino: Ino) -> Outcome {
     Outcome::Ok { answer: Answer::Found { found: told(ino) }, keys: Vec::new() }
 }
 
-fn told(ino: Ino) -> Found {
+fn told(ino: Ino) -> NamedObject {
     let (kind, time) = (Kind::Regular, Time::default());
     let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
     let (atime, mtime, ctime, btime) = (time, time, time, time);
     let attr = Attr { ino, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime };
-    Found { attr, attr_current: true }
+    NamedObject { attr, attr_current: true }
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Client {
             for sent in std::mem::take(&mut self.out.send) {
                 let outcome = match sent.request.op {
                     ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Dropped => {
-                        Outcome::Attached { sole: false, power: 1 }
+                        Outcome::Attached { exclusive: false, power: 1 }
                     }
                     ClientOp::Release { .. } | ClientOp::Detach | ClientOp::Cancel { .. } => {
                         Outcome::Ok { answer: Answer::Done, keys: Vec::new() }
@@ -207,7 +207,7 @@ fn a_call_that_is_sent_on_without_end_ends_with_an_error() {
                         asked += 1;
                         lie(asked, file)
                     }
-                    _ => Outcome::Attached { sole: false, power: 1 },
+                    _ => Outcome::Attached { exclusive: false, power: 1 },
                 };
                 client.reply(sent.island, sent.id, Reply { vector: Vec::new(), outcome });
             }

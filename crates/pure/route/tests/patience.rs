@@ -4,7 +4,7 @@
 use atoll_core::{Ino, IslandId, Name, SessionId, Table};
 use atoll_posix::{Answer, Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Reply};
-use atoll_route::{Config, Route, RouteOut, Sent};
+use atoll_route::{Config, OutgoingRequest, Route, RouteOut};
 use bytes::Bytes;
 
 const ISLAND: IslandId = IslandId(0);
@@ -37,7 +37,7 @@ impl Client {
         self.route.reachable(ISLAND, up, &mut self.out);
     }
 
-    fn sent(&mut self) -> Vec<Sent> {
+    fn sent(&mut self) -> Vec<OutgoingRequest> {
         std::mem::take(&mut self.out.send)
     }
 
@@ -54,7 +54,7 @@ impl Client {
     fn attached(&mut self, sole: bool) {
         for sent in self.sent() {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { sole, power: 1 });
+                self.reply(sent.id, Outcome::Attached { exclusive: sole, power: 1 });
             }
         }
     }
@@ -73,7 +73,7 @@ impl Client {
                     self.out.send.iter().filter(|s| s.request.op == ClientOp::Renew).map(|s| s.id).collect();
                 self.out.send.retain(|s| s.request.op != ClientOp::Renew);
                 for id in renewed {
-                    self.reply(id, Outcome::Attached { sole: false, power: 1 });
+                    self.reply(id, Outcome::Attached { exclusive: false, power: 1 });
                 }
             }
         }
@@ -196,7 +196,7 @@ fn a_change_in_doubt_is_not_repeated_where_the_session_was_forgotten() {
     let asks = client.sent();
     client.reply(asks[0].id, Outcome::NoSession);
     client.attached(false);
-    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.seq > 0));
+    assert!(matches!(client.sent()[..], [OutgoingRequest { ref request, .. }] if request.seq > 0));
     assert_eq!(client.ended(), []);
 }
 
@@ -213,11 +213,13 @@ fn a_session_is_taken_up_again_only_when_nothing_is_kept_any_more() {
     client.up(true);
     assert!(client.sent().is_empty());
     client.route.recalled(&mut client.out);
-    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.op == ClientOp::Dropped));
+    assert!(
+        matches!(client.sent()[..], [OutgoingRequest { ref request, .. }] if request.op == ClientOp::Dropped)
+    );
 }
 
 /// The numbers of requests of this kind.
-fn asked(sent: &[Sent], op: &ClientOp) -> Vec<u64> {
+fn asked(sent: &[OutgoingRequest], op: &ClientOp) -> Vec<u64> {
     sent.iter().filter(|s| s.request.op == *op).map(|s| s.id).collect()
 }
 
@@ -243,7 +245,7 @@ fn what_an_island_said_before_a_recall_allows_nothing_after_it() {
     client.pass(4_000, false);
     let renewed = asked(&client.sent(), &ClientOp::Renew);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
-    let alone = || Outcome::Attached { sole: true, power: 1 };
+    let alone = || Outcome::Attached { exclusive: true, power: 1 };
     client.reply(renewed[0], alone());
     assert!(!client.route.may_keep(client.now_ms));
     client.route.recalled(&mut client.out);
@@ -265,7 +267,7 @@ fn a_lease_counts_from_when_the_sign_of_life_was_given() {
     let renewed = asked(&client.sent(), &ClientOp::Renew);
     // The answer has waited to be read for almost as long as there are signs of life.
     client.pass(400, false);
-    client.reply(renewed[0], Outcome::Attached { sole: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { exclusive: true, power: 1 });
     assert!(client.route.keep_until_ms() <= asked_ms + 5_000, "the island counts from then at the latest");
 }
 
@@ -279,14 +281,14 @@ fn a_lease_that_has_run_out_unseen_is_told_of_before_anything_is_believed() {
     let renewed = asked(&client.sent(), &ClientOp::Renew);
     (client.out.recall, client.now_ms) = (false, client.now_ms + 60_000);
     // The machine was suspended: the answer was given before, and says nothing of the time since.
-    client.reply(renewed[0], Outcome::Attached { sole: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { exclusive: true, power: 1 });
     assert!(client.out.recall && !client.route.may_keep(client.now_ms));
-    client.reply(renewed[0], Outcome::Attached { sole: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { exclusive: true, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     client.sent();
     client.route.recalled(&mut client.out);
     let dropped = asked(&client.sent(), &ClientOp::Dropped);
-    client.reply(dropped[0], Outcome::Attached { sole: true, power: 1 });
+    client.reply(dropped[0], Outcome::Attached { exclusive: true, power: 1 });
     assert!(client.route.may_keep(client.now_ms), "it says that it keeps nothing, and begins anew");
 }
 
@@ -298,7 +300,7 @@ fn a_recall_that_overtakes_the_answer_to_attach_is_answered_after_it() {
     let taken_up = asked(&client.sent(), &ClientOp::Dropped);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
     client.route.recalled(&mut client.out);
-    client.reply(taken_up[0], Outcome::Attached { sole: true, power: 1 });
+    client.reply(taken_up[0], Outcome::Attached { exclusive: true, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
 }
@@ -313,7 +315,10 @@ fn a_session_that_was_forgotten_is_begun_when_nothing_is_kept_any_more() {
     assert!(client.sent().is_empty());
     client.route.recalled(&mut client.out);
     client.attached(false);
-    assert!(matches!(client.sent()[..], [Sent { ref request, .. }] if request.seq > 0), "it is asked again");
+    assert!(
+        matches!(client.sent()[..], [OutgoingRequest { ref request, .. }] if request.seq > 0),
+        "it is asked again"
+    );
 }
 
 #[test]
@@ -344,6 +349,6 @@ fn a_lock_that_nobody_waits_for_any_more_is_given_back() {
     client.sent();
     client.up(true);
     client.attached(false);
-    let unlocks = |s: &Sent| matches!(&s.request.op, ClientOp::Fs { op: Op::SetLock { lock, .. } } if lock.kind == LockKind::Unlock);
+    let unlocks = |s: &OutgoingRequest| matches!(&s.request.op, ClientOp::Fs { op: Op::SetLock { lock, .. } } if lock.kind == LockKind::Unlock);
     assert_eq!(client.sent().iter().filter(|s| unlocks(s)).count(), 2);
 }

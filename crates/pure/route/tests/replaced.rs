@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Table};
 use atoll_posix::{Caller, Op};
 use atoll_proto::{ClientOp, Outcome, Reply};
-use atoll_route::{Config, Route, RouteOut, Sent};
+use atoll_route::{Config, OutgoingRequest, Route, RouteOut};
 use bytes::Bytes;
 
-fn attached(route: &mut Route<u32>, out: &mut RouteOut<u32>) -> Vec<Sent> {
-    let (attaching, others): (Vec<Sent>, Vec<Sent>) = std::mem::take(&mut out.send)
+fn attached(route: &mut Route<u32>, out: &mut RouteOut<u32>) -> Vec<OutgoingRequest> {
+    let (attaching, others): (Vec<OutgoingRequest>, Vec<OutgoingRequest>) = std::mem::take(&mut out.send)
         .into_iter()
         .partition(|sent| matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped));
     for sent in attaching {
-        let reply = Reply { vector: Vec::new(), outcome: Outcome::Attached { sole: false, power: 1 } };
+        let reply = Reply { vector: Vec::new(), outcome: Outcome::Attached { exclusive: false, power: 1 } };
         route.on_reply(0, sent.island, sent.id, reply, out);
     }
     others

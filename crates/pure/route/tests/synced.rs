@@ -38,7 +38,7 @@ impl Client {
         self.route.reachable(ISLAND, true, &mut self.out);
         for sent in std::mem::take(&mut self.out.send) {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { sole: false, power: self.power });
+                self.reply(sent.id, Outcome::Attached { exclusive: false, power: self.power });
             }
         }
     }

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use atoll_core::{Ino, Name, SessionId};
-use atoll_proto::{Change, CutLost, Dir, Entry, Inode};
+use atoll_proto::{CutLost, Dir, Entry, Inode, RowChange};
 
-use crate::load::Load;
-use crate::state::{Miss, State};
+use crate::load::RowLoad;
+use crate::state::{NotInMemory, State};
 
 /// Cuts that are kept at a time.
 pub const CUTS_MAX: usize = 4;
@@ -31,15 +31,15 @@ type NamesWere = BTreeMap<(u64, Name), Was<Entry>>;
 
 /// Why a row as of a cut cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotAt {
+pub enum CutRowError {
     /// It is not in memory.
-    Miss(Miss),
+    Miss(NotInMemory),
     /// The cut is gone.
     Lost(CutLost),
 }
 
-impl From<Miss> for NotAt {
-    fn from(miss: Miss) -> Self {
+impl From<NotInMemory> for CutRowError {
+    fn from(miss: NotInMemory) -> Self {
         Self::Miss(miss)
     }
 }
@@ -75,11 +75,11 @@ impl Cuts {
         self.cuts.is_empty()
     }
 
-    fn get(&self, id: CutId) -> Result<&Cut, NotAt> {
+    fn get(&self, id: CutId) -> Result<&Cut, CutRowError> {
         match self.cuts.get(&id) {
             Some(Some(cut)) => Ok(cut),
-            Some(None) => Err(NotAt::Lost(CutLost::TooMuchChanged)),
-            None => Err(NotAt::Lost(CutLost::Unknown)),
+            Some(None) => Err(CutRowError::Lost(CutLost::TooMuchChanged)),
+            None => Err(CutRowError::Lost(CutLost::Unknown)),
         }
     }
 
@@ -140,18 +140,18 @@ impl State {
     }
 
     /// Keeps what `change` is about to change.
-    pub(crate) fn keep_for_cuts(&mut self, change: &Change) {
+    pub(crate) fn keep_for_cuts(&mut self, change: &RowChange) {
         let unseen = Cell::new(0);
         match change {
-            Change::Inode { ino, .. } => {
+            RowChange::Inode { ino, .. } => {
                 let was = self.inodes.get(*ino, &unseen);
                 self.cuts.keep(was, |cut, was| put_once(&mut cut.inodes, *ino, was));
             }
-            Change::Dir { ino, .. } => {
+            RowChange::Dir { ino, .. } => {
                 let was = self.dirs.get(*ino, &unseen);
                 self.cuts.keep(was, |cut, was| put_once(&mut cut.dirs, *ino, was));
             }
-            Change::Entry { dir, name, .. } => {
+            RowChange::Entry { dir, name, .. } => {
                 let cookie = self.cookie(name.as_bytes());
                 let was = self.names.get(dir).and_then(|n| n.get(cookie, name.as_bytes(), &unseen));
                 self.cuts.keep(was, |cut, was| {
@@ -168,37 +168,37 @@ impl State {
     }
 
     /// A file as of a cut.
-    pub fn inode_at(&self, id: CutId, ino: Ino) -> Result<Option<&Inode>, NotAt> {
+    pub fn inode_at(&self, id: CutId, ino: Ino) -> Result<Option<&Inode>, CutRowError> {
         match self.cuts.get(id)?.inodes.get(&ino) {
             Some(Some(was)) => Ok(was.as_ref()),
-            Some(None) => Err(NotAt::Lost(CutLost::Unseen)),
+            Some(None) => Err(CutRowError::Lost(CutLost::Unseen)),
             None => Ok(self.inode(ino)?),
         }
     }
 
     /// A directory as of a cut.
-    pub fn dir_at(&self, id: CutId, ino: Ino) -> Result<Option<&Dir>, NotAt> {
+    pub fn dir_at(&self, id: CutId, ino: Ino) -> Result<Option<&Dir>, CutRowError> {
         match self.cuts.get(id)?.dirs.get(&ino) {
             Some(Some(was)) => Ok(was.as_ref()),
-            Some(None) => Err(NotAt::Lost(CutLost::Unseen)),
+            Some(None) => Err(CutRowError::Lost(CutLost::Unseen)),
             None => Ok(self.dir(ino)?),
         }
     }
 
     /// A name as of a cut.
-    pub fn entry_at(&self, id: CutId, dir: Ino, name: &Name) -> Result<Option<&Entry>, NotAt> {
+    pub fn entry_at(&self, id: CutId, dir: Ino, name: &Name) -> Result<Option<&Entry>, CutRowError> {
         let cookie = self.cookie(name.as_bytes());
         let names = self.cuts.get(id)?.names.get(&dir);
         match names.and_then(|names| names.get(&(cookie, name.clone()))) {
             Some(Some(was)) => Ok(was.as_ref()),
-            Some(None) => Err(NotAt::Lost(CutLost::Unseen)),
+            Some(None) => Err(CutRowError::Lost(CutLost::Unseen)),
             None => Ok(self.entry(dir, name)?),
         }
     }
 
     /// About `max` names of a directory after the cookie `after`, as of a cut. Names that share a cookie
     /// are told together.
-    pub fn names_at(&self, id: CutId, dir: Ino, after: u64, max: usize) -> Result<NamesAt, NotAt> {
+    pub fn names_at(&self, id: CutId, dir: Ino, after: u64, max: usize) -> Result<NamesAt, CutRowError> {
         let nothing = NamesWere::new();
         let were = self.cuts.get(id)?.names.get(&dir).unwrap_or(&nothing);
         let (rows, whole) = self.entries_after(dir, after)?;
@@ -222,7 +222,7 @@ impl State {
             match was {
                 Some(Some(entry)) => names.push((*cookie, name.clone(), entry.clone())),
                 Some(None) => {}
-                None => return Err(NotAt::Lost(CutLost::Unseen)),
+                None => return Err(CutRowError::Lost(CutLost::Unseen)),
             }
         }
         names.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -233,7 +233,7 @@ impl State {
             upto = last;
         }
         if !whole && upto <= after {
-            return Err(NotAt::Miss(Miss(Load::Names { dir, from: self.known_to(dir) })));
+            return Err(CutRowError::Miss(NotInMemory(RowLoad::Names { dir, from: self.known_to(dir) })));
         }
         Ok(NamesAt { names, next: (upto != u64::MAX).then_some(upto) })
     }
@@ -242,10 +242,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Loaded;
+    use crate::load::LoadedRows;
     use atoll_core::{IslandId, Stamp};
     use atoll_posix::Kind;
-    use atoll_proto::{Owned, Place, PlaceVersion, Static};
+    use atoll_proto::{DirPlace, OwnedDir, PlaceVersion, StaticAttrs};
 
     const CUT: CutId = (SessionId(1), 1);
     const DIR: Ino = Ino(77);
@@ -260,26 +260,26 @@ mod tests {
 
     fn set(state: &mut State, n: u32, row: Option<Entry>) {
         let seq = state.seq() + 1;
-        state.apply(seq, &Change::Entry { dir: DIR, name: name(n), row });
+        state.apply(seq, &RowChange::Entry { dir: DIR, name: name(n), row });
     }
 
     /// A directory with the names 0 to 40, all in memory.
     fn state() -> State {
         let mut state = State::new(7);
         let version = Stamp::default();
-        let owned = Owned::empty(atoll_core::Time::default());
+        let owned = OwnedDir::empty(atoll_core::Time::default());
         let row = Dir {
             key: atoll_core::Key(0),
             birth_bytes: 0,
-            place: Place { version: PlaceVersion::default(), parent: DIR, name: None },
-            fixed: Static { version, mode: 0o755, uid: 0, gid: 0 },
+            place: DirPlace { version: PlaceVersion::default(), parent: DIR, name: None },
+            fixed: StaticAttrs { version, mode: 0o755, uid: 0, gid: 0 },
             has_xattrs: false,
             has_acl: false,
-            below: 0,
-            homes: 0,
+            children: 0,
+            foreign_names: 0,
             owned: Some(owned),
         };
-        state.apply(1, &Change::Dir { ino: DIR, row: Some(Box::new(row)) });
+        state.apply(1, &RowChange::Dir { ino: DIR, row: Some(Box::new(row)) });
         (0..40).for_each(|n| set(&mut state, n, Some(entry(n))));
         state
     }
@@ -306,7 +306,7 @@ mod tests {
         (40..80).for_each(|n| set(&mut state, n, Some(entry(n))));
         (20..30).for_each(|n| set(&mut state, n, Some(entry(n + 500))));
         set(&mut state, 3, Some(entry(999)));
-        state.apply(state.seq() + 1, &Change::Dir { ino: DIR, row: None });
+        state.apply(state.seq() + 1, &RowChange::Dir { ino: DIR, row: None });
         for page in [1, 3, 7, 1000] {
             assert_eq!(listed(&state, page), before);
         }
@@ -316,7 +316,7 @@ mod tests {
         assert!(state.cut_rows() > 60);
         state.end_cut(CUT);
         assert_eq!(state.cut_rows(), 0);
-        assert_eq!(state.names_at(CUT, DIR, 0, 9), Err(NotAt::Lost(CutLost::Unknown)));
+        assert_eq!(state.names_at(CUT, DIR, 0, 9), Err(CutRowError::Lost(CutLost::Unknown)));
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
                     let Some(next) = page.next else { break };
                     after = next;
                 }
-                Err(NotAt::Miss(Miss(Load::Names { dir, from }))) => {
+                Err(CutRowError::Miss(NotInMemory(RowLoad::Names { dir, from }))) => {
                     misses += 1;
                     let mut found: Vec<(u64, Name, Vec<u8>)> = rows
                         .iter()
@@ -353,7 +353,7 @@ mod tests {
                     found.sort();
                     let to = found.get(6).map_or(u64::MAX, |(cookie, ..)| *cookie);
                     found.truncate(6);
-                    state.load(Load::Names { dir, from }, Loaded::Names { names: found, to }).unwrap();
+                    state.load(RowLoad::Names { dir, from }, LoadedRows::Names { names: found, to }).unwrap();
                 }
                 Err(other) => panic!("{other:?}"),
             }
@@ -371,7 +371,7 @@ mod tests {
         }
         assert_eq!(listed(&state, 1000).len(), 40);
         set(&mut state, 0, None);
-        assert_eq!(state.names_at(CUT, DIR, 0, 9), Err(NotAt::Lost(CutLost::TooMuchChanged)));
+        assert_eq!(state.names_at(CUT, DIR, 0, 9), Err(CutRowError::Lost(CutLost::TooMuchChanged)));
         assert_eq!(state.cut_rows(), 0);
     }
 
@@ -380,7 +380,7 @@ mod tests {
         let mut state = State::new(7);
         assert!(state.begin_cut(CUT));
         set(&mut state, 1, None);
-        assert_eq!(state.entry_at(CUT, DIR, &name(1)), Err(NotAt::Lost(CutLost::Unseen)));
+        assert_eq!(state.entry_at(CUT, DIR, &name(1)), Err(CutRowError::Lost(CutLost::Unseen)));
         assert!((2..5).all(|n| state.begin_cut((SessionId(1), n))) && !state.begin_cut((SessionId(1), 9)));
     }
 }

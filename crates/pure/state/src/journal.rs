@@ -10,7 +10,7 @@ use crate::state::State;
 
 /// Entries come at the end, and go from the beginning.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Journal {
+pub(crate) struct JournalRows {
     entries: VecDeque<Kept>,
     /// The snapshot has, or is about to have, what is here up to this.
     frozen: Stamp,
@@ -26,7 +26,7 @@ struct Kept {
     bytes_upto: u64,
 }
 
-impl Journal {
+impl JournalRows {
     pub(crate) fn push(&mut self, stamp: Stamp, mut entry: JournalEntry) {
         debug_assert!(self.entries.back().is_none_or(|last| last.stamp < stamp), "out of order");
         entry.shed();
@@ -99,18 +99,19 @@ mod tests {
     use crate::RowKey;
     use atoll_core::{Ino, Key, Name, SessionId, Time, TxnId};
     use atoll_proto::{
-        Ancestor, Chain, Change, Moments, Origin, Part, Place, PlaceVersion, Spot, Static, Txn, TxnState,
-        Work, Xattrs,
+        Ancestor, Chain, DirPlace, EntryRef, ParticipantWork, PlaceVersion, RequestId, RowChange,
+        StaticAttrs, Txn, TxnPart, TxnStamps, TxnState, Xattrs,
     };
 
     fn entry() -> JournalEntry {
         let name = Name::new(b"n").unwrap();
-        let place = Place { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name.clone()) };
-        let (from, chain) = (Spot { dir: Ino::ROOT, name }, Chain::default());
+        let place =
+            DirPlace { version: PlaceVersion::default(), parent: Ino::ROOT, name: Some(name.clone()) };
+        let (from, chain) = (EntryRef { dir: Ino::ROOT, name }, Chain::default());
         JournalEntry::Place { ino: Ino(7), place, from, replaced: None, chain, time: Time::default() }
     }
 
-    fn frozen(journal: &mut Journal) -> Vec<(u64, bool)> {
+    fn frozen(journal: &mut JournalRows) -> Vec<(u64, bool)> {
         let mut rows = Vec::new();
         journal.freeze(|stamp, entry| rows.push((stamp.0, entry.is_some())));
         rows
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_snapshot_hears_only_of_what_outlives_a_checkpoint() {
-        let mut journal = Journal::default();
+        let mut journal = JournalRows::default();
         (1..=4).for_each(|n| journal.push(Stamp(n), entry()));
         journal.drop_upto(Stamp(2));
         assert_eq!(journal.after(Stamp(3)).map(|(s, _)| s.0).collect::<Vec<_>>(), [4]);
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_entries_that_are_there() {
-        let mut journal = Journal::default();
+        let mut journal = JournalRows::default();
         let bytes = entry().encoded_len() as u64;
         [9, 3, 6].into_iter().for_each(|n| journal.open(Stamp(n), entry()));
         (10..=12).for_each(|n| journal.push(Stamp(n), entry()));
@@ -150,7 +151,7 @@ mod tests {
             Xattrs(names.iter().map(|name| ((*name).into(), vec![7; 60_000].into())).collect())
         };
         let (ino, place) = (Ino(7), entry().about().unwrap().1.clone());
-        let (key, fixed) = (Key(1), Static { version: Stamp(1), mode: 0o755, uid: 0, gid: 0 });
+        let (key, fixed) = (Key(1), StaticAttrs { version: Stamp(1), mode: 0o755, uid: 0, gid: 0 });
         let all = ["system.posix_acl_access", "system.posix_acl_default", "trusted.x", "user.x"];
         let above = Ancestor {
             ino,
@@ -159,42 +160,44 @@ mod tests {
             place: place.clone(),
             fixed,
             xattrs: xattrs(&all),
-            doubted: false,
+            suspected: false,
         };
         let JournalEntry::Place { from, time, .. } = entry() else { unreachable!("just made") };
         let chain = Chain { vector: Vec::new(), dirs: vec![above.clone()] };
         let moved = JournalEntry::Place { ino, place: place.clone(), from, replaced: None, chain, time };
-        let mut journal = Journal::default();
+        let mut journal = JournalRows::default();
         journal.open(Stamp(1), moved);
-        journal.push(Stamp(2), JournalEntry::Fixed { ino, place, fixed, xattrs: xattrs(&all) });
+        journal.push(Stamp(2), JournalEntry::StaticAttrs { ino, place, fixed, xattrs: xattrs(&all) });
         for (_, entry) in journal.after(Stamp(0)) {
             let kept = match entry {
                 JournalEntry::Place { chain, .. } => &chain.dirs[0].xattrs,
-                JournalEntry::Fixed { xattrs, .. } => xattrs,
-                JournalEntry::Onward => unreachable!("not put in"),
+                JournalEntry::StaticAttrs { xattrs, .. } => xattrs,
+                JournalEntry::ClockBump => unreachable!("not put in"),
             };
             assert_eq!(kept, &xattrs(&all[..2]));
         }
-        let part = Part {
-            origin: Origin { session: SessionId(1), seq: 1 },
-            work: Work::Adopt { dir: above.clone(), time, chain: vec![above] },
+        let part = TxnPart {
+            request: RequestId { session: SessionId(1), seq: 1 },
+            work: ParticipantWork::Adopt { dir: above.clone(), time, chain: vec![above] },
         };
-        let (state, partner, moments) = (TxnState::Committed, IslandId(1), Moments::default());
+        let (state, partner, moments) = (TxnState::Committed, IslandId(1), TxnStamps::default());
         let txn = TxnId { coordinator: partner, stamp: Stamp(3) };
-        let row = Txn { state, partner, moments, part };
+        let row = Txn { state, partner, stamps: moments, part };
         let mut opened = State::new(1);
         opened.open_row(&RowKey::Txn(txn), &row.to_vec()).unwrap();
         let mut replayed = State::new(1);
-        replayed.apply(1, &Change::Txn { txn, row: Some(Box::new(row)) });
+        replayed.apply(1, &RowChange::Txn { txn, row: Some(Box::new(row)) });
         for state in [opened, replayed] {
-            let Work::Adopt { dir, chain, .. } = &state.txn(txn).unwrap().part.work else { unreachable!() };
+            let ParticipantWork::Adopt { dir, chain, .. } = &state.txn(txn).unwrap().part.work else {
+                unreachable!()
+            };
             assert_eq!((&dir.xattrs, &chain[0].xattrs), (&xattrs(&all[..2]), &xattrs(&all[..2])));
         }
     }
 
     #[test]
     fn what_the_snapshot_had_is_removed_from_it() {
-        let mut journal = Journal::default();
+        let mut journal = JournalRows::default();
         [9, 3, 6].into_iter().for_each(|n| journal.open(Stamp(n), entry()));
         assert_eq!(journal.after(Stamp(0)).map(|(s, _)| s.0).collect::<Vec<_>>(), [3, 6, 9]);
         journal.drop_upto(Stamp(6));

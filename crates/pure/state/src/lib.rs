@@ -1,7 +1,7 @@
 //! An island's state (`DESIGN` 4): rows in memory over a snapshot, changed only by applying decided records
 //! in order.
 //!
-//! A row that is not in memory is a [`Miss`]: the machine puts the request aside, has the row loaded, and
+//! A row that is not in memory is a [`NotInMemory`]: the machine puts the request aside, has the row loaded, and
 //! starts the request again. Nothing here waits, reads a file or looks at a clock.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -19,9 +19,9 @@ pub mod state;
 mod sums;
 
 pub use cache::{Cached, Slot};
-pub use cuts::{CUT_ROWS_MAX, CUTS_MAX, CutId, NamesAt, NotAt};
+pub use cuts::{CUT_ROWS_MAX, CUTS_MAX, CutId, CutRowError, NamesAt};
 pub use key::{RowKey, cookie_of};
-pub use load::{Load, Loaded};
+pub use load::{LoadedRows, RowLoad};
 pub use pending::ToLay;
 pub use sessions::RESULTS_MAX;
-pub use state::{Frozen, Miss, State};
+pub use state::{CheckpointRows, NotInMemory, State};

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Encode, IdMap, Ino, IslandId, Name};
-use atoll_proto::Link;
+use atoll_proto::CarriedLink;
 
 use crate::key::{RowKey, cookie_of};
 use crate::state::{State, row_bytes};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Links {
-    rows: BTreeMap<Ino, Link>,
+pub(crate) struct LinkRows {
+    rows: BTreeMap<Ino, CarriedLink>,
     /// By directory and name. Two may claim one name while news of one is on its way: the latest counts.
     names: IdMap<Ino, BTreeMap<Name, Vec<Ino>>>,
     /// Of each home: how many there are, and all their hashes in one.
@@ -25,8 +25,8 @@ pub(crate) struct Links {
     seq: u64,
 }
 
-impl Links {
-    pub(crate) fn get(&self, ino: Ino) -> Option<&Link> {
+impl LinkRows {
+    pub(crate) fn get(&self, ino: Ino) -> Option<&CarriedLink> {
         self.rows.get(&ino)
     }
 
@@ -35,7 +35,7 @@ impl Links {
     }
 
     /// Those of one home with ids above this, in their order.
-    pub(crate) fn of_after(&self, home: IslandId, after: Ino) -> impl Iterator<Item = (Ino, &Link)> {
+    pub(crate) fn of_after(&self, home: IslandId, after: Ino) -> impl Iterator<Item = (Ino, &CarriedLink)> {
         let above = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
         self.rows.range(above).filter(move |(_, link)| link.home == home).map(|(ino, link)| (*ino, link))
     }
@@ -53,7 +53,7 @@ impl Links {
         self.seq
     }
 
-    pub(crate) fn set(&mut self, seed: u64, ino: Ino, row: Option<Link>, seq: u64) {
+    pub(crate) fn set(&mut self, seed: u64, ino: Ino, row: Option<CarriedLink>, seq: u64) {
         self.seq = seq;
         self.dirty.insert(ino);
         self.put(seed, ino, row);
@@ -70,11 +70,11 @@ impl Links {
     }
 
     /// See [`Links::open_told`].
-    pub(crate) fn open(&mut self, seed: u64, ino: Ino, row: Link) {
+    pub(crate) fn open(&mut self, seed: u64, ino: Ino, row: CarriedLink) {
         self.put(seed, ino, Some(row));
     }
 
-    fn put(&mut self, seed: u64, ino: Ino, row: Option<Link>) {
+    fn put(&mut self, seed: u64, ino: Ino, row: Option<CarriedLink>) {
         if let Some(old) = self.rows.remove(&ino) {
             let (count, all) = self.digests.entry(old.home).or_default();
             (*count, *all) = (*count - 1, *all ^ hash(seed, ino, &old));
@@ -114,30 +114,30 @@ impl Links {
 
 impl State {
     /// A symbolic link to a directory, of any island.
-    pub fn link(&self, ino: Ino) -> Option<&Link> {
+    pub fn link(&self, ino: Ino) -> Option<&CarriedLink> {
         self.see(self.links.seq());
         self.links.get(ino)
     }
 
     /// The same by its name.
-    pub fn link_at(&self, dir: Ino, name: &Name) -> Option<&Link> {
+    pub fn link_at(&self, dir: Ino, name: &Name) -> Option<&CarriedLink> {
         self.see(self.links.seq());
         self.links.get(self.links.at(dir, name)?)
     }
 
     /// A symbolic link to a directory, for who only compares and tells nobody.
-    pub fn carried(&self, ino: Ino) -> Option<&Link> {
+    pub fn carried(&self, ino: Ino) -> Option<&CarriedLink> {
         self.links.get(ino)
     }
 
     /// The same by its name.
-    pub fn carried_at(&self, dir: Ino, name: &Name) -> Option<(Ino, &Link)> {
+    pub fn carried_at(&self, dir: Ino, name: &Name) -> Option<(Ino, &CarriedLink)> {
         let ino = self.links.at(dir, name)?;
         Some((ino, self.links.get(ino)?))
     }
 
     /// Those that `home` has told of, with ids above this, in their order.
-    pub fn links_of(&self, home: IslandId, after: Ino) -> impl Iterator<Item = (Ino, &Link)> {
+    pub fn links_of(&self, home: IslandId, after: Ino) -> impl Iterator<Item = (Ino, &CarriedLink)> {
         self.links.of_after(home, after)
     }
 
@@ -163,13 +163,13 @@ impl State {
 }
 
 /// Tells apart two sets of links of one home, as [`State::links_digest`] does.
-pub fn digest_of<'a>(seed: u64, links: impl Iterator<Item = (Ino, &'a Link)>) -> u64 {
-    let mut all = Links::default();
+pub fn digest_of<'a>(seed: u64, links: impl Iterator<Item = (Ino, &'a CarriedLink)>) -> u64 {
+    let mut all = LinkRows::default();
     links.for_each(|(ino, link)| all.open(seed, ino, link.clone()));
     all.digests.keys().next().map_or(0, |home| all.digest(*home))
 }
 
-fn hash(seed: u64, ino: Ino, row: &Link) -> u64 {
+fn hash(seed: u64, ino: Ino, row: &CarriedLink) -> u64 {
     let mut bytes = ino.0.to_le_bytes().to_vec();
     row.encode(&mut bytes);
     cookie_of(seed, &bytes)
@@ -180,9 +180,9 @@ mod tests {
     use super::*;
     use atoll_core::Time;
     use atoll_posix::{Attr, Kind};
-    use atoll_proto::Spot;
+    use atoll_proto::EntryRef;
 
-    fn link(home: u16, ino: Ino, names: &[(u64, &str)]) -> Link {
+    fn link(home: u16, ino: Ino, names: &[(u64, &str)]) -> CarriedLink {
         let time = Time::default();
         let attr = Attr {
             ino,
@@ -199,8 +199,13 @@ mod tests {
             ctime: time,
             btime: time,
         };
-        let spot = |(dir, name): &(u64, &str)| Spot { dir: Ino(*dir), name: called(name) };
-        Link { home: IslandId(home), attr, target: "t".into(), names: names.iter().map(spot).collect() }
+        let spot = |(dir, name): &(u64, &str)| EntryRef { dir: Ino(*dir), name: called(name) };
+        CarriedLink {
+            home: IslandId(home),
+            attr,
+            target: "t".into(),
+            names: names.iter().map(spot).collect(),
+        }
     }
 
     fn called(name: &str) -> Name {
@@ -210,10 +215,10 @@ mod tests {
     #[test]
     fn names_and_digests_follow_the_rows_in_any_order() {
         let (a, b) = (Ino(100), Ino(200));
-        let mut links = Links::default();
+        let mut links = LinkRows::default();
         links.set(7, a, Some(link(1, a, &[(1, "x"), (2, "y")])), 1);
         links.set(7, b, Some(link(1, b, &[(3, "z")])), 2);
-        let mut other = Links::default();
+        let mut other = LinkRows::default();
         other.set(7, b, Some(link(1, b, &[(9, "old")])), 1);
         other.set(7, b, Some(link(1, b, &[(3, "z")])), 2);
         other.set(7, a, Some(link(1, a, &[(1, "x"), (2, "y")])), 3);
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn of_two_that_claim_a_name_the_latest_counts_and_the_other_comes_back() {
         let (a, b) = (Ino(100), Ino(200));
-        let mut links = Links::default();
+        let mut links = LinkRows::default();
         links.set(7, a, Some(link(1, a, &[(1, "x")])), 1);
         links.set(7, b, Some(link(2, b, &[(1, "x")])), 2);
         assert_eq!(links.at(Ino(1), &called("x")), Some(b));

@@ -6,7 +6,7 @@ use crate::key::RowKey;
 
 /// What to read from the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Load {
+pub enum RowLoad {
     /// One row.
     Row(RowKey),
     /// Up to [`NAMES_PER_PAGE`] names of a directory from this cookie on.
@@ -30,7 +30,7 @@ pub enum Load {
 
 /// What the snapshot has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Loaded {
+pub enum LoadedRows {
     /// The row's bytes, if it exists.
     Row(Option<Vec<u8>>),
     /// Names with cookies and rows' bytes; all there are below `to` (`u64::MAX`: to the end).
@@ -49,13 +49,13 @@ pub enum Loaded {
     },
 }
 
-impl Load {
+impl RowLoad {
     /// What a snapshot without rows has.
-    pub const fn nothing(&self) -> Loaded {
+    pub const fn nothing(&self) -> LoadedRows {
         match self {
-            Self::Row(_) => Loaded::Row(None),
-            Self::Names { .. } => Loaded::Names { names: Vec::new(), to: u64::MAX },
-            Self::Dirs { .. } => Loaded::Dirs { dirs: Vec::new(), more: false },
+            Self::Row(_) => LoadedRows::Row(None),
+            Self::Names { .. } => LoadedRows::Names { names: Vec::new(), to: u64::MAX },
+            Self::Dirs { .. } => LoadedRows::Dirs { dirs: Vec::new(), more: false },
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Changes of parts of a client's row: results, and files that it holds.
 
 use atoll_core::Ino;
-use atoll_proto::{Remembered, Session};
+use atoll_proto::{RequestResult, Session};
 
 /// Results that are kept for one client, of some 40 bytes each. A client that waits for an earlier request, as for a lock,
 /// keeps those of all later ones: beyond this the oldest go, as if it had said that it has them.
 pub const RESULTS_MAX: usize = 16 << 10;
 
 /// Remembers the result of a request; the client has those of all below `acked`.
-pub(crate) fn remember(row: &mut Session, request: u64, acked: u64, result: Remembered) {
+pub(crate) fn remember(row: &mut Session, request: u64, acked: u64, result: RequestResult) {
     row.acked = row.acked.max(acked);
     let gone = row.results.partition_point(|(n, _)| *n < row.acked);
     row.results.drain(..gone);

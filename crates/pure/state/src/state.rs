@@ -10,14 +10,14 @@ use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
 };
 use atoll_posix::locks::Locks;
-use atoll_proto::{Change, Dir, Entry, Forward, Inode, JournalEntry, Link, Session, Txn, Xattrs};
+use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChange, Session, Txn, Xattrs};
 
 use crate::cache::{Cached, Names};
 use crate::cuts::Cuts;
-use crate::journal::Journal;
+use crate::journal::JournalRows;
 use crate::key::{RowKey, cookie_of};
-use crate::links::Links;
-use crate::load::{Load, Loaded};
+use crate::links::LinkRows;
+use crate::load::{LoadedRows, RowLoad};
 use crate::pending::{Pending, ToLay};
 use crate::renamed::Renamed;
 use crate::sessions::{hold, remember};
@@ -30,7 +30,7 @@ const LOADS_MIN: usize = 4 * NAMES_PER_PAGE;
 
 /// Something that is not in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Miss(pub Load);
+pub struct NotInMemory(pub RowLoad);
 
 /// Ends that are remembered: nobody brings back what was lost so many lives ago.
 const SURVIVED_MAX: usize = 256;
@@ -56,7 +56,7 @@ wire_struct! {
 
 /// A checkpoint's rows.
 #[derive(Debug, Clone)]
-pub struct Frozen {
+pub struct CheckpointRows {
     /// Log position that they stand for.
     pub seq: u64,
     /// Rows to set or remove, as bytes.
@@ -89,14 +89,14 @@ pub struct State {
     txn_ids: BTreeSet<TxnId>,
     sessions: Cached<SessionId, Session>,
     session_ids: BTreeSet<SessionId>,
-    pub(crate) outbox: Journal,
+    pub(crate) outbox: JournalRows,
     delivered: BTreeMap<IslandId, Stamp>,
     delivered_dirty: BTreeSet<IslandId>,
     skipped: BTreeMap<IslandId, Stamp>,
     skipped_dirty: BTreeSet<IslandId>,
     clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
-    inboxes: BTreeMap<IslandId, Journal>,
+    inboxes: BTreeMap<IslandId, JournalRows>,
     moved: ClockVector,
     moved_dirty: BTreeSet<IslandId>,
     forwards: BTreeMap<Ino, Forward>,
@@ -104,7 +104,7 @@ pub struct State {
     survived: BTreeMap<u32, Stamp>,
     survived_dirty: BTreeSet<u32>,
     renamed: Renamed,
-    pub(crate) links: Links,
+    pub(crate) links: LinkRows,
     /// Bodies that may differ from their checksums.
     dirty_bodies: IdSet<Ino>,
     view: Pending,
@@ -139,11 +139,11 @@ impl State {
     }
 
     /// Forgets what was seen so far, before a request is decided.
-    pub fn look_away(&self) {
+    pub fn begin_reads(&self) {
         self.seen.set(0);
     }
 
-    /// The latest change of anything that was read since [`State::look_away`]: who tells of it
+    /// The latest change of anything that was read since [`State::begin_reads`]: who tells of it
     /// must wait until that record is committed.
     pub fn seen(&self) -> u64 {
         self.seen.get()
@@ -157,13 +157,13 @@ impl State {
     // ------------------------------------------------------------------ reading
 
     /// A file.
-    pub fn inode(&self, ino: Ino) -> Result<Option<&Inode>, Miss> {
-        self.inodes.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Inode(ino))))
+    pub fn inode(&self, ino: Ino) -> Result<Option<&Inode>, NotInMemory> {
+        self.inodes.get(ino, &self.seen).ok_or(NotInMemory(RowLoad::Row(RowKey::Inode(ino))))
     }
 
     /// A directory of the skeleton.
-    pub fn dir(&self, ino: Ino) -> Result<Option<&Dir>, Miss> {
-        self.dirs.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Dir(ino))))
+    pub fn dir(&self, ino: Ino) -> Result<Option<&Dir>, NotInMemory> {
+        self.dirs.get(ino, &self.seen).ok_or(NotInMemory(RowLoad::Row(RowKey::Dir(ino))))
     }
 
     /// Directories of the skeleton that are in memory.
@@ -172,7 +172,7 @@ impl State {
     }
 
     /// A name. Asks for the whole of a small directory at once.
-    pub fn entry(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, Miss> {
+    pub fn entry(&self, dir: Ino, name: &Name) -> Result<Option<&Entry>, NotInMemory> {
         let cookie = self.cookie(name.as_bytes());
         let known = self.names.get(&dir).and_then(|n| n.get(cookie, name.as_bytes(), &self.seen));
         if let Some(row) = known {
@@ -184,10 +184,10 @@ impl State {
             .flatten()
             .and_then(|d| d.owned.as_ref())
             .is_some_and(|o| o.entries < NAMES_PER_PAGE as u64);
-        Err(Miss(if small {
-            Load::Names { dir, from: 0 }
+        Err(NotInMemory(if small {
+            RowLoad::Names { dir, from: 0 }
         } else {
-            Load::Row(RowKey::Entry(dir, cookie, name.clone()))
+            RowLoad::Row(RowKey::Entry(dir, cookie, name.clone()))
         }))
     }
 
@@ -196,19 +196,19 @@ impl State {
         &self,
         dir: Ino,
         after: u64,
-    ) -> Result<(impl Iterator<Item = (u64, &Name, &Entry)>, bool), Miss> {
-        let miss = || Miss(Load::Names { dir, from: after.saturating_add(1) });
+    ) -> Result<(impl Iterator<Item = (u64, &Name, &Entry)>, bool), NotInMemory> {
+        let miss = || NotInMemory(RowLoad::Names { dir, from: after.saturating_add(1) });
         self.names.get(&dir).and_then(|n| n.after(after, &self.seen)).ok_or_else(miss)
     }
 
     /// Extended attributes of a file or directory that has some.
-    pub fn xattrs(&self, ino: Ino) -> Result<Option<&Xattrs>, Miss> {
-        self.xattrs.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Xattrs(ino))))
+    pub fn xattrs(&self, ino: Ino) -> Result<Option<&Xattrs>, NotInMemory> {
+        self.xattrs.get(ino, &self.seen).ok_or(NotInMemory(RowLoad::Row(RowKey::Xattrs(ino))))
     }
 
     /// Locks on a file.
-    pub fn locks(&self, ino: Ino) -> Result<Option<&Locks>, Miss> {
-        self.locks.get(ino, &self.seen).ok_or(Miss(Load::Row(RowKey::Locks(ino))))
+    pub fn locks(&self, ino: Ino) -> Result<Option<&Locks>, NotInMemory> {
+        self.locks.get(ino, &self.seen).ok_or(NotInMemory(RowLoad::Row(RowKey::Locks(ino))))
     }
 
     /// A transaction under way.
@@ -316,21 +316,21 @@ impl State {
     ///
     /// # Panics
     /// If a row that [`State::needs`] names is not in memory.
-    pub fn apply(&mut self, seq: u64, change: &Change) {
+    pub fn apply(&mut self, seq: u64, change: &RowChange) {
         self.seq = seq;
         self.meta.clean = false;
         if !self.cuts.is_empty() {
             self.keep_for_cuts(change);
         }
         match change {
-            Change::Inode { ino, row } => {
+            RowChange::Inode { ino, row } => {
                 self.view.ino_changed(*ino);
                 self.inodes.set(*ino, row.as_deref().cloned(), seq);
             }
-            Change::Dir { ino, row } => {
+            RowChange::Dir { ino, row } => {
                 self.apply_dir(seq, *ino, row.as_deref());
             }
-            Change::Entry { dir, name, row } => {
+            RowChange::Entry { dir, name, row } => {
                 self.view.name_changed(*dir, name);
                 let cookie = self.cookie(name.as_bytes());
                 let names = self.names.entry(*dir).or_insert_with(Names::unknown);
@@ -339,14 +339,14 @@ impl State {
                 }
                 names.set(cookie, name, row.clone(), seq);
             }
-            Change::Xattrs { ino, row } => {
+            RowChange::Xattrs { ino, row } => {
                 self.view.ino_changed(*ino);
                 self.xattrs.set(*ino, row.clone(), seq);
             }
-            Change::Sums { ino, first, sums } => self.apply_sums(seq, *ino, *first, sums),
-            Change::SumsCut { ino, first, end } => self.cut_sums(seq, *ino, *first, *end),
-            Change::Locks { ino, row } => self.locks.set(*ino, row.clone(), seq),
-            Change::Txn { txn, row } => {
+            RowChange::Sums { ino, first, sums } => self.apply_sums(seq, *ino, *first, sums),
+            RowChange::SumsCut { ino, first, end } => self.cut_sums(seq, *ino, *first, *end),
+            RowChange::Locks { ino, row } => self.locks.set(*ino, row.clone(), seq),
+            RowChange::Txn { txn, row } => {
                 if row.is_some() {
                     self.txn_ids.insert(*txn)
                 } else {
@@ -354,7 +354,7 @@ impl State {
                 };
                 self.txns.set(*txn, row.as_deref().cloned().map(Txn::shed), seq);
             }
-            Change::Session { session, row } => {
+            RowChange::Session { session, row } => {
                 if row.is_some() {
                     self.session_ids.insert(*session)
                 } else {
@@ -362,58 +362,58 @@ impl State {
                 };
                 self.sessions.set(*session, row.clone(), seq);
             }
-            Change::Result { session, seq: request, acked, result } => {
+            RowChange::Result { session, seq: request, acked, result } => {
                 self.sessions.modify(*session, seq, |row| remember(row, *request, *acked, result.clone()));
             }
-            Change::TakenBack { session, seq: request } => {
+            RowChange::TakenBack { session, seq: request } => {
                 self.sessions.modify(*session, seq, |s| s.results.retain(|(n, _)| n != request));
             }
-            Change::Held { session, ino, on } => {
+            RowChange::Held { session, ino, on } => {
                 self.sessions.modify(*session, seq, |row| hold(row, *ino, *on));
             }
-            Change::Posted { stamp, entry } => {
+            RowChange::Posted { stamp, entry } => {
                 self.outbox.push(*stamp, entry.clone());
             }
-            Change::Delivered { island, upto } => {
+            RowChange::Delivered { island, upto } => {
                 let known = self.delivered.entry(*island).or_default();
                 *known = (*known).max(*upto);
                 self.delivered_dirty.insert(*island);
             }
-            Change::Skipped { island, upto } => {
+            RowChange::Skipped { island, upto } => {
                 let known = self.skipped.entry(*island).or_default();
                 *known = (*known).max(*upto);
                 self.skipped_dirty.insert(*island);
             }
-            Change::Unposted { upto } => {
+            RowChange::Unposted { upto } => {
                 self.outbox.drop_upto(*upto);
             }
-            Change::Clock { island, stamp } => {
+            RowChange::Clock { island, stamp } => {
                 if self.clocks.raise(*island, *stamp) {
                     self.clocks_dirty.insert(*island);
                 }
             }
-            Change::Moved { island, stamp } => {
+            RowChange::Moved { island, stamp } => {
                 if self.moved.raise(*island, *stamp) {
                     self.moved_dirty.insert(*island);
                 }
             }
-            Change::Forward { ino, row } => {
+            RowChange::Forward { ino, row } => {
                 match row {
                     Some(row) => self.forwards.insert(*ino, row.clone()),
                     None => self.forwards.remove(ino),
                 };
                 self.forwards_dirty.insert(*ino);
             }
-            Change::MintLimit { limit } => {
+            RowChange::MintLimit { limit } => {
                 self.meta.mint_limit = self.meta.mint_limit.max(*limit);
             }
-            Change::Received { island, stamp, entry } => {
+            RowChange::Received { island, stamp, entry } => {
                 self.inboxes.entry(*island).or_default().push(*stamp, entry.clone());
             }
-            Change::Unreceived { island, upto } => {
+            RowChange::Unreceived { island, upto } => {
                 self.inboxes.entry(*island).or_default().drop_upto(*upto);
             }
-            Change::Incarnation { incarnation, power } => {
+            RowChange::Incarnation { incarnation, power } => {
                 self.survived.insert(self.meta.incarnation, self.meta.stamp);
                 self.survived_dirty.insert(self.meta.incarnation);
                 if self.survived.len() > SURVIVED_MAX {
@@ -424,15 +424,15 @@ impl State {
                     self.meta.power = *incarnation;
                 }
             }
-            Change::Stamp { stamp } => {
+            RowChange::Stamp { stamp } => {
                 self.meta.stamp = self.meta.stamp.max(*stamp);
             }
-            Change::Dirty { ino } => {
+            RowChange::Dirty { ino } => {
                 self.dirty_bodies.insert(*ino);
             }
-            Change::Link { ino, row } => self.links.set(self.seed, *ino, row.as_deref().cloned(), seq),
-            Change::LinksTold { island, digest } => self.links.tell(*island, *digest),
-            Change::Renamed { ino } => self.renamed.insert(*ino),
+            RowChange::Link { ino, row } => self.links.set(self.seed, *ino, row.as_deref().cloned(), seq),
+            RowChange::LinksTold { island, digest } => self.links.tell(*island, *digest),
+            RowChange::Renamed { ino } => self.renamed.insert(*ino),
         }
     }
 
@@ -476,7 +476,7 @@ impl State {
     }
 
     /// Takes out every row that changed since the last checkpoint, as of now.
-    pub fn freeze(&mut self) -> Frozen {
+    pub fn freeze(&mut self) -> CheckpointRows {
         let mut rows = Vec::new();
         fn put<V>(rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>, key: &RowKey, row: Option<&V>)
         where
@@ -525,7 +525,7 @@ impl State {
         put(&mut rows, &RowKey::Meta, Some(&self.meta));
         // What is written to a body from here on is part of the next checkpoint.
         self.dirty_bodies.clear();
-        Frozen { seq: self.seq, rows }
+        CheckpointRows { seq: self.seq, rows }
     }
 
     /// The checkpoint is in the snapshot.
@@ -582,17 +582,17 @@ impl State {
     }
 
     /// Takes in what the snapshot has.
-    pub fn load(&mut self, load: Load, loaded: Loaded) -> Result<(), Malformed> {
+    pub fn load(&mut self, load: RowLoad, loaded: LoadedRows) -> Result<(), Malformed> {
         self.make_room(match &loaded {
-            Loaded::Row(_) => 1,
-            Loaded::Names { names, .. } => names.len() + 1,
-            Loaded::Dirs { .. } => 0,
+            LoadedRows::Row(_) => 1,
+            LoadedRows::Names { names, .. } => names.len() + 1,
+            LoadedRows::Dirs { .. } => 0,
         });
         fn row<V: Decode>(bytes: Option<Vec<u8>>) -> Result<Option<V>, Malformed> {
             bytes.map(|b| V::from_slice(&b)).transpose()
         }
         match (load, loaded) {
-            (Load::Row(key), Loaded::Row(bytes)) => match key {
+            (RowLoad::Row(key), LoadedRows::Row(bytes)) => match key {
                 RowKey::Inode(ino) => self.inodes.load(ino, row(bytes)?),
                 RowKey::Dir(ino) => self.dirs.load(ino, row(bytes)?),
                 RowKey::Xattrs(ino) => self.xattrs.load(ino, row(bytes)?),
@@ -604,7 +604,7 @@ impl State {
                 }
                 _ => return Err(Malformed::new("load of a row that is always in memory")),
             },
-            (Load::Names { dir, from }, Loaded::Names { names, to }) => {
+            (RowLoad::Names { dir, from }, LoadedRows::Names { names, to }) => {
                 let rows = names
                     .into_iter()
                     .map(|(cookie, name, bytes)| Ok((cookie, name, Entry::from_slice(&bytes)?)))
@@ -615,7 +615,7 @@ impl State {
                 }
                 names.loaded(from, to);
             }
-            (Load::Dirs { .. }, Loaded::Dirs { .. }) => {}
+            (RowLoad::Dirs { .. }, LoadedRows::Dirs { .. }) => {}
             _ => return Err(Malformed::new("load answered with something else")),
         }
         Ok(())
@@ -657,7 +657,7 @@ impl State {
             RowKey::Survived(incarnation) => {
                 self.survived.insert(*incarnation, Stamp::from_slice(bytes)?);
             }
-            RowKey::Link(ino) => self.links.open(self.seed, *ino, Link::from_slice(bytes)?),
+            RowKey::Link(ino) => self.links.open(self.seed, *ino, CarriedLink::from_slice(bytes)?),
             RowKey::LinksTold(island) => self.links.open_told(*island, u64::from_slice(bytes)?),
             RowKey::Renamed(ino) => self.renamed.open(*ino),
             RowKey::Meta => {
@@ -782,10 +782,10 @@ mod tests {
         state.sweep(max);
         let row = Entry { ino: Ino(5), kind: Kind::Regular, home: IslandId(0), stub: None }.to_vec();
         for n in 0..20 * max as u64 {
-            state.load(Load::Row(RowKey::Inode(Ino(n))), Loaded::Row(None)).unwrap();
+            state.load(RowLoad::Row(RowKey::Inode(Ino(n))), LoadedRows::Row(None)).unwrap();
             let name = Name::new(format!("n{n}").as_bytes()).unwrap();
             let key = RowKey::Entry(Ino(1), state.cookie(name.as_bytes()), name.clone());
-            state.load(Load::Row(key), Loaded::Row(Some(row.clone()))).unwrap();
+            state.load(RowLoad::Row(key), LoadedRows::Row(Some(row.clone()))).unwrap();
             assert!(state.inode(Ino(n)).is_ok() && state.entry(Ino(1), &name).is_ok(), "it is there");
             assert!(state.inodes.len() <= 2 * max && state.names[&Ino(1)].len() <= 2 * max);
         }

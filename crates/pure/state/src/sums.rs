@@ -2,21 +2,23 @@
 //! computes a checksum.
 
 use atoll_core::Ino;
-use atoll_proto::Change;
+use atoll_proto::RowChange;
 
 use crate::key::{RowKey, SUMS_PER_CHUNK};
-use crate::load::Load;
-use crate::state::{Miss, State};
+use crate::load::RowLoad;
+use crate::state::{NotInMemory, State};
 
 impl State {
     /// Block checksums of a file from block `first`, `count` of them; absent ones are 0.
-    pub fn sums(&self, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>, Miss> {
+    pub fn sums(&self, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>, NotInMemory> {
         let mut out = Vec::with_capacity(count as usize);
         let mut block = first;
         while block < first + count {
             let chunk = block / SUMS_PER_CHUNK;
-            let row =
-                self.sums.get((ino, chunk), &self.seen).ok_or(Miss(Load::Row(RowKey::Sums(ino, chunk))))?;
+            let row = self
+                .sums
+                .get((ino, chunk), &self.seen)
+                .ok_or(NotInMemory(RowLoad::Row(RowKey::Sums(ino, chunk))))?;
             let end = ((chunk + 1) * SUMS_PER_CHUNK).min(first + count);
             while block < end {
                 let i = (block % SUMS_PER_CHUNK) as usize;
@@ -28,18 +30,18 @@ impl State {
     }
 
     /// A row that must be in memory before `change` can be applied, if it is not.
-    pub fn needs(&self, change: &Change) -> Option<Load> {
+    pub fn needs(&self, change: &RowChange) -> Option<RowLoad> {
         let chunks = match change {
-            Change::Sums { ino, first, sums } => {
+            RowChange::Sums { ino, first, sums } => {
                 let last = first + sums.len().max(1) as u64 - 1;
                 (*ino, first / SUMS_PER_CHUNK, last / SUMS_PER_CHUNK)
             }
-            Change::SumsCut { ino, first, .. } => (*ino, first / SUMS_PER_CHUNK, first / SUMS_PER_CHUNK),
+            RowChange::SumsCut { ino, first, .. } => (*ino, first / SUMS_PER_CHUNK, first / SUMS_PER_CHUNK),
             _ => return None,
         };
         (chunks.1..=chunks.2)
             .find(|&c| self.sums.get((chunks.0, c), &self.seen).is_none())
-            .map(|c| Load::Row(RowKey::Sums(chunks.0, c)))
+            .map(|c| RowLoad::Row(RowKey::Sums(chunks.0, c)))
     }
 
     pub(crate) fn apply_sums(&mut self, seq: u64, ino: Ino, first: u64, sums: &[u32]) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::sum::{self, BLOCK_BYTES, BlockSums, Merge, block_len, blocks_of};
+use atoll_core::sum::{self, BLOCK_BYTES, BlockSums, PartialBlock, block_len, blocks_of};
 use atoll_disk::{Disk, DiskFile};
 
 use crate::table::Open;
@@ -129,7 +129,7 @@ impl<D: Disk> Bodies<D> {
         size: u64,
         old: &BlockSums,
     ) -> Result<BlockSums, BodyError> {
-        sum::sums_after_write(offset, data, size, old, |Merge { block, .. }, want| {
+        sum::sums_after_write(offset, data, size, old, |PartialBlock { block, .. }, want| {
             let bytes = self.block(ino, block, size, want)?;
             let start = block * BLOCK_BYTES;
             let from = offset.max(start);

@@ -107,10 +107,10 @@ impl<'a> Look<'a> {
     fn skeleton_names(&mut self, rows: &Rows) {
         for (ino, dir) in rows.dirs.iter().filter(|(_, dir)| dir.owned.is_none()) {
             let names = rows.names_of(*ino).len() as u64;
-            if names != u64::from(dir.below + dir.homes) {
+            if names != u64::from(dir.children + dir.foreign_names) {
                 let what = format!(
                     "it has {} below and {} files homed here, but {names} names",
-                    dir.below, dir.homes
+                    dir.children, dir.foreign_names
                 );
                 self.found(Rule::SkeletonNamed, rows.island, Some(*ino), what);
             }

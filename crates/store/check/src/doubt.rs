@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use atoll_core::{Ino, Name};
-use atoll_proto::{Ancestor, Chain, Spot, Txn, TxnState, Work};
+use atoll_proto::{Ancestor, Chain, EntryRef, ParticipantWork, Txn, TxnState};
 
 use crate::Rows;
 
@@ -12,7 +12,7 @@ use crate::Rows;
 #[derive(Default)]
 struct About {
     inos: BTreeSet<Ino>,
-    spots: BTreeSet<Spot>,
+    spots: BTreeSet<EntryRef>,
 }
 
 impl About {
@@ -22,41 +22,48 @@ impl About {
         about
     }
 
-    fn work(&mut self, work: &Work) {
+    fn work(&mut self, work: &ParticipantWork) {
         match work {
-            Work::Adopt { dir, time: _, chain } => {
+            ParticipantWork::Adopt { dir, time: _, chain } => {
                 self.inos.extend([dir.ino, dir.place.parent]);
                 self.ancestors(chain);
             }
-            Work::Seal { ino, parent, name } => {
+            ParticipantWork::Seal { ino, parent, name } => {
                 self.inos.insert(*ino);
-                self.spot(&Spot { dir: *parent, name: name.clone() });
+                self.spot(&EntryRef { dir: *parent, name: name.clone() });
             }
-            Work::Lend { renaming, caller: _, new_meant: _, denied: _, chain, wants_chain: _ } => {
+            ParticipantWork::BorrowName {
+                renaming,
+                caller: _,
+                new_meant: _,
+                denied: _,
+                chain,
+                wants_chain: _,
+            } => {
                 self.inos.insert(renaming.file.ino);
                 self.inos.extend(renaming.there.as_ref().map(|there| there.ino));
                 self.spot(&renaming.from);
                 self.spot(&renaming.to);
                 chain.iter().for_each(|chain| self.chain(chain));
             }
-            Work::Count { ino, at, time: _, chain } => {
+            ParticipantWork::AddName { ino, at, time: _, chain } => {
                 self.inos.insert(*ino);
                 self.spot(at);
                 self.chain(chain);
             }
-            Work::Drop { ino, at, by: _, had: _, time: _ } => {
+            ParticipantWork::RemoveName { ino, at, by: _, had: _, time: _ } => {
                 self.inos.insert(*ino);
                 self.spot(at);
             }
-            Work::Hold { ino, .. } => {
+            ParticipantWork::FreezeDir { ino, .. } => {
                 self.inos.insert(*ino);
             }
-            Work::Arrive { at, file, xattrs: _, mounts: _ } => {
+            ParticipantWork::ReceiveFile { at, file, xattrs: _, mounts: _ } => {
                 self.inos.insert(file.attr.ino);
                 self.spot(at);
             }
-            Work::Ticket { moved, above: _, seen: _ } => self.inos.extend(moved),
-            Work::Renamed { ino, from, to, by: _, had: _, time: _, chain } => {
+            ParticipantWork::PermitMove { moved, above: _, seen: _ } => self.inos.extend(moved),
+            ParticipantWork::MoveName { ino, from, to, by: _, had: _, time: _, chain } => {
                 self.inos.insert(*ino);
                 self.spot(from);
                 self.spot(to);
@@ -65,7 +72,7 @@ impl About {
         }
     }
 
-    fn spot(&mut self, spot: &Spot) {
+    fn spot(&mut self, spot: &EntryRef) {
         self.inos.insert(spot.dir);
         self.spots.insert(spot.clone());
     }
@@ -88,7 +95,7 @@ impl Rows {
 
     /// Whether a transaction under way concerns this name.
     pub fn name_in_doubt(&self, dir: Ino, name: &Name) -> bool {
-        let spot = Spot { dir, name: name.clone() };
+        let spot = EntryRef { dir, name: name.clone() };
         self.txns.values().any(|txn| About::of(txn).spots.contains(&spot))
     }
 

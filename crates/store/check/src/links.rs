@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId};
-use atoll_proto::Link;
+use atoll_proto::CarriedLink;
 use atoll_state::links::digest_of;
 
 use crate::{Finding, Rows, Rule, Volume};
@@ -38,7 +38,7 @@ pub(crate) fn within(rows: &Rows, findings: &mut Vec<Finding>) {
 
 /// Everything that is wrong with the rows that islands keep of each other's links.
 pub(crate) fn across(volume: &Volume, by_id: &BTreeMap<IslandId, &Rows>, findings: &mut Vec<Finding>) {
-    let of = |rows: &Rows, home| -> BTreeMap<Ino, Link> {
+    let of = |rows: &Rows, home| -> BTreeMap<Ino, CarriedLink> {
         let links = rows.links.iter().filter(|(_, link)| link.home == home);
         links.map(|(ino, link)| (*ino, link.clone())).collect()
     };

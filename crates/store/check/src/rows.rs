@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{Change, Dir, Entry, Forward, Inode, JournalEntry, Link, Session, Txn, Xattrs};
+use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChange, Session, Txn, Xattrs};
 use atoll_state::state::Meta;
 use atoll_state::{RowKey, cookie_of, key::SUMS_PER_CHUNK};
 
@@ -55,7 +55,7 @@ pub struct Rows {
     /// How far this island has applied every journal.
     pub clocks: ClockVector,
     /// Symbolic links to directories, of all islands.
-    pub links: BTreeMap<Ino, Link>,
+    pub links: BTreeMap<Ino, CarriedLink>,
     /// For each other island, the digest of this island's links which it says it has.
     pub links_told: BTreeMap<IslandId, u64>,
     /// The new homes of files that have moved away. As they were read: [`Self::apply`] leaves them.
@@ -128,7 +128,7 @@ impl Rows {
                 self.sessions.insert(session, Session::from_slice(row)?);
             }
             RowKey::Link(ino) => {
-                self.links.insert(ino, Link::from_slice(row)?);
+                self.links.insert(ino, CarriedLink::from_slice(row)?);
             }
             RowKey::LinksTold(island) => {
                 self.links_told.insert(island, u64::from_slice(row)?);
@@ -161,7 +161,7 @@ impl Rows {
     }
 
     /// Takes in a change of a record, as the island will when it applies it.
-    pub fn apply(&mut self, seed: u64, change: &Change) {
+    pub fn apply(&mut self, seed: u64, change: &RowChange) {
         fn set<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
             match row {
                 Some(row) => drop(rows.insert(key, row)),
@@ -169,24 +169,24 @@ impl Rows {
             }
         }
         match change {
-            Change::Inode { ino, row } => set(&mut self.inodes, *ino, row.as_deref().cloned()),
-            Change::Dir { ino, row } => set(&mut self.dirs, *ino, row.as_deref().cloned()),
-            Change::Entry { dir, name, row } => self.set_name(seed, *dir, name, row.as_ref()),
-            Change::Xattrs { ino, row } => set(&mut self.xattrs, *ino, row.clone()),
-            Change::Locks { ino, row } => set(&mut self.locks, *ino, row.clone()),
-            Change::Txn { txn, row } => set(&mut self.txns, *txn, row.as_deref().cloned()),
-            Change::Session { session, row } => set(&mut self.sessions, *session, row.clone()),
-            Change::Sums { ino, first, sums } => {
+            RowChange::Inode { ino, row } => set(&mut self.inodes, *ino, row.as_deref().cloned()),
+            RowChange::Dir { ino, row } => set(&mut self.dirs, *ino, row.as_deref().cloned()),
+            RowChange::Entry { dir, name, row } => self.set_name(seed, *dir, name, row.as_ref()),
+            RowChange::Xattrs { ino, row } => set(&mut self.xattrs, *ino, row.clone()),
+            RowChange::Locks { ino, row } => set(&mut self.locks, *ino, row.clone()),
+            RowChange::Txn { txn, row } => set(&mut self.txns, *txn, row.as_deref().cloned()),
+            RowChange::Session { session, row } => set(&mut self.sessions, *session, row.clone()),
+            RowChange::Sums { ino, first, sums } => {
                 let end = self.sums_end.entry(*ino).or_default();
                 *end = (*end).max(first + sums.len() as u64);
             }
-            Change::SumsCut { ino, first, .. } => {
+            RowChange::SumsCut { ino, first, .. } => {
                 if let Some(end) = self.sums_end.get_mut(ino) {
                     *end = (*end).min(*first);
                 }
                 self.sums_end.retain(|_, end| *end > 0);
             }
-            Change::Held { session, ino, on } => {
+            RowChange::Held { session, ino, on } => {
                 let Some(session) = self.sessions.get_mut(session) else { return };
                 match (session.held.binary_search(ino), on) {
                     (Err(at), true) => session.held.insert(at, *ino),
@@ -194,25 +194,25 @@ impl Rows {
                     _ => {}
                 }
             }
-            Change::Link { ino, row } => set(&mut self.links, *ino, row.as_deref().cloned()),
-            Change::LinksTold { island, digest } => drop(self.links_told.insert(*island, *digest)),
-            Change::Clock { island, stamp } => drop(self.clocks.raise(*island, *stamp)),
-            Change::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
-            Change::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
-            Change::Incarnation { incarnation, .. } => self.meta.incarnation = *incarnation,
+            RowChange::Link { ino, row } => set(&mut self.links, *ino, row.as_deref().cloned()),
+            RowChange::LinksTold { island, digest } => drop(self.links_told.insert(*island, *digest)),
+            RowChange::Clock { island, stamp } => drop(self.clocks.raise(*island, *stamp)),
+            RowChange::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
+            RowChange::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
+            RowChange::Incarnation { incarnation, .. } => self.meta.incarnation = *incarnation,
             // No rule is about them.
-            Change::Result { .. }
-            | Change::TakenBack { .. }
-            | Change::Posted { .. }
-            | Change::Delivered { .. }
-            | Change::Skipped { .. }
-            | Change::Unposted { .. }
-            | Change::Received { .. }
-            | Change::Unreceived { .. }
-            | Change::Moved { .. }
-            | Change::Forward { .. }
-            | Change::Renamed { .. }
-            | Change::Dirty { .. } => {}
+            RowChange::Result { .. }
+            | RowChange::TakenBack { .. }
+            | RowChange::Posted { .. }
+            | RowChange::Delivered { .. }
+            | RowChange::Skipped { .. }
+            | RowChange::Unposted { .. }
+            | RowChange::Received { .. }
+            | RowChange::Unreceived { .. }
+            | RowChange::Moved { .. }
+            | RowChange::Forward { .. }
+            | RowChange::Renamed { .. }
+            | RowChange::Dirty { .. } => {}
         }
     }
 

@@ -148,10 +148,12 @@ impl Look<'_> {
         let files = names.iter().filter(|(_, _, e)| e.kind != Kind::Directory);
         let at_home = files.filter(|(_, _, e)| dir.owned.is_none() && e.home == self.rows.island).count();
         // A name that is promised counts before it is there.
-        let waits = at_home < dir.homes as usize && dir.owned.is_none() && self.rows.is_promised(ino);
-        if at_home != dir.homes as usize && !waits {
-            let what =
-                format!("it counts {} names of files that are homed here, but has {at_home}", dir.homes);
+        let waits = at_home < dir.foreign_names as usize && dir.owned.is_none() && self.rows.is_promised(ino);
+        if at_home != dir.foreign_names as usize && !waits {
+            let what = format!(
+                "it counts {} names of files that are homed here, but has {at_home}",
+                dir.foreign_names
+            );
             self.found(Rule::HomesCounted, Some(ino), what);
         }
         let by_table = self.volume.owner(dir.key) == self.rows.island;
@@ -173,7 +175,7 @@ impl Look<'_> {
                 *below.entry(dir.place.parent).or_default() += 1;
             }
             let mut at = *ino;
-            while (dir.owned.is_some() || dir.homes > 0) && needed.insert(at) {
+            while (dir.owned.is_some() || dir.foreign_names > 0) && needed.insert(at) {
                 match rows.dirs.get(&at) {
                     Some(above) => at = above.place.parent,
                     None => {
@@ -191,9 +193,9 @@ impl Look<'_> {
                 self.found(Rule::SkeletonNeeded, Some(*ino), "it is in the skeleton for nothing".to_owned());
             }
             let count = below.get(ino).copied().unwrap_or(0);
-            if count != dir.below {
+            if count != dir.children {
                 let what =
-                    format!("it counts {} directories of the skeleton below, but has {count}", dir.below);
+                    format!("it counts {} directories of the skeleton below, but has {count}", dir.children);
                 self.found(Rule::BelowCounted, Some(*ino), what);
             }
             let has = rows.xattrs.get(ino);

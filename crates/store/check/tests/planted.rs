@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use atoll_check::{Rule, check};
 use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Caller, Kind, RenameMode};
-use atoll_proto::{Entry, Place, PlaceVersion, Renaming, Spot, TxnState, Work};
+use atoll_proto::{DirPlace, Entry, EntryRef, ParticipantWork, PlaceVersion, RenameSpec, TxnState};
 use atoll_state::cookie_of;
 use common::{AT_REST, HERE, LINK, SEED, World, broken_links, file, name, plants};
 
@@ -26,7 +26,7 @@ fn a_rename_that_its_directory_has_not_heard_of_yet_is_nothing_wrong() {
     let cookie = cookie_of(SEED, b"renamed");
     world.islands[0].names.get_mut(&Ino::ROOT).unwrap()[0].0 = cookie;
     // The island that renames it has it so in its own skeleton at once.
-    let place = Place {
+    let place = DirPlace {
         version: PlaceVersion { moves: 0, stamp: Stamp::new(1, 5) },
         parent: Ino::ROOT,
         name: Some(name("renamed")),
@@ -68,7 +68,7 @@ fn what_is_broken_is_found_by_its_rules_and_no_others() {
 
 #[test]
 fn what_a_transaction_is_about_may_be_seen_half() {
-    let renamed = |w: &World| Work::Renamed {
+    let renamed = |w: &World| ParticipantWork::MoveName {
         ino: w.in_root,
         from: w.spot("before"),
         to: w.spot("also"),
@@ -77,9 +77,9 @@ fn what_a_transaction_is_about_may_be_seen_half() {
         time: Time::default(),
         chain: w.chain(),
     };
-    let lend = |w: &World| Work::Lend {
-        renaming: Box::new(Renaming {
-            from: Spot { dir: Ino::ROOT, name: name("before") },
+    let lend = |w: &World| ParticipantWork::BorrowName {
+        renaming: Box::new(RenameSpec {
+            from: EntryRef { dir: Ino::ROOT, name: name("before") },
             to: w.spot("also"),
             file: Entry { ino: w.in_root, kind: Kind::Regular, home: HERE, stub: None },
             there: None,
@@ -93,7 +93,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
         chain: None,
         wants_chain: false,
     };
-    let dropped = |w: &World| Work::Drop {
+    let dropped = |w: &World| ParticipantWork::RemoveName {
         ino: w.in_root,
         at: w.spot("also"),
         by: None,
@@ -108,8 +108,8 @@ fn what_a_transaction_is_about_may_be_seen_half() {
             (1, TxnState::Prepared),
             (1, TxnState::Committed),
         ] {
-            for work in
-                [&|w: &World| w.count("also"), &renamed, &lend, &dropped] as [&dyn Fn(&World) -> Work; 4]
+            for work in [&|w: &World| w.count("also"), &renamed, &lend, &dropped]
+                as [&dyn Fn(&World) -> ParticipantWork; 4]
             {
                 let mut world = World::new();
                 half(&mut world);
@@ -124,7 +124,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
     for half in [World::forget_foreign, World::forget_pointer] {
         let mut world = World::new();
         half(&mut world);
-        let other = Work::Drop {
+        let other = ParticipantWork::RemoveName {
             ino: world.in_sub,
             at: world.spot("file"),
             by: None,
@@ -140,12 +140,12 @@ fn what_a_transaction_is_about_may_be_seen_half() {
 fn a_name_that_is_promised_counts_until_its_outcome_is_known() {
     for (state, wrong) in [(TxnState::Prepared, false), (TxnState::Committed, true)] {
         let mut world = World::new();
-        world.sub_at_home().homes = 2;
+        world.sub_at_home().foreign_names = 2;
         let count = world.count("third");
         world.begin(0, state, count);
         assert_eq!(world.rules().contains(&Rule::HomesCounted), wrong, "{state:?}");
         // Never fewer than there are.
-        world.sub_at_home().homes = 0;
+        world.sub_at_home().foreign_names = 0;
         assert!(world.rules().contains(&Rule::HomesCounted));
     }
     // Pinned for a name that is not there yet.
@@ -153,9 +153,9 @@ fn a_name_that_is_promised_counts_until_its_outcome_is_known() {
     world.forget_foreign();
     world.forget_pointer();
     let mut pinned = world.islands[1].dirs[&world.sub].clone();
-    (pinned.owned, pinned.homes) = (None, 1);
+    (pinned.owned, pinned.foreign_names) = (None, 1);
     world.islands[0].dirs.insert(world.sub, pinned);
-    world.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().below = 1;
+    world.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().children = 1;
     assert_eq!(world.rules(), BTreeSet::from([Rule::HomesCounted]));
     let count = world.count("also");
     world.begin(0, TxnState::Prepared, count);
@@ -168,10 +168,15 @@ fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
     let third = Ino::mint(HERE, 17);
     world.islands[0].inodes.insert(third, file(third, 0));
     (world.foreign().ino, world.pointer().ino) = (third, third);
-    world.sub_at_home().homes = 2;
+    world.sub_at_home().foreign_names = 2;
     assert_eq!(world.rules(), BTreeSet::from([Rule::HomesCounted, Rule::LinksCounted]));
-    let work =
-        Work::Drop { ino: world.in_root, at: world.spot("also"), by: None, had: true, time: Time::default() };
+    let work = ParticipantWork::RemoveName {
+        ino: world.in_root,
+        at: world.spot("also"),
+        by: None,
+        had: true,
+        time: Time::default(),
+    };
     world.begin(0, TxnState::Prepared, work);
     assert_eq!(check(&world.volume, &world.islands), []);
     world.islands[0].inodes.get_mut(&world.in_root).unwrap().attr.nlink = 0;
@@ -182,7 +187,7 @@ fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
 fn a_file_that_moves_is_at_its_old_home_at_its_new_one_or_under_way() {
     let arrival = |w: &World| {
         let file = Box::new(file(w.in_root, 0));
-        Work::Arrive { at: w.spot("also"), file, xattrs: None, mounts: Vec::new() }
+        ParticipantWork::ReceiveFile { at: w.spot("also"), file, xattrs: None, mounts: Vec::new() }
     };
     // Bytes of it are there already.
     let mut world = World::new();

@@ -9,7 +9,7 @@ use atoll_body::Bodies;
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
-use atoll_island::{BodyOp, Counters, Damage, Effect, Event, Island, LinkId, Now, Phase, Ticket};
+use atoll_island::{BodyOp, BodyOpId, Counters, Damage, Effect, Event, Island, LinkId, Now, Phase};
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
@@ -85,14 +85,14 @@ pub struct Engine<D: Disk> {
     /// Effects that no request's thread performs, such as checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
     /// Bodies to be removed, which takes a disk long.
-    pub(crate) drops: Mutex<VecDeque<(Ticket, Ino)>>,
+    pub(crate) drops: Mutex<VecDeque<(BodyOpId, Ino)>>,
     /// Counts the uses of the disk that callers wait for.
     pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
     pub(crate) space: Space,
     /// Changes of bodies that records have decided and that find no space, in order. The gate of each body is
     /// held.
-    pub(crate) waiting_bodies: Mutex<VecDeque<(Ticket, BodyOp)>>,
+    pub(crate) waiting_bodies: Mutex<VecDeque<(BodyOpId, BodyOp)>>,
     /// Rows that the next checkpoint would write, as of the last event.
     rows_dirty: AtomicUsize,
     /// Files that were reported.
@@ -521,7 +521,7 @@ impl<D: Disk> Engine<D> {
 
     /// Sets rows of an island at rest, which nobody uses, with a record of its own, and waits until that
     /// survives a power cut. The island is to be stopped again afterwards.
-    pub fn amend(&self, changes: Vec<atoll_proto::Change>) -> Result<(), Halted> {
+    pub fn amend(&self, changes: Vec<atoll_proto::RowChange>) -> Result<(), Halted> {
         let halted = |why| Halted { island: self.id, why };
         for change in &changes {
             while let Some(missing) = self.with_island(|island| island.state().needs(change)) {

@@ -12,7 +12,7 @@ use atoll_core::{Decode, Ino, IslandId, Name, ShownPath};
 use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs, names_of};
 use atoll_snapshot::SnapshotError;
-use atoll_state::{Miss, RowKey, ToLay};
+use atoll_state::{NotInMemory, RowKey, ToLay};
 use atoll_view::{Conflict, Finding, Options, Report, Source, Subject, View, Why};
 
 use crate::engine::Engine;
@@ -236,7 +236,7 @@ impl<'a, D: Disk> CommittedState<'a, D> {
     fn row<T: Decode + Clone>(
         &self,
         key: RowKey,
-        look: impl FnOnce(&atoll_state::State) -> Result<Option<T>, Miss>,
+        look: impl FnOnce(&atoll_state::State) -> Result<Option<T>, NotInMemory>,
     ) -> io::Result<Option<T>> {
         if let Ok(row) = self.engine.with_island(|island| look(island.state())) {
             return Ok(row);

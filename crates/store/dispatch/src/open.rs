@@ -8,12 +8,12 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, NodeId, SessionId, VolumeId};
 use atoll_disk::Disk;
-use atoll_island::{Config, Ended, Island};
+use atoll_island::{Config, Island, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
 use atoll_posix::Kind;
-use atoll_proto::{BodyChange, Change, Inode, Record};
+use atoll_proto::{BodyChange, Inode, Record, RowChange};
 use atoll_snapshot::{Snapshot, SnapshotError};
-use atoll_state::{Load, Loaded, RowKey, State};
+use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 use crate::engine::{Clock, Engine, Net};
 use crate::perform::load_from;
@@ -162,11 +162,11 @@ impl<D: Disk> Engine<D> {
             Report { records: opened.records, torn_bytes: opened.torn_bytes, ..Report::default() };
         let (corrections, touched) = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
         let ended = if meta.clean && opened.records == 0 && opened.torn_bytes == 0 {
-            Ended::Orderly
+            PreviousEnd::Orderly
         } else if opened.whole {
-            Ended::Death
+            PreviousEnd::Death
         } else {
-            Ended::PowerCut
+            PreviousEnd::PowerCut
         };
         let mut island = Island::new(setup.island, state, ended, clock.now());
         island.recovered_bodies(&touched);
@@ -233,7 +233,7 @@ fn open_log<D: Disk>(
     .map_err(failed)
 }
 
-fn load(state: &mut State, snapshot: &Snapshot, load: Load) -> Result<(), String> {
+fn load(state: &mut State, snapshot: &Snapshot, load: RowLoad) -> Result<(), String> {
     let loaded = load_from(snapshot, &load)?;
     state.load(load, loaded).map_err(|e| e.to_string())
 }
@@ -250,9 +250,9 @@ fn redo_record(
             load(state, snapshot, missing)?;
         }
         match change {
-            Change::Dirty { ino } => bodies.of(*ino).dirty = true,
+            RowChange::Dirty { ino } => bodies.of(*ino).dirty = true,
             // Of the first bytes of a file the records may be lost alone.
-            Change::Inode { ino, row: Some(row) } if row.attr.size == 0 => {
+            RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 => {
                 bodies.of(*ino);
             }
             _ => {}
@@ -260,7 +260,7 @@ fn redo_record(
         state.apply(seq, change);
     }
     let result = record.changes.iter().find_map(|change| match change {
-        Change::Result { session, seq, .. } => Some((*session, *seq)),
+        RowChange::Result { session, seq, .. } => Some((*session, *seq)),
         _ => None,
     });
     for change in record.bodies {
@@ -327,17 +327,17 @@ impl BodyChanges {
         bodies: &Bodies<D>,
         report: &mut Report,
         id: IslandId,
-    ) -> Result<(Vec<Change>, Vec<Ino>), OpenError> {
+    ) -> Result<(Vec<RowChange>, Vec<Ino>), OpenError> {
         let (mut changes, mut touched) = (Vec::new(), Vec::new());
         for (ino, ChangesOfOne { ops, ends, dirty }) in self.by_file {
             report.bodies += 1;
             let malformed = |why| OpenError::Malformed(id, why);
             if state.inode(ino).is_err() {
-                load(state, snapshot, Load::Row(RowKey::Inode(ino))).map_err(malformed)?;
+                load(state, snapshot, RowLoad::Row(RowKey::Inode(ino))).map_err(malformed)?;
             }
             let row = state.inode(ino).ok().flatten().cloned();
-            let old = match load_from(snapshot, &Load::Row(RowKey::Inode(ino))).map_err(malformed)? {
-                Loaded::Row(Some(bytes)) => Inode::from_slice(&bytes).ok(),
+            let old = match load_from(snapshot, &RowLoad::Row(RowKey::Inode(ino))).map_err(malformed)? {
+                LoadedRows::Row(Some(bytes)) => Inode::from_slice(&bytes).ok(),
                 _ => None,
             };
             let gone = [BodyChange::Drop { ino }];
@@ -378,7 +378,7 @@ impl BodyChanges {
                 // Whoever has not heard that they were written has to write them again.
                 let results = self.results.iter().filter(|(of, _)| *of == ino);
                 changes.extend(
-                    results.map(|(_, (session, seq))| Change::TakenBack { session: *session, seq: *seq }),
+                    results.map(|(_, (session, seq))| RowChange::TakenBack { session: *session, seq: *seq }),
                 );
             }
             if let Some(row) = row {
@@ -408,22 +408,22 @@ fn correct(
     found: &[Correction],
     state: &mut State,
     snapshot: &Snapshot,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<RowChange>,
 ) -> Result<(), String> {
     for correction in found {
         let from = changes.len();
         match correction {
             Correction::Resum { block, sum } => {
-                changes.push(Change::Sums { ino, first: *block, sums: vec![*sum] });
+                changes.push(RowChange::Sums { ino, first: *block, sums: vec![*sum] });
             }
             Correction::Cut { len, last } => {
                 let end = row.attr.size.div_ceil(BLOCK_BYTES);
-                changes.push(Change::SumsCut { ino, first: len.div_ceil(BLOCK_BYTES), end });
+                changes.push(RowChange::SumsCut { ino, first: len.div_ceil(BLOCK_BYTES), end });
                 if let Some((block, sum)) = last {
-                    changes.push(Change::Sums { ino, first: *block, sums: vec![*sum] });
+                    changes.push(RowChange::Sums { ino, first: *block, sums: vec![*sum] });
                 }
                 row.attr.size = *len;
-                changes.push(Change::Inode { ino, row: Some(Box::new(row.clone())) });
+                changes.push(RowChange::Inode { ino, row: Some(Box::new(row.clone())) });
             }
             // It stays as it is: readers get an error, and `atoll check` names it.
             Correction::Damaged { .. } => {}

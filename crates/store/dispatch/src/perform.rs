@@ -6,10 +6,10 @@ use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_handover::slow;
 use atoll_island::event::BodyAttr;
-use atoll_island::{BodyDone, BodyFault, BodyOp, Effect, Event, Ticket};
+use atoll_island::{BodyDone, BodyFault, BodyOp, BodyOpId, Effect, Event};
 use atoll_posix::{Errno, Whence};
 use atoll_proto::{Outcome, Reply};
-use atoll_state::{Frozen, Load, Loaded, RowKey};
+use atoll_state::{CheckpointRows, LoadedRows, RowKey, RowLoad};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -105,7 +105,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Rows of the snapshot.
-    pub fn load(&self, load: &Load) -> Result<Loaded, String> {
+    pub fn load(&self, load: &RowLoad) -> Result<LoadedRows, String> {
         load_from(&self.snapshot, load)
     }
 
@@ -132,7 +132,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Gives the rows back if it has to wait: bytes that find no space are in the log, which it lets go of.
-    fn checkpoint(&self, frozen: Frozen, bodies: &[Ino]) -> Result<Option<Frozen>, String> {
+    fn checkpoint(&self, frozen: CheckpointRows, bodies: &[Ino]) -> Result<Option<CheckpointRows>, String> {
         // The snapshot is never ahead of the synced log, nor of the bodies that it speaks of.
         self.sync_upto(frozen.seq)?;
         match self.behind.settle_older(&self.bodies, u64::MAX) {
@@ -155,7 +155,7 @@ impl<D: Disk> Engine<D> {
         Ok(None)
     }
 
-    fn body(&self, ticket: Ticket, op: BodyOp) -> Option<Event> {
+    fn body(&self, ticket: BodyOpId, op: BodyOp) -> Option<Event> {
         let result = match op {
             BodyOp::Read { link, id, reply, ino, offset, len, size, sums } => {
                 if let Some(bytes) = self.behind.read(ino, offset, len) {
@@ -204,7 +204,7 @@ impl<D: Disk> Engine<D> {
 
     /// Cuts or zeros a body as a record says. It waits for space if what must be in place first finds none, or if
     /// something before it waits.
-    pub(crate) fn change_body(&self, ticket: Ticket, op: BodyOp) -> Result<Option<Event>, String> {
+    pub(crate) fn change_body(&self, ticket: BodyOpId, op: BodyOp) -> Result<Option<Event>, String> {
         let done = match op {
             BodyOp::Cut { ino, len, size, attr } => {
                 // What goes needs no space.
@@ -228,7 +228,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    pub(crate) fn drop_body(&self, ticket: Ticket, ino: Ino) -> Option<Event> {
+    pub(crate) fn drop_body(&self, ticket: BodyOpId, ino: Ino) -> Option<Event> {
         self.behind.discard(ino);
         self.decided(ticket, self.bodies.drop_body(ino))
     }
@@ -240,7 +240,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Work that a record has decided cannot fail: its bytes are acknowledged.
-    fn decided(&self, ticket: Ticket, done: Result<(), BodyError>) -> Option<Event> {
+    fn decided(&self, ticket: BodyOpId, done: Result<(), BodyError>) -> Option<Event> {
         match done {
             Ok(()) => Some(Event::BodyDone(ticket, Ok(BodyDone::Done))),
             Err(error) => {
@@ -354,11 +354,11 @@ fn changed(op: &BodyOp) -> Ino {
 }
 
 /// A row of the snapshot.
-pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Result<Loaded, String> {
+pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &RowLoad) -> Result<LoadedRows, String> {
     let failed = |e: atoll_snapshot::SnapshotError| e.to_string();
     match load {
-        Load::Row(key) => Ok(Loaded::Row(snapshot.get(&key.to_bytes()).map_err(failed)?)),
-        Load::Names { dir, from } => {
+        RowLoad::Row(key) => Ok(LoadedRows::Row(snapshot.get(&key.to_bytes()).map_err(failed)?)),
+        RowLoad::Names { dir, from } => {
             let limit = atoll_state::state::NAMES_PER_PAGE;
             let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
             let rows = snapshot.range(&RowKey::entries_from(*dir, *from), &end, limit).map_err(failed)?;
@@ -379,9 +379,9 @@ pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Res
                 }
                 _ => u64::MAX,
             };
-            Ok(Loaded::Names { names, to })
+            Ok(LoadedRows::Names { names, to })
         }
-        Load::Dirs { from } => {
+        RowLoad::Dirs { from } => {
             let limit = atoll_state::state::NAMES_PER_PAGE;
             let (first, end) = (RowKey::Dir(*from), RowKey::Dir(Ino(u64::MAX)));
             let rows = snapshot.range(&first.to_bytes(), &end.to_bytes(), limit).map_err(failed)?;
@@ -390,7 +390,7 @@ pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &Load) -> Res
                 RowKey::Dir(ino) => Some((ino, row)),
                 _ => None,
             });
-            Ok(Loaded::Dirs { dirs: dirs.collect(), more })
+            Ok(LoadedRows::Dirs { dirs: dirs.collect(), more })
         }
     }
 }

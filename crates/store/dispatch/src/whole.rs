@@ -6,7 +6,7 @@ use std::io;
 use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs};
-use atoll_state::{Load, Loaded, RowKey};
+use atoll_state::{LoadedRows, RowKey, RowLoad};
 use atoll_view::{Source, Whole};
 
 use crate::engine::Engine;
@@ -79,12 +79,12 @@ impl<D: Disk> Whole for WholeState<'_, D> {
         let mut from = Some(0);
         let pages = std::iter::from_fn(move || {
             let at = from.take()?;
-            match load_from(self.0.snapshot(), &Load::Names { dir, from: at }) {
-                Ok(Loaded::Names { names, to }) => {
+            match load_from(self.0.snapshot(), &RowLoad::Names { dir, from: at }) {
+                Ok(LoadedRows::Names { names, to }) => {
                     from = (to != u64::MAX).then_some(to);
                     Some(Ok(names))
                 }
-                Ok(Loaded::Row(_) | Loaded::Dirs { .. }) => unreachable!("names were asked for"),
+                Ok(LoadedRows::Row(_) | LoadedRows::Dirs { .. }) => unreachable!("names were asked for"),
                 Err(why) => Some(Err(io::Error::other(why))),
             }
         });

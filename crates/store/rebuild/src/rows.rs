@@ -4,7 +4,9 @@ use atoll_core::{Encode, Ino, IslandId, Name, Stamp, Time};
 use atoll_disk::{Disk, FileKind, OpenHow, Stat};
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Attr, Kind};
-use atoll_proto::{Dir, Entry, Inode, Owned, Place, PlaceVersion, Static, Stub, VolumeConfig, Xattrs};
+use atoll_proto::{
+    Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, StaticAttrs, Stub, VolumeConfig, Xattrs,
+};
 use atoll_snapshot::Snapshot;
 use atoll_state::state::Meta;
 use atoll_state::{RowKey, cookie_of};
@@ -74,7 +76,7 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
     let at_home = |file: usize| plan.files[file].home == island;
     let homes = names.iter().filter(|(_, file)| !owns && at_home(*file)).count() as u32;
     let subdir_count = subdirs().count();
-    let owned = seen.map_or_else(Owned::none, |seen| Owned::of(&seen.stat));
+    let owned = seen.map_or_else(OwnedDir::none, |seen| OwnedDir::of(&seen.stat));
     let xattrs =
         if owns { all_xattrs(plan, at) } else { seen.map_or_else(Xattrs::default, |s| s.xattrs.acls()) };
     let row = Dir {
@@ -84,9 +86,9 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
         fixed: fixed(plan, at),
         has_xattrs: !xattrs.0.is_empty(),
         has_acl: has(&xattrs, ACCESS_XATTR) || has(&xattrs, DEFAULT_XATTR),
-        below,
-        homes,
-        owned: owns.then(|| Owned {
+        children: below,
+        foreign_names: homes,
+        owned: owns.then(|| OwnedDir {
             entries: (names.len() + subdir_count) as u64,
             subdirs: subdir_count as u32,
             ..owned
@@ -133,9 +135,9 @@ fn all_xattrs(plan: &Plan, at: DirAt) -> Xattrs {
     }
 }
 
-fn fixed(plan: &Plan, at: DirAt) -> Static {
+fn fixed(plan: &Plan, at: DirAt) -> StaticAttrs {
     let stat = attributes(plan, at).map(|seen| &seen.stat);
-    stat.map_or(Static { version: VERSION, mode: 0o755, uid: 0, gid: 0 }, |stat| Static {
+    stat.map_or(StaticAttrs { version: VERSION, mode: 0o755, uid: 0, gid: 0 }, |stat| StaticAttrs {
         version: VERSION,
         mode: stat.mode,
         uid: stat.uid,
@@ -143,9 +145,9 @@ fn fixed(plan: &Plan, at: DirAt) -> Static {
     })
 }
 
-fn place(plan: &Plan, at: DirAt) -> Place {
+fn place(plan: &Plan, at: DirAt) -> DirPlace {
     let node = &plan.tree.dirs[at];
-    Place { version: PlaceVersion::default(), parent: plan.dirs[node.parent].ino, name: node.name.clone() }
+    DirPlace { version: PlaceVersion::default(), parent: plan.dirs[node.parent].ino, name: node.name.clone() }
 }
 
 fn has(xattrs: &Xattrs, name: &[u8]) -> bool {
@@ -166,7 +168,7 @@ trait FromStat {
     fn none() -> Self;
 }
 
-impl FromStat for Owned {
+impl FromStat for OwnedDir {
     fn of(stat: &Stat) -> Self {
         Self {
             atime: time(stat.atime),

@@ -27,7 +27,7 @@ impl Work<'_> {
                 let files = names.iter().filter(|(_, _, e)| e.kind != Kind::Directory);
                 let from_here = files.filter(|(_, _, e)| e.home == island).count() as u32;
                 let mut row = dir.clone();
-                row.below = below.get(ino).copied().unwrap_or(0);
+                row.children = below.get(ino).copied().unwrap_or(0);
                 let mut rule = Rule::BelowCounted;
                 if let Some(owned) = &mut row.owned {
                     let counts = (names.len() as u64, dirs);
@@ -37,8 +37,10 @@ impl Work<'_> {
                     }
                 }
                 let homes = if row.owned.is_some() { 0 } else { from_here };
-                if homes > row.homes || (homes < row.homes && !(promised && rows.in_doubt(*ino))) {
-                    row.homes = homes;
+                if homes > row.foreign_names
+                    || (homes < row.foreign_names && !(promised && rows.in_doubt(*ino)))
+                {
+                    row.foreign_names = homes;
                     rule = Rule::HomesCounted;
                 }
                 if row != *dir {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atoll_check::{Rows, Rule};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Dir, Entry, Owned, Place, Static, Stub, Xattrs};
+use atoll_proto::{Dir, DirPlace, Entry, OwnedDir, RowChange, StaticAttrs, Stub, Xattrs};
 
 use crate::work::{Named, Work, show};
 
@@ -48,7 +48,7 @@ impl Work<'_> {
                     None => format!("the name {} has no stub any more: it needs none", show(&name)),
                 };
                 let ino = Some(row.ino);
-                let change = Change::Entry { dir, name, row: Some(row) };
+                let change = RowChange::Entry { dir, name, row: Some(row) };
                 self.fix(Rule::StubThere, island, ino, what, vec![(island, change)]);
             }
         }
@@ -102,7 +102,7 @@ impl Work<'_> {
                         Kind::Directory => Some(Entry { stub: None, ..entry.clone() }),
                         _ => Some(entry.clone()).filter(|entry| entry.home == island),
                     };
-                    changes.push((island, Change::Entry { dir: ino, name: name.clone(), row }));
+                    changes.push((island, RowChange::Entry { dir: ino, name: name.clone(), row }));
                 }
                 changes.push(self.dir_with(island, ino, |dir| dir.owned = None));
                 let what = format!("it is owned by island {owner} alone, by the table");
@@ -134,9 +134,9 @@ impl Work<'_> {
             if !self.rows[&owner].xattrs.contains_key(&ino)
                 && let Some(xattrs) = self.rows.values().find_map(|rows| rows.xattrs.get(&ino))
             {
-                changes.push((owner, Change::Xattrs { ino, row: Some(xattrs.clone()) }));
+                changes.push((owner, RowChange::Xattrs { ino, row: Some(xattrs.clone()) }));
             }
-            changes.push((owner, Change::Dir { ino, row: Some(Box::new(row)) }));
+            changes.push((owner, RowChange::Dir { ino, row: Some(Box::new(row)) }));
             let what = format!("it is made again at its owner, with the {count} names that are left in it");
             let rule = if ino == Ino::ROOT { Rule::RootThere } else { Rule::DirThere };
             self.fix(rule, owner, Some(ino), what, changes);
@@ -164,7 +164,7 @@ impl Work<'_> {
         let known = self.known(ino).map(|(_, row)| row);
         let (place, fixed, time) = match named {
             Some(Named { dir, name, stub, .. }) => {
-                let place = Place { version: stub.place, parent: *dir, name: Some(name.clone()) };
+                let place = DirPlace { version: stub.place, parent: *dir, name: Some(name.clone()) };
                 let copy = known.map(|row| row.fixed).filter(|fixed| fixed.version > stub.fixed.version);
                 (place, copy.unwrap_or(stub.fixed), stub.time)
             }
@@ -172,18 +172,28 @@ impl Work<'_> {
         };
         let names = self.rows[&owner].names_of(ino);
         let subdirs = names.iter().filter(|(_, _, e)| e.kind == Kind::Directory).count() as u32;
-        let owned = Owned {
+        let owned = OwnedDir {
             entries: names.len() as u64,
             subdirs,
             // Nobody knows: then those who might know of a name are asked.
-            lent: true,
-            ..Owned::empty(time)
+            ever_borrowed: true,
+            ..OwnedDir::empty(time)
         };
         let (has_xattrs, has_acl) = known.map_or((false, false), |row| (row.has_xattrs, row.has_acl));
         // Nobody else tells the path of which the key is.
         let birth_bytes = known.map_or(0, |row| row.birth_bytes);
         let (below, homes, owned) = (0, 0, Some(owned));
-        Some(Dir { key, birth_bytes, place, fixed, has_xattrs, has_acl, below, homes, owned })
+        Some(Dir {
+            key,
+            birth_bytes,
+            place,
+            fixed,
+            has_xattrs,
+            has_acl,
+            children: below,
+            foreign_names: homes,
+            owned,
+        })
     }
 
     // ----------------------------------------------------------------- agreeing
@@ -209,7 +219,7 @@ impl Work<'_> {
                 let Some(entry) = self.rows[&at].name(dir, &name).cloned() else { continue };
                 let row = Entry { stub: Some(Box::new(changed)), ..entry };
                 let what = format!("its stub {} is as its owner {owner} has it", show(&name));
-                let change = Change::Entry { dir, name, row: Some(row) };
+                let change = RowChange::Entry { dir, name, row: Some(row) };
                 self.fix(rule, at, Some(ino), what, vec![(at, change)]);
             }
         }
@@ -237,7 +247,7 @@ impl Work<'_> {
                 // Its other extended attributes are its owner's alone.
                 let theirs = self.rows[&owner].xattrs.get(&ino).map(Xattrs::acls).filter(|x| !x.0.is_empty());
                 if rule == Rule::CopyCurrent && theirs.as_ref() != self.rows[&island].xattrs.get(&ino) {
-                    changes.push((island, Change::Xattrs { ino, row: theirs }));
+                    changes.push((island, RowChange::Xattrs { ino, row: theirs }));
                 }
                 let what = format!("its copy is as its owner {owner} has it");
                 self.fix(rule, island, Some(ino), what, changes);
@@ -245,7 +255,7 @@ impl Work<'_> {
         }
     }
 
-    fn is_stale(&self, holder: IslandId, owner: IslandId, has: &Static, there: &Static) -> bool {
+    fn is_stale(&self, holder: IslandId, owner: IslandId, has: &StaticAttrs, there: &StaticAttrs) -> bool {
         is_stale(&self.rows, holder, owner, has.version, there.version)
     }
 }

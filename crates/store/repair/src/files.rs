@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atoll_check::Rule;
 use atoll_core::{H3, Ino, IslandId, Name, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Dir, Entry, Inode, Owned, Place, PlaceVersion, Static};
+use atoll_proto::{Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, RowChange, StaticAttrs};
 
 use crate::dirs::stub_of;
 use crate::marks::{COUNTER_MAX, counter};
@@ -69,7 +69,7 @@ impl Work<'_> {
             // Whoever is not here may have a name of it: a count that is too low would lose it.
             return;
         };
-        let change = Change::Inode { ino, row: Some(Box::new(row)) };
+        let change = RowChange::Inode { ino, row: Some(Box::new(row)) };
         self.fix(rule, island, Some(ino), what, vec![(island, change)]);
     }
 
@@ -87,10 +87,10 @@ impl Work<'_> {
         let rule = if row.attr.nlink > 0 { Rule::LinksCounted } else { Rule::OrphanHeld };
         row.attr.nlink = 1;
         row.orphan_of.clear();
-        let mut changes = vec![(island, Change::Inode { ino, row: Some(Box::new(row)) })];
+        let mut changes = vec![(island, RowChange::Inode { ino, row: Some(Box::new(row)) })];
         changes.extend(self.name_at_owner(owner, dir, &name, Some(entry.clone())));
         if owner != island {
-            changes.push((island, Change::Entry { dir, name: name.clone(), row: Some(entry) }));
+            changes.push((island, RowChange::Entry { dir, name: name.clone(), row: Some(entry) }));
         }
         let what = format!("it had no name; now it is /{LOST_AND_FOUND}/{name}");
         self.fix(rule, island, Some(ino), what, changes);
@@ -107,7 +107,7 @@ impl Work<'_> {
             let dir = there.ino;
             return self.owned(dir).map(|(owner, _)| (dir, owner));
         }
-        let Static { uid, gid, .. } = root.fixed;
+        let StaticAttrs { uid, gid, .. } = root.fixed;
         let hash = H3::new(self.volume.seed).path([&name])?;
         let (key, birth_bytes) = (hash.key(), hash.bytes());
         let owner = self.table_owner(key)?;
@@ -117,36 +117,36 @@ impl Work<'_> {
         }
         let (ino, now) = (Ino::mint(owner, limit), self.options.now);
         let stamp = self.next_stamp(root_owner)?;
-        let owned = Owned::empty(now);
+        let owned = OwnedDir::empty(now);
         let row = Dir {
             key,
             birth_bytes,
-            place: Place {
+            place: DirPlace {
                 version: PlaceVersion { moves: 0, stamp },
                 parent: Ino::ROOT,
                 name: Some(name.clone()),
             },
-            fixed: Static { version: Stamp::default(), mode: LOST_AND_FOUND_MODE, uid, gid },
+            fixed: StaticAttrs { version: Stamp::default(), mode: LOST_AND_FOUND_MODE, uid, gid },
             has_xattrs: false,
             has_acl: false,
-            below: 0,
-            homes: 0,
+            children: 0,
+            foreign_names: 0,
             owned: Some(owned),
         };
         let stub = stub_of(&row);
-        let mut changes = vec![(owner, Change::MintLimit { limit: limit + 1 })];
-        changes.push((owner, Change::Dir { ino, row: Some(Box::new(row)) }));
-        changes.push(self.dir_with(owner, Ino::ROOT, |root| root.below += 1));
+        let mut changes = vec![(owner, RowChange::MintLimit { limit: limit + 1 })];
+        changes.push((owner, RowChange::Dir { ino, row: Some(Box::new(row)) }));
+        changes.push(self.dir_with(owner, Ino::ROOT, |root| root.children += 1));
         if owner != root_owner {
             let row = Some(Entry { ino, kind: Kind::Directory, home: owner, stub: None });
-            changes.push((owner, Change::Entry { dir: Ino::ROOT, name: name.clone(), row }));
+            changes.push((owner, RowChange::Entry { dir: Ino::ROOT, name: name.clone(), row }));
         }
         let what = format!("/{LOST_AND_FOUND} is made");
         self.fix(Rule::DirThere, owner, Some(ino), what, changes);
         // Its name must not be there before it: without names in it, it would not be made again.
         self.after_all = true;
         let entry = Entry { ino, kind: Kind::Directory, home: root_owner, stub: Some(Box::new(stub)) };
-        let mut changes = vec![(root_owner, Change::Stamp { stamp })];
+        let mut changes = vec![(root_owner, RowChange::Stamp { stamp })];
         changes.extend(self.name_at_owner(root_owner, Ino::ROOT, &name, Some(entry)));
         let what = format!("/{LOST_AND_FOUND} has its name");
         self.fix(Rule::DirNamed, root_owner, Some(ino), what, changes);
@@ -177,9 +177,9 @@ impl Work<'_> {
             let mut changes = Vec::new();
             if !rows.sums_end.contains_key(&ino) {
                 let sums = sums.into_iter();
-                changes.extend(sums.map(|(first, sums)| (island, Change::Sums { ino, first, sums })));
+                changes.extend(sums.map(|(first, sums)| (island, RowChange::Sums { ino, first, sums })));
             }
-            changes.push((island, Change::Inode { ino, row: Some(Box::new(row)) }));
+            changes.push((island, RowChange::Inode { ino, row: Some(Box::new(row)) }));
             self.strays.remove(&(island, ino));
             let what = format!("it is a file again, of the {} bytes that are there", attr.size);
             self.fix(Rule::FileThere, island, Some(ino), what, changes);

@@ -26,7 +26,7 @@ mod work;
 
 use atoll_check::{Rows, Volume};
 use atoll_core::{Ino, IslandId, Time};
-use atoll_proto::Change;
+use atoll_proto::RowChange;
 
 pub use native::{Lying, Native, Stray, plain_again, read_rows, strays};
 pub use perform::perform;
@@ -58,7 +58,7 @@ pub struct Fix {
     /// A text for people.
     pub what: String,
     /// Rows that it sets.
-    pub changes: Vec<(IslandId, Change)>,
+    pub changes: Vec<(IslandId, RowChange)>,
     /// Everything before it must survive a power cut first.
     pub after_all: bool,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use atoll_check::Rule;
 use atoll_core::{Ino, IslandId};
-use atoll_proto::{Change, Link};
+use atoll_proto::{CarriedLink, RowChange};
 use atoll_state::links::digest_of;
 
 use crate::work::Work;
@@ -19,7 +19,7 @@ impl Work<'_> {
             let mut untrue = self.links_of(home, home);
             untrue.retain(|ino, link| !self.is_true(home, *ino, link));
             for ino in untrue.into_keys() {
-                let changes = vec![(home, Change::Link { ino, row: None })];
+                let changes = vec![(home, RowChange::Link { ino, row: None })];
                 let what = "others are told no longer what it is not".to_owned();
                 self.fix(Rule::LinkThere, home, Some(ino), what, changes);
             }
@@ -27,17 +27,18 @@ impl Work<'_> {
         }
     }
 
-    fn links_of(&self, island: IslandId, home: IslandId) -> BTreeMap<Ino, Link> {
+    fn links_of(&self, island: IslandId, home: IslandId) -> BTreeMap<Ino, CarriedLink> {
         let links = self.rows[&island].links.iter().filter(|(_, link)| link.home == home);
         links.map(|(ino, link)| (*ino, link.clone())).collect()
     }
 
     /// Whether a home's note of one of its links agrees with the link.
-    fn is_true(&self, home: IslandId, ino: Ino, link: &Link) -> bool {
+    fn is_true(&self, home: IslandId, ino: Ino, link: &CarriedLink) -> bool {
         let rows = &self.rows[&home];
         let target = rows.inodes.get(&ino).and_then(|row| row.target.as_ref());
-        let named =
-            |spot: &atoll_proto::Spot| rows.name(spot.dir, &spot.name).is_some_and(|entry| entry.ino == ino);
+        let named = |spot: &atoll_proto::EntryRef| {
+            rows.name(spot.dir, &spot.name).is_some_and(|entry| entry.ino == ino)
+        };
         target == Some(&link.target) && link.names.iter().all(named)
     }
 
@@ -55,7 +56,7 @@ impl Work<'_> {
                 gone.chain(other_than.map(|(ino, link)| (*ino, Some(link.clone())))).collect();
             for (ino, row) in differ {
                 let what = format!("it knows this link as its home {home} does");
-                let changes = vec![(other, Change::Link { ino, row: row.map(Box::new) })];
+                let changes = vec![(other, RowChange::Link { ino, row: row.map(Box::new) })];
                 self.fix(Rule::LinksAgree, other, Some(ino), what, changes);
             }
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use atoll_check::Rule;
 use atoll_core::Ino;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
-use atoll_proto::Change;
+use atoll_proto::RowChange;
 
 use crate::work::Work;
 
@@ -33,7 +33,7 @@ impl Work<'_> {
                     island,
                     None,
                     what,
-                    vec![(island, Change::MintLimit { limit: last + 1 })],
+                    vec![(island, RowChange::MintLimit { limit: last + 1 })],
                 );
             }
         }
@@ -71,7 +71,7 @@ impl Work<'_> {
                 txn.partner = id.coordinator;
                 let what =
                     format!("transaction {:x} asks island {} for its outcome", id.stamp.0, id.coordinator);
-                let change = Change::Txn { txn: id, row: Some(Box::new(txn)) };
+                let change = RowChange::Txn { txn: id, row: Some(Box::new(txn)) };
                 self.fix(Rule::TxnCaused, island, None, what, vec![(island, change)]);
             }
         }
@@ -99,7 +99,7 @@ impl Work<'_> {
                 if now != (row.has_xattrs, row.has_acl) {
                     let mut row = row.clone();
                     (row.has_xattrs, row.has_acl) = now;
-                    changes.push((*ino, Change::Inode { ino: *ino, row: Some(Box::new(row)) }));
+                    changes.push((*ino, RowChange::Inode { ino: *ino, row: Some(Box::new(row)) }));
                 }
             }
             for (ino, row) in &rows.dirs {
@@ -107,7 +107,7 @@ impl Work<'_> {
                 if now != (row.has_xattrs, row.has_acl) {
                     let mut row = row.clone();
                     (row.has_xattrs, row.has_acl) = now;
-                    changes.push((*ino, Change::Dir { ino: *ino, row: Some(Box::new(row)) }));
+                    changes.push((*ino, RowChange::Dir { ino: *ino, row: Some(Box::new(row)) }));
                 }
             }
             for (ino, change) in changes {
@@ -139,12 +139,12 @@ impl Work<'_> {
                     let names: Vec<_> = xattrs.0.iter().map(|(n, _)| n.escape_ascii().to_string()).collect();
                     let names = names.join(", ");
                     let what = format!("extended attributes of a file that is nowhere are dropped: {names}");
-                    let change = Change::Xattrs { ino, row: None };
+                    let change = RowChange::Xattrs { ino, row: None };
                     self.fix(Rule::XattrsAnnounced, island, Some(ino), what, vec![(island, change)]);
                 }
                 if let Some(end) = self.rows[&island].sums_end.get(&ino).copied() {
                     let what = "checksums of a file that is nowhere are dropped".to_owned();
-                    let change = Change::SumsCut { ino, first: 0, end };
+                    let change = RowChange::SumsCut { ino, first: 0, end };
                     self.fix(Rule::SumsFit, island, Some(ino), what, vec![(island, change)]);
                 }
             }
@@ -164,7 +164,7 @@ impl Work<'_> {
                 .collect();
             for (ino, _, (end, blocks)) in beyond {
                 let what = format!("checksums behind its end are dropped: of {} blocks", end - blocks);
-                let change = Change::SumsCut { ino, first: blocks, end };
+                let change = RowChange::SumsCut { ino, first: blocks, end };
                 self.fix(Rule::SumsFit, island, Some(ino), what, vec![(island, change)]);
             }
         }
@@ -181,7 +181,7 @@ impl Work<'_> {
                     match rows.sessions.get(&session) {
                         Some(row) if is_there && row.held.contains(&ino) => {}
                         Some(_) if is_there => {
-                            changes.push((island, Change::Held { session, ino, on: true }));
+                            changes.push((island, RowChange::Held { session, ino, on: true }));
                         }
                         _ => drop(locks.drop_session(session)),
                     }
@@ -189,7 +189,7 @@ impl Work<'_> {
                 changes.dedup();
                 let now = Some(locks).filter(|locks| is_there && !locks.is_empty());
                 if now.as_ref() != rows.locks.get(&ino) {
-                    changes.push((island, Change::Locks { ino, row: now }));
+                    changes.push((island, RowChange::Locks { ino, row: now }));
                 }
                 if !changes.is_empty() {
                     let what = "locks of clients that are gone are dropped, others are theirs".to_owned();

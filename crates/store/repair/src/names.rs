@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use atoll_check::Rule;
 use atoll_core::{Ino, IslandId, Name};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Entry};
+use atoll_proto::{Entry, RowChange};
 
 use crate::skeleton::gone;
 use crate::work::{Work, show};
@@ -44,12 +44,12 @@ impl Work<'_> {
                 let mut changes = Vec::new();
                 if entry.kind != kind {
                     let row = Some(Entry { kind, stub: None, ..entry.clone() });
-                    changes.push((island, Change::Entry { dir, name: name.clone(), row }));
+                    changes.push((island, RowChange::Entry { dir, name: name.clone(), row }));
                 }
                 let mut file = self.rows[&entry.home].inodes[&ino].clone();
                 if file.attr.kind != kind {
                     file.attr.kind = kind;
-                    changes.push((entry.home, Change::Inode { ino, row: Some(Box::new(file)) }));
+                    changes.push((entry.home, RowChange::Inode { ino, row: Some(Box::new(file)) }));
                 }
                 if !changes.is_empty() {
                     let what = format!("it and its name {} are of type {kind:?}", show(&name));
@@ -94,7 +94,7 @@ impl Work<'_> {
             for (dir, name, row) in wrong {
                 let (ino, home) = (row.ino, row.home);
                 let what = format!("{} in {dir} leads to it at island {home}, which has it", show(&name));
-                let change = Change::Entry { dir, name, row: Some(row) };
+                let change = RowChange::Entry { dir, name, row: Some(row) };
                 self.fix(Rule::FileThere, island, Some(ino), what, vec![(island, change)]);
             }
         }
@@ -199,7 +199,7 @@ impl Work<'_> {
             }
             // What the home has under this name was another file's, which has its own by now.
             let row = Some(Entry { stub: None, ..entry.clone() });
-            let change = Change::Entry { dir: spot.0, name: spot.1.clone(), row };
+            let change = RowChange::Entry { dir: spot.0, name: spot.1.clone(), row };
             let what = format!("its home knows its name {} in {}", show(&spot.1), spot.0);
             self.fix(Rule::NameAtHome, entry.home, Some(entry.ino), what, vec![(entry.home, change)]);
         }
@@ -208,8 +208,10 @@ impl Work<'_> {
     /// The owner has another name for it, which is the one that counts.
     fn rename_at_home(&mut self, home: IslandId, from: &Spot, to: &Spot, entry: &Entry) {
         let row = Some(entry.clone());
-        let changes =
-            vec![(home, gone(from.0, &from.1)), (home, Change::Entry { dir: to.0, name: to.1.clone(), row })];
+        let changes = vec![
+            (home, gone(from.0, &from.1)),
+            (home, RowChange::Entry { dir: to.0, name: to.1.clone(), row }),
+        ];
         let what =
             format!("its home knows it as {} in {}, no longer as {}", show(&to.1), to.0, show(&from.1));
         self.fix(Rule::NameAtOwner, home, Some(entry.ino), what, changes);
@@ -225,7 +227,7 @@ impl Work<'_> {
         if taken {
             let row = Some(entry.clone());
             changes.push((home, gone(dir, name)));
-            changes.push((home, Change::Entry { dir, name: new.clone(), row }));
+            changes.push((home, RowChange::Entry { dir, name: new.clone(), row }));
         }
         let what = format!("it is {} in {dir}, which only its home knew", show(&new));
         self.fix(Rule::NameAtOwner, owner, Some(entry.ino), what, changes);

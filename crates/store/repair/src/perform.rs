@@ -9,7 +9,7 @@ use std::sync::Arc;
 use atoll_core::{Encode, IslandId};
 use atoll_disk::Disk;
 use atoll_dispatch::{Engine, Halted};
-use atoll_proto::Change;
+use atoll_proto::RowChange;
 
 use crate::Plan;
 
@@ -19,7 +19,7 @@ const RECORD_BYTES: usize = 256 << 10;
 /// Carries a plan out. When this returns, all of it survives a power cut. The islands still have to be
 /// stopped in order.
 pub fn perform<D: Disk>(engines: &[Arc<Engine<D>>], plan: &Plan) -> Result<(), Halted> {
-    let mut records: BTreeMap<IslandId, Vec<Change>> = BTreeMap::new();
+    let mut records: BTreeMap<IslandId, Vec<RowChange>> = BTreeMap::new();
     for fix in &plan.fixes {
         if fix.after_all {
             write(engines, &mut records)?;
@@ -33,11 +33,11 @@ pub fn perform<D: Disk>(engines: &[Arc<Engine<D>>], plan: &Plan) -> Result<(), H
 
 fn write<D: Disk>(
     engines: &[Arc<Engine<D>>],
-    records: &mut BTreeMap<IslandId, Vec<Change>>,
+    records: &mut BTreeMap<IslandId, Vec<RowChange>>,
 ) -> Result<(), Halted> {
     for (island, changes) in std::mem::take(records) {
         let Some(engine) = engines.iter().find(|engine| engine.id() == island) else { continue };
-        if changes.iter().any(|change| matches!(change, Change::Sums { .. })) {
+        if changes.iter().any(|change| matches!(change, RowChange::Sums { .. })) {
             // Bytes that are summed anew may have been written by a process that was killed.
             engine.disk().sync_everything().map_err(|why| Halted { island, why: why.to_string() })?;
         }

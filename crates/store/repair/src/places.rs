@@ -4,7 +4,7 @@
 use atoll_check::Rule;
 use atoll_core::{Ino, IslandId, Name, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Spot, Stub};
+use atoll_proto::{Chain, DirPlace, Entry, EntryRef, JournalEntry, PlaceVersion, RowChange, Stub};
 
 use crate::dirs::{is_stale, stub_of};
 use crate::work::{Named, Work, show};
@@ -46,7 +46,7 @@ impl Work<'_> {
     fn places_known(&mut self) {
         for (ino, all) in self.stubs() {
             let [Named { at, dir, name, stub }] = all.as_slice() else { continue };
-            let place = Place { version: stub.place, parent: *dir, name: Some(name.clone()) };
+            let place = DirPlace { version: stub.place, parent: *dir, name: Some(name.clone()) };
             for island in self.islands() {
                 let Some(copy) = self.rows[&island].dirs.get(&ino) else { continue };
                 if copy.place == place || self.name_in_doubt(*dir, name, ino) || self.is_above(ino, *dir) {
@@ -117,21 +117,21 @@ impl Work<'_> {
         let beside = self.free_beside(above, dir, name, ino);
         let (Some(stamp), now) = (self.next_stamp(above), self.options.now) else { return };
         let version = PlaceVersion { moves: stub.place.moves, stamp };
-        let place = Place { version, parent: dir, name: Some(beside.clone()) };
+        let place = DirPlace { version, parent: dir, name: Some(beside.clone()) };
         let stub = Stub { place: version, time: now, ..stub };
         let row = Entry { ino, kind: Kind::Directory, home: above, stub: Some(Box::new(stub)) };
-        let mut changes = vec![(above, Change::Stamp { stamp })];
+        let mut changes = vec![(above, RowChange::Stamp { stamp })];
         changes.extend(self.name_at_owner(above, dir, &beside, Some(row)));
         if self.rows[&above].dirs.contains_key(&ino) {
             let place = place.clone();
             changes.push(self.dir_with(above, ino, |dir| dir.place = place));
         }
-        changes.push((above, Change::Clock { island: above, stamp }));
+        changes.push((above, RowChange::Clock { island: above, stamp }));
         if self.volume.table.owners().iter().any(|other| *other != above) {
             let chain = Chain { vector: self.rows[&above].clocks.iter().collect(), dirs: Vec::new() };
-            let from = Spot { dir, name: name.clone() };
+            let from = EntryRef { dir, name: name.clone() };
             let entry = JournalEntry::Place { ino, place, from, replaced: None, chain, time: now };
-            changes.push((above, Change::Posted { stamp, entry }));
+            changes.push((above, RowChange::Posted { stamp, entry }));
         }
         let what = format!(
             "it is {} in {dir} now, because {} is taken there; its owner {owner} hears of it",

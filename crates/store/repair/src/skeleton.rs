@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_check::Rule;
 use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Dir, Entry, Xattrs};
+use atoll_proto::{Dir, Entry, RowChange, Xattrs};
 
 use crate::work::{Work, show};
 
@@ -29,7 +29,7 @@ impl Work<'_> {
             let mut files = names.iter().filter(|(_, _, entry)| entry.kind != Kind::Directory);
             files.any(|(_, _, entry)| entry.home == island && rows.inodes.contains_key(&entry.ino))
         });
-        let promised = rows.dirs.iter().filter(|(_, dir)| dir.owned.is_none() && dir.homes > 0);
+        let promised = rows.dirs.iter().filter(|(_, dir)| dir.owned.is_none() && dir.foreign_names > 0);
         let promised = promised.filter(|(ino, _)| rows.in_doubt(**ino)).map(|(ino, _)| *ino);
         let mut needed = BTreeSet::from([Ino::ROOT]);
         for first in owned.chain(of_files.map(|(dir, _)| *dir)).chain(promised) {
@@ -58,10 +58,10 @@ impl Work<'_> {
             }
             let acls = self.rows[&from].xattrs.get(&ino).map(Xattrs::acls).filter(|acls| !acls.0.is_empty());
             let has_xattrs = acls.is_some();
-            let row = Dir { has_xattrs, below: 0, homes: 0, owned: None, ..row.clone() };
-            let mut changes = vec![(island, Change::Dir { ino, row: Some(Box::new(row)) })];
+            let row = Dir { has_xattrs, children: 0, foreign_names: 0, owned: None, ..row.clone() };
+            let mut changes = vec![(island, RowChange::Dir { ino, row: Some(Box::new(row)) })];
             if has_xattrs {
-                changes.push((island, Change::Xattrs { ino, row: acls }));
+                changes.push((island, RowChange::Xattrs { ino, row: acls }));
             }
             let rule = if ino == Ino::ROOT { Rule::RootThere } else { Rule::SkeletonWhole };
             let what = format!("it is in the skeleton again, as island {from} has it");
@@ -109,9 +109,9 @@ impl Work<'_> {
                 continue;
             }
             let mut changes: Vec<_> = names.iter().map(|(_, name, _)| (island, gone(ino, name))).collect();
-            changes.push((island, Change::Dir { ino, row: None }));
+            changes.push((island, RowChange::Dir { ino, row: None }));
             if self.rows[&island].xattrs.contains_key(&ino) {
-                changes.push((island, Change::Xattrs { ino, row: None }));
+                changes.push((island, RowChange::Xattrs { ino, row: None }));
             }
             let what = "it leaves the skeleton, which needs it for nothing".to_owned();
             self.fix(Rule::SkeletonNeeded, island, Some(ino), what, changes);
@@ -152,7 +152,7 @@ impl Work<'_> {
             }
             let row = Some(Entry { ino, kind: Kind::Directory, home: island, stub: None });
             let what = format!("its name {} in {dir} is here again", show(&name));
-            let change = Change::Entry { dir, name, row };
+            let change = RowChange::Entry { dir, name, row };
             self.fix(Rule::DirNamedOnce, island, Some(ino), what, vec![(island, change)]);
         }
     }
@@ -163,6 +163,6 @@ impl Work<'_> {
     }
 }
 
-pub(crate) fn gone(dir: Ino, name: &Name) -> Change {
-    Change::Entry { dir, name: name.clone(), row: None }
+pub(crate) fn gone(dir: Ino, name: &Name) -> RowChange {
+    RowChange::Entry { dir, name: name.clone(), row: None }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_check::{Rows, Rule, Volume};
 use atoll_core::{Ino, IslandId, Key, Name, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Change, Dir, Entry, Stub, names_of};
+use atoll_proto::{Dir, Entry, RowChange, Stub, names_of};
 use atoll_state::cookie_of;
 
 use crate::{Fix, Native, Options, Plan, Stray};
@@ -67,7 +67,7 @@ impl<'a> Work<'a> {
         island: IslandId,
         ino: Option<Ino>,
         what: String,
-        changes: Vec<(IslandId, Change)>,
+        changes: Vec<(IslandId, RowChange)>,
     ) {
         for (at, change) in &changes {
             let rows = self.rows.get_mut(at).expect("only islands that are there are changed");
@@ -177,10 +177,10 @@ impl<'a> Work<'a> {
         at: IslandId,
         ino: Ino,
         change: impl FnOnce(&mut Dir),
-    ) -> (IslandId, Change) {
+    ) -> (IslandId, RowChange) {
         let mut row = self.rows[&at].dirs[&ino].clone();
         change(&mut row);
-        (at, Change::Dir { ino, row: Some(Box::new(row)) })
+        (at, RowChange::Dir { ino, row: Some(Box::new(row)) })
     }
 
     /// A name at a directory's owner, with the counts and times of that.
@@ -190,7 +190,7 @@ impl<'a> Work<'a> {
         dir: Ino,
         name: &Name,
         row: Option<Entry>,
-    ) -> Vec<(IslandId, Change)> {
+    ) -> Vec<(IslandId, RowChange)> {
         let is_dir = |entry: &Entry| u32::from(entry.kind == Kind::Directory);
         let others = self.rows[&at].names_of(dir).iter().filter(|(_, n, _)| n != name).map(|(_, _, e)| e);
         let all: Vec<u32> = others.chain(&row).map(is_dir).collect();
@@ -199,7 +199,7 @@ impl<'a> Work<'a> {
             (owned.entries, owned.subdirs) = (all.len() as u64, all.iter().sum());
             (owned.mtime, owned.ctime) = (self.options.now, self.options.now);
         });
-        vec![(at, Change::Entry { dir, name: name.clone(), row }), counted]
+        vec![(at, RowChange::Entry { dir, name: name.clone(), row }), counted]
     }
 }
 

@@ -169,7 +169,7 @@ fn break_it(disk: &SimDisk, owner: u16) {
         // Counts, and every file of one island; of the other its names.
         for (key, row) in rows(&snapshot, b'd') {
             let mut row = Dir::from_slice(&row).unwrap();
-            row.below += 1;
+            row.children += 1;
             changes.push((key, Some(row.to_vec())));
         }
         for (key, row) in rows(&snapshot, b'i') {

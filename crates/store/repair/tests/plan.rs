@@ -216,7 +216,7 @@ fn an_empty_directory_is_made_again_only_if_the_plain_tree_shows_that_it_was_emp
     world.forget_foreign();
     world.islands[1].names.remove(&world.sub);
     world.islands[1].dirs.remove(&world.sub);
-    world.islands[1].dirs.get_mut(&Ino::ROOT).unwrap().below = 0;
+    world.islands[1].dirs.get_mut(&Ino::ROOT).unwrap().children = 0;
     for empty_dirs in [false, true] {
         let disks = Disks { empty_dirs, ..Disks::of(&whole) };
         let plan = plan(&world.volume, world.islands.clone(), &disks, Vec::new(), &options());

@@ -32,7 +32,7 @@ use crate::told::Told;
 use atoll_core::Ino;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
-use atoll_vfs::{Beside, Caching, Files};
+use atoll_vfs::{AnswerExtras, Caching, Files};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -330,7 +330,7 @@ pub(crate) fn submit(
     tries: u8,
 ) {
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
-    let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: Beside<'_>| {
+    let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         if outcome == Err(Errno::EACCES)
             && let Some((op, data)) = with_groups
         {
@@ -352,11 +352,11 @@ pub(crate) fn start(
     header: Header,
     caller: &Caller,
     (op, data): (Op, Bytes),
-    done: impl FnOnce(&Arc<Core>, Result<Answer, Errno>, Beside<'_>) + Send + 'static,
+    done: impl FnOnce(&Arc<Core>, Result<Answer, Errno>, AnswerExtras<'_>) + Send + 'static,
 ) {
     let for_lock = matches!(op, Op::SetLock { wait: true, .. });
     let mine = Arc::clone(core);
-    let done = move |outcome: Result<Answer, Errno>, beside: Beside<'_>| {
+    let done = move |outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         mine.pending.completed(header.unique);
         done(&mine, outcome, beside);
     };
@@ -400,7 +400,7 @@ pub(crate) fn finish(
     header: &Header,
     shape: Shape,
     outcome: Result<Answer, Errno>,
-    beside: Beside<'_>,
+    beside: AnswerExtras<'_>,
 ) {
     // Until this returns: a recall waits for promises that are being passed on.
     let (alone, caching) = (core.alone(beside.caching), core.allowed(beside.caching));

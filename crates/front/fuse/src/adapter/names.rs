@@ -6,7 +6,7 @@ use crate::places::Place;
 use crate::request::Header;
 use crate::settle::{self, Moved};
 use atoll_core::{Ino, Name};
-use atoll_posix::{Errno, Found, Kind, Op, RenameMode, mode};
+use atoll_posix::{Errno, Kind, NamedObject, Op, RenameMode, mode};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -93,7 +93,7 @@ pub(super) fn absent(core: &Core, header: &Header, place: &Place, kept: Duration
 }
 
 /// A lookup found this.
-pub(super) fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keeping: Keeping) {
+pub(super) fn looked(core: &Arc<Core>, header: &Header, found: &NamedObject, place: Place, keeping: Keeping) {
     if found.attr.kind == Kind::Directory {
         core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
         looked_dir(core, header, found, place, keeping);
@@ -104,7 +104,7 @@ pub(super) fn looked(core: &Arc<Core>, header: &Header, found: &Found, place: Pl
 }
 
 /// Answers a lookup that found a directory, when the kernel can put it to this place.
-fn looked_dir(core: &Arc<Core>, header: &Header, found: &Found, place: Place, keeping: Keeping) {
+fn looked_dir(core: &Arc<Core>, header: &Header, found: &NamedObject, place: Place, keeping: Keeping) {
     let ino = found.attr.ino;
     // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
     core.nodes.raise(ino);
@@ -122,19 +122,19 @@ fn looked_dir(core: &Arc<Core>, header: &Header, found: &Found, place: Place, ke
 }
 
 /// A name leads to this file.
-pub(super) fn entry(core: &Core, header: &Header, found: &Found, kept: Duration) {
+pub(super) fn entry(core: &Core, header: &Header, found: &NamedObject, kept: Duration) {
     core.nodes.raise(found.attr.ino);
     core.found(header, found, kept);
 }
 
 /// A directory was made.
-pub(super) fn made(core: &Core, header: &Header, found: &Found, place: &Place, keeping: Keeping) {
+pub(super) fn made(core: &Core, header: &Header, found: &NamedObject, place: &Place, keeping: Keeping) {
     core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
     core.found_dir(header, found, place, keeping);
 }
 
 /// A file was made, and is open: `open_flags` say how.
-pub(super) fn created(core: &Core, header: &Header, found: &Found, kept: Duration, open_flags: u32) {
+pub(super) fn created(core: &Core, header: &Header, found: &NamedObject, kept: Duration, open_flags: u32) {
     let (ino, mut out) = (found.attr.ino, Out::with_capacity(abi::SMALL_OUT));
     out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
     out.open_out(core.handles.fetch_add(1, Relaxed), open_flags);
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Tells the kernel of a name's id, which is counted already.
-    fn found(&self, header: &Header, found: &Found, kept: Duration) {
+    fn found(&self, header: &Header, found: &NamedObject, kept: Duration) {
         let mut out = Out::with_capacity(abi::ENTRY_OUT);
         let attr = self.accesses.shown(&found.attr);
         out.entry(&attr, kept, if found.attr_current { kept } else { Duration::ZERO });
@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
-    fn found_dir(&self, header: &Header, found: &Found, place: &Place, (kept, alone): Keeping) {
+    fn found_dir(&self, header: &Header, found: &NamedObject, place: &Place, (kept, alone): Keeping) {
         self.nodes.raise(found.attr.ino);
         let _ = self.places.learn(found, place, alone);
         self.found(header, found, kept);

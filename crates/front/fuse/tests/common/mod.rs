@@ -6,10 +6,11 @@
 use atoll_core::{Ino, Name, Time};
 use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_posix::{
-    Answer, Attr, Caller, DirEntry, Errno, Found, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, SetTime,
+    Answer, Attr, Caller, DirEntry, Errno, Kind, LockKind, LockRange, NamedObject, Op, RenameMode, SetAttr,
+    SetTime,
 };
 use atoll_vfs::handover::Gate;
-use atoll_vfs::{Beside, Caching, Done, Files, Handle, Scope, Ticket, Watcher, Wish};
+use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Scope, Ticket, Watcher};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -162,7 +163,7 @@ impl State {
         let node = Node { attr, data, entries: BTreeMap::new(), xattrs: BTreeMap::new() };
         self.nodes.insert(attr.ino, node);
         self.add(dir, name, attr.ino)?;
-        Ok(Answer::Found { found: Found { attr, attr_current: true } })
+        Ok(Answer::Found { found: NamedObject { attr, attr_current: true } })
     }
 
     fn conflict(&self, ino: Ino, lock: &LockRange) -> Option<LockRange> {
@@ -237,7 +238,7 @@ impl State {
             Op::Lookup { dir, name } => {
                 let ino = self.find(dir, &name).ok_or(Errno::ENOENT)?;
                 let attr = self.node(ino)?.attr;
-                plain(Answer::Found { found: Found { attr, attr_current: true } })
+                plain(Answer::Found { found: NamedObject { attr, attr_current: true } })
             }
             Op::GetAttr { ino } => plain(Answer::Attr { attr: self.node(ino)?.attr }),
             Op::SetAttr { ino, set } => {
@@ -294,7 +295,7 @@ impl State {
                 self.add(dir, name, ino)?;
                 let node = self.node(ino)?;
                 node.attr.nlink += 1;
-                plain(Answer::Found { found: Found { attr: node.attr, attr_current: true } })
+                plain(Answer::Found { found: NamedObject { attr: node.attr, attr_current: true } })
             }
             Op::Readlink { ino } => Ok((Answer::Data, self.node(ino)?.data.clone())),
             Op::Read { ino, offset, len } => {
@@ -331,7 +332,7 @@ impl State {
                 let mut entries = Vec::new();
                 for (cookie, name, ino) in list.into_iter().take(room) {
                     let attr = self.node(ino)?.attr;
-                    let found = plus.then_some(Found { attr, attr_current: true });
+                    let found = plus.then_some(NamedObject { attr, attr_current: true });
                     entries.push(DirEntry { name, ino, kind: attr.kind, cookie, found });
                 }
                 plain(Answer::Entries { entries, eof })
@@ -406,12 +407,12 @@ impl Memory {
     fn complete(&self, done: Done, outcome: Result<Answer, Errno>, bytes: &[u8]) {
         let _promise = self.promises.answer();
         let caching = *self.caching.lock().unwrap();
-        done(outcome, Beside { caching, ..Beside::bytes(bytes) });
+        done(outcome, AnswerExtras { caching, ..AnswerExtras::bytes(bytes) });
     }
 }
 
 impl Files for Memory {
-    fn start(&self, caller: &Caller, _: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, _: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         if self.broken.load(SeqCst) {
             self.complete(done, Err(Errno::ENOSYS), &[]);
             return Ticket(0);
@@ -509,7 +510,7 @@ impl Files for Memory {
     }
 
     fn find(&self, _: &Handle, done: Done) -> Ticket {
-        done(Err(Errno::ESTALE), Beside::default());
+        done(Err(Errno::ESTALE), AnswerExtras::default());
         Ticket(0)
     }
 

@@ -9,7 +9,7 @@ use atoll_client::{Client, NodePlace, Nodes, Wire};
 use atoll_core::{Ino, SessionId, VolumePath};
 use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
 use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig};
-use atoll_route::Listed;
+use atoll_route::ListedFile;
 use atoll_rpc::Address;
 use atoll_server::{LocalWay, Served};
 use atoll_vfs::Files;
@@ -162,7 +162,7 @@ impl Attached for ClusterVolume {
         super::explain::explain(self, names, root)
     }
 
-    fn list(&self, names: VolumePath, shown: &Path) -> Result<Vec<Listed>> {
+    fn list(&self, names: VolumePath, shown: &Path) -> Result<Vec<ListedFile>> {
         super::list::list(self, names, shown)
     }
 

@@ -41,7 +41,7 @@ fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec
         let dir = reached.last().expect("the root is there").ino;
         let (send, receive) = sync_channel(1);
         let op = Op::Lookup { dir, name: name.clone() };
-        let done = Box::new(move |result: Result<Answer, Errno>, _: atoll_posix::Beside<'_>| {
+        let done = Box::new(move |result: Result<Answer, Errno>, _: atoll_posix::AnswerExtras<'_>| {
             let _ = send.send(result);
         });
         attached.client.submit(&Caller::ROOT, op, Bytes::new(), done);

@@ -6,7 +6,7 @@ use atoll_client::{Client, Watcher};
 use atoll_core::{Decode, Encode, Ino};
 use atoll_posix::{Caller, Errno, Kind, Op};
 use atoll_proto::FileHandle;
-use atoll_vfs::{Beside, Caching, Done, Files, Handle, Scope, Ticket, Wish};
+use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Scope, Ticket};
 use bytes::Bytes;
 
 /// A client seen as `Files`.
@@ -32,7 +32,7 @@ fn read(handle: &Handle) -> Result<FileHandle, Errno> {
 }
 
 impl Files for ClusterFiles {
-    fn start(&self, caller: &Caller, wish: Wish, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         Ticket(self.0.start(caller, wish, op, data, done))
     }
 
@@ -60,7 +60,7 @@ impl Files for ClusterFiles {
         match read(handle) {
             Ok(handle) => Ticket(self.0.find(&handle, done)),
             Err(errno) => {
-                done(Err(errno), Beside::default());
+                done(Err(errno), AnswerExtras::default());
                 Ticket::default()
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use atoll_core::{IslandId, VolumePath};
 use atoll_proto::{CutLost, VolumeConfig};
-use atoll_route::{Enumerate, ListConfig, Listed, NotListed};
+use atoll_route::{Enumerate, ListConfig, ListError, ListedFile};
 
 use super::attach::ClusterVolume;
 use crate::kind::Attached as _;
@@ -21,12 +21,12 @@ const AWAY_MS: u64 = 3_000;
 const TICK: Duration = Duration::from_millis(10);
 
 /// Lists everything below a path.
-pub(super) fn list(attached: &ClusterVolume, path: VolumePath, shown: &Path) -> Result<Vec<Listed>> {
+pub(super) fn list(attached: &ClusterVolume, path: VolumePath, shown: &Path) -> Result<Vec<ListedFile>> {
     take(attached, path).map_err(|why| explain(&why, &attached.config(), shown))
 }
 
 /// Takes the listing.
-fn take(attached: &ClusterVolume, path: VolumePath) -> Result<Vec<Listed>, NotListed> {
+fn take(attached: &ClusterVolume, path: VolumePath) -> Result<Vec<ListedFile>, ListError> {
     let start = Instant::now();
     let now_ms = || start.elapsed().as_millis() as u64;
     let volume = attached.config();
@@ -60,38 +60,38 @@ fn take(attached: &ClusterVolume, path: VolumePath) -> Result<Vec<Listed>, NotLi
 }
 
 /// What, why, what to do.
-fn explain(why: &NotListed, config: &VolumeConfig, path: &Path) -> anyhow::Error {
+fn explain(why: &ListError, config: &VolumeConfig, path: &Path) -> anyhow::Error {
     let of = |island: IslandId| match config.node_of(island) {
         Some(node) if !node.address.is_empty() => format!("Island {island} ({})", node.address),
         _ => format!("Island {island}"),
     };
     let path = path.display();
     match why {
-        NotListed::Away(island) => anyhow!(
+        ListError::Away(island) => anyhow!(
             "{} is away, so there is no listing: it would lack what is there.\n\
             \"atoll status\" shows which nodes are down.",
             of(*island)
         ),
-        NotListed::Busy { island, attempts } => anyhow!(
+        ListError::Busy { island, attempts } => anyhow!(
             "{} had something half-way each time in {attempts} attempts, so there is no listing.\n\
             Try again; \"atoll status\" shows whether it waits for another island.",
             of(*island)
         ),
-        NotListed::Lost { island, why: CutLost::TooMuchChanged } => anyhow!(
+        ListError::Lost { island, why: CutLost::TooMuchChanged } => anyhow!(
             "More has changed at {} than it keeps for a listing, before all was read.\n\
             List less at a time, or when less is going on.",
             of(*island).to_lowercase()
         ),
-        NotListed::Lost { island, .. } => anyhow!(
+        ListError::Lost { island, .. } => anyhow!(
             "{} cannot tell any more how it was: it was started again, or the listing stood still.\nTry again.",
             of(*island)
         ),
-        NotListed::NoSuchName => anyhow!("There is no {path}."),
-        NotListed::NotADirectory => anyhow!("There is no {path}: a part of it is no directory."),
-        NotListed::TooLarge => {
+        ListError::NoSuchName => anyhow!("There is no {path}."),
+        ListError::NotADirectory => anyhow!("There is no {path}: a part of it is no directory."),
+        ListError::TooLarge => {
             anyhow!("There are more names in {path} than one listing holds.\nList less at a time.")
         }
-        NotListed::Contradiction { island, ino } => anyhow!(
+        ListError::Contradiction { island, ino } => anyhow!(
             "{} lacks the file or directory with the id {ino}, which has a name.\n\
             \"atoll check\" tells more, with the node stopped.",
             of(*island)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use atoll_client::{Client, Wire};
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
-use atoll_posix::{Answer, Beside, Caller, Errno, Op};
+use atoll_posix::{Answer, AnswerExtras, Caller, Errno, Op};
 use atoll_proto::{NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::DaemonId;
 use atoll_server::{LocalWay, Volume, VolumeOptions};
@@ -86,7 +86,8 @@ impl Tree {
 
     pub fn call(&self, op: Op, data: &'static [u8]) -> Result<Answer, Errno> {
         let (send, receive) = mpsc::sync_channel(1);
-        let done = Box::new(move |result: Result<Answer, Errno>, _: Beside<'_>| send.send(result).unwrap());
+        let done =
+            Box::new(move |result: Result<Answer, Errno>, _: AnswerExtras<'_>| send.send(result).unwrap());
         self.client.submit(&Caller::ROOT, op, Bytes::from_static(data), done);
         receive.recv_timeout(Duration::from_secs(20)).expect("an answer")
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A message, as somebody needs it who follows a sequence.
-pub(super) fn brief(peer: &Peer) -> String {
+pub(super) fn brief(peer: &PeerOp) -> String {
     let of = |txn: &TxnId| format!("txn {}.{}", txn.coordinator, txn.stamp.n());
     let seen = |chain: &Chain| {
         let dirs: Vec<String> = chain.dirs.iter().map(|dir| dir.ino.to_string()).collect();
@@ -11,39 +11,39 @@ pub(super) fn brief(peer: &Peer) -> String {
         format!("[{}] seen {}", dirs.join(" "), clocks.join(" "))
     };
     match peer {
-        Peer::Prepare { txn, work, .. } => {
+        PeerOp::Prepare { txn, work, .. } => {
             let work = match work {
-                Work::Lend { renaming, .. } => {
-                    let Renaming { from, to, file, mode, .. } = &**renaming;
+                ParticipantWork::BorrowName { renaming, .. } => {
+                    let RenameSpec { from, to, file, mode, .. } = &**renaming;
                     format!(
                         "Lend {} from {}/{} to {}/{} {mode:?}",
                         file.ino, from.dir, from.name, to.dir, to.name
                     )
                 }
-                Work::Ticket { moved, above, seen: chains } => {
+                ParticipantWork::PermitMove { moved, above, seen: chains } => {
                     let chains: Vec<String> = chains.iter().map(seen).collect();
                     format!("Ticket moved {moved:?} above {above:?} {}", chains.join("; "))
                 }
-                Work::Hold { ino, .. } => format!("Hold {ino}"),
-                Work::Seal { ino, .. } => format!("Seal {ino}"),
+                ParticipantWork::FreezeDir { ino, .. } => format!("Hold {ino}"),
+                ParticipantWork::Seal { ino, .. } => format!("Seal {ino}"),
                 work => format!("{work:?}"),
             };
             format!("Prepare {}: {work}", of(txn))
         }
-        Peer::Voted { txn, vote: Vote::Yes { seen: Seen::Name { there, chain, .. }, .. } } => format!(
+        PeerOp::Voted { txn, vote: Vote::Yes { seen: VoteInfo::Name { there, chain, .. }, .. } } => format!(
             "Voted {}: yes, there is {:?}, chain {}",
             of(txn),
             there.as_ref().map(|entry| entry.ino),
             chain.as_ref().map(seen).unwrap_or_default()
         ),
-        Peer::Voted { txn, vote: Vote::Yes { .. } } => format!("Voted {}: yes", of(txn)),
-        Peer::Voted { txn, vote } => format!("Voted {}: {vote:?}", of(txn)),
-        Peer::Decided { txn, moments: Some(at), .. } => {
+        PeerOp::Voted { txn, vote: Vote::Yes { .. } } => format!("Voted {}: yes", of(txn)),
+        PeerOp::Voted { txn, vote } => format!("Voted {}: {vote:?}", of(txn)),
+        PeerOp::Decided { txn, moments: Some(at), .. } => {
             format!("Decided {}: commit at {}", of(txn), at.committed.n())
         }
-        Peer::Decided { txn, moments: None, .. } => format!("Decided {}: abort", of(txn)),
-        Peer::Happened { txn } => format!("Happened {}", of(txn)),
-        Peer::Journal { after, entries } => {
+        PeerOp::Decided { txn, moments: None, .. } => format!("Decided {}: abort", of(txn)),
+        PeerOp::ProvisionalCommit { txn } => format!("Happened {}", of(txn)),
+        PeerOp::Journal { after, entries } => {
             let entries = entries.iter().map(|(stamp, entry)| match entry {
                 JournalEntry::Place { ino, place, chain, .. } => format!(
                     "{}: {ino} is in {} (moves {}), {}",
@@ -56,9 +56,9 @@ pub(super) fn brief(peer: &Peer) -> String {
             });
             format!("Journal after {}: {}", after.n(), entries.collect::<Vec<_>>().join("; "))
         }
-        Peer::Applied { upto, synced } => format!("Applied {} synced {synced}", upto.n()),
-        Peer::Resend { after } => format!("Resend after {}", after.n()),
-        Peer::ChainOf { dir, chain } => {
+        PeerOp::Applied { upto, synced } => format!("Applied {} synced {synced}", upto.n()),
+        PeerOp::Resend { after } => format!("Resend after {}", after.n()),
+        PeerOp::ChainOf { dir, chain } => {
             format!("ChainOf {dir}: {}", chain.as_ref().map(seen).unwrap_or_default())
         }
         peer => format!("{peer:?}"),

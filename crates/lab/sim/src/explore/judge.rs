@@ -25,7 +25,7 @@ impl Scene {
                     }
                 }
             }
-            island.state().look_away();
+            island.state().begin_reads();
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Scene {
                         theirs.map(|row| &row.place)
                     )));
                 }
-                if row.owned.is_none() && row.below + row.homes == 0 {
+                if row.owned.is_none() && row.children + row.foreign_names == 0 {
                     return Err(Failure::new(format!(
                         "island {at}: {} is in the skeleton for nothing",
                         made.ino
@@ -94,10 +94,10 @@ impl Scene {
                     let row = island.state().dir(child.ino).ok().flatten();
                     row.is_some_and(|row| row.place.parent == made.ino)
                 });
-                if below.count() != row.below as usize {
+                if below.count() != row.children as usize {
                     return Err(Failure::new(format!(
                         "island {at}: {} counts {} below",
-                        made.ino, row.below
+                        made.ino, row.children
                     )));
                 }
             }

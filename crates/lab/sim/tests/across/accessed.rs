@@ -1,7 +1,7 @@
 //! That something was read is told to its island later: it moves one time, and nothing else.
 
 use atoll_core::{Ino, Time};
-use atoll_posix::{Access, Answer, AtimeRule, Attr, Errno, Op};
+use atoll_posix::{Answer, AtimeRule, Attr, Errno, Op, Readings};
 
 use crate::bench::{Bench, H, T};
 
@@ -13,7 +13,7 @@ fn attr(bench: &mut Bench, client: usize, ino: Ino) -> Attr {
 }
 
 fn accessed(ino: Ino, time: Time) -> Op {
-    Op::Accessed { ino, access: Access { first: time, last: time, rule: AtimeRule::Relative } }
+    Op::Accessed { ino, access: Readings { first: time, last: time, rule: AtimeRule::Relative } }
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_reading_that_is_told_moves_the_time_of_access_and_nothing_else() {
     }
     // A clock that is ahead gives no time that is not yet.
     let far = Time { secs: i64::MAX, nanos: 0 };
-    bench.ok(Op::Accessed { ino: file, access: Access { first: far, last: far, rule: AtimeRule::Strict } });
+    bench.ok(Op::Accessed { ino: file, access: Readings { first: far, last: far, rule: AtimeRule::Strict } });
     let atime = attr(&mut bench, 0, file).atime;
     assert!(atime.secs < far.secs && atime > attr(&mut bench, 0, elsewhere).atime);
     assert_eq!(bench.run(0, accessed(Ino(1 << 40), far)).map(|_| ()), Err(Errno::ESTALE));

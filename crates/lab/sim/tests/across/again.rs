@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use atoll_core::{Ino, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
-use atoll_proto::{TxnState, Work};
+use atoll_proto::{ParticipantWork, TxnState};
 use atoll_sim::{Config, Party, SlowDisks};
 use bytes::Bytes;
 
@@ -242,7 +242,7 @@ fn a_name_comes_back_into_a_directory_that_is_being_removed() {
     for seed in 0..16 {
         let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, s, t);
         let rmdir = bench.call(1, Op::Rmdir { dir: Ino::ROOT, name: bench.names[t].clone(), meant: None });
-        let is_seal = |work: &Work| matches!(work, Work::Seal { .. });
+        let is_seal = |work: &ParticipantWork| matches!(work, ParticipantWork::Seal { .. });
         let sealed = bench.step_until(3_000_000, |w| {
             has_work(w, p, TxnState::Committed, is_seal) && has_work(w, t, TxnState::Prepared, is_seal)
         });
@@ -587,8 +587,8 @@ fn a_link_to_a_file_that_has_just_moved_is_answered_as_done_when_its_answer_is_l
     assert!((0..16).filter(linked).count() > 4);
 }
 
-const fn is_arrival(work: &Work) -> bool {
-    matches!(work, Work::Arrive { .. })
+const fn is_arrival(work: &ParticipantWork) -> bool {
+    matches!(work, ParticipantWork::ReceiveFile { .. })
 }
 
 /// A directory was renamed away just before the owner of its old name died. Others, who know directories, are not

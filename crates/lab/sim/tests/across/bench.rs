@@ -4,7 +4,7 @@
 use atoll_core::{H3, Ino, Name, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
-use atoll_proto::{TxnState, Work};
+use atoll_proto::{ParticipantWork, TxnState};
 use atoll_sim::{Config, Done, World, invariants};
 use bytes::Bytes;
 
@@ -235,14 +235,24 @@ pub(crate) fn power(seed: u64) -> Fault {
 }
 
 /// Whether an island has a work of this kind in this state.
-pub(crate) fn has_work(world: &World, island: usize, state: TxnState, is: impl Fn(&Work) -> bool) -> bool {
+pub(crate) fn has_work(
+    world: &World,
+    island: usize,
+    state: TxnState,
+    is: impl Fn(&ParticipantWork) -> bool,
+) -> bool {
     world.works(island).iter().any(|(s, work)| *s == state && is(work))
 }
 
-pub(crate) const fn is_lend(work: &Work) -> bool {
-    matches!(work, Work::Lend { .. })
+pub(crate) const fn is_lend(work: &ParticipantWork) -> bool {
+    matches!(work, ParticipantWork::BorrowName { .. })
 }
 
-pub(crate) const fn is_home(work: &Work) -> bool {
-    matches!(work, Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. })
+pub(crate) const fn is_home(work: &ParticipantWork) -> bool {
+    matches!(
+        work,
+        ParticipantWork::AddName { .. }
+            | ParticipantWork::RemoveName { .. }
+            | ParticipantWork::MoveName { .. }
+    )
 }

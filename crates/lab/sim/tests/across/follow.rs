@@ -3,7 +3,7 @@
 use atoll_core::Ino;
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Kind, LockKind, LockRange, Op, SetAttr};
-use atoll_proto::{TxnState, Work};
+use atoll_proto::{ParticipantWork, TxnState};
 use atoll_sim::crash_points::{Point, Script, count, one, world};
 use atoll_sim::{Config, SlowDisks, World};
 use bytes::Bytes;
@@ -32,8 +32,8 @@ fn renamed(bench: &mut Bench) -> Ino {
     ino
 }
 
-const fn is_arrival(work: &Work) -> bool {
-    matches!(work, Work::Arrive { .. })
+const fn is_arrival(work: &ParticipantWork) -> bool {
+    matches!(work, ParticipantWork::ReceiveFile { .. })
 }
 
 fn write(bench: &mut Bench, client: usize, ino: Ino, offset: u64, data: &'static [u8]) {

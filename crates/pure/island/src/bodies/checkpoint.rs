@@ -4,19 +4,19 @@
 //! agree with them.
 
 use atoll_core::Ino;
-use atoll_proto::Change;
+use atoll_proto::RowChange;
 
 use crate::bodies::Bodies;
-use crate::bodies::data::InBody;
+use crate::bodies::op::BodyOpState;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::event::{Effect, Ticket};
+use crate::event::{BodyOpId, Effect};
 
 /// A checkpoint that has begun.
 #[derive(Debug, Clone)]
 pub(crate) enum Checkpointing {
     /// Body operations up to this ticket must end first.
-    Waiting { ticket: Ticket, frozen: atoll_state::Frozen, bodies: Vec<Ino> },
+    Waiting { ticket: BodyOpId, frozen: atoll_state::CheckpointRows, bodies: Vec<Ino> },
     /// It is being written.
     Writing,
 }
@@ -34,14 +34,14 @@ impl Bodies {
         // What is being put in place now was announced before this checkpoint, whose log may go before it is
         // decided. What is overwritten next in these bodies waits until this is synced.
         let mut decision = Decision::new();
-        for ino in self.in_body.values().filter_map(InBody::is_ahead) {
-            decision.push(Change::Dirty { ino });
+        for ino in self.in_body.values().filter_map(BodyOpState::is_ahead) {
+            decision.push(RowChange::Dirty { ino });
         }
         self.announced = ctx.decide(decision);
         // Everything put in place before is synced with this checkpoint.
         self.syncing_bodies = std::mem::take(&mut self.unsynced_bodies);
         self.syncing_carried = std::mem::take(&mut self.carried);
-        let ticket = Ticket(self.next_ticket - 1);
+        let ticket = BodyOpId(self.next_ticket - 1);
         self.checkpoint = Some(Checkpointing::Waiting { ticket, frozen, bodies });
         ctx.want_sync();
         self.continue_checkpoint(ctx);

@@ -9,121 +9,23 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BlockSums};
 use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Whence, mode, perm};
-use atoll_proto::{BodyChange, Change, Inode, Outcome, Remembered, Reply};
+use atoll_proto::{BodyChange, Inode, Outcome, Reply, RequestResult, RowChange};
 use bytes::Bytes;
 
 use crate::bodies::Bodies;
-use crate::bodies::gate::Use;
+use crate::bodies::locks::BodyAccess;
+use crate::bodies::op::{AfterBody, BodyOpState, RequiredDurability};
 use crate::bodies::space;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
-use crate::event::{BodyAttr, BodyOp, Effect, Ticket};
+use crate::event::{BodyAttr, BodyOp, BodyOpId, Effect};
 use crate::rows::path::ok;
 
 /// Largest write that its record carries.
-pub(crate) const CARRY_BYTES_MAX: usize = 32 * 1024;
+pub(crate) const INLINE_BYTES_MAX: usize = 32 * 1024;
 /// Most bytes that one copy moves; the caller asks again for the rest.
 const COPY_BYTES_MAX: u64 = 1024 * 1024;
-
-/// A body operation under way, and its next step.
-#[derive(Debug, Clone)]
-pub(crate) enum InBody {
-    /// Bytes are read and sent; then the body is free.
-    Reading { ino: Ino },
-    /// Decided work is done in the body; then the body is free.
-    Changing { ino: Ino },
-    /// Nobody waits: a body that goes, or more follows.
-    Dropping { ino: Ino },
-    /// Bytes are read for another island, to which the file moves.
-    Shipping { ino: Ino, txn: TxnId, offset: u64, len: u32, size: u64 },
-    /// Bytes are put in place of a file that comes from another island.
-    Arriving { ino: Ino, txn: TxnId },
-    /// A request goes on with the result.
-    Asked { ino: Ino, how: Use, call: Option<PendingRequest>, then: Then },
-    /// A request goes on when the body is synced.
-    Syncing { ino: Ino, call: Option<PendingRequest> },
-}
-
-/// The next step of a request when its body operation is done.
-#[derive(Debug, Clone)]
-pub(crate) enum Then {
-    /// Checksums are known: decide the write, bytes carried.
-    Carry { offset: u64, size: u64 },
-    /// The bytes of a write are in place: decides the write. `over_new`: it began when no sync had covered
-    /// the file yet, so the bytes that it overwrites may be lost.
-    InPlace { to: Ino, offset: u64, len: u64, size: u64, over_new: bool },
-    /// Checksum is known: decide the cut.
-    Cut { size: u64 },
-    /// Checksums are known: decide the zeroing.
-    Zero { offset: u64, len: u64, size: u64 },
-    /// Space is reserved: decide the length.
-    Allocated { offset: u64, len: u64, keep_size: bool, size: u64 },
-    /// Tell where.
-    Found,
-}
-
-impl InBody {
-    /// The file of which bytes are being put in place, or whose body grows, ahead of the record.
-    pub(crate) const fn is_ahead(&self) -> Option<Ino> {
-        match self {
-            Self::Asked { then: Then::InPlace { to, .. }, .. } => Some(*to),
-            Self::Asked { ino, then: Then::Allocated { keep_size: false, .. }, .. } => Some(*ino),
-            _ => None,
-        }
-    }
-
-    /// The file of which bytes are overwritten as if no sync had ever covered them.
-    pub(crate) const fn is_over_new(&self) -> Option<Ino> {
-        match self {
-            Self::Asked { then: Then::InPlace { to, over_new: true, .. }, .. } => Some(*to),
-            _ => None,
-        }
-    }
-
-    /// The file whose length changes when this is done.
-    pub(crate) const fn cuts(&self) -> Option<Ino> {
-        match self {
-            Self::Asked { ino, then: Then::Cut { .. }, .. } => Some(*ino),
-            _ => None,
-        }
-    }
-
-    /// Whether a request goes on after it that may change a row.
-    pub(crate) const fn decides(&self) -> bool {
-        matches!(self, Self::Asked { then, .. } if !matches!(then, Then::Found))
-    }
-
-    /// Whose bodies it is inside of, and how.
-    pub(crate) fn inside(&self) -> impl Iterator<Item = (Ino, Use)> {
-        let (first, second) = match self {
-            Self::Reading { ino } | Self::Shipping { ino, .. } => (Some((*ino, Use::Shared)), None),
-            Self::Changing { ino } => (Some((*ino, Use::Exclusive)), None),
-            Self::Arriving { ino, .. } | Self::Syncing { ino, .. } => (Some((*ino, Use::Beside)), None),
-            Self::Dropping { .. } => (None, None),
-            Self::Asked { ino, how, then: Then::InPlace { to, .. }, .. } if to != ino => {
-                (Some((*ino, *how)), Some((*to, Use::Exclusive)))
-            }
-            Self::Asked { ino, how, .. } => (Some((*ino, *how)), None),
-        };
-        first.into_iter().chain(second)
-    }
-
-    /// The request that goes on after it.
-    pub(crate) const fn call(&self) -> Option<&PendingRequest> {
-        match self {
-            Self::Asked { call, .. } | Self::Syncing { call, .. } => call.as_ref(),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn keep(&mut self, kept: PendingRequest) {
-        match self {
-            Self::Asked { call, .. } | Self::Syncing { call, .. } => *call = Some(kept),
-            _ => unreachable!("nobody waits for this"),
-        }
-    }
-}
 
 pub(crate) const fn body_attr(attr: &Attr) -> BodyAttr {
     BodyAttr { mode: attr.mode, uid: attr.uid, gid: attr.gid }
@@ -162,13 +64,13 @@ impl Bodies {
         let (first, count) = sum::blocks_of(from_offset, len);
         let from_sums = ctx.state.sums(from, first, count)?;
         let old = ctx.old_sums(to, to_offset, len, target.size)?;
-        self.enter(to, Use::Exclusive, turn)?;
+        self.enter(to, BodyAccess::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
-        if from != to && !self.gates.enter(from, Use::Shared, turn && !planted(Bug::CopyWaitsBehind)) {
+        if from != to && !self.gates.enter(from, BodyAccess::Shared, turn && !planted(Bug::CopyWaitsBehind)) {
             // Nobody waits at one gate inside another.
-            self.gates.leave(to, Use::Exclusive);
-            return Err(Blocked::Gate(from));
+            self.gates.leave(to, BodyAccess::Exclusive);
+            return Err(Blocked::BodyLocked(from));
         }
         let after = self.before_in_place(ctx, to, to_offset, to_offset + len);
         let op = BodyOp::Copy {
@@ -179,10 +81,10 @@ impl Bodies {
             sync_first: self.sync_first(to),
         };
         let over_new = self.fresh.contains(&to);
-        let then = Then::InPlace { to, offset: to_offset, len, size: target.size, over_new };
+        let then = AfterBody::Direct { to, offset: to_offset, len, size: target.size, over_new };
         // Within one file there is one gate.
-        let how = if from == to { Use::Exclusive } else { Use::Shared };
-        let ticket = self.ticket(InBody::Asked { ino: from, how, call: None, then });
+        let how = if from == to { BodyAccess::Exclusive } else { BodyAccess::Shared };
+        let ticket = self.ticket(BodyOpState::Asked { ino: from, how, call: None, then });
         self.body_after(ctx, ticket, op, after);
         Ok(Step::Wait(WaitFor::Body(ticket)))
     }
@@ -196,7 +98,7 @@ impl Bodies {
         // A write that is being put in place over a file that was new then has not made safe what lies below it:
         // when it is done, it is synced together with that.
         if self.in_body.values().any(|body| body.is_over_new() == Some(ino)) {
-            return Err(Blocked::Gate(ino));
+            return Err(Blocked::BodyLocked(ino));
         }
         // From here on bytes of this file are going to be promised: whatever overwrites them must not be all that a
         // power cut leaves of the change, also while the sync is under way.
@@ -204,7 +106,7 @@ impl Bodies {
             self.fresh.remove(&ino);
         }
         // Another's sync that is under way has begun for what was there then.
-        let another = |body: &InBody| matches!(body, InBody::Syncing { ino: of, .. } if *of == ino);
+        let another = |body: &BodyOpState| matches!(body, BodyOpState::Syncing { ino: of, .. } if *of == ino);
         if planted(Bug::FsyncWithoutBody) {
             return Ok(Step::Wait(WaitFor::Synced(ctx.state.seq())));
         }
@@ -212,8 +114,8 @@ impl Bodies {
             || self.syncing_bodies.contains(&ino)
             || self.in_body.values().any(another)
         {
-            self.gates.enter(ino, Use::Beside, false);
-            let ticket = self.ticket(InBody::Syncing { ino, call: None });
+            self.gates.enter(ino, BodyAccess::Pinned, false);
+            let ticket = self.ticket(BodyOpState::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
             ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
             // A write that comes while the sync runs needs another one.
@@ -224,20 +126,27 @@ impl Bodies {
     }
 
     /// A ticket for a body operation, with its next step.
-    pub(crate) fn ticket(&mut self, in_body: InBody) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
+    pub(crate) fn ticket(&mut self, in_body: BodyOpState) -> BodyOpId {
+        let ticket = BodyOpId(self.next_ticket);
         self.next_ticket += 1;
         self.in_body.insert(ticket, in_body);
         ticket
     }
 
-    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> Result<(), Blocked> {
-        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Blocked::Gate(ino)) }
+    pub(crate) fn enter(&mut self, ino: Ino, how: BodyAccess, turn: bool) -> Result<(), Blocked> {
+        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Blocked::BodyLocked(ino)) }
     }
 
     /// Asks the body for something that the request needs to go on.
-    pub(crate) fn ask(&mut self, ctx: &mut Ctx, ino: Ino, how: Use, op: BodyOp, then: Then) -> Step {
-        let ticket = self.ticket(InBody::Asked { ino, how, call: None, then });
+    pub(crate) fn ask(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        how: BodyAccess,
+        op: BodyOp,
+        then: AfterBody,
+    ) -> Step {
+        let ticket = self.ticket(BodyOpState::Asked { ino, how, call: None, then });
         ctx.durability.emit(Effect::Body(ticket, op));
         Step::Wait(WaitFor::Body(ticket))
     }
@@ -258,9 +167,9 @@ impl Bodies {
         }
         let (first, count) = sum::blocks_of(offset, len);
         let sums = ctx.state.sums(ino, first, count)?;
-        self.enter(ino, Use::Shared, turn)?;
+        self.enter(ino, BodyAccess::Shared, turn)?;
         let seen = ctx.state.seen();
-        let ticket = self.ticket(InBody::Reading { ino });
+        let ticket = self.ticket(BodyOpState::Reading { ino });
         let outcome = ctx.with_attributes(call, ok(Answer::Data, None));
         let (link, id) = ctx.replies.end(call);
         let vector = ctx.replies.news(call.session(), ctx.state.clocks());
@@ -283,8 +192,14 @@ impl Bodies {
         if offset >= size {
             return Err(Errno::ENXIO.into());
         }
-        self.enter(ino, Use::Shared, turn)?;
-        Ok(self.ask(ctx, ino, Use::Shared, BodyOp::Seek { ino, offset, whence, size }, Then::Found))
+        self.enter(ino, BodyAccess::Shared, turn)?;
+        Ok(self.ask(
+            ctx,
+            ino,
+            BodyAccess::Shared,
+            BodyOp::Seek { ino, offset, whence, size },
+            AfterBody::Found,
+        ))
     }
 
     pub(crate) fn write(
@@ -313,13 +228,13 @@ impl Bodies {
         }
         let old = ctx.old_sums(ino, offset, len, size)?;
         ctx.room.take(len)?;
-        self.enter(ino, Use::Exclusive, turn)?;
-        if call.data.len() <= CARRY_BYTES_MAX {
+        self.enter(ino, BodyAccess::Exclusive, turn)?;
+        if call.data.len() <= INLINE_BYTES_MAX {
             return Ok(match sum::sums_without_reading(offset, &call.data, size, &old) {
-                Some(new) => self.carry(ctx, call, ino, offset, size, &old, &new, kill_set_id),
+                Some(new) => self.decide_inline(ctx, call, ino, offset, size, &old, &new, kill_set_id),
                 None => {
                     let op = BodyOp::SumsAfter { ino, offset, data: call.data.clone(), size, old };
-                    self.ask(ctx, ino, Use::Exclusive, op, Then::Carry { offset, size })
+                    self.ask(ctx, ino, BodyAccess::Exclusive, op, AfterBody::Carry { offset, size })
                 }
             });
         }
@@ -328,14 +243,14 @@ impl Bodies {
         let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
         let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
         let over_new = self.fresh.contains(&ino);
-        let then = Then::InPlace { to: ino, offset, len, size, over_new };
-        let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
+        let then = AfterBody::Direct { to: ino, offset, len, size, over_new };
+        let ticket = self.ticket(BodyOpState::Asked { ino, how: BodyAccess::Exclusive, call: None, then });
         self.body_after(ctx, ticket, op, after);
         Ok(Step::Wait(WaitFor::Body(ticket)))
     }
 
     /// Decides a write whose bytes the record carries.
-    pub(super) fn carry(
+    pub(super) fn decide_inline(
         &mut self,
         ctx: &mut Ctx,
         call: &PendingRequest,
@@ -351,23 +266,23 @@ impl Bodies {
         let overwrites = offset < size && !self.fresh.contains(&ino);
         let dirty = overwrites && !ctx.state.dirty_bodies().contains(&ino) && !planted(Bug::NoDirtyCarried);
         if dirty {
-            decision.push(Change::Dirty { ino });
+            decision.push(RowChange::Dirty { ino });
         }
         let unprivileged = kill_set_id.then(|| call.caller());
         let Some(attr) =
             self.wrote(ctx, &mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
         else {
-            self.gates.leave(ino, Use::Exclusive);
+            self.gates.leave(ino, BodyAccess::Exclusive);
             return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
         };
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
         let len = bytes.len() as u64;
-        decision.remember_for(call, Remembered::Wrote { len, offset });
+        decision.remember_for(call, RequestResult::Wrote { len, offset });
         let seq = ctx.decide(decision);
         self.carried.insert(ino);
         let (attr, sync_first) = (body_attr(&attr), false);
         let op = BodyOp::Write { ino, offset, data: bytes, size, attr, old: None, sync_first };
-        let ticket = self.ticket(InBody::Changing { ino });
+        let ticket = self.ticket(BodyOpState::Changing { ino });
         let after = self.after_carrying(ctx, ino, seq, dirty, offset + len > size);
         self.body_after(ctx, ticket, op, after);
         Step::Decided(ok(Answer::Wrote { len, offset }, None))
@@ -375,11 +290,18 @@ impl Bodies {
 
     /// When a body may be changed as its record says. Synced bytes that go (`replaces`) and a body that `grows` must
     /// not be all that a power cut leaves of the change: no recovery would look at that body.
-    pub(crate) fn after_carrying(&self, ctx: &Ctx, ino: Ino, seq: u64, replaces: bool, grows: bool) -> After {
+    pub(crate) fn after_carrying(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        seq: u64,
+        replaces: bool,
+        grows: bool,
+    ) -> RequiredDurability {
         let is_looked_at = || self.touched.get(&ino).is_some_and(|first| ctx.durability.is_synced(*first));
         let grows = grows && !planted(Bug::GrowsUnrecorded);
         let may_be_lost = !replaces && (!grows || is_looked_at());
-        After::safe(seq, may_be_lost || self.fresh.contains(&ino))
+        RequiredDurability::safe(seq, may_be_lost || self.fresh.contains(&ino))
     }
 
     /// Rows of a file after a write. `None` if the file is gone.
@@ -414,30 +336,36 @@ impl Bodies {
     /// The record that must be synced before bytes are put in place, or space is reserved for them: that
     /// synced bytes are overwritten, or that the body is longer than the file for a while, so that a recovery
     /// looks at it.
-    pub(crate) fn before_in_place(&mut self, ctx: &mut Ctx, ino: Ino, from: u64, to: u64) -> After {
+    pub(crate) fn before_in_place(
+        &mut self,
+        ctx: &mut Ctx,
+        ino: Ino,
+        from: u64,
+        to: u64,
+    ) -> RequiredDurability {
         let row = ctx.state.inode(ino).ok().flatten().expect("looked at before").clone();
         let size = row.attr.size;
         let mut decision = Decision::new();
         if from < size {
             if ctx.state.dirty_bodies().contains(&ino) {
-                return After::Synced(self.announced);
+                return RequiredDurability::Synced(self.announced);
             }
             if planted(Bug::NoDirty) {
-                return After::Committed(0);
+                return RequiredDurability::Committed(0);
             }
-            decision.push(Change::Dirty { ino });
+            decision.push(RowChange::Dirty { ino });
         } else if let Some(seq) = self.touched.get(&ino) {
-            return After::safe(*seq, self.fresh.contains(&ino));
+            return RequiredDurability::safe(*seq, self.fresh.contains(&ino));
         } else if to > size {
             decision.inode(row);
             decision.body(BodyChange::Cut { ino, len: size });
         } else {
-            return After::Committed(0);
+            return RequiredDurability::Committed(0);
         }
         let seq = ctx.decide(decision);
         self.touch(ino, seq);
         // Bytes that were never synced may be lost in a power cut anyway.
-        After::safe(seq, self.fresh.contains(&ino))
+        RequiredDurability::safe(seq, self.fresh.contains(&ino))
     }
 
     /// A record is about the body of a file: a recovery looks at that, from the first one since a checkpoint on.
@@ -453,25 +381,31 @@ impl Bodies {
     }
 
     /// Has a body operation begin when its record is as safe as it must be.
-    pub(crate) fn body_after(&mut self, ctx: &mut Ctx, ticket: Ticket, op: BodyOp, after: After) {
+    pub(crate) fn body_after(
+        &mut self,
+        ctx: &mut Ctx,
+        ticket: BodyOpId,
+        op: BodyOp,
+        after: RequiredDurability,
+    ) {
         match after {
-            After::Synced(seq) if !ctx.durability.is_synced(seq) => {
+            RequiredDurability::Synced(seq) if !ctx.durability.is_synced(seq) => {
                 self.after_sync.push_back((seq, ticket, op));
                 match self.in_body.get(&ticket) {
                     // It is answered already: one sync serves what comes within a tick.
-                    Some(InBody::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
+                    Some(BodyOpState::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
                         ctx.durability.want_sync_soon(ctx.now.ms)
                     }
                     _ => ctx.want_sync(),
                 }
             }
-            After::Synced(_) => ctx.durability.emit(Effect::Body(ticket, op)),
-            After::Committed(seq) => ctx.durability.after_commit(seq, Effect::Body(ticket, op)),
+            RequiredDurability::Synced(_) => ctx.durability.emit(Effect::Body(ticket, op)),
+            RequiredDurability::Committed(seq) => ctx.durability.after_commit(seq, Effect::Body(ticket, op)),
         }
     }
 
     /// Waits until other operations have left the body.
-    pub(crate) fn wait_at_gate(&mut self, ctx: &mut Ctx, ino: Ino, call: PendingRequest, turn: bool) {
+    pub(crate) fn wait_at_body(&mut self, ctx: &mut Ctx, ino: Ino, call: PendingRequest, turn: bool) {
         if !self.after_sync.is_empty() {
             ctx.want_sync();
         }
@@ -498,7 +432,7 @@ impl Bodies {
         self.syncing_bodies.remove(&ino);
         self.carried.remove(&ino);
         self.syncing_carried.remove(&ino);
-        let ticket = self.ticket(InBody::Dropping { ino });
+        let ticket = self.ticket(BodyOpState::Dropping { ino });
         if planted(Bug::BodyGoesUnsynced) {
             return ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
@@ -526,7 +460,7 @@ impl Bodies {
         size: u64,
         sums: Vec<u32>,
     ) {
-        let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+        let ticket = self.ticket(BodyOpState::Shipping { ino, txn, offset, len, size });
         ctx.durability.emit(Effect::Body(ticket, BodyOp::Fetch { ino, offset, len, size, sums }));
     }
 }
@@ -574,20 +508,5 @@ impl Ctx {
     pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
         let xattrs = self.without_capability(&row).expect("in memory before this goes on");
         decision.file(row, xattrs);
-    }
-}
-
-/// How safe a record must be before its work is done in the body.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum After {
-    Committed(u64),
-    Synced(u64),
-}
-
-impl After {
-    /// For a record that must not be lost without the change of the body: it must be synced, unless that
-    /// change may be lost anyway.
-    pub(crate) const fn safe(seq: u64, may_be_lost: bool) -> Self {
-        if may_be_lost { Self::Committed(seq) } else { Self::Synced(seq) }
     }
 }

@@ -4,23 +4,23 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES, BlockSums};
 use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Errno, Op, Whence, acl};
-use atoll_proto::{BodyChange, ClientOp, Outcome, Remembered};
+use atoll_proto::{BodyChange, ClientOp, Outcome, RequestResult};
 
-use super::data::{InBody, Then};
-use crate::bodies::Bodies;
-use crate::bodies::gate::Use;
 use bytes::Bytes;
 
+use crate::bodies::Bodies;
+use crate::bodies::locks::BodyAccess;
+use crate::bodies::op::{AfterBody, BodyOpState};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Piece, Step};
-use crate::event::{BodyDone, BodyFault, BodyOp, Effect, Ticket};
+use crate::event::{BodyDone, BodyFault, BodyOp, BodyOpId, Effect};
 use crate::rows::path::ok;
 
 impl Bodies {
-    pub(crate) fn body_done(&mut self, ctx: &mut Ctx, ticket: Ticket, result: Result<BodyDone, BodyFault>) {
+    pub(crate) fn body_done(&mut self, ctx: &mut Ctx, ticket: BodyOpId, result: Result<BodyDone, BodyFault>) {
         let in_body = self.in_body.remove(&ticket).expect("every ticket comes back once");
-        if let (InBody::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
+        if let (BodyOpState::Asked { ino, call: Some(call), then, .. }, Ok(_)) = (&in_body, &result)
             && let Err(Blocked::Load(loads)) = ctx.may_decide(*ino, call, then)
         {
             // A sweep has let go of rows meanwhile: what the body has said or done stays true.
@@ -28,26 +28,26 @@ impl Bodies {
             return ctx.load(loads, Next::BodyDone(ticket, result));
         }
         match in_body {
-            InBody::Dropping { .. } => {}
-            InBody::Shipping { ino, txn, offset, len, size } => {
+            BodyOpState::Dropping { .. } => {}
+            BodyOpState::Shipping { ino, txn, offset, len, size } => {
                 self.has_read(ctx, (ino, txn), (offset, len, size), result);
             }
-            InBody::Arriving { ino, txn } => {
+            BodyOpState::Arriving { ino, txn } => {
                 self.has_arrived(ino);
                 ctx.state.view_again(&[ino], &[]);
                 ctx.next(Next::Pull(txn));
             }
-            InBody::Reading { ino } => self.leave(ctx, ino, Use::Shared),
-            InBody::Changing { ino } => {
+            BodyOpState::Reading { ino } => self.leave(ctx, ino, BodyAccess::Shared),
+            BodyOpState::Changing { ino } => {
                 // The record is committed: bytes that do not get in place are a broken disk, and
                 // whoever performs effects stops the island for it. If the view has laid the file
                 // meanwhile, it has yet to see them.
                 ctx.state.view_again(&[ino], &[]);
-                self.leave(ctx, ino, Use::Exclusive);
+                self.leave(ctx, ino, BodyAccess::Exclusive);
             }
-            InBody::Syncing { ino, call } => {
+            BodyOpState::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
-                self.gates.leave(ino, Use::Beside);
+                self.gates.leave(ino, BodyAccess::Pinned);
                 if planted(Bug::FreshTooLong) {
                     self.fresh.remove(&ino);
                 }
@@ -62,32 +62,32 @@ impl Bodies {
                     }
                 }
             }
-            InBody::Asked { ino, how, call, then } => {
+            BodyOpState::Asked { ino, how, call, then } => {
                 let call = call.expect("kept when it was begun");
-                self.go_on(ctx, ino, how, call, then, result);
+                self.after_body(ctx, ino, how, call, then, result);
             }
         }
         ctx.next(Next::Checkpoint);
     }
 
-    pub(super) fn go_on(
+    pub(super) fn after_body(
         &mut self,
         ctx: &mut Ctx,
         ino: Ino,
-        how: Use,
+        how: BodyAccess,
         call: PendingRequest,
-        then: Then,
+        then: AfterBody,
         result: Result<BodyDone, BodyFault>,
     ) {
-        ctx.state.look_away();
+        ctx.state.begin_reads();
         let found = match result {
             Ok(found) => found,
             Err(BodyFault(errno)) => {
-                let target = if let Then::InPlace { to, .. } = then { to } else { ino };
-                if matches!(then, Then::InPlace { .. } | Then::Allocated { .. }) {
+                let target = if let AfterBody::Direct { to, .. } = then { to } else { ino };
+                if matches!(then, AfterBody::Direct { .. } | AfterBody::Allocated { .. }) {
                     ctx.state.view_disturbed(target);
                 }
-                if matches!(then, Then::InPlace { .. }) {
+                if matches!(then, AfterBody::Direct { .. }) {
                     // The sync that was to come first may not have been made: the next write asks for it again.
                     self.carried.insert(target);
                 }
@@ -95,43 +95,43 @@ impl Bodies {
                 return ctx.answer(&call, 0, Outcome::Failed { errno });
             }
         };
-        let target = if let Then::InPlace { to, .. } = then { to } else { ino };
+        let target = if let AfterBody::Direct { to, .. } = then { to } else { ino };
         if matches!(ctx.state.inode(target), Ok(None)) {
             // It has been removed meanwhile, and its checksums may be gone from memory, unlike it from the snapshot.
             self.leave_asked(ctx, ino, target, how);
             return ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ESTALE });
         }
         let step = match (then, found) {
-            (Then::Found, BodyDone::Offset(at)) => {
+            (AfterBody::Found, BodyDone::Offset(at)) => {
                 self.leave(ctx, ino, how);
                 match at {
                     Some(offset) => Ok(Step::Looked(ok(Answer::Offset { offset }, None))),
                     None => Err(Blocked::Fail(Errno::ENXIO)),
                 }
             }
-            (Then::Carry { offset, size }, BodyDone::Sums(new)) => {
+            (AfterBody::Carry { offset, size }, BodyDone::Sums(new)) => {
                 let kill =
                     matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
                 let old = ctx.old_sums(ino, offset, call.data.len() as u64, size);
                 let old = old.expect("in memory before this goes on");
-                Ok(self.carry(ctx, &call, ino, offset, size, &old, &new, kill))
+                Ok(self.decide_inline(ctx, &call, ino, offset, size, &old, &new, kill))
             }
-            (Then::InPlace { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
+            (AfterBody::Direct { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
                 let step = self.decide_in_place(ctx, &call, to, offset, len, size, &new);
                 self.leave_asked(ctx, ino, to, how);
                 step
             }
-            (Then::Cut { size }, BodyDone::Edges(edges)) => {
+            (AfterBody::Cut { size }, BodyDone::Edges(edges)) => {
                 let ClientOp::Fs { op: Op::SetAttr { set, .. } } = &call.request.op else {
                     unreachable!("cutting serves setattr")
                 };
                 let set = *set;
                 self.decide_cut(ctx, &call, ino, &set, size, edges.first().copied())
             }
-            (Then::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
+            (AfterBody::Zero { offset, len, size }, BodyDone::Edges(edges)) => {
                 Ok(self.decide_zero(ctx, &call, ino, (offset, len, size), &edges))
             }
-            (Then::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
+            (AfterBody::Allocated { offset, len, keep_size, size }, BodyDone::Done) => {
                 Ok(self.decide_allocated(ctx, &call, ino, (offset, len, size), keep_size))
             }
             (then, found) => unreachable!("{then:?} was answered with {found:?}"),
@@ -148,13 +148,13 @@ impl Bodies {
     /// Reads bytes of a file that moves. If an operation inside changes the file, it does not move.
     pub(crate) fn read_to_ship(&mut self, ctx: &mut Ctx, piece: Piece) {
         let Piece { txn, ino, offset, len, size, sums } = piece;
-        if self.enter(ino, Use::Shared, false).is_err() {
+        if self.enter(ino, BodyAccess::Shared, false).is_err() {
             return ctx.next(Next::Abort(txn, None));
         }
         // A hole has no checksums; what has none may still be no hole.
         if sums.iter().all(|sum| *sum == 0) {
             let op = BodyOp::Seek { ino, offset, whence: Whence::Data, size };
-            let ticket = self.ticket(InBody::Shipping { ino, txn, offset, len, size });
+            let ticket = self.ticket(BodyOpState::Shipping { ino, txn, offset, len, size });
             ctx.durability.emit(Effect::Body(ticket, op));
         } else {
             self.fetch(ctx, ino, txn, offset, len, size, sums);
@@ -184,7 +184,7 @@ impl Bodies {
             _ => None,
         };
         ctx.next(Next::HasRead(txn, chunk));
-        self.leave(ctx, ino, Use::Shared);
+        self.leave(ctx, ino, BodyAccess::Shared);
     }
 
     pub(super) fn decide_in_place(
@@ -208,26 +208,26 @@ impl Bodies {
             return Err(Errno::ESTALE.into());
         }
         decision.body(BodyChange::Extent { ino, offset, len });
-        decision.remember_for(call, Remembered::Wrote { len, offset });
+        decision.remember_for(call, RequestResult::Wrote { len, offset });
         ctx.decide(decision);
         self.unsynced_bodies.insert(ino);
         Ok(Step::Decided(ok(Answer::Wrote { len, offset }, None)))
     }
 
     pub(crate) fn lost(&mut self, ino: Ino) -> Step {
-        self.gates.leave(ino, Use::Exclusive);
+        self.gates.leave(ino, BodyAccess::Exclusive);
         Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
     }
 
-    pub(crate) fn leave(&mut self, ctx: &mut Ctx, ino: Ino, how: Use) {
+    pub(crate) fn leave(&mut self, ctx: &mut Ctx, ino: Ino, how: BodyAccess) {
         self.gates.leave(ino, how);
         ctx.next(Next::Turn(ino));
     }
 
     /// A body operation is done: the body's gate is free, and the gate of a second body that it changed.
-    pub(super) fn leave_asked(&mut self, ctx: &mut Ctx, ino: Ino, target: Ino, how: Use) {
+    pub(super) fn leave_asked(&mut self, ctx: &mut Ctx, ino: Ino, target: Ino, how: BodyAccess) {
         if target != ino {
-            self.leave(ctx, target, Use::Exclusive);
+            self.leave(ctx, target, BodyAccess::Exclusive);
         }
         self.leave(ctx, ino, how);
     }
@@ -235,8 +235,13 @@ impl Bodies {
 
 impl Ctx {
     /// Everything that is read to decide what follows a body operation must be in memory.
-    pub(super) fn may_decide(&self, ino: Ino, call: &PendingRequest, then: &Then) -> Result<(), Blocked> {
-        let target = if let Then::InPlace { to, .. } = then { *to } else { ino };
+    pub(super) fn may_decide(
+        &self,
+        ino: Ino,
+        call: &PendingRequest,
+        then: &AfterBody,
+    ) -> Result<(), Blocked> {
+        let target = if let AfterBody::Direct { to, .. } = then { *to } else { ino };
         let Some(row) = self.state.inode(target)? else { return Ok(()) };
         self.without_capability(row)?;
         let zeroed = |offset: u64, len: u64, size: u64| -> Result<(), Blocked> {
@@ -245,20 +250,20 @@ impl Ctx {
             self.last_sum(ino, size)
         };
         match (then, &call.request.op) {
-            (Then::Found, _) => Ok(()),
-            (Then::Carry { offset, size }, _) => {
+            (AfterBody::Found, _) => Ok(()),
+            (AfterBody::Carry { offset, size }, _) => {
                 self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
             }
-            (Then::InPlace { to, offset, len, size, .. }, _) => {
+            (AfterBody::Direct { to, offset, len, size, .. }, _) => {
                 self.old_sums(*to, *offset, *len, *size).map(drop)
             }
-            (Then::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
+            (AfterBody::Cut { size }, ClientOp::Fs { op: Op::SetAttr { set, .. } }) => {
                 self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
                 self.cut_sums(ino, set.size.unwrap_or(*size), *size)
             }
-            (Then::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
-            (Then::Allocated { size, .. }, _) => self.last_sum(ino, *size),
-            (Then::Cut { .. }, _) => unreachable!("cutting serves setattr"),
+            (AfterBody::Zero { offset, len, size }, _) => zeroed(*offset, *len, *size),
+            (AfterBody::Allocated { size, .. }, _) => self.last_sum(ino, *size),
+            (AfterBody::Cut { .. }, _) => unreachable!("cutting serves setattr"),
         }
     }
 }

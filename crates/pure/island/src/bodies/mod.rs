@@ -4,7 +4,8 @@
 pub(crate) mod checkpoint;
 pub(crate) mod data;
 mod done;
-pub(crate) mod gate;
+pub(crate) mod locks;
+mod op;
 pub(crate) mod shape;
 pub(crate) mod space;
 
@@ -16,21 +17,21 @@ use atoll_core::{Ino, TxnId};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::PendingRequest;
-use crate::event::{BodyOp, Effect, LinkId, Ticket};
+use crate::event::{BodyOp, BodyOpId, Effect, LinkId};
 use checkpoint::Checkpointing;
-use data::InBody;
-use gate::{Gates, Use};
+use locks::{BodyAccess, BodyLocks};
+use op::BodyOpState;
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
-    gates: Gates<PendingRequest>,
-    in_body: BTreeMap<Ticket, InBody>,
+    gates: BodyLocks<PendingRequest>,
+    in_body: BTreeMap<BodyOpId, BodyOpState>,
     next_ticket: u64,
     /// Body operations that wait until a record is synced.
-    after_sync: VecDeque<(u64, Ticket, BodyOp)>,
+    after_sync: VecDeque<(u64, BodyOpId, BodyOp)>,
     /// Bodies that go when nobody is inside any more.
-    going: Vec<(Ino, Ticket)>,
+    going: Vec<(Ino, BodyOpId)>,
     /// Files made since the last checkpoint began, of which no sync has begun: their bytes may be lost.
     fresh: IdSet<Ino>,
     /// Files whose bodies changed since the last checkpoint began, with the first record that says so.
@@ -54,7 +55,7 @@ impl Bodies {
     /// For an island that starts: no operation is inside of a body.
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
-            gates: Gates::default(),
+            gates: BodyLocks::default(),
             in_body: BTreeMap::new(),
             next_ticket: 1,
             after_sync: VecDeque::new(),
@@ -89,14 +90,14 @@ impl Bodies {
     pub(crate) fn put_in_place(&mut self, ctx: &mut Ctx, ino: Ino, txn: TxnId, seq: u64, op: BodyOp) {
         self.touch(ino, seq);
         self.carried.insert(ino);
-        self.gates.enter(ino, Use::Beside, false);
-        let ticket = self.ticket(InBody::Arriving { ino, txn });
+        self.gates.enter(ino, BodyAccess::Pinned, false);
+        let ticket = self.ticket(BodyOpState::Arriving { ino, txn });
         ctx.durability.after_commit(seq, Effect::Body(ticket, op));
     }
 
     /// They are in place.
     fn has_arrived(&mut self, ino: Ino) {
-        self.gates.leave(ino, Use::Beside);
+        self.gates.leave(ino, BodyAccess::Pinned);
     }
 
     /// Carries out everything that waited for records that are synced now.
@@ -113,7 +114,7 @@ impl Bodies {
     }
 
     /// The request that goes on when this is done.
-    pub(crate) fn keep(&mut self, ticket: Ticket, call: PendingRequest) {
+    pub(crate) fn keep(&mut self, ticket: BodyOpId, call: PendingRequest) {
         self.in_body.get_mut(&ticket).expect("just begun").keep(call);
     }
 
@@ -139,7 +140,7 @@ impl Bodies {
 
     /// The body of a file goes.
     pub(crate) fn is_removing(&self, ino: Ino) -> bool {
-        self.in_body.values().any(|body| matches!(body, InBody::Dropping { ino: of } if *of == ino))
+        self.in_body.values().any(|body| matches!(body, BodyOpState::Dropping { ino: of } if *of == ino))
     }
 
     /// The length of a file changes.
@@ -149,12 +150,12 @@ impl Bodies {
 
     /// Bytes are put in place of a file that this transaction brings.
     pub(crate) fn is_arriving(&self, txn: TxnId) -> bool {
-        self.in_body.values().any(|body| matches!(body, InBody::Arriving { txn: of, .. } if *of == txn))
+        self.in_body.values().any(|body| matches!(body, BodyOpState::Arriving { txn: of, .. } if *of == txn))
     }
 
     /// A request goes on after something that may change a row.
     pub(crate) fn may_decide(&self) -> bool {
-        self.in_body.values().any(InBody::decides)
+        self.in_body.values().any(BodyOpState::decides)
     }
 
     /// A checkpoint is being made, or waits for work on bodies.
@@ -174,7 +175,7 @@ impl Bodies {
 
     /// The requests that wait for bodies, or go on when something is done there.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
-        self.gates.all_waiting().chain(self.in_body.values().filter_map(InBody::call))
+        self.gates.all_waiting().chain(self.in_body.values().filter_map(BodyOpState::call))
     }
 
     /// Panics unless the operations inside of a body are exactly those under way there.
@@ -184,9 +185,9 @@ impl Bodies {
             for (ino, how) in body.inside() {
                 let of = inside.entry(ino).or_default();
                 match how {
-                    Use::Shared => of.0 += 1,
-                    Use::Exclusive => of.1 += 1,
-                    Use::Beside => of.2 += 1,
+                    BodyAccess::Shared => of.0 += 1,
+                    BodyAccess::Exclusive => of.1 += 1,
+                    BodyAccess::Pinned => of.2 += 1,
                 }
             }
         }

@@ -4,11 +4,12 @@
 use atoll_core::Ino;
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
-use atoll_proto::{BodyChange, Change, ClientOp, Remembered};
+use atoll_proto::{BodyChange, ClientOp, RequestResult, RowChange};
 
 use crate::bodies::Bodies;
-use crate::bodies::data::{After, InBody, Then, body_attr, mode_without_set_id};
-use crate::bodies::gate::Use;
+use crate::bodies::data::{body_attr, mode_without_set_id};
+use crate::bodies::locks::BodyAccess;
+use crate::bodies::op::{AfterBody, BodyOpState, RequiredDurability};
 use crate::bodies::space;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -38,11 +39,11 @@ impl Bodies {
             None => None,
         };
         ctx.cut_sums(ino, len, size)?;
-        self.enter(ino, Use::Exclusive, turn)?;
+        self.enter(ino, BodyAccess::Exclusive, turn)?;
         match old {
             Some((_, sum)) if len < size && sum != 0 => {
                 let op = BodyOp::SumAfterCut { ino, len, size, old: sum };
-                Ok(self.ask(ctx, ino, Use::Exclusive, op, Then::Cut { size }))
+                Ok(self.ask(ctx, ino, BodyAccess::Exclusive, op, AfterBody::Cut { size }))
             }
             Some(last) if len > size => {
                 let edge = sum::sum_after_growing(size, len, last);
@@ -66,31 +67,31 @@ impl Bodies {
         let (mut row, xattrs) = match changed {
             Ok(changed) => changed,
             Err(stop) => {
-                self.gates.leave(ino, Use::Exclusive);
+                self.gates.leave(ino, BodyAccess::Exclusive);
                 return Err(stop);
             }
         };
         let len = row.attr.size;
         if len < size {
             let first = blocks(len);
-            decision.push(Change::SumsCut { ino, first, end: blocks(size) });
+            decision.push(RowChange::SumsCut { ino, first, end: blocks(size) });
             row.attr.blocks = row.attr.blocks.min(first * 8);
         }
         if let Some((block, sum)) = edge {
-            decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
+            decision.push(RowChange::Sums { ino, first: block, sums: vec![sum] });
         }
         let attr = row.attr;
         decision.file(row, xattrs);
-        decision.remember_for(call, Remembered::Attr { ino });
+        decision.remember_for(call, RequestResult::Attr { ino });
         if len == size {
             ctx.decide(decision);
-            self.gates.leave(ino, Use::Exclusive);
+            self.gates.leave(ino, BodyAccess::Exclusive);
         } else {
             self.touch(ino, ctx.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
             self.carried.insert(ino);
             let seq = ctx.decide(decision);
-            let ticket = self.ticket(InBody::Changing { ino });
+            let ticket = self.ticket(BodyOpState::Changing { ino });
             let op = BodyOp::Cut { ino, len, size, attr: body_attr(&attr) };
             let after = self.after_carrying(ctx, ino, seq, len < size, len > size);
             self.body_after(ctx, ticket, op, after);
@@ -120,12 +121,13 @@ impl Bodies {
         }
         ctx.last_sum(ino, size)?;
         if let Allocation::Allocate { keep_size } = what {
-            self.enter(ino, Use::Exclusive, turn)?;
+            self.enter(ino, BodyAccess::Exclusive, turn)?;
             let end = if keep_size { size } else { offset + len };
             let after = self.before_in_place(ctx, ino, size, end);
             let op = BodyOp::Allocate { ino, offset, len, keep_size, size, attr: body_attr(&attr) };
-            let then = Then::Allocated { offset, len, keep_size, size };
-            let ticket = self.ticket(InBody::Asked { ino, how: Use::Exclusive, call: None, then });
+            let then = AfterBody::Allocated { offset, len, keep_size, size };
+            let ticket =
+                self.ticket(BodyOpState::Asked { ino, how: BodyAccess::Exclusive, call: None, then });
             self.body_after(ctx, ticket, op, after);
             return Ok(Step::Wait(WaitFor::Body(ticket)));
         }
@@ -143,9 +145,9 @@ impl Bodies {
         if count > 0 {
             ctx.state.sums(ino, first, count)?;
         }
-        self.enter(ino, Use::Exclusive, turn)?;
+        self.enter(ino, BodyAccess::Exclusive, turn)?;
         let op = BodyOp::SumsAfterZero { ino, offset, len, size, old };
-        Ok(self.ask(ctx, ino, Use::Exclusive, op, Then::Zero { offset, len, size }))
+        Ok(self.ask(ctx, ino, BodyAccess::Exclusive, op, AfterBody::Zero { offset, len, size }))
     }
 
     pub(crate) fn decide_zero(
@@ -171,7 +173,7 @@ impl Bodies {
             let old = ctx.state.sums(ino, first, count).expect("loaded before");
             let whole = count - edges.len() as u64;
             row.attr.blocks = space::after_zero(row.attr.blocks, size, whole, &old, &new);
-            decision.push(Change::Sums { ino, first, sums: new.clone() });
+            decision.push(RowChange::Sums { ino, first, sums: new.clone() });
         }
         let now = ctx.time();
         row.attr.mtime = now;
@@ -191,19 +193,19 @@ impl Bodies {
         if grows {
             decision.body(BodyChange::Cut { ino, len: offset + len });
         }
-        decision.remember_for(call, Remembered::Done);
+        decision.remember_for(call, RequestResult::Done);
         let seq = ctx.decide(decision);
         self.touch(ino, seq);
-        let after = After::safe(seq, self.fresh.contains(&ino));
+        let after = RequiredDurability::safe(seq, self.fresh.contains(&ino));
         if grows {
             // Order within one body: the hole first, then the length, then the body is free.
-            let ticket = self.ticket(InBody::Dropping { ino });
+            let ticket = self.ticket(BodyOpState::Dropping { ino });
             self.body_after(ctx, ticket, BodyOp::Zero { ino, offset, len, size }, after);
-            let ticket = self.ticket(InBody::Changing { ino });
+            let ticket = self.ticket(BodyOpState::Changing { ino });
             let op = BodyOp::Cut { ino, len: offset + len, size, attr: body_attr(&attr) };
             self.body_after(ctx, ticket, op, after);
         } else {
-            let ticket = self.ticket(InBody::Changing { ino });
+            let ticket = self.ticket(BodyOpState::Changing { ino });
             self.body_after(ctx, ticket, BodyOp::Zero { ino, offset, len, size }, after);
         }
         Step::Decided(done())
@@ -235,10 +237,10 @@ impl Bodies {
         row.attr.blocks = space::after_allocate(row.attr.blocks, row.attr.size, offset, len);
         ctx.file_changed(&mut decision, row);
         decision.body(BodyChange::Allocate { ino, offset, len });
-        decision.remember_for(call, Remembered::Done);
+        decision.remember_for(call, RequestResult::Done);
         let seq = ctx.decide(decision);
         self.touch(ino, seq);
-        self.gates.leave(ino, Use::Exclusive);
+        self.gates.leave(ino, BodyAccess::Exclusive);
         Step::Decided(done())
     }
 }
@@ -251,7 +253,7 @@ impl Ctx {
         let new = block.checked_sub(zeroed.0).and_then(|i| zeroed.1.get(i as usize)).copied();
         let old = || self.state.sums(ino, block, 1).expect("in memory before this goes on")[0];
         let (block, sum) = sum::sum_after_growing(size, len, (block, new.unwrap_or_else(old)));
-        decision.push(Change::Sums { ino, first: block, sums: vec![sum] });
+        decision.push(RowChange::Sums { ino, first: block, sums: vec![sum] });
     }
 
     /// The checksum of the last block, which changes when the file grows with a hole.
@@ -268,7 +270,7 @@ impl Ctx {
             return self.last_sum(ino, size);
         }
         self.state.sums(ino, len / BLOCK_BYTES, 1)?;
-        let cut = Change::SumsCut { ino, first: blocks(len), end: blocks(size) };
+        let cut = RowChange::SumsCut { ino, first: blocks(len), end: blocks(size) };
         self.state.needs(&cut).map_or(Ok(()), |load| Err(Blocked::Load(vec![load])))
     }
 }

@@ -6,12 +6,12 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, SessionId};
-use atoll_proto::Change;
-use atoll_state::Load;
+use atoll_proto::RowChange;
+use atoll_state::RowLoad;
 
 use crate::client::sessions::Sessions;
 use crate::ctx::Ctx;
-use crate::ctx::WITNESS;
+use crate::ctx::RECOVERY_SESSION;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::migration::Migration;
@@ -125,7 +125,7 @@ impl Sessions {
     fn ended(&mut self, ctx: &mut Ctx, session: SessionId) {
         ctx.replies.end_session(session);
         self.end_reads.remove(&session);
-        if session == WITNESS {
+        if session == RECOVERY_SESSION {
             ctx.next(Next::WitnessEnded);
         }
         self.recalled(ctx, session);
@@ -138,7 +138,7 @@ impl Sessions {
 impl Ctx {
     /// A mount has closed files without a name, or confirms that some have moved. Ids that it does not hold
     /// are not even read.
-    pub(crate) fn release(&mut self, call: &PendingRequest, inos: &[Ino]) -> Result<Step, Blocked> {
+    pub(crate) fn release_orphans(&mut self, call: &PendingRequest, inos: &[Ino]) -> Result<Step, Blocked> {
         let session = call.session();
         let is_held =
             |ino: &Ino| self.state.session(session).is_some_and(|row| row.held.binary_search(ino).is_ok());
@@ -183,10 +183,10 @@ impl Ctx {
                 break;
             }
             let before = decision.record.changes.len();
-            self.let_go(decision, session, *ino);
+            self.let_orphan_go(decision, session, *ino);
             if locks {
                 self.drop_session_locks(decision, session, *ino);
-                decision.push(Change::Held { session, ino: *ino, on: false });
+                decision.push(RowChange::Held { session, ino: *ino, on: false });
             }
             bytes += decision.record.changes[before..].iter().map(Encode::encoded_len).sum::<usize>();
             count += 1;
@@ -195,14 +195,14 @@ impl Ctx {
     }
 
     /// One mount no longer keeps an orphan alive. Its row must be in memory.
-    fn let_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
+    fn let_orphan_go(&mut self, decision: &mut Decision, session: SessionId, ino: Ino) {
         let Some(row) = self.state.inode(ino).ok().flatten() else { return };
         if row.attr.nlink > 0 || !row.orphan_of.contains(&session) {
             return;
         }
         let mut row = row.clone();
         row.orphan_of.retain(|s| *s != session);
-        decision.push(Change::Held { session, ino, on: false });
+        decision.push(RowChange::Held { session, ino, on: false });
         if row.orphan_of.is_empty() {
             self.drop_file(decision, &row);
         } else {
@@ -212,7 +212,7 @@ impl Ctx {
     }
 
     /// Rows that are to be read before a session lets go of these files.
-    fn missing_of(&self, files: &[Ino]) -> Vec<Load> {
+    fn missing_of(&self, files: &[Ino]) -> Vec<RowLoad> {
         let mut missing = Vec::new();
         for ino in files {
             missing.extend(self.state.inode(*ino).err().map(|m| m.0));

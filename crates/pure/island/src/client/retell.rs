@@ -18,14 +18,14 @@ pub(crate) const NOTICES_MAX: usize = 1024;
 
 /// How far a mount is with being told once more.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Again {
+pub(crate) struct NoticeRepeats {
     /// It was told of orphans up to this id,
     orphans: Ino,
     /// and of moved files up to this one.
     moves: Ino,
 }
 
-impl Again {
+impl NoticeRepeats {
     /// Nothing was told yet.
     pub(crate) const START: Self = Self { orphans: Ino(0), moves: Ino(0) };
 }

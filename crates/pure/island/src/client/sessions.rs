@@ -13,10 +13,10 @@ use atoll_core::{ClockVector, SessionId};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
-use crate::client::retell::Again;
+use crate::client::retell::NoticeRepeats;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, PendingRequest};
-use crate::ctx::{Ctx, WITNESS};
+use crate::ctx::{Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, LinkId};
 use crate::migration::Migration;
 
@@ -59,7 +59,7 @@ struct Alive {
     /// Stamps of the journals that it has told that it has seen.
     seen: ClockVector,
     /// It is being told once more what a link that broke may have lost.
-    again: Option<Again>,
+    again: Option<NoticeRepeats>,
 }
 
 impl Alive {
@@ -97,11 +97,11 @@ impl Sessions {
     }
 
     /// How far a mount is with being told once more.
-    pub(crate) fn again_of(&self, session: SessionId) -> Option<Again> {
+    pub(crate) fn again_of(&self, session: SessionId) -> Option<NoticeRepeats> {
         self.alive.get(&session)?.again
     }
 
-    pub(crate) fn set_again(&mut self, session: SessionId, again: Option<Again>) {
+    pub(crate) fn set_again(&mut self, session: SessionId, again: Option<NoticeRepeats>) {
         if let Some(alive) = self.alive.get_mut(&session) {
             alive.again = again;
         }
@@ -179,7 +179,7 @@ impl Sessions {
             // Until it says that it keeps nothing any more.
             alive.sole |= sole;
         }
-        Outcome::Attached { sole, power: ctx.state.meta().power }
+        Outcome::Attached { exclusive: sole, power: ctx.state.meta().power }
     }
 
     fn recall(&mut self, ctx: &mut Ctx, session: SessionId) {
@@ -210,7 +210,7 @@ impl Sessions {
     ) -> Option<PendingRequest> {
         let session = call.session();
         let now = ctx.now.ms;
-        if session == WITNESS {
+        if session == RECOVERY_SESSION {
             ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINVAL });
             return None;
         }
@@ -234,7 +234,7 @@ impl Sessions {
             alive.last_link = call.link;
             if ctx.replies.reached(session, call.link) {
                 // What was on its way on the old link may be lost: it is told all once more.
-                alive.again = Some(Again::START);
+                alive.again = Some(NoticeRepeats::START);
                 self.tell_more_again(ctx, migration, session);
             }
         } else if ctx.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. }) {
@@ -275,7 +275,10 @@ impl Sessions {
     pub(crate) fn tick(&mut self, ctx: &mut Ctx, migration: &Migration) {
         let now = ctx.now.ms;
         for session in ctx.state.session_ids().collect::<Vec<_>>() {
-            if session != WITNESS && !ctx.replies.is_ending(session) && !self.alive.contains_key(&session) {
+            if session != RECOVERY_SESSION
+                && !ctx.replies.is_ending(session)
+                && !self.alive.contains_key(&session)
+            {
                 let recovered = ctx.recovered(session);
                 self.alive.insert(session, recovered);
             }

@@ -3,13 +3,16 @@
 //! take.
 
 use atoll_core::{Ino, IslandId, Name, TxnId, portions};
-use atoll_proto::{Ancestor, Ask, Entry, Known, Peer, Place, Renaming, Stub, Told, TxnState, Work, Xattrs};
+use atoll_proto::{
+    Ancestor, DirAnswer, DirPlace, DirQuestion, DirReport, Entry, ParticipantWork, PeerOp, RenameSpec, Stub,
+    TxnState, Xattrs,
+};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::Blocked;
 use crate::locks::names::NameLocks;
 use crate::recovery::Recovery;
-use crate::recovery::promised::Promised;
+use crate::recovery::promised::PendingMove;
 use crate::rows::moves::arrived;
 
 /// Bytes of answers in one message; one answer may have more ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
@@ -31,7 +34,7 @@ pub(crate) fn on_compare(
     from: IslandId,
     round: u64,
     missed: &[IslandId],
-    asks: &[Ask],
+    asks: &[DirQuestion],
 ) -> Result<(), Blocked> {
     if !missed.iter().all(|island| recovery.told_of_lost(*island)) || recovery.has_ready() {
         // Names that were lent are not what they were, or will be. It is asked again.
@@ -45,38 +48,38 @@ pub(crate) fn on_compare(
             // It is asked again.
             Ok(None) | Err(_) => continue,
         };
-        told.push(Told { ino: ask.ino, parent: ask.parent, known });
+        told.push(DirAnswer { ino: ask.ino, parent: ask.parent, known });
     }
     for told in portions(&told, TOLD_BYTES) {
-        ctx.send_synced(ctx.state.seq(), from, Peer::Compared { round, told: told.to_vec() });
+        ctx.send_synced(ctx.state.seq(), from, PeerOp::Compared { round, told: told.to_vec() });
     }
     Ok(())
 }
 
 impl Knowledge<'_> {
     /// The place of a directory after moves in which this island takes part.
-    pub(super) fn promised(self, ino: Ino) -> Option<Promised> {
+    pub(super) fn promised(self, ino: Ino) -> Option<PendingMove> {
         self.recovery.promised(self.ctx, self.locks, ino)
     }
 
     /// The facts that this island knows of a directory; none while they are about to change.
-    pub(crate) fn known(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
+    pub(crate) fn known(self, ask: &DirQuestion, missed: &[IslandId]) -> Result<Option<DirReport>, Blocked> {
         match ask.parent {
             Some(_) => self.known_as_parent(ask, missed),
             None => self.known_as_owner(ask, missed),
         }
     }
 
-    fn known_as_parent(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
+    fn known_as_parent(self, ask: &DirQuestion, missed: &[IslandId]) -> Result<Option<DirReport>, Blocked> {
         let parent = ask.parent.expect("asked as the parent's owner");
         if self.ctx.state.dir(parent)?.is_none_or(|dir| dir.owned.is_none()) {
-            return Ok(Some(Known::Gone));
+            return Ok(Some(DirReport::Gone));
         }
         if let Some(renaming) = self.recovery.lost_lend(parent, ask.ino) {
             // It is not done again yet: what it says is so, or will be.
             let comes = renaming.file.ino == ask.ino;
             let known = if comes { self.ctx.known_as_arrived(ask, renaming)? } else { None };
-            return Ok(Some(known.unwrap_or(Known::Gone)));
+            return Ok(Some(known.unwrap_or(DirReport::Gone)));
         }
         if let Some(name) = &ask.name
             && let Some(entry) = self.ctx.state.entry(parent, name)?.filter(|entry| entry.ino == ask.ino)
@@ -88,7 +91,7 @@ impl Knowledge<'_> {
             let Some(row) = self.ctx.state.txn(txn).filter(|row| row.state == TxnState::Prepared) else {
                 continue;
             };
-            if let Work::Lend { renaming, .. } = &row.part.work
+            if let ParticipantWork::BorrowName { renaming, .. } = &row.part.work
                 && renaming.file.ino == ask.ino
                 && renaming.to.dir == parent
             {
@@ -102,7 +105,7 @@ impl Knowledge<'_> {
                 }
             }
         }
-        if let Some(Place { parent: at, name: Some(name), .. }) =
+        if let Some(DirPlace { parent: at, name: Some(name), .. }) =
             self.ctx.state.dir(ask.ino)?.map(|dir| dir.place.clone())
             && at == parent
             && let Some(entry) = self.ctx.state.entry(parent, &name)?.filter(|entry| entry.ino == ask.ino)
@@ -114,52 +117,52 @@ impl Knowledge<'_> {
             return self.known_by_name(ask, name, entry, missed);
         }
         let after = self.ctx.state.known_to(parent).saturating_sub(1);
-        Ok(Some(if whole { Known::Gone } else { Known::Further { after } }))
+        Ok(Some(if whole { DirReport::Gone } else { DirReport::NotUpTo { after } }))
     }
 
     fn known_by_name(
         &self,
-        ask: &Ask,
+        ask: &DirQuestion,
         name: &Name,
         entry: &Entry,
         missed: &[IslandId],
-    ) -> Result<Option<Known>, Blocked> {
+    ) -> Result<Option<DirReport>, Blocked> {
         let parent = ask.parent.expect("asked as the parent's owner");
-        let Some(stub) = &entry.stub else { return Ok(Some(Known::Gone)) };
+        let Some(stub) = &entry.stub else { return Ok(Some(DirReport::Gone)) };
         let holder = self.locks.holder(parent, name);
         if holder.is_some_and(|txn| self.locks.is_decided_early(txn)) {
             // What takes its place, or its name, has happened.
-            return Ok(Some(Known::Gone));
+            return Ok(Some(DirReport::Gone));
         }
         if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }
         if stub.place == ask.place && ask.name.as_ref() == Some(name) && !ask.wants_chain {
-            return Ok(Some(Known::Same));
+            return Ok(Some(DirReport::Same));
         }
-        let place = Place { version: stub.place, parent, name: Some(name.clone()) };
-        Ok(Some(Known::Is { dir: as_parent(ask.ino, stub, place), chain: self.ctx.above(ask)? }))
+        let place = DirPlace { version: stub.place, parent, name: Some(name.clone()) };
+        Ok(Some(DirReport::Differs { dir: as_parent(ask.ino, stub, place), chain: self.ctx.above(ask)? }))
     }
 
-    fn known_as_owner(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Known>, Blocked> {
+    fn known_as_owner(self, ask: &DirQuestion, missed: &[IslandId]) -> Result<Option<DirReport>, Blocked> {
         let Some(row) = self.ctx.state.dir(ask.ino)?.filter(|row| row.owned.is_some()) else {
-            return Ok(Some(Known::Gone));
+            return Ok(Some(DirReport::Gone));
         };
         let promised = self.promised(ask.ino).filter(|_| ask.wants_chain);
         if let Some(promised) = promised.filter(|promised| promised.place.version > row.place.version) {
             // Two islands that compare for the same journal, which this waits for, must not wait for each other.
-            return Ok(Some(Known::Goes { place: promised.place, owner: promised.owner }));
+            return Ok(Some(DirReport::Moves { place: promised.place, owner: promised.owner }));
         }
         let holder = self.locks.holds_dir(ask.ino).filter(|_| ask.wants_chain);
         if self.ctx.is_open(holder, missed) {
             return Ok(None);
         }
         if row.fixed.version == ask.fixed && row.place.version == ask.place && !ask.wants_chain {
-            return Ok(Some(Known::Same));
+            return Ok(Some(DirReport::Same));
         }
         let mut chain = if ask.wants_chain { self.ctx.end_of_chain(ask.ino)? } else { Vec::new() };
         chain.pop();
-        Ok(Some(Known::Is { dir: self.ctx.ancestor(ask.ino, row)?, chain }))
+        Ok(Some(DirReport::Differs { dir: self.ctx.ancestor(ask.ino, row)?, chain }))
     }
 }
 
@@ -173,15 +176,19 @@ impl Ctx {
     }
 
     /// A directory whose new name here was lent, as it is there.
-    fn known_as_arrived(&self, ask: &Ask, renaming: &Renaming) -> Result<Option<Known>, Blocked> {
+    fn known_as_arrived(
+        &self,
+        ask: &DirQuestion,
+        renaming: &RenameSpec,
+    ) -> Result<Option<DirReport>, Blocked> {
         let Some(stub) = arrived(&renaming.file, renaming).stub else { return Ok(None) };
         let to = &renaming.to;
-        let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
-        Ok(Some(Known::Is { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
+        let place = DirPlace { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+        Ok(Some(DirReport::Differs { dir: as_parent(ask.ino, &stub, place), chain: self.above(ask)? }))
     }
 
     /// The directories above the place of the directory, if they are wanted.
-    fn above(&self, ask: &Ask) -> Result<Vec<Ancestor>, Blocked> {
+    fn above(&self, ask: &DirQuestion) -> Result<Vec<Ancestor>, Blocked> {
         match ask.parent.filter(|_| ask.wants_chain) {
             Some(parent) => self.end_of_chain(parent),
             None => Ok(Vec::new()),
@@ -190,8 +197,8 @@ impl Ctx {
 }
 
 /// A child directory as its parent's owner knows it.
-pub(crate) fn as_parent(ino: Ino, stub: &Stub, place: Place) -> Ancestor {
+pub(crate) fn as_parent(ino: Ino, stub: &Stub, place: DirPlace) -> Ancestor {
     let (key, fixed, xattrs) = (stub.key, stub.fixed, Xattrs::default());
     // What its path was is not looked at in a stub.
-    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }
+    Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs, suspected: false }
 }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Key};
-use atoll_proto::{Ancestor, Ask, Known, Peer, Told};
+use atoll_proto::{Ancestor, DirAnswer, DirQuestion, DirReport, PeerOp};
 
 use super::answer::Knowledge;
-use super::round::{AGAIN_MS, ASKS_PER_MESSAGE, Comparing, Found, Item, Question};
+use super::round::{AGAIN_MS, ASKS_PER_MESSAGE, Difference, Inquiry, NextQuestion, Round};
 use crate::compare::AntiEntropy;
 use crate::ctx::Config;
 use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Next};
 use crate::locks::names::NameLocks;
 use crate::recovery::Recovery;
-use crate::recovery::promised::Promised;
+use crate::recovery::promised::PendingMove;
 
 impl AntiEntropy {
     /// Asks questions that were not asked, or not answered for a while.
@@ -21,7 +21,7 @@ impl AntiEntropy {
         ctx: &mut Ctx,
         locks: &NameLocks,
         recovery: &Recovery,
-        comparing: &mut Comparing,
+        comparing: &mut Round,
     ) -> Result<(), Blocked> {
         let (me, now) = (ctx.config.id, ctx.now.ms);
         let missed: Vec<IslandId> = comparing.upto.keys().copied().collect();
@@ -34,7 +34,7 @@ impl AntiEntropy {
         }
         gone.iter().for_each(|ino| drop(comparing.open.remove(ino)));
         loop {
-            let mut asks: BTreeMap<IslandId, Vec<Ask>> = BTreeMap::new();
+            let mut asks: BTreeMap<IslandId, Vec<DirQuestion>> = BTreeMap::new();
             for item in comparing.open.values() {
                 if item.asked_ms.is_none_or(|asked| now >= asked + AGAIN_MS) {
                     let (to, ask) = (Knowledge { ctx, locks, recovery }).ask_for(item)?;
@@ -44,7 +44,7 @@ impl AntiEntropy {
                 }
             }
             let own = asks.remove(&me).unwrap_or_default();
-            let own_told: Vec<(Ino, Option<Told>)> = own
+            let own_told: Vec<(Ino, Option<DirAnswer>)> = own
                 .iter()
                 .map(|ask| Ok((ask.ino, (Knowledge { ctx, locks, recovery }).own_told(ask, &missed)?)))
                 .collect::<Result<_, Blocked>>()?;
@@ -55,7 +55,7 @@ impl AntiEntropy {
             for (to, asks) in asks {
                 for part in asks.chunks(ASKS_PER_MESSAGE) {
                     let (round, missed, asks) = (comparing.round, missed.clone(), part.to_vec());
-                    ctx.send(0, to, Peer::Compare { round, missed, asks });
+                    ctx.send(0, to, PeerOp::Compare { round, missed, asks });
                 }
             }
             if own_told.is_empty() {
@@ -73,13 +73,13 @@ impl AntiEntropy {
         locks: &NameLocks,
         recovery: &Recovery,
         round: u64,
-        told: &[Told],
+        told: &[DirAnswer],
     ) {
         let Some(mut comparing) = self.round.take() else { return };
         let mut loads = Vec::new();
         if comparing.round == round && !comparing.takes {
             for told in told {
-                ctx.state.look_away();
+                ctx.state.begin_reads();
                 if let Err(Blocked::Load(more)) =
                     (Knowledge { ctx, locks, recovery }).take_told(&mut comparing, told.clone())
                 {
@@ -103,22 +103,26 @@ impl AntiEntropy {
 
 impl Knowledge<'_> {
     /// What this island itself is asked for.
-    pub(super) fn own_told(self, ask: &Ask, missed: &[IslandId]) -> Result<Option<Told>, Blocked> {
+    pub(super) fn own_told(
+        self,
+        ask: &DirQuestion,
+        missed: &[IslandId],
+    ) -> Result<Option<DirAnswer>, Blocked> {
         let known = match self.promised(ask.ino).filter(|hint| ask.parent == Some(hint.place.parent)) {
             // Its name is lent for what has happened: there it will be.
-            Some(Promised { place, owner, .. }) => Some(Known::Goes { place, owner }),
+            Some(PendingMove { place, owner, .. }) => Some(DirReport::Moves { place, owner }),
             None => self.known(ask, missed)?,
         };
-        Ok(known.map(|known| Told { ino: ask.ino, parent: ask.parent, known }))
+        Ok(known.map(|known| DirAnswer { ino: ask.ino, parent: ask.parent, known }))
     }
 
-    pub(super) fn ask_for(self, item: &Item) -> Result<(IslandId, Ask), Blocked> {
+    pub(super) fn ask_for(self, item: &Inquiry) -> Result<(IslandId, DirQuestion), Blocked> {
         let Ancestor { ino, key, place, fixed, .. } = &item.dir;
         let (parent, name) = (Some(place.parent), place.name.clone());
         let (ino, fixed, version) = (*ino, fixed.version, place.version);
-        let mut ask = Ask { ino, parent, name, after: 0, place: version, fixed, wants_chain: false };
-        let Question::There { owner, after } = item.question else {
-            (ask.parent, ask.name, ask.wants_chain) = (None, None, item.question == Question::Where);
+        let mut ask = DirQuestion { ino, parent, name, after: 0, place: version, fixed, wants_chain: false };
+        let NextQuestion::There { owner, after } = item.question else {
+            (ask.parent, ask.name, ask.wants_chain) = (None, None, item.question == NextQuestion::Where);
             return Ok((self.ctx.config.owner(*key), ask));
         };
         let mut to = owner;
@@ -133,7 +137,7 @@ impl Knowledge<'_> {
         Ok((to, ask))
     }
 
-    pub(super) fn take_told(self, comparing: &mut Comparing, told: Told) -> Result<(), Blocked> {
+    pub(super) fn take_told(self, comparing: &mut Round, told: DirAnswer) -> Result<(), Blocked> {
         let Some(item) = comparing.open.get(&told.ino) else { return Ok(()) };
         let mut item = item.clone();
         let asked = self.ask_for(&item)?;
@@ -143,40 +147,40 @@ impl Knowledge<'_> {
         let mut above = Vec::new();
         let mut done = false;
         match (item.question, told.known) {
-            (Question::There { .. }, Known::Same) => done = !item.next(),
+            (NextQuestion::There { .. }, DirReport::Same) => done = !item.next(),
             // Said by this island itself.
-            (Question::There { .. }, Known::Goes { place, .. }) => {
+            (NextQuestion::There { .. }, DirReport::Moves { place, .. }) => {
                 item.goes(place);
                 done = !item.next();
             }
-            (Question::There { .. }, Known::Is { dir, chain }) => {
+            (NextQuestion::There { .. }, DirReport::Differs { dir, chain }) => {
                 item.goes(dir.place);
                 above = chain;
                 done = !item.next();
             }
-            (Question::There { owner, .. }, Known::Further { after }) => {
-                item.question = Question::There { owner, after };
+            (NextQuestion::There { owner, .. }, DirReport::NotUpTo { after }) => {
+                item.question = NextQuestion::There { owner, after };
                 item.asked_ms = None;
             }
-            (Question::There { .. }, Known::Gone) => {
+            (NextQuestion::There { .. }, DirReport::Gone) => {
                 // Its own owner knows where it has gone; if that is this island, whoever has moved it tells.
                 if self.ctx.config.owner(item.dir.key) != self.ctx.config.id {
-                    (item.question, item.asked_ms) = (Question::Where, None);
+                    (item.question, item.asked_ms) = (NextQuestion::Where, None);
                 } else if asked.0 == self.ctx.config.id {
                     // It is replaced by what is about to take its name: it goes with that.
                     comparing.open.remove(&told.ino);
                     return Ok(());
-                } else if let Question::There { after, .. } = &mut item.question {
+                } else if let NextQuestion::There { after, .. } = &mut item.question {
                     *after = 0;
                 }
             }
-            (Question::Where, Known::Is { dir, chain }) => {
+            (NextQuestion::Where, DirReport::Differs { dir, chain }) => {
                 let Some(owner) = chain.last().map(|last| self.ctx.config.owner(last.key)) else {
                     return Ok(());
                 };
                 // Told again, if its owner has not heard of it yet.
                 let heard = dir.place.parent != item.dir.place.parent;
-                item.question = Question::there(owner);
+                item.question = NextQuestion::there(owner);
                 if heard {
                     item.asked_ms = None;
                 }
@@ -186,20 +190,20 @@ impl Knowledge<'_> {
                 }
                 above = chain;
             }
-            (Question::Where, Known::Goes { place, owner }) => {
-                (item.question, item.asked_ms) = (Question::there(owner), None);
+            (NextQuestion::Where, DirReport::Moves { place, owner }) => {
+                (item.question, item.asked_ms) = (NextQuestion::there(owner), None);
                 item.goes(place);
             }
-            (Question::Fixed, Known::Is { dir, .. }) => {
+            (NextQuestion::Fixed, DirReport::Differs { dir, .. }) => {
                 if dir.fixed.version > item.dir.fixed.version {
                     (item.dir.fixed, item.dir.xattrs) = (dir.fixed, dir.xattrs);
                     item.differs = true;
                 }
                 done = true;
             }
-            (Question::Fixed, Known::Same) => done = true,
+            (NextQuestion::Fixed, DirReport::Same) => done = true,
             // It is gone, and what is below it here goes by what is told otherwise.
-            (Question::Where | Question::Fixed, _) => {
+            (NextQuestion::Where | NextQuestion::Fixed, _) => {
                 comparing.open.remove(&told.ino);
                 return Ok(());
             }
@@ -214,14 +218,14 @@ impl Knowledge<'_> {
                 };
                 let root = self.ctx.config.owner(Key(0));
                 let owner = key.map_or(root, |key| self.ctx.config.owner(key));
-                let item = Item { differs: true, ..Item::new(new, Question::there(owner), true) };
+                let item = Inquiry { differs: true, ..Inquiry::new(new, NextQuestion::there(owner), true) };
                 comparing.open.insert(item.dir.ino, item);
             }
         }
         if done {
             comparing.open.remove(&told.ino);
             if item.differs {
-                comparing.found.insert(told.ino, Found { dir: item.dir, is_stub: item.is_stub });
+                comparing.found.insert(told.ino, Difference { dir: item.dir, is_stub: item.is_stub });
             }
         } else {
             comparing.open.insert(told.ino, item);
@@ -230,7 +234,7 @@ impl Knowledge<'_> {
     }
 }
 
-impl Comparing {
+impl Round {
     /// Whether changes of the attributes of directories with this key may have been missed.
     pub(super) fn missed(&self, config: &Config, key: Key) -> bool {
         let owner = config.owner(key);

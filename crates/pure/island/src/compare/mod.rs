@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use atoll_core::{IslandId, Stamp};
 
-use round::Comparing;
+use round::Round;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AntiEntropy {
     /// The comparison under way, which catches up with missed journals.
-    round: Option<Box<Comparing>>,
+    round: Option<Box<Round>>,
     /// Counts rounds.
     rounds: u64,
     /// Coordinators whose journals were missed, and that have not told yet what else this island has lost: names

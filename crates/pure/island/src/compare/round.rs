@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Dir, Peer, Place, Static, Work};
-use atoll_state::Load;
+use atoll_proto::{Ancestor, Dir, DirPlace, ParticipantWork, PeerOp, StaticAttrs};
+use atoll_state::RowLoad;
 
 use crate::compare::AntiEntropy;
 use crate::compare::answer::as_parent;
@@ -36,7 +36,7 @@ pub(super) const CHANGES_PER_RECORD: usize = 64;
 
 /// A comparison under way: walking -> waiting for answers -> taking the results -> over.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Comparing {
+pub(crate) struct Round {
     /// The coordinators whose journals were missed, and up to where.
     pub(super) upto: BTreeMap<IslandId, Stamp>,
     pub(super) round: u64,
@@ -47,11 +47,11 @@ pub(crate) struct Comparing {
     /// Directories of the skeleton that are to be compared, or once more.
     pub(super) also: BTreeSet<Ino>,
     /// Directories that are being asked for.
-    pub(super) open: BTreeMap<Ino, Item>,
+    pub(super) open: BTreeMap<Ino, Inquiry>,
     /// Those that were met above others, or are left by them: what nothing is below in the end goes again.
     pub(super) met: BTreeSet<Ino>,
     /// Directories that differ from the rows here.
-    pub(super) found: BTreeMap<Ino, Found>,
+    pub(super) found: BTreeMap<Ino, Difference>,
     /// Changes are being made.
     pub(super) takes: bool,
     /// Some were made: it is compared once more, until nothing is found.
@@ -71,7 +71,7 @@ pub(super) enum Rows {
 
 /// Where the name of a directory of the skeleton leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leads {
+pub(super) enum NameLeads {
     /// To it.
     There,
     /// To nothing, or to a directory that is on its way from there.
@@ -82,9 +82,9 @@ pub(super) enum Leads {
 
 /// A directory that is asked for.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub(super) struct Inquiry {
     pub(super) dir: Ancestor,
-    pub(super) question: Question,
+    pub(super) question: NextQuestion,
     /// After its place, its owner is asked for its static attributes.
     pub(super) wants_fixed: bool,
     /// Where it is, and what it is like, is other than here.
@@ -96,7 +96,7 @@ pub(super) struct Item {
 
 /// The next question about a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum NextQuestion {
     /// The owner of its parent: is it there? Looked for behind the cookie.
     There { owner: IslandId, after: u64 },
     /// Its own owner: where is it?
@@ -106,7 +106,7 @@ pub(super) enum Question {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct Difference {
     pub(super) dir: Ancestor,
     pub(super) is_stub: bool,
 }
@@ -117,7 +117,7 @@ impl AntiEntropy {
         let seen = ctx.state.clocks().get(from);
         if seen >= upto {
             ctx.next(Next::ConfirmLater(from, ctx.state.seq(), seen));
-            ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
+            ctx.send(0, from, PeerOp::Applied { upto: seen, synced: false });
             return;
         }
         if recovery.is_waiting() || !recovery.told_of_lost(from) {
@@ -151,7 +151,7 @@ impl AntiEntropy {
     /// Compares because of doubted directories, unless it compares anyhow. Nobody waits for that.
     pub(crate) fn compare_doubts(&mut self, ctx: &mut Ctx, recovery: &Recovery) {
         let waits = recovery.is_waiting() || recovery.has_ready();
-        if self.round.is_none() && !waits && ctx.has_skipped(ctx.config.id) {
+        if self.round.is_none() && !waits && ctx.has_journal_gap(ctx.config.id) {
             self.begin_comparing(ctx, BTreeMap::new());
         }
     }
@@ -159,7 +159,7 @@ impl AntiEntropy {
     /// Goes on as far as possible.
     pub(crate) fn compare(&mut self, ctx: &mut Ctx, locks: &NameLocks, recovery: &Recovery) {
         let Some(mut comparing) = self.round.take() else { return };
-        ctx.state.look_away();
+        ctx.state.begin_reads();
         let done = self.compare_on(ctx, locks, recovery, &mut comparing);
         self.round = Some(comparing);
         match done {
@@ -175,7 +175,7 @@ impl AntiEntropy {
         ctx: &mut Ctx,
         locks: &NameLocks,
         recovery: &Recovery,
-        comparing: &mut Comparing,
+        comparing: &mut Round,
     ) -> Result<bool, Blocked> {
         if comparing.takes {
             return ctx.take_found(comparing);
@@ -197,10 +197,10 @@ impl AntiEntropy {
             && let Rows::Before(from) = comparing.rows
         {
             comparing.rows = Rows::Reading(from);
-            ctx.load(vec![Load::Dirs { from }], Next::Compare);
+            ctx.load(vec![RowLoad::Dirs { from }], Next::Compare);
         }
         Self::ask_open(ctx, locks, recovery, comparing)?;
-        let Comparing { rows, walk, also, open, .. } = &*comparing;
+        let Round { rows, walk, also, open, .. } = &*comparing;
         if *rows != Rows::All || !walk.is_empty() || !also.is_empty() || !open.is_empty() {
             return Ok(false);
         }
@@ -215,7 +215,7 @@ impl AntiEntropy {
 
     fn begin_comparing(&mut self, ctx: &mut Ctx, mut upto: BTreeMap<IslandId, Stamp>) {
         let me = ctx.config.id;
-        if ctx.has_skipped(me) {
+        if ctx.has_journal_gap(me) {
             upto.insert(me, ctx.state.skipped(me));
         }
         self.round = Some(Box::new(self.afresh(ctx, upto)));
@@ -223,14 +223,14 @@ impl AntiEntropy {
     }
 
     /// A round that begins with the first row. Those that no checkpoint has are in memory.
-    fn afresh(&mut self, ctx: &Ctx, upto: BTreeMap<IslandId, Stamp>) -> Comparing {
+    fn afresh(&mut self, ctx: &Ctx, upto: BTreeMap<IslandId, Stamp>) -> Round {
         self.rounds += 1;
         let (round, rows) = (self.rounds, Rows::Before(Ino(0)));
         let also = ctx.state.dirs_in_memory().map(|(ino, _)| ino).collect();
-        let mut comparing = Comparing { upto, round, rows, also, ..Comparing::default() };
+        let mut comparing = Round { upto, round, rows, also, ..Round::default() };
         for dir in ctx.lent_dirs() {
             if comparing.missed(&ctx.config, dir.key) {
-                let item = Item { is_stub: true, ..Item::new(dir, Question::Fixed, true) };
+                let item = Inquiry { is_stub: true, ..Inquiry::new(dir, NextQuestion::Fixed, true) };
                 comparing.open.insert(item.dir.ino, item);
             }
         }
@@ -288,7 +288,7 @@ impl AntiEntropy {
 
 impl Ctx {
     /// A directory of the skeleton is to be asked for, if it is there still.
-    fn open_row(&self, comparing: &mut Comparing, ino: Ino) -> Result<(), Blocked> {
+    fn open_row(&self, comparing: &mut Round, ino: Ino) -> Result<(), Blocked> {
         let Some(row) = self.state.dir(ino)? else { return Ok(()) };
         if is_needless(ino, row) {
             // Left by a comparison that came to no end.
@@ -302,20 +302,20 @@ impl Ctx {
         };
         let stub = stub.filter(|entry| entry.ino == ino).and_then(|entry| entry.stub.as_deref());
         let dir = self.ancestor(ino, row)?;
-        let there = Question::there(self.config.owner(above.map_or(Key(0), |above| above.key)));
-        let question = if ino == Ino::ROOT { Question::Fixed } else { there };
+        let there = NextQuestion::there(self.config.owner(above.map_or(Key(0), |above| above.key)));
+        let question = if ino == Ino::ROOT { NextQuestion::Fixed } else { there };
         let leads = self.name_leads(ino, row)?;
         // One of the two goes, and leaves the other without a name perhaps.
-        comparing.has_found |= leads == Leads::Elsewhere;
-        let differs = leads == Leads::Nowhere
+        comparing.has_found |= leads == NameLeads::Elsewhere;
+        let differs = leads == NameLeads::Nowhere
             || stub.is_some_and(|stub| is_behind(&stub.fixed, row))
             || self.lent_dirs().any(|lent| lent.ino == ino && is_behind(&lent.fixed, row));
         if row.owned.is_some() {
             comparing.walk.push((ino, 0));
         }
         comparing.found.remove(&ino);
-        if question != Question::Fixed || wants_fixed {
-            comparing.open.insert(ino, Item { differs, ..Item::new(dir, question, wants_fixed) });
+        if question != NextQuestion::Fixed || wants_fixed {
+            comparing.open.insert(ino, Inquiry { differs, ..Inquiry::new(dir, question, wants_fixed) });
         }
         Ok(())
     }
@@ -323,10 +323,10 @@ impl Ctx {
     /// Directories that are on their way to names that are lent for them: their stubs come with them.
     fn lent_dirs(&self) -> impl Iterator<Item = Ancestor> {
         self.lent_txns().into_iter().filter_map(|txn| match &self.state.txn(txn)?.part.work {
-            Work::Lend { renaming, .. } => {
+            ParticipantWork::BorrowName { renaming, .. } => {
                 let (file, to) = (&renaming.file, &renaming.to);
                 let stub = file.stub.as_deref()?;
-                let place = Place { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
+                let place = DirPlace { version: stub.place, parent: to.dir, name: Some(to.name.clone()) };
                 Some(as_parent(file.ino, stub, place))
             }
             _ => None,
@@ -334,27 +334,22 @@ impl Ctx {
     }
 
     /// Where the name of a directory of the skeleton leads.
-    pub(super) fn name_leads(&self, ino: Ino, row: &Dir) -> Result<Leads, Blocked> {
-        let Place { parent, name: Some(name), .. } = &row.place else { return Ok(Leads::There) };
+    pub(super) fn name_leads(&self, ino: Ino, row: &Dir) -> Result<NameLeads, Blocked> {
+        let DirPlace { parent, name: Some(name), .. } = &row.place else { return Ok(NameLeads::There) };
         if self.state.dir(*parent)?.is_none_or(|above| above.owned.is_some()) {
-            return Ok(Leads::There);
+            return Ok(NameLeads::There);
         }
-        let Some(there) = self.state.entry(*parent, name)? else { return Ok(Leads::Nowhere) };
+        let Some(there) = self.state.entry(*parent, name)? else { return Ok(NameLeads::Nowhere) };
         if there.ino == ino || there.kind != Kind::Directory {
-            return Ok(Leads::There);
+            return Ok(NameLeads::There);
         }
         let other = self.state.dir(there.ino)?.map(|other| &other.place);
         let is_its = other.is_some_and(|its| is_one_name(its, &row.place));
-        Ok(if is_its { Leads::Elsewhere } else { Leads::Nowhere })
+        Ok(if is_its { NameLeads::Elsewhere } else { NameLeads::Nowhere })
     }
 
     /// Looks through names of a directory behind a cookie, for stubs. Returns where to go on.
-    fn walk_names(
-        &self,
-        comparing: &mut Comparing,
-        dir: Ino,
-        after: u64,
-    ) -> Result<Option<(Ino, u64)>, Blocked> {
+    fn walk_names(&self, comparing: &mut Round, dir: Ino, after: u64) -> Result<Option<(Ino, u64)>, Blocked> {
         if self.state.dir(dir)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(None);
         }
@@ -364,7 +359,7 @@ impl Ctx {
         for (cookie, name, entry) in rows {
             last = cookie;
             let Some(stub) = &entry.stub else { continue };
-            let place = Place { version: stub.place, parent: dir, name: Some(name.clone()) };
+            let place = DirPlace { version: stub.place, parent: dir, name: Some(name.clone()) };
             let stub = as_parent(entry.ino, stub, place);
             // Who comes to the skeleton now brings what its stub has to be like.
             if self.state.dir(entry.ino)?.is_none()
@@ -376,7 +371,7 @@ impl Ctx {
         }
         for stub in items {
             comparing.found.remove(&stub.ino);
-            let item = Item { is_stub: true, ..Item::new(stub, Question::Fixed, true) };
+            let item = Inquiry { is_stub: true, ..Inquiry::new(stub, NextQuestion::Fixed, true) };
             comparing.open.insert(item.dir.ino, item);
         }
         let next = last.max(self.state.known_to(dir).saturating_sub(1));
@@ -385,24 +380,24 @@ impl Ctx {
 }
 
 /// Whether the stub of a directory has missed attributes that a chain of ancestors has brought its row.
-pub(super) fn is_behind(stub: &Static, row: &Dir) -> bool {
+pub(super) fn is_behind(stub: &StaticAttrs, row: &Dir) -> bool {
     stub.version < row.fixed.version
 }
 
-impl Question {
+impl NextQuestion {
     pub(super) const fn there(owner: IslandId) -> Self {
         Self::There { owner, after: 0 }
     }
 }
 
-impl Item {
+impl Inquiry {
     /// A directory of the skeleton as it is here.
-    pub(super) const fn new(dir: Ancestor, question: Question, wants_fixed: bool) -> Self {
+    pub(super) const fn new(dir: Ancestor, question: NextQuestion, wants_fixed: bool) -> Self {
         Self { dir, question, wants_fixed, differs: false, is_stub: false, asked_ms: None }
     }
 
     /// It is there, if that is newer.
-    pub(super) fn goes(&mut self, place: Place) {
+    pub(super) fn goes(&mut self, place: DirPlace) {
         if place.version > self.dir.place.version {
             self.dir.place = place;
             self.differs = true;
@@ -411,7 +406,7 @@ impl Item {
 
     /// Its place is known; false if nothing more is asked.
     pub(super) const fn next(&mut self) -> bool {
-        (self.question, self.asked_ms) = (Question::Fixed, None);
+        (self.question, self.asked_ms) = (NextQuestion::Fixed, None);
         self.wants_fixed
     }
 }

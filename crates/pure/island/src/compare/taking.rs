@@ -1,9 +1,9 @@
 //! Takes the results of a comparison, from the root down, when all of them are known.
 
 use atoll_core::Ino;
-use atoll_proto::{Change, Peer};
+use atoll_proto::{PeerOp, RowChange};
 
-use super::round::{CHANGES_PER_RECORD, Comparing, Found, Leads};
+use super::round::{CHANGES_PER_RECORD, Difference, NameLeads, Round};
 use crate::compare::AntiEntropy;
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -17,9 +17,9 @@ impl AntiEntropy {
         let (me, mut decision) = (ctx.config.id, Decision::new());
         for (island, stamp) in &comparing.upto {
             decision.push(if *island == me {
-                Change::Delivered { island: me, upto: *stamp }
+                RowChange::Delivered { island: me, upto: *stamp }
             } else {
-                Change::Clock { island: *island, stamp: *stamp }
+                RowChange::Clock { island: *island, stamp: *stamp }
             });
         }
         if comparing.has_found {
@@ -28,8 +28,8 @@ impl AntiEntropy {
         let seq = ctx.decide(decision);
         for (island, stamp) in comparing.upto.into_iter().filter(|(island, _)| *island != me) {
             ctx.next(Next::ConfirmLater(island, seq, stamp));
-            ctx.send(0, island, Peer::Applied { upto: stamp, synced: false });
-            ctx.send(0, island, Peer::Resend { after: stamp });
+            ctx.send(0, island, PeerOp::Applied { upto: stamp, synced: false });
+            ctx.send(0, island, PeerOp::Resend { after: stamp });
         }
         ctx.next(Next::CaughtUp);
         ctx.next(Next::Serve);
@@ -39,7 +39,7 @@ impl AntiEntropy {
 
 impl Ctx {
     /// Takes the results, from the root down; true when all are taken.
-    pub(super) fn take_found(&mut self, comparing: &mut Comparing) -> Result<bool, Blocked> {
+    pub(super) fn take_found(&mut self, comparing: &mut Round) -> Result<bool, Blocked> {
         let mut order = Vec::new();
         for (ino, found) in &comparing.found {
             let depth = if found.is_stub { None } else { self.depth(comparing, *ino)? };
@@ -48,7 +48,7 @@ impl Ctx {
         order.sort_unstable();
         for order in order.chunks(CHANGES_PER_RECORD) {
             for (_, ino) in order {
-                self.need_found(&comparing.found[ino])?;
+                self.differences_must_be_loaded(&comparing.found[ino])?;
             }
             let mut decision = Decision::new();
             // What is left by one may be what another goes to: nothing is pruned before all are there.
@@ -69,7 +69,7 @@ impl Ctx {
         let mut met: Vec<Ino> = comparing.met.iter().copied().collect();
         while let Some(ino) = met.pop() {
             if self.state.dir(ino)?.is_some() {
-                self.need_skeleton(ino)?;
+                self.skeleton_must_be_loaded(ino)?;
                 let mut decision = Decision::new();
                 self.prune(&mut decision, ino);
                 self.decide(decision);
@@ -79,7 +79,7 @@ impl Ctx {
         Ok(true)
     }
 
-    pub(super) fn take_one(&mut self, decision: &mut Decision, Found { dir, is_stub }: &Found) {
+    pub(super) fn take_one(&mut self, decision: &mut Decision, Difference { dir, is_stub }: &Difference) {
         if *is_stub {
             return self.apply_to_stub(decision, dir.ino, &dir.place, &dir.fixed);
         }
@@ -90,7 +90,7 @@ impl Ctx {
         let old = self.dir_now(decision, dir.ino).map(|row| row.place);
         self.add_skeleton(decision, dir, None);
         if let Some(row) = self.dir_now(decision, dir.ino)
-            && matches!(self.name_leads(dir.ino, &row), Ok(Leads::Nowhere))
+            && matches!(self.name_leads(dir.ino, &row), Ok(NameLeads::Nowhere))
             && old.as_ref() == Some(&row.place)
         {
             self.skeleton_name(decision, &row.place, dir.ino, true);
@@ -103,7 +103,7 @@ impl Ctx {
     }
 
     /// The directories above one, as they will be, and whether there is an end to them.
-    pub(super) fn depth(&self, comparing: &Comparing, ino: Ino) -> Result<Option<usize>, Blocked> {
+    pub(super) fn depth(&self, comparing: &Round, ino: Ino) -> Result<Option<usize>, Blocked> {
         let mut at = ino;
         for depth in 0..DEPTH_MAX {
             if at == Ino::ROOT {
@@ -120,7 +120,7 @@ impl Ctx {
         Ok(None)
     }
 
-    pub(super) fn is_tree(&self, comparing: &Comparing) -> Result<bool, Blocked> {
+    pub(super) fn is_tree(&self, comparing: &Round) -> Result<bool, Blocked> {
         for (ino, found) in &comparing.found {
             if !found.is_stub && self.depth(comparing, *ino)?.is_none() {
                 return Ok(false);
@@ -129,13 +129,16 @@ impl Ctx {
         Ok(true)
     }
 
-    pub(super) fn need_found(&self, Found { dir, .. }: &Found) -> Result<(), Blocked> {
-        self.need_acls(dir.ino)?;
+    pub(super) fn differences_must_be_loaded(
+        &self,
+        Difference { dir, .. }: &Difference,
+    ) -> Result<(), Blocked> {
+        self.acls_must_be_loaded(dir.ino)?;
         self.state.dir(dir.place.parent)?;
-        self.need_name(&dir.place)?;
+        self.entry_must_be_loaded(&dir.place)?;
         if let Some(row) = self.state.dir(dir.ino)? {
-            self.need_name(&row.place)?;
-            self.need_skeleton(dir.ino)?;
+            self.entry_must_be_loaded(&row.place)?;
+            self.skeleton_must_be_loaded(dir.ino)?;
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
-use atoll_posix::{Answer, Around, Attr, Op};
-use atoll_proto::{Outcome, Record, Work};
+use atoll_posix::{Answer, Attr, AttrsAround, Op};
+use atoll_proto::{Outcome, ParticipantWork, Record};
 
 use super::Ctx;
 use super::replies::Asked;
@@ -12,21 +12,21 @@ use super::request::PendingRequest;
 use crate::ctx::shown::dir_attr;
 
 /// The attributes before a decision, and the request that it is about.
-pub(crate) type Before = Option<(Asked, Vec<Attr>)>;
+pub(crate) type SeenBefore = Option<(Asked, Vec<Attr>)>;
 
 impl Ctx {
     /// To be called before a record is applied.
-    pub(super) fn observe_before(&self, record: &Record) -> Before {
+    pub(super) fn observe_before(&self, record: &Record) -> SeenBefore {
         let (key, of) = self.replies.observes(record)?;
         Some((key, of.into_iter().flatten().filter_map(|ino| self.shown(ino)).collect()))
     }
 
     /// To be called when it is applied.
-    pub(super) fn observe_after(&mut self, before: Before) {
+    pub(super) fn observe_after(&mut self, before: SeenBefore) {
         let Some((key, before)) = before else { return };
         let around = |before: &Attr| {
             let after = self.row_attr(before.ino)?;
-            Some(Around::new(Some(if planted(Bug::BeforeIsAfter) { &after } else { before }), after))
+            Some(AttrsAround::new(Some(if planted(Bug::BeforeIsAfter) { &after } else { before }), after))
         };
         let seen = before.iter().filter_map(around).collect();
         self.replies.saw(key, seen);
@@ -40,7 +40,7 @@ impl Ctx {
         let around = match (call.request.seq, call.request.op.operation()) {
             (0, Some(op)) => {
                 let of = op.subjects().into_iter().flatten();
-                of.filter_map(|ino| self.shown(ino)).map(|attr| Around::new(None, attr)).collect()
+                of.filter_map(|ino| self.shown(ino)).map(|attr| AttrsAround::new(None, attr)).collect()
             }
             _ => self.replies.seen(call),
         };
@@ -58,8 +58,12 @@ impl Ctx {
     /// changed them already: what is shown then is not all in its row.
     fn shown(&self, ino: Ino) -> Option<Attr> {
         let mut open = self.state.txn_ids().filter_map(|txn| self.state.txn(txn));
-        let changes = |work: &Work| match work {
-            Work::Lend { renaming, .. } if [renaming.from.dir, renaming.to.dir].contains(&ino) => true,
+        let changes = |work: &ParticipantWork| match work {
+            ParticipantWork::BorrowName { renaming, .. }
+                if [renaming.from.dir, renaming.to.dir].contains(&ino) =>
+            {
+                true
+            }
             work => self.claims(work).iter().any(|(of, _)| *of == ino),
         };
         if open.any(|row| changes(&row.part.work)) { None } else { self.row_attr(ino) }

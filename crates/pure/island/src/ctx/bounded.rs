@@ -12,24 +12,24 @@ const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Something that has come over a link.
-pub(crate) trait Weighs {
+pub(crate) trait EncodedBytes {
     /// Bytes that it takes about.
     fn bytes(&self) -> usize;
 }
 
-impl Weighs for PeerMessage {
+impl EncodedBytes for PeerMessage {
     fn bytes(&self) -> usize {
         self.encoded_len()
     }
 }
 
-impl Weighs for PendingRequest {
+impl EncodedBytes for PendingRequest {
     fn bytes(&self) -> usize {
         self.request.encoded_len() + self.data.len()
     }
 }
 
-impl Weighs for Next {
+impl EncodedBytes for Next {
     fn bytes(&self) -> usize {
         match self {
             Self::Start(call) => call.bytes(),
@@ -39,7 +39,7 @@ impl Weighs for Next {
     }
 }
 
-impl<K, T: Weighs> Weighs for (K, T) {
+impl<K, T: EncodedBytes> EncodedBytes for (K, T) {
     fn bytes(&self) -> usize {
         self.1.bytes()
     }
@@ -58,7 +58,7 @@ impl<T> Default for Bounded<T> {
     }
 }
 
-impl<T: Weighs> Bounded<T> {
+impl<T: EncodedBytes> Bounded<T> {
     pub(crate) const fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -98,7 +98,7 @@ mod tests {
 
     struct Item(usize);
 
-    impl Weighs for Item {
+    impl EncodedBytes for Item {
         fn bytes(&self) -> usize {
             self.0
         }

@@ -2,13 +2,13 @@
 
 use atoll_core::Ino;
 use atoll_posix::Kind;
-use atoll_proto::{Entry, Work};
+use atoll_proto::{Entry, ParticipantWork};
 
 use super::Ctx;
 
 /// The change that a transaction asks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum FileClaim {
     /// One name more.
     More,
     /// One name less.
@@ -17,7 +17,7 @@ pub(crate) enum Claim {
     Other,
 }
 
-impl Claim {
+impl FileClaim {
     /// Two of them cannot be prepared together: whether the file is left without a name would depend on
     /// which of them happens.
     pub(crate) fn meets(self, other: Self) -> bool {
@@ -27,20 +27,20 @@ impl Claim {
 
 impl Ctx {
     /// The change that a work asks of a file that is homed here.
-    pub(crate) fn claims(&self, work: &Work) -> Vec<(Ino, Claim)> {
+    pub(crate) fn claims(&self, work: &ParticipantWork) -> Vec<(Ino, FileClaim)> {
         match work {
-            Work::Adopt { .. }
-            | Work::Seal { .. }
-            | Work::Hold { .. }
-            | Work::Ticket { .. }
-            | Work::Arrive { .. } => Vec::new(),
-            Work::Count { ino, .. } => vec![(*ino, Claim::More)],
-            Work::Drop { ino, .. } => vec![(*ino, Claim::Less)],
-            Work::Renamed { ino, .. } => vec![(*ino, Claim::Other)],
-            Work::Lend { renaming, .. } => {
+            ParticipantWork::Adopt { .. }
+            | ParticipantWork::Seal { .. }
+            | ParticipantWork::FreezeDir { .. }
+            | ParticipantWork::PermitMove { .. }
+            | ParticipantWork::ReceiveFile { .. } => Vec::new(),
+            ParticipantWork::AddName { ino, .. } => vec![(*ino, FileClaim::More)],
+            ParticipantWork::RemoveName { ino, .. } => vec![(*ino, FileClaim::Less)],
+            ParticipantWork::MoveName { ino, .. } => vec![(*ino, FileClaim::Other)],
+            ParticipantWork::BorrowName { renaming, .. } => {
                 let here = |entry: &&Entry| entry.home == self.config.id && entry.kind != Kind::Directory;
-                let less = if renaming.swaps() { Claim::Other } else { Claim::Less };
-                let file = Some(&renaming.file).filter(here).map(|entry| (entry.ino, Claim::Other));
+                let less = if renaming.swaps() { FileClaim::Other } else { FileClaim::Less };
+                let file = Some(&renaming.file).filter(here).map(|entry| (entry.ino, FileClaim::Other));
                 let there = renaming.there.as_ref().filter(here).map(|entry| (entry.ino, less));
                 file.into_iter().chain(there).collect()
             }

@@ -12,7 +12,7 @@ impl Ctx {
     }
 
     /// The sessions that may keep a file alive when it loses its last name: all mounts that are not ending.
-    pub(crate) fn holders(&self) -> Vec<SessionId> {
+    pub(crate) fn possible_openers(&self) -> Vec<SessionId> {
         self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
     }
 
@@ -22,7 +22,7 @@ impl Ctx {
     }
 
     /// Tells the other mounts that a file has lost its last name.
-    pub(crate) fn tell_orphan(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
+    pub(crate) fn notify_unlinked(&mut self, holders: &[SessionId], by: Option<SessionId>, ino: Ino) {
         let need = self.state.seq() + 1;
         for holder in holders.iter().filter(|h| Some(**h) != by) {
             self.notify(*holder, need, Notice::Orphan { ino });

@@ -33,7 +33,7 @@ pub struct Config {
     /// Encoded bytes of these at most.
     pub outbox_bytes_max: u64,
     /// When files follow their names to other islands; none if they stay where they are.
-    pub moving: Option<Moving>,
+    pub moving: Option<MigrationConfig>,
 }
 
 impl Config {
@@ -80,14 +80,14 @@ impl Config {
 
 /// When files move, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moving {
+pub struct MigrationConfig {
     /// Milliseconds since the last change of a small file after which it moves; a large one rests longer.
     pub rests_ms: u64,
     /// Bytes that one island sends a second.
     pub bytes_per_s: u64,
 }
 
-impl Moving {
+impl MigrationConfig {
     /// Milliseconds for which a file of that many bytes must be unchanged first. A file that nobody has
     /// changed for twice the time that its move takes will hardly be changed during the move.
     pub(crate) const fn rest_ms(self, bytes: u64) -> u64 {

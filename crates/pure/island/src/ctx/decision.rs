@@ -4,7 +4,9 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BlockSums;
 use atoll_core::{Ino, Name, SessionId, Stamp, Time, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{BodyChange, Change, Dir, Entry, Inode, Record, Remembered, Session, Spot, Txn, Xattrs};
+use atoll_proto::{
+    BodyChange, Dir, Entry, EntryRef, Inode, Record, RequestResult, RowChange, Session, Txn, Xattrs,
+};
 
 use super::request::PendingRequest;
 
@@ -16,7 +18,7 @@ pub(crate) enum Entails {
     /// A file is removed for good, and its body is removed when the record is synced.
     BodyGoes(Ino),
     /// A file that is homed here has got a name in a directory that another island owns.
-    NameElsewhere { ino: Ino, at: Spot },
+    NameElsewhere { ino: Ino, at: EntryRef },
 }
 
 /// The content of a record that is being decided.
@@ -41,7 +43,7 @@ impl Decision {
         Self::default()
     }
 
-    pub(crate) fn push(&mut self, change: Change) {
+    pub(crate) fn push(&mut self, change: RowChange) {
         self.record.changes.push(change);
     }
 
@@ -67,7 +69,7 @@ impl Decision {
     }
 
     pub(crate) fn inode(&mut self, row: Inode) {
-        self.push(Change::Inode { ino: row.attr.ino, row: Some(Box::new(row)) });
+        self.push(RowChange::Inode { ino: row.attr.ino, row: Some(Box::new(row)) });
     }
 
     /// A file's row, with its extended attributes if they change too.
@@ -80,61 +82,61 @@ impl Decision {
     }
 
     pub(crate) fn no_inode(&mut self, ino: Ino) {
-        self.push(Change::Inode { ino, row: None });
+        self.push(RowChange::Inode { ino, row: None });
     }
 
     pub(crate) fn dir(&mut self, ino: Ino, row: Dir) {
-        self.push(Change::Dir { ino, row: Some(Box::new(row)) });
+        self.push(RowChange::Dir { ino, row: Some(Box::new(row)) });
     }
 
     pub(crate) fn no_dir(&mut self, ino: Ino) {
-        self.push(Change::Dir { ino, row: None });
+        self.push(RowChange::Dir { ino, row: None });
     }
 
     pub(crate) fn entry(&mut self, dir: Ino, name: &Name, row: Option<Entry>) {
-        self.push(Change::Entry { dir, name: name.clone(), row });
+        self.push(RowChange::Entry { dir, name: name.clone(), row });
     }
 
     pub(crate) fn xattrs(&mut self, ino: Ino, row: Option<Xattrs>) {
-        self.push(Change::Xattrs { ino, row });
+        self.push(RowChange::Xattrs { ino, row });
     }
 
     /// Checksums of blocks that were written.
     pub(crate) fn sums(&mut self, ino: Ino, new: BlockSums) {
         if let Some((block, sum)) = new.tail {
-            self.push(Change::Sums { ino, first: block, sums: vec![sum] });
+            self.push(RowChange::Sums { ino, first: block, sums: vec![sum] });
         }
-        self.push(Change::Sums { ino, first: new.first, sums: new.sums });
+        self.push(RowChange::Sums { ino, first: new.first, sums: new.sums });
     }
 
     pub(crate) fn locks(&mut self, ino: Ino, locks: Locks) {
         let row = if locks.is_empty() { None } else { Some(locks) };
-        self.push(Change::Locks { ino, row });
+        self.push(RowChange::Locks { ino, row });
     }
 
     pub(crate) fn txn(&mut self, txn: TxnId, row: Option<Txn>) {
-        self.push(Change::Txn { txn, row: row.map(Box::new) });
+        self.push(RowChange::Txn { txn, row: row.map(Box::new) });
     }
 
     pub(crate) fn session(&mut self, session: SessionId, row: Option<Session>) {
-        self.push(Change::Session { session, row });
+        self.push(RowChange::Session { session, row });
     }
 
     pub(crate) fn stamp(&mut self, stamp: Stamp) {
-        self.push(Change::Stamp { stamp });
+        self.push(RowChange::Stamp { stamp });
     }
 
     /// Remembers the first result of a request in the record that decides it.
-    pub(crate) fn remember_for(&mut self, call: &PendingRequest, result: Remembered) {
+    pub(crate) fn remember_for(&mut self, call: &PendingRequest, result: RequestResult) {
         if !planted(Bug::ResultForgotten) {
             self.remember(call.session(), call.request.seq, call.request.acked, result);
         }
     }
 
     /// The same as [`Decision::remember_for`], for a request that is known by its session and number alone.
-    pub(crate) fn remember(&mut self, session: SessionId, seq: u64, acked: u64, result: Remembered) {
+    pub(crate) fn remember(&mut self, session: SessionId, seq: u64, acked: u64, result: RequestResult) {
         if seq != 0 {
-            self.push(Change::Result { session, seq, acked, result });
+            self.push(RowChange::Result { session, seq, acked, result });
         }
     }
 
@@ -174,7 +176,7 @@ mod tests {
     use crate::ctx::Config;
     use crate::event::{Effect, Event, Now};
     use crate::island::Island;
-    use crate::recovery::start::Ended;
+    use crate::recovery::start::PreviousEnd;
     use atoll_core::{IslandId, Table, Time};
     use atoll_state::State;
 
@@ -182,14 +184,14 @@ mod tests {
     fn a_decision_that_changes_nothing_is_no_record() {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let now = Now { wall: Time::default(), ms: 0 };
-        let mut island = Island::new(config, State::new(1), Ended::PowerCut, now);
+        let mut island = Island::new(config, State::new(1), PreviousEnd::PowerCut, now);
         let mut out = Vec::new();
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let seq = island.state().seq();
         assert_eq!(island.ctx.decide(Decision::new()), seq);
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let mut decision = Decision::new();
-        decision.push(Change::Dirty { ino: atoll_core::Ino(77) });
+        decision.push(RowChange::Dirty { ino: atoll_core::Ino(77) });
         assert_eq!(island.ctx.decide(decision), seq + 1);
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
         let appended = out.iter().filter_map(|e| if let Effect::Append(n, _) = e { Some(*n) } else { None });

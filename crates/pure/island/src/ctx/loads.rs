@@ -1,7 +1,7 @@
 //! Rows that are being read from the snapshot, and the requests that go on when they are in memory.
 
 use atoll_core::map::{IdMap, IdSet};
-use atoll_state::Load;
+use atoll_state::RowLoad;
 
 use super::request::{Next, PendingRequest};
 
@@ -11,18 +11,18 @@ const DAMAGED_MAX: usize = 4096;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loads {
-    loading: IdMap<Load, Vec<Next>>,
+    loading: IdMap<RowLoad, Vec<Next>>,
     /// Counts checkpoints: a row that was read before one may be older than a row that memory has dropped
     /// since.
     generation: u64,
     /// Rows that the snapshot has and that cannot be read. They are not read again before the next
     /// checkpoint, which may replace them.
-    damaged: IdSet<Load>,
+    damaged: IdSet<RowLoad>,
 }
 
 impl Loads {
     /// Has something go on when these are in memory; those that nobody has asked for yet, in the order in which to ask.
-    pub(crate) fn wait(&mut self, loads: Vec<Load>, parked: Next) -> Vec<Load> {
+    pub(crate) fn wait(&mut self, loads: Vec<RowLoad>, parked: Next) -> Vec<RowLoad> {
         let mut parked = Some(parked);
         let mut first = Vec::new();
         for load in loads.into_iter().rev() {
@@ -38,7 +38,7 @@ impl Loads {
     }
 
     /// What waits for this; nobody waits for it any more.
-    pub(crate) fn take(&mut self, load: &Load) -> Vec<Next> {
+    pub(crate) fn take(&mut self, load: &RowLoad) -> Vec<Next> {
         self.loading.remove(load).unwrap_or_default()
     }
 
@@ -54,7 +54,7 @@ impl Loads {
     }
 
     /// The snapshot has something that cannot be read.
-    pub(crate) fn note_damaged(&mut self, load: Load) {
+    pub(crate) fn note_damaged(&mut self, load: RowLoad) {
         if self.damaged.len() >= DAMAGED_MAX {
             self.damaged.clear();
         }
@@ -62,7 +62,7 @@ impl Loads {
     }
 
     /// Whether one of these cannot be read.
-    pub(crate) fn are_damaged(&self, loads: &[Load]) -> bool {
+    pub(crate) fn are_damaged(&self, loads: &[RowLoad]) -> bool {
         loads.iter().any(|load| self.damaged.contains(load))
     }
 

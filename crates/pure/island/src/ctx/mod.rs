@@ -24,19 +24,19 @@ mod todo;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{H3, Ino, IslandId, SessionId, Stamp, Time};
 use atoll_posix::Errno;
-use atoll_proto::{Outcome, Peer, PeerMessage, Reply, Work};
-use atoll_state::{Load, State};
+use atoll_proto::{Outcome, ParticipantWork, PeerMessage, PeerOp, Reply};
+use atoll_state::{RowLoad, State};
 use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
-pub(crate) use claims::Claim;
-pub use config::{Config, Moving, OUTBOX_BYTES_MAX, OUTBOX_MAX};
+pub(crate) use claims::FileClaim;
+pub use config::{Config, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;
 use loads::Loads;
-pub(crate) use peers::Life;
 use peers::Peers;
+pub(crate) use peers::SenderLife;
 use posts::Posts;
 use replies::Replies;
 use request::{Blocked, Next, PendingRequest};
@@ -55,7 +55,7 @@ pub(crate) const PATIENCE_MS: u64 = 10_000;
 /// one's lost records. It stays until they have, over restarts. It keeps no files: a lost name can be no name
 /// of a file, because an island that links a file is told so when that survives a power cut here. (Rows of
 /// the first versions keep some.)
-pub(crate) const WITNESS: SessionId = SessionId(0);
+pub(crate) const RECOVERY_SESSION: SessionId = SessionId(0);
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -182,7 +182,7 @@ impl Ctx {
     pub(crate) fn reserve_ids(&mut self) {
         if let Some(limit) = self.issuer.next_range(self.state.meta().mint_limit) {
             let mut decision = Decision::new();
-            decision.push(atoll_proto::Change::MintLimit { limit });
+            decision.push(atoll_proto::RowChange::MintLimit { limit });
             self.decide(decision);
             self.want_sync();
         }
@@ -191,14 +191,14 @@ impl Ctx {
     // ------------------------------------------------------------------ messages
 
     /// Has a message leave when the record at `need` is committed.
-    pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: Peer) {
+    pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: PeerOp) {
         let need = if planted(Bug::SendBeforeLog) { 0 } else { need };
         let send = self.message(to, peer);
         self.durability.after_commit(need, send);
     }
 
     /// Has a message leave when the record at `seq` is synced, which is asked for now.
-    pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: Peer) {
+    pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: PeerOp) {
         if self.durability.is_synced(seq) || planted(Bug::OutcomeBeforeSync) {
             return self.send(seq, to, peer);
         }
@@ -208,7 +208,7 @@ impl Ctx {
     }
 
     /// Sends a message behind all that waits for the log to be synced.
-    pub(crate) fn send_behind_synced(&mut self, to: IslandId, peer: Peer) {
+    pub(crate) fn send_behind_synced(&mut self, to: IslandId, peer: PeerOp) {
         let seq = self.state.seq();
         if self.durability.awaits_sync() || self.posts.holds_back() {
             self.send_synced(seq, to, peer)
@@ -217,14 +217,16 @@ impl Ctx {
         }
     }
 
-    fn message(&self, to: IslandId, peer: Peer) -> Effect {
+    fn message(&self, to: IslandId, peer: PeerOp) -> Effect {
         let vector = match &peer {
             // Only a chain of ancestors is judged by what its sender has seen.
-            Peer::Prepare { work: Work::Adopt { .. }, .. } => self.state.clocks().iter().collect(),
+            PeerOp::Prepare { work: ParticipantWork::Adopt { .. }, .. } => {
+                self.state.clocks().iter().collect()
+            }
             _ => Vec::new(),
         };
         let incarnation = self.state.meta().incarnation;
-        Effect::Send(to, PeerMessage { from: self.config.id, incarnation, vector, peer })
+        Effect::Send(to, PeerMessage { from: self.config.id, incarnation, vector, op: peer })
     }
 
     // ------------------------------------------------------------------- answers
@@ -252,7 +254,7 @@ impl Ctx {
     }
 
     /// How a request ends about what may be missing here, until these have told. Who is away may be so for ever.
-    pub(crate) fn untold(&self, by: impl IntoIterator<Item = IslandId>) -> Blocked {
+    pub(crate) fn retry_or_fail(&self, by: impl IntoIterator<Item = IslandId>) -> Blocked {
         let hears = by.into_iter().all(|island| island == self.config.id || self.peers.is_reachable(island));
         if hears { Blocked::Unheard } else { Errno::EIO.into() }
     }
@@ -260,7 +262,7 @@ impl Ctx {
     // ---------------------------------------------------------------------- rows
 
     /// Has something go on when these rows are in memory. It ends if one of them is damaged.
-    pub(crate) fn load(&mut self, loads: Vec<Load>, parked: Next) {
+    pub(crate) fn load(&mut self, loads: Vec<RowLoad>, parked: Next) {
         if self.loads.are_damaged(&loads) {
             return self.next(Next::Unreadable(Box::new(parked)));
         }
@@ -271,7 +273,7 @@ impl Ctx {
     }
 
     /// Reads a row from the snapshot.
-    pub(crate) fn read(&mut self, load: Load) {
+    pub(crate) fn read(&mut self, load: RowLoad) {
         self.durability.emit(Effect::Load { load, generation: self.loads.generation() });
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Peers {
 
 /// The incarnation of its sender in which a message was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum SenderLife {
     /// One that has ended.
     Earlier,
     /// The known one.
@@ -38,12 +38,12 @@ impl Peers {
     }
 
     /// An island says something in this incarnation.
-    pub(crate) fn speaks(&mut self, island: IslandId, incarnation: u32) -> Life {
+    pub(crate) fn speaks(&mut self, island: IslandId, incarnation: u32) -> SenderLife {
         let known = self.incarnations.entry(island).or_default();
         if incarnation < *known {
-            return Life::Earlier;
+            return SenderLife::Earlier;
         }
-        let life = if incarnation > *known { Life::New } else { Life::Same };
+        let life = if incarnation > *known { SenderLife::New } else { SenderLife::Same };
         *known = incarnation;
         life
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp};
-use atoll_proto::{Change, JournalEntry, Peer};
+use atoll_proto::{JournalEntry, PeerOp, RowChange};
 
 use super::Ctx;
 use super::decision::Decision;
@@ -112,11 +112,11 @@ impl Ctx {
     pub(crate) fn post(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry, gated: bool) {
         let after = std::mem::replace(&mut self.posts.last, stamp);
         let me = self.config.id;
-        decision.push(Change::Clock { island: me, stamp });
+        decision.push(RowChange::Clock { island: me, stamp });
         let need = self.state.seq() + 1;
         let has_others = self.config.islands.len() > 1;
         if has_others {
-            decision.push(Change::Posted { stamp, entry: entry.clone() });
+            decision.push(RowChange::Posted { stamp, entry: entry.clone() });
             self.posts.unsynced.push_back((need, stamp));
         }
         if gated && !planted(Bug::PlaceBeforeSync) && has_others {
@@ -131,7 +131,7 @@ impl Ctx {
         let (after, mut entries) = self.posts.first_of_pair.take().unwrap_or((after, Vec::new()));
         entries.push((stamp, entry.clone()));
         for island in self.config.others() {
-            self.send(need, island, Peer::Journal { after, entries: entries.clone() });
+            self.send(need, island, PeerOp::Journal { after, entries: entries.clone() });
         }
     }
 
@@ -140,9 +140,9 @@ impl Ctx {
     pub(crate) fn post_first_of_pair(&mut self, decision: &mut Decision, stamp: Stamp, entry: &JournalEntry) {
         let after = std::mem::replace(&mut self.posts.last, stamp);
         let me = self.config.id;
-        decision.push(Change::Clock { island: me, stamp });
+        decision.push(RowChange::Clock { island: me, stamp });
         if self.config.islands.len() > 1 {
-            decision.push(Change::Posted { stamp, entry: entry.clone() });
+            decision.push(RowChange::Posted { stamp, entry: entry.clone() });
             let need = self.state.seq() + 1;
             self.posts.unsynced.push_back((need, stamp));
             self.posts.first_of_pair = Some((after, vec![(stamp, entry.clone())]));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdMap;
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
-use atoll_posix::{Around, Op};
-use atoll_proto::{Change, Record};
+use atoll_posix::{AttrsAround, Op};
+use atoll_proto::{Record, RowChange};
 
 use super::request::PendingRequest;
 use crate::event::LinkId;
@@ -36,7 +36,7 @@ pub(crate) type Subjects = [Option<Ino>; 2];
 struct Observed {
     of: Subjects,
     /// What was seen when it was decided.
-    seen: Vec<Around>,
+    seen: Vec<AttrsAround>,
 }
 
 /// A client that is reached over a link, or was.
@@ -79,8 +79,8 @@ impl Replies {
         if self.observed.is_empty() {
             return None;
         }
-        let of = |change: &Change| match change {
-            Change::Result { session, seq, .. } => Some((*session, *seq)),
+        let of = |change: &RowChange| match change {
+            RowChange::Result { session, seq, .. } => Some((*session, *seq)),
             _ => None,
         };
         let key = record.changes.iter().find_map(of)?;
@@ -88,14 +88,14 @@ impl Replies {
     }
 
     /// What was seen of a change.
-    pub(crate) fn saw(&mut self, key: Asked, around: Vec<Around>) {
+    pub(crate) fn saw(&mut self, key: Asked, around: Vec<AttrsAround>) {
         if let Some(observed) = self.observed.get_mut(&key) {
             observed.seen = around;
         }
     }
 
     /// What was seen of a change that is answered now.
-    pub(crate) fn seen(&mut self, call: &PendingRequest) -> Vec<Around> {
+    pub(crate) fn seen(&mut self, call: &PendingRequest) -> Vec<AttrsAround> {
         self.observed
             .remove(&(call.session(), call.request.seq))
             .map(|observed| observed.seen)

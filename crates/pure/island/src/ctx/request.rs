@@ -2,13 +2,13 @@
 
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
-use atoll_posix::{Caller, Errno, Wish};
-use atoll_proto::{CutLost, Outcome, PeerMessage, Request, Spot, Work};
-use atoll_state::{Load, Miss};
+use atoll_posix::{Caller, Errno, RequestOptions};
+use atoll_proto::{CutLost, EntryRef, Outcome, ParticipantWork, PeerMessage, Request};
+use atoll_state::{NotInMemory, RowLoad};
 use bytes::Bytes;
 
-use super::lost::Lost;
-use crate::event::{BodyDone, BodyFault, BodyOp, LinkId, Ticket};
+use super::lost::LostRecord;
+use crate::event::{BodyDone, BodyFault, BodyOp, BodyOpId, LinkId};
 
 /// A request under way.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub(crate) struct PendingRequest {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) request: Request,
-    pub(crate) wish: Wish,
+    pub(crate) wish: RequestOptions,
     pub(crate) data: Bytes,
     pub(crate) since_ms: u64,
     /// How often it was begun again because of other requests.
@@ -56,7 +56,7 @@ pub(crate) enum WaitFor {
     /// The outcome of its transaction.
     Txn(TxnId),
     /// A body operation.
-    Body(Ticket),
+    Body(BodyOpId),
     /// All reachable islands to apply this much of the journal; then the answer.
     Applied(Stamp, Outcome),
     /// The log to be synced up to here.
@@ -74,9 +74,9 @@ pub(crate) enum Blocked {
     /// A missing row may have been lost, and all other islands are about to tell: the client asks again.
     Unheard,
     /// Begin again when these are in memory.
-    Load(Vec<Load>),
+    Load(Vec<RowLoad>),
     /// Begin again when the body is free.
-    Gate(Ino),
+    BodyLocked(Ino),
     /// Begin again when the transaction has ended.
     Txn(TxnId),
     /// Begin again when a lock on the file was freed.
@@ -96,8 +96,8 @@ impl From<Errno> for Blocked {
     }
 }
 
-impl From<Miss> for Blocked {
-    fn from(Miss(load): Miss) -> Self {
+impl From<NotInMemory> for Blocked {
+    fn from(NotInMemory(load): NotInMemory) -> Self {
         Self::Load(vec![load])
     }
 }
@@ -140,7 +140,7 @@ pub(crate) enum Next {
     /// A message of another island.
     Peer(PeerMessage),
     /// A body operation is done.
-    BodyDone(Ticket, Result<BodyDone, BodyFault>),
+    BodyDone(BodyOpId, Result<BodyDone, BodyFault>),
     /// A request waits for something else.
     Park(PendingRequest, Blocked),
     /// A request is answered when the log is synced up to there.
@@ -151,13 +151,13 @@ pub(crate) enum Next {
     /// cannot be read.
     HasRead(TxnId, Option<(u64, Bytes)>),
     /// A file goes to the island that owns its name, by the transaction with this stamp.
-    Ship { stamp: Stamp, to: IslandId, work: Box<Work> },
+    Ship { stamp: Stamp, to: IslandId, work: Box<ParticipantWork> },
     /// Bytes of a file that comes are put in place.
     PutInPlace { ino: Ino, txn: TxnId, seq: u64, op: Box<BodyOp> },
     /// Bytes of a file that comes are in place: more are asked for, or all are here.
     Pull(TxnId),
     /// All bytes of a file that comes are here.
-    VoteArrival { to: IslandId, txn: TxnId, at: Spot, prepared: Stamp },
+    VoteArrival { to: IslandId, txn: TxnId, at: EntryRef, prepared: Stamp },
     /// Requests that wait for a body are let in.
     Turn(Ino),
     /// Requests that wait for a lock on a file ask again.
@@ -183,7 +183,7 @@ pub(crate) enum Next {
     /// An island is told that its journal is applied up to there, when the record at this position is synced.
     ConfirmLater(IslandId, u64, Stamp),
     /// A lost change of this stamp is told again.
-    BringBack(Stamp, Box<Lost>),
+    BringBack(Stamp, Box<LostRecord>),
     /// All islands have told what they know of this island's lost records.
     AllTold,
     /// The record that all have told is synced.

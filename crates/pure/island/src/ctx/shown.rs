@@ -2,7 +2,7 @@
 
 use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Attr, Kind};
-use atoll_proto::{Dir, Entry, Static};
+use atoll_proto::{Dir, Entry, StaticAttrs};
 
 /// The size that is shown for a directory: names have no bytes that anyone counts.
 const DIR_SIZE: u64 = 4096;
@@ -22,13 +22,16 @@ pub(crate) fn dir_attr(ino: Ino, dir: &Dir) -> Attr {
 
 /// What a name tells of a file with another home: its id and its type.
 pub(crate) fn pointer_attr(entry: &Entry) -> Attr {
-    let none =
-        stub_attr(entry.ino, &Static { version: Stamp::default(), mode: 0, uid: 0, gid: 0 }, Time::default());
+    let none = stub_attr(
+        entry.ino,
+        &StaticAttrs { version: Stamp::default(), mode: 0, uid: 0, gid: 0 },
+        Time::default(),
+    );
     Attr { kind: entry.kind, nlink: 1, size: 0, blocks: 0, ..none }
 }
 
 /// The attributes that a directory's stub tells.
-pub(crate) fn stub_attr(ino: Ino, fixed: &Static, time: Time) -> Attr {
+pub(crate) fn stub_attr(ino: Ino, fixed: &StaticAttrs, time: Time) -> Attr {
     Attr {
         ino,
         kind: Kind::Directory,

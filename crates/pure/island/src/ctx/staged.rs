@@ -1,7 +1,7 @@
 //! Rows with the changes of a decision that is being made.
 
 use atoll_core::{Ino, Name, TxnId};
-use atoll_proto::{Change, Dir, Entry, Place, TxnState, Work};
+use atoll_proto::{Dir, DirPlace, Entry, ParticipantWork, RowChange, TxnState};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -20,7 +20,7 @@ impl Ctx {
     /// A name as a decision under construction leaves it.
     pub(crate) fn entry_now(&self, decision: &Decision, dir: Ino, name: &Name) -> Option<Entry> {
         let staged = decision.record.changes.iter().rev().find_map(|change| match change {
-            Change::Entry { dir: d, name: n, row } if *d == dir && n == name => Some(row.clone()),
+            RowChange::Entry { dir: d, name: n, row } if *d == dir && n == name => Some(row.clone()),
             _ => None,
         });
         staged.unwrap_or_else(|| self.state.entry(dir, name).ok().flatten().cloned())
@@ -30,7 +30,7 @@ impl Ctx {
     pub(crate) fn lent_txns(&self) -> Vec<TxnId> {
         let is_lent = |txn: &TxnId| {
             let row = self.state.txn(*txn).filter(|row| row.state == TxnState::Prepared);
-            row.is_some_and(|row| matches!(row.part.work, Work::Lend { .. }))
+            row.is_some_and(|row| matches!(row.part.work, ParticipantWork::BorrowName { .. }))
         };
         self.state.txn_ids().filter(is_lent).collect()
     }
@@ -39,13 +39,14 @@ impl Ctx {
     /// compared.
     pub(crate) fn suspect_stale(&mut self, decision: &mut Decision) {
         let me = self.config.id;
-        let is_noted = |change: &Change| matches!(change, Change::Skipped { island, .. } if *island == me);
+        let is_noted =
+            |change: &RowChange| matches!(change, RowChange::Skipped { island, .. } if *island == me);
         if decision.record.changes.iter().any(is_noted) {
             return;
         }
         let stamp = self.stamp();
         decision.stamp(stamp);
-        decision.push(Change::Skipped { island: me, upto: stamp });
+        decision.push(RowChange::Skipped { island: me, upto: stamp });
     }
 
     /// Notes a doubt if a decision leaves a directory of the skeleton without a name: the directory that had or got that
@@ -53,7 +54,7 @@ impl Ctx {
     pub(crate) fn suspect_displaced(&mut self, decision: &mut Decision) {
         for ino in std::mem::take(&mut decision.displaced) {
             let Some(dir) = self.dir_now(decision, ino) else { continue };
-            let Place { parent, name: Some(name), .. } = dir.place else { continue };
+            let DirPlace { parent, name: Some(name), .. } = dir.place else { continue };
             if dir.owned.is_some_and(|owned| owned.sealed.is_some()) {
                 // It is about to go: the journal of who decides that came before the outcome.
                 continue;
@@ -72,7 +73,7 @@ pub(crate) fn staged_dir(decision: &Decision, ino: Ino) -> Option<Dir> {
 
 fn staged(decision: &Decision, ino: Ino) -> Option<Option<Dir>> {
     decision.record.changes.iter().rev().find_map(|change| match change {
-        Change::Dir { ino: at, row } if *at == ino => Some(row.as_deref().cloned()),
+        RowChange::Dir { ino: at, row } if *at == ino => Some(row.as_deref().cloned()),
         _ => None,
     })
 }

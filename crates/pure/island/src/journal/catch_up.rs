@@ -3,7 +3,7 @@
 
 use atoll_core::Ino;
 use atoll_core::{ClockVector, IslandId, Stamp};
-use atoll_proto::{Chain, ClientOp, Outcome, Peer, PeerMessage, Vote};
+use atoll_proto::{Chain, ClientOp, Outcome, PeerMessage, PeerOp, Vote};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::{Next, PendingRequest};
@@ -30,7 +30,7 @@ impl Journal {
         );
         if by_path && !knows_paths {
             // What it knows of paths may be as old as its absence.
-            self.fall_behind(ctx, &[], Next::Start(call));
+            self.wait_to_catch_up(ctx, &[], Next::Start(call));
             return None;
         }
         let missing: Vec<IslandId> =
@@ -38,14 +38,14 @@ impl Journal {
         if missing.is_empty() {
             return Some(call);
         }
-        self.fall_behind(ctx, &missing, Next::Start(call));
+        self.wait_to_catch_up(ctx, &missing, Next::Start(call));
         None
     }
 
-    pub(crate) fn fall_behind(&mut self, ctx: &mut Ctx, missing: &[IslandId], parked: Next) {
+    pub(crate) fn wait_to_catch_up(&mut self, ctx: &mut Ctx, missing: &[IslandId], parked: Next) {
         for island in missing {
             let after = ctx.state.clocks().get(*island);
-            ctx.send(0, *island, Peer::Resend { after });
+            ctx.send(0, *island, PeerOp::Resend { after });
         }
         match self.behind.push(parked) {
             Err(Next::Start(call)) => ctx.answer(&call, 0, Outcome::NotNow),
@@ -57,17 +57,17 @@ impl Journal {
     /// There is no room for a message to wait: its sender begins again, or says it again by itself.
     pub(crate) fn turn_away(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
         let from = message.from;
-        match &message.peer {
-            Peer::Prepare { txn, .. } => ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::Busy }),
+        match &message.op {
+            PeerOp::Prepare { txn, .. } => ctx.send(0, from, PeerOp::Voted { txn: *txn, vote: Vote::Busy }),
             // Its request begins again after a pause; all who have prepared are told.
-            Peer::Voted { txn, .. } => ctx.next(Next::Abort(*txn, None)),
+            PeerOp::Voted { txn, .. } => ctx.next(Next::Abort(*txn, None)),
             // It is asked for again, from the first that is missing.
-            Peer::Journal { .. } => {
+            PeerOp::Journal { .. } => {
                 self.stalled.insert(from);
             }
             // An outcome is told each second until it is known to be carried out, a comparison five times a second until
             // it is answered.
-            Peer::Decided { .. } | Peer::Compare { .. } => {}
+            PeerOp::Decided { .. } | PeerOp::Compare { .. } => {}
             other => unreachable!("{other:?} does not wait"),
         }
     }

@@ -10,14 +10,14 @@ use atoll_core::{IslandId, Stamp};
 
 use crate::ctx::Bounded;
 use crate::ctx::request::Next;
-use others::Waiting;
+use others::AwaitsApplied;
 
 /// How far the other islands are, and which requests wait for them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     /// How far each island has said that it has applied this island's journal.
     applied: BTreeMap<IslandId, Stamp>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<AwaitsApplied>,
     /// Requests and messages that wait until this island has caught up.
     behind: Bounded<Next>,
     /// Journals applied here whose coordinators do not know yet that this is synced.

@@ -6,7 +6,7 @@
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp};
-use atoll_proto::{Chain, Change, Dir, JournalEntry, Outcome, Peer};
+use atoll_proto::{Chain, Dir, JournalEntry, Outcome, PeerOp, RowChange};
 
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
@@ -14,7 +14,7 @@ use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::journal::Journal;
 use crate::journal::outbox::whole_part;
-use crate::rows::chains::Sight;
+use crate::rows::chains::VectorOrder;
 use crate::rows::moves::is_pair;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
@@ -31,7 +31,7 @@ enum Ready {
 
 /// A request whose answer waits until all reachable islands have applied its entry.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct AwaitsApplied {
     pub(crate) stamp: Stamp,
     pub(crate) missing: IdSet<IslandId>,
     seq: u64,
@@ -85,12 +85,12 @@ impl Journal {
         let seq = ctx.state.seq();
         let behind = |island: &IslandId| self.applied.get(island).is_none_or(|s| *s < stamp);
         // Who compares is away still: it serves nothing that depends on this before it has.
-        let is_here = |island: &IslandId| ctx.peers.is_reachable(*island) && !ctx.has_skipped(*island);
+        let is_here = |island: &IslandId| ctx.peers.is_reachable(*island) && !ctx.has_journal_gap(*island);
         let missing: IdSet<_> = ctx.config.others().filter(is_here).filter(behind).collect();
         if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
             return ctx.answer(&call, seq, outcome);
         }
-        self.waiting.push(Waiting { stamp, missing, seq, call, outcome });
+        self.waiting.push(AwaitsApplied { stamp, missing, seq, call, outcome });
     }
 
     fn nobody_waits_for(&mut self, ctx: &mut Ctx, island: IslandId) {
@@ -120,7 +120,7 @@ impl Journal {
         *known = upto;
         if ctx.state.inbox(from).next().is_some_and(|(first, _)| first <= upto) {
             let mut decision = Decision::new();
-            decision.push(Change::Unreceived { island: from, upto });
+            decision.push(RowChange::Unreceived { island: from, upto });
             ctx.decide(decision);
         }
     }
@@ -140,7 +140,7 @@ impl Journal {
                 // Nobody could tell a newer one, and what this has missed does not come by a journal any more.
                 ctx.suspect_stale(&mut decision);
             }
-            ctx.lay_chain_over(&mut decision, chain);
+            ctx.merge_ancestors_over(&mut decision, chain);
         }
         let pair = matches!(entries, [(_, one), (_, other)] if is_pair(one, other));
         let left = |(_, entry): &&(Stamp, JournalEntry)| match entry {
@@ -153,18 +153,18 @@ impl Journal {
         for (stamp, entry) in entries {
             ctx.apply_entry(&mut decision, entry);
             if self.kept_by.get(&from).is_none_or(|kept| kept < stamp) {
-                decision.push(Change::Received { island: from, stamp: *stamp, entry: entry.clone() });
+                decision.push(RowChange::Received { island: from, stamp: *stamp, entry: entry.clone() });
             }
         }
         decision.prunes_nothing = false;
         // A chain may know a newer place of what was to come below it.
         let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
         left.into_iter().chain(laid).for_each(|dir| ctx.prune(&mut decision, dir));
-        decision.push(Change::Clock { island: from, stamp: *last });
+        decision.push(RowChange::Clock { island: from, stamp: *last });
         let seq = ctx.decide(decision);
         self.to_confirm.insert(from, (seq, *last));
         // Before it is written: if this island dies now, it gets the entries again before it serves.
-        ctx.send(0, from, Peer::Applied { upto: *last, synced: false });
+        ctx.send(0, from, PeerOp::Applied { upto: *last, synced: false });
     }
 
     /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
@@ -177,7 +177,7 @@ impl Journal {
         if !ctx.state.dir(*ino)?.is_some_and(newer) {
             return Ok(Ready::Yes { chain: None });
         }
-        if let Sight::Newer { missing } = ctx.sight_of(&chain.vector) {
+        if let VectorOrder::Newer { missing } = ctx.order_of(&chain.vector) {
             let missing: Vec<IslandId> = missing.into_iter().filter(|island| *island != from).collect();
             if !missing.is_empty() {
                 for island in missing {
@@ -186,7 +186,7 @@ impl Journal {
                         continue;
                     }
                     let after = ctx.state.clocks().get(island);
-                    ctx.send(0, island, Peer::Resend { after });
+                    ctx.send(0, island, PeerOp::Resend { after });
                 }
                 return Ok(Ready::No);
             }
@@ -206,14 +206,14 @@ impl Journal {
         if let Some(chain) = chain
             && ctx.is_new_enough(&chain)?
         {
-            ctx.need_own_over(&chain)?;
+            ctx.own_over_must_be_loaded(&chain)?;
             return Ok(Ready::Yes { chain: Some(chain) });
         }
         if owner == ctx.config.id || !ctx.peers.is_reachable(owner) {
             // Nobody can tell a newer one.
             return Ok(carried.map_or(Ready::No, |chain| Ready::Yes { chain: Some(chain) }));
         }
-        ctx.send(ctx.state.seq(), owner, Peer::WantChain { dir: place.parent });
+        ctx.send(ctx.state.seq(), owner, PeerOp::WantChain { dir: place.parent });
         Ok(Ready::No)
     }
 
@@ -221,7 +221,7 @@ impl Journal {
     pub(crate) fn ask_stalled(&mut self, ctx: &mut Ctx) {
         for island in std::mem::take(&mut self.stalled) {
             let after = ctx.state.clocks().get(island);
-            ctx.send(0, island, Peer::Resend { after });
+            ctx.send(0, island, PeerOp::Resend { after });
         }
     }
 
@@ -235,7 +235,7 @@ impl Journal {
             .collect();
         for (island, upto) in ready {
             self.to_confirm.remove(&island);
-            ctx.send(0, island, Peer::Applied { upto, synced: true });
+            ctx.send(0, island, PeerOp::Applied { upto, synced: true });
         }
     }
 
@@ -250,7 +250,7 @@ impl Journal {
     ) -> Result<(), Blocked> {
         let seen = ctx.state.clocks().get(from);
         if seen < after && !planted(Bug::JournalGap) {
-            ctx.send(0, from, Peer::Resend { after: seen });
+            ctx.send(0, from, PeerOp::Resend { after: seen });
             return Ok(());
         }
         let fresh: Vec<_> = entries.iter().filter(|(stamp, _)| *stamp > seen).collect();
@@ -258,7 +258,7 @@ impl Journal {
             // A repetition, or nothing to do: the sender may have missed the answer, and this island
             // forgets what it has not confirmed when it dies.
             self.to_confirm.insert(from, (ctx.state.seq(), seen));
-            ctx.send(0, from, Peer::Applied { upto: seen, synced: false });
+            ctx.send(0, from, PeerOp::Applied { upto: seen, synced: false });
             return Ok(());
         }
         // What needs a new chain of ancestors comes by itself: what follows may be about those. Two directories that
@@ -288,7 +288,7 @@ impl Journal {
                     return Ok(());
                 };
                 if let Some(chain) = &chain {
-                    ctx.need_chain(chain)?;
+                    ctx.chain_must_be_loaded(chain)?;
                 }
                 chains.extend(chain);
             }
@@ -349,19 +349,19 @@ impl Ctx {
             JournalEntry::Place { ino, place, .. } => {
                 if let Some(dir) = self.state.dir(*ino)? {
                     for p in [&dir.place, place] {
-                        self.need_name(p)?;
+                        self.entry_must_be_loaded(p)?;
                     }
                     if dir.place.parent != place.parent {
-                        self.need_skeleton(*ino)?;
+                        self.skeleton_must_be_loaded(*ino)?;
                     }
                 }
             }
-            JournalEntry::Fixed { ino, place, .. } => {
-                self.need_acls(*ino)?;
-                self.need_name(place)?;
-                self.need_child(place, *ino)?;
+            JournalEntry::StaticAttrs { ino, place, .. } => {
+                self.acls_must_be_loaded(*ino)?;
+                self.entry_must_be_loaded(place)?;
+                self.child_must_be_loaded(place, *ino)?;
             }
-            JournalEntry::Onward => {}
+            JournalEntry::ClockBump => {}
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
-use atoll_proto::{Change, JournalEntry, Peer};
+use atoll_proto::{JournalEntry, PeerOp, RowChange};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -38,15 +38,15 @@ impl Ctx {
         }
         let mut decision = Decision::new();
         for island in &full {
-            decision.push(Change::Skipped { island: *island, upto: kept });
+            decision.push(RowChange::Skipped { island: *island, upto: kept });
         }
         let needed = |island| if full.contains(&island) { kept } else { self.needs_from(island) };
         if let Some(upto) = self.config.others().map(needed).min() {
-            decision.push(Change::Unposted { upto });
+            decision.push(RowChange::Unposted { upto });
         }
         let seq = self.decide(decision);
         for island in full.into_iter().filter(|island| self.peers.is_reachable(*island)).collect::<Vec<_>>() {
-            self.send(seq, island, Peer::Skipped { upto: kept });
+            self.send(seq, island, PeerOp::JournalSkipped { upto: kept });
         }
     }
 
@@ -68,7 +68,7 @@ impl Ctx {
         let mut rest = entries;
         while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
         {
-            self.send(self.state.seq(), to, Peer::Journal { after, entries: part.to_vec() });
+            self.send(self.state.seq(), to, PeerOp::Journal { after, entries: part.to_vec() });
             after = part.last().map_or(after, |(stamp, _)| *stamp);
             rest = more;
         }
@@ -78,10 +78,10 @@ impl Ctx {
     /// first one of the outbox, or must compare for them.
     pub(crate) fn resend(&mut self, to: IslandId, after: Stamp) {
         let skipped = self.state.skipped(to);
-        if self.has_skipped(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
-            self.send(self.state.seq(), to, Peer::Skipped { upto: skipped });
+        if self.has_journal_gap(to) && after < skipped && !planted(Bug::ReturnsWithoutComparing) {
+            self.send(self.state.seq(), to, PeerOp::JournalSkipped { upto: skipped });
         }
-        let before = if self.has_skipped(to) { skipped } else { Stamp::default() };
+        let before = if self.has_journal_gap(to) { skipped } else { Stamp::default() };
         let entries = self.posted(to, after);
         self.send_entries(to, before, &entries);
     }
@@ -90,7 +90,7 @@ impl Ctx {
     pub(crate) fn return_journal(&mut self, to: IslandId) {
         let entries: Vec<_> = self.state.inbox(to).map(|(s, e)| (s, e.clone())).collect();
         for part in portions(&entries, ENTRY_BYTES_PER_MESSAGE) {
-            self.send(self.state.seq(), to, Peer::Returned { entries: part.to_vec() });
+            self.send(self.state.seq(), to, PeerOp::ReturnedJournal { entries: part.to_vec() });
         }
     }
 }
@@ -116,12 +116,12 @@ impl Journal {
         self.answer_applied(ctx);
         if (synced || planted(Bug::DroppedUnsynced)) && upto > ctx.state.delivered(from) {
             let mut decision = Decision::new();
-            decision.push(Change::Delivered { island: from, upto });
+            decision.push(RowChange::Delivered { island: from, upto });
             let slowest = ctx.config.others().map(|i| if i == from { upto } else { ctx.needs_from(i) }).min();
             if let Some(all) =
                 slowest.filter(|all| ctx.state.first_posted().is_some_and(|first| first <= *all))
             {
-                decision.push(Change::Unposted { upto: all });
+                decision.push(RowChange::Unposted { upto: all });
             }
             ctx.decide(decision);
         }

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::map::IdMap;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, IslandId, Name};
-use atoll_posix::{Answer, Errno, Found, Kind};
-use atoll_proto::{Change, Entry, Link, Outcome, Peer, Record, Spot};
+use atoll_posix::{Answer, Errno, Kind, NamedObject};
+use atoll_proto::{CarriedLink, Entry, EntryRef, Outcome, PeerOp, Record, RowChange};
 use atoll_state::State;
 
 use crate::ctx::Config;
@@ -46,9 +46,9 @@ const PAGE_BYTES: usize = 256 << 10;
 
 /// A link whose target another island is asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Asking {
+pub(crate) struct TargetQuestion {
     pub(crate) island: IslandId,
-    pub(crate) names: BTreeSet<Spot>,
+    pub(crate) names: BTreeSet<EntryRef>,
     pub(crate) hops: u32,
     since_ms: u64,
 }
@@ -57,8 +57,8 @@ pub(crate) struct Asking {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CarriedLinks {
     /// To be looked at, with names that they may have.
-    pending: BTreeMap<Ino, BTreeSet<Spot>>,
-    asking: BTreeMap<Ino, Asking>,
+    pending: BTreeMap<Ino, BTreeSet<EntryRef>>,
+    asking: BTreeMap<Ino, TargetQuestion>,
     /// When links that lead to no directory were last looked at.
     checked: IdMap<Ino, u64>,
     /// The digest of this island's links that each has said it has.
@@ -75,7 +75,7 @@ impl CarriedLinks {
         }
         for change in &record.changes {
             match change {
-                Change::Entry { dir, name, row } => {
+                RowChange::Entry { dir, name, row } => {
                     let was = state.carried_at(*dir, name).filter(|(_, link)| link.home == me);
                     let was = was.map(|(ino, _)| ino);
                     if let Some(ino) = was.filter(|ino| row.as_ref().is_none_or(|row| row.ino != *ino)) {
@@ -84,10 +84,10 @@ impl CarriedLinks {
                     if let Some(Entry { ino, kind: Kind::Symlink, home, .. }) = row
                         && *home == me
                     {
-                        self.look_at(*ino, Some(Spot { dir: *dir, name: name.clone() }));
+                        self.look_at(*ino, Some(EntryRef { dir: *dir, name: name.clone() }));
                     }
                 }
-                Change::Inode { ino, .. } if is_carried(config, state, *ino) => {
+                RowChange::Inode { ino, .. } if is_carried(config, state, *ino) => {
                     self.look_at(*ino, None);
                 }
                 _ => {}
@@ -95,7 +95,7 @@ impl CarriedLinks {
         }
     }
 
-    fn look_at(&mut self, ino: Ino, name: Option<Spot>) {
+    fn look_at(&mut self, ino: Ino, name: Option<EntryRef>) {
         if self.pending.len() < PENDING_MAX || self.pending.contains_key(&ino) {
             self.pending.entry(ino).or_default().extend(name);
         }
@@ -118,7 +118,7 @@ impl CarriedLinks {
         self.tell_ms = 0;
         let digest = ctx.state.links_digest(island);
         if digest != 0 {
-            ctx.send(ctx.state.links_seq(), island, Peer::LinksHeld { digest });
+            ctx.send(ctx.state.links_seq(), island, PeerOp::LinksHeld { digest });
         }
     }
 
@@ -141,12 +141,12 @@ impl CarriedLinks {
         {
             return;
         }
-        let at = Spot { dir, name: name.clone() };
+        let at = EntryRef { dir, name: name.clone() };
         if home == ctx.config.id {
             return self.look_at(ino, Some(at));
         }
         self.checked(ctx, ino);
-        ctx.send(ctx.state.seq(), home, Peer::LinkUsed { link: ino, at });
+        ctx.send(ctx.state.seq(), home, PeerOp::LinkUsed { link: ino, at });
     }
 
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
@@ -155,7 +155,7 @@ impl CarriedLinks {
         let inos: Vec<Ino> = self.pending.keys().copied().take(LOOKS_AT_ONCE).collect();
         for ino in inos {
             let names = self.pending.remove(&ino).expect("just listed");
-            ctx.state.look_away();
+            ctx.state.begin_reads();
             if let Err(Blocked::Load(loads)) = self.look_at_link(ctx, ino, &names) {
                 self.pending.insert(ino, names);
                 ctx.load(loads, Next::Nothing);
@@ -168,7 +168,7 @@ impl CarriedLinks {
     }
 
     /// Compares what was told of a link of this island with the link.
-    fn look_at_link(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Blocked> {
+    fn look_at_link(&mut self, ctx: &mut Ctx, ino: Ino, names: &BTreeSet<EntryRef>) -> Result<(), Blocked> {
         let is_carried = is_carried(&ctx.config, &ctx.state, ino);
         match ctx.link_now(ino, names)? {
             None if is_carried => ctx.tell_of(ino, None),
@@ -200,12 +200,12 @@ impl CarriedLinks {
         ctx: &Ctx,
         ino: Ino,
         island: IslandId,
-        names: &BTreeSet<Spot>,
+        names: &BTreeSet<EntryRef>,
         hops: u32,
     ) -> bool {
         let room = self.asking.len() < ASKING_MAX;
         if room {
-            let asking = Asking { island, names: names.clone(), hops, since_ms: ctx.now.ms };
+            let asking = TargetQuestion { island, names: names.clone(), hops, since_ms: ctx.now.ms };
             self.asking.insert(ino, asking);
         }
         room
@@ -218,7 +218,7 @@ impl CarriedLinks {
         for island in others.filter(|island| ctx.peers.is_reachable(*island)).collect::<Vec<_>>() {
             if !self.has_told(ctx, island) {
                 let links = Vec::new();
-                ctx.send(need, island, Peer::Links { before: digest, links, after: digest });
+                ctx.send(need, island, PeerOp::Links { before: digest, links, after: digest });
             }
         }
     }
@@ -227,7 +227,7 @@ impl CarriedLinks {
         self.told.insert(from, digest);
         if ctx.state.links_told(from) != digest {
             let mut decision = Decision::new();
-            decision.push(Change::LinksTold { island: from, digest });
+            decision.push(RowChange::LinksTold { island: from, digest });
             ctx.decide(decision);
         }
     }
@@ -246,7 +246,7 @@ fn is_carried(config: &Config, state: &State, ino: Ino) -> bool {
 
 impl Ctx {
     /// A link leads to a directory: all are told.
-    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<Spot>) -> Result<(), Blocked> {
+    pub(crate) fn leads_to_directory(&mut self, ino: Ino, names: &BTreeSet<EntryRef>) -> Result<(), Blocked> {
         if let Some(link) = self.link_now(ino, names)?
             && self.state.links_count(self.config.id) < LINKS_MAX
         {
@@ -255,17 +255,17 @@ impl Ctx {
         Ok(())
     }
 
-    fn tell_of(&mut self, ino: Ino, link: Option<Link>) {
+    fn tell_of(&mut self, ino: Ino, link: Option<CarriedLink>) {
         let before = self.state.links_digest(self.config.id);
         let mut decision = Decision::new();
-        decision.push(Change::Link { ino, row: link.clone().map(Box::new) });
+        decision.push(RowChange::Link { ino, row: link.clone().map(Box::new) });
         let seq = self.decide(decision);
         let after = self.state.links_digest(self.config.id);
         for island in
             self.config.others().filter(|island| self.peers.is_reachable(*island)).collect::<Vec<_>>()
         {
             let links = vec![(ino, link.clone())];
-            self.send(seq, island, Peer::Links { before, links, after });
+            self.send(seq, island, PeerOp::Links { before, links, after });
         }
     }
 
@@ -274,48 +274,58 @@ impl Ctx {
         &mut self,
         from: IslandId,
         before: u64,
-        links: &[(Ino, Option<Link>)],
+        links: &[(Ino, Option<CarriedLink>)],
         after: u64,
     ) {
         let digest = self.state.links_digest(from);
         if digest != after {
             if digest != before {
-                return self.send(0, from, Peer::WantLinks { after: Ino(0) });
+                return self.send(0, from, PeerOp::WantLinks { after: Ino(0) });
             }
             self.keep_links(from, links.iter().map(|(ino, link)| (*ino, link.as_ref())));
         }
         let digest = self.state.links_digest(from);
-        self.send(0, from, Peer::LinksHeld { digest });
+        self.send(0, from, PeerOp::LinksHeld { digest });
     }
 
-    pub(crate) fn on_all_links(&mut self, from: IslandId, after: Ino, upto: Ino, links: &[(Ino, Link)]) {
+    pub(crate) fn on_all_links(
+        &mut self,
+        from: IslandId,
+        after: Ino,
+        upto: Ino,
+        links: &[(Ino, CarriedLink)],
+    ) {
         let there: BTreeSet<Ino> = links.iter().map(|(ino, _)| *ino).collect();
         let here = self.state.links_of(from, after).map(|(ino, _)| ino).take_while(|ino| *ino <= upto);
         let gone: Vec<Ino> = here.filter(|ino| !there.contains(ino)).collect();
         let rows = gone.into_iter().map(|ino| (ino, None));
         self.keep_links(from, rows.chain(links.iter().map(|(ino, link)| (*ino, Some(link)))));
         if upto < Ino(u64::MAX) && after < upto {
-            return self.send(0, from, Peer::WantLinks { after: upto });
+            return self.send(0, from, PeerOp::WantLinks { after: upto });
         }
         let digest = self.state.links_digest(from);
-        self.send(0, from, Peer::LinksHeld { digest });
+        self.send(0, from, PeerOp::LinksHeld { digest });
     }
 
     /// Keeps the links that a home tells of, if they are its own.
-    fn keep_links<'a>(&mut self, from: IslandId, links: impl Iterator<Item = (Ino, Option<&'a Link>)>) {
+    fn keep_links<'a>(
+        &mut self,
+        from: IslandId,
+        links: impl Iterator<Item = (Ino, Option<&'a CarriedLink>)>,
+    ) {
         let mut decision = Decision::new();
         for (ino, link) in links {
-            let is_its = |row: &Link| row.home == from;
+            let is_its = |row: &CarriedLink| row.home == from;
             let was = self.state.carried(ino);
             if was.is_none_or(is_its) && link.is_none_or(is_its) && was != link {
-                decision.push(Change::Link { ino, row: link.cloned().map(Box::new) });
+                decision.push(RowChange::Link { ino, row: link.cloned().map(Box::new) });
             }
         }
         self.decide(decision);
     }
 
     /// A link as it is, with those of its names that it has; none if it is none of this island's, or has none.
-    fn link_now(&self, ino: Ino, names: &BTreeSet<Spot>) -> Result<Option<Link>, Blocked> {
+    fn link_now(&self, ino: Ino, names: &BTreeSet<EntryRef>) -> Result<Option<CarriedLink>, Blocked> {
         let Some(row) = self.state.inode(ino)? else { return Ok(None) };
         let Some(target) = row.target.clone().filter(|_| row.attr.nlink > 0) else { return Ok(None) };
         let (home, attr) = (self.config.id, row.attr);
@@ -326,8 +336,8 @@ impl Ctx {
                 there.insert(spot.clone());
             }
         }
-        let names: Vec<Spot> = there.into_iter().take(NAMES_MAX).collect();
-        Ok((!names.is_empty()).then_some(Link { home, attr, target, names }))
+        let names: Vec<EntryRef> = there.into_iter().take(NAMES_MAX).collect();
+        Ok((!names.is_empty()).then_some(CarriedLink { home, attr, target, names }))
     }
 
     pub(crate) fn on_want_links(&mut self, from: IslandId, after: Ino) {
@@ -337,19 +347,19 @@ impl Ctx {
                 break;
             }
             if bytes >= PAGE_BYTES {
-                upto = links.last().map_or(upto, |(ino, _): &(Ino, Link)| *ino);
+                upto = links.last().map_or(upto, |(ino, _): &(Ino, CarriedLink)| *ino);
                 break;
             }
             bytes += link.encoded_len();
             links.push((ino, link.clone()));
         }
-        self.send(self.state.links_seq(), from, Peer::AllLinks { after, upto, links });
+        self.send(self.state.links_seq(), from, PeerOp::AllLinks { after, upto, links });
     }
 
     /// A name whose owner is away: that of a symbolic link to a directory, as far as is known here.
     pub(crate) fn skeleton_link(&self, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         let link = self.state.link_at(dir, name).ok_or(Blocked::Fail(Errno::ESTALE))?;
-        let found = Found { attr: link.attr, attr_current: false };
+        let found = NamedObject { attr: link.attr, attr_current: false };
         Ok(Step::Looked(ok(Answer::Found { found }, None)))
     }
 

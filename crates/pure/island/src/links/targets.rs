@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use atoll_core::{Ino, IslandId, Key, Name, VolumePath};
 use atoll_posix::{Errno, Kind};
-use atoll_proto::{Led, Peer, Spot};
+use atoll_proto::{EntryRef, LinkTarget, PeerOp};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::Blocked;
@@ -21,7 +21,7 @@ impl Ctx {
     /// Another island asks where a path leads.
     pub(crate) fn on_leads(&mut self, from: IslandId, link: Ino, path: &VolumePath) -> Result<(), Blocked> {
         let led = self.leads(path)?;
-        self.send(self.state.seen(), from, Peer::LeadsTo { link, led });
+        self.send(self.state.seen(), from, PeerOp::LeadsTo { link, led });
         Ok(())
     }
 
@@ -35,7 +35,7 @@ impl Ctx {
     }
 
     /// Walks as far as this island knows, also through links that are carried.
-    fn leads(&self, path: &VolumePath) -> Result<Led, Blocked> {
+    fn leads(&self, path: &VolumePath) -> Result<LinkTarget, Blocked> {
         let (mut path, mut followed) = (path.clone(), 0);
         'again: loop {
             let (mut at, mut dir) = (Ino::ROOT, self.state.dir(Ino::ROOT)?.ok_or(Blocked::Fail(Errno::EIO))?);
@@ -44,9 +44,11 @@ impl Ctx {
                 if let Some(entry) = entry.filter(|entry| entry.kind == Kind::Directory) {
                     match (self.state.dir(entry.ino)?, &entry.stub) {
                         (Some(below), _) => (at, dir) = (entry.ino, below),
-                        (None, Some(_)) if depth + 1 == path.names().len() => return Ok(Led::Directory),
-                        (None, Some(stub)) => return Ok(Led::Elsewhere { key: stub.key, path }),
-                        (None, None) => return Ok(Led::Elsewhere { key: dir.key, path }),
+                        (None, Some(_)) if depth + 1 == path.names().len() => {
+                            return Ok(LinkTarget::Directory);
+                        }
+                        (None, Some(stub)) => return Ok(LinkTarget::Elsewhere { key: stub.key, path }),
+                        (None, None) => return Ok(LinkTarget::Elsewhere { key: dir.key, path }),
                     }
                     continue;
                 }
@@ -55,16 +57,16 @@ impl Ctx {
                     let (above, rest) = (path.names()[..depth].to_vec(), &path.names()[depth + 1..]);
                     match beside(above, &link.target).and_then(|to| joined(to, rest)) {
                         Some(next) if followed <= FOLLOWED_MAX => path = next,
-                        _ => return Ok(Led::Nothing),
+                        _ => return Ok(LinkTarget::Nothing),
                     }
                     continue 'again;
                 }
                 return Ok(match entry {
-                    None if dir.owned.is_none() => Led::Elsewhere { key: dir.key, path },
-                    _ => Led::Nothing,
+                    None if dir.owned.is_none() => LinkTarget::Elsewhere { key: dir.key, path },
+                    _ => LinkTarget::Nothing,
                 });
             }
-            return Ok(Led::Directory);
+            return Ok(LinkTarget::Directory);
         }
     }
 }
@@ -95,7 +97,7 @@ impl CarriedLinks {
         &mut self,
         ctx: &mut Ctx,
         ino: Ino,
-        names: &BTreeSet<Spot>,
+        names: &BTreeSet<EntryRef>,
     ) -> Result<(), Blocked> {
         let target = ctx.file(ino)?.target.clone().unwrap_or_default();
         // Any of its names will do: a relative target of two names in different directories leads to two.
@@ -113,14 +115,14 @@ impl CarriedLinks {
         &mut self,
         ctx: &mut Ctx,
         ino: Ino,
-        names: &BTreeSet<Spot>,
+        names: &BTreeSet<EntryRef>,
         path: VolumePath,
         hops: u32,
     ) -> Result<(), Blocked> {
         match ctx.leads(&path)? {
-            Led::Directory => ctx.leads_to_directory(ino, names)?,
-            Led::Elsewhere { key, path } => self.ask_further(ctx, ino, names, key, path, hops),
-            Led::Nothing => self.checked(ctx, ino),
+            LinkTarget::Directory => ctx.leads_to_directory(ino, names)?,
+            LinkTarget::Elsewhere { key, path } => self.ask_further(ctx, ino, names, key, path, hops),
+            LinkTarget::Nothing => self.checked(ctx, ino),
         }
         Ok(())
     }
@@ -129,7 +131,7 @@ impl CarriedLinks {
         &mut self,
         ctx: &mut Ctx,
         ino: Ino,
-        names: &BTreeSet<Spot>,
+        names: &BTreeSet<EntryRef>,
         key: Key,
         path: VolumePath,
         hops: u32,
@@ -139,7 +141,7 @@ impl CarriedLinks {
             // It is not known now: looked at again when it is used.
             self.checked(ctx, ino);
         } else if self.ask_where(ctx, ino, island, names, hops) {
-            ctx.send(0, island, Peer::Leads { link: ino, path });
+            ctx.send(0, island, PeerOp::Leads { link: ino, path });
         }
     }
 
@@ -148,19 +150,19 @@ impl CarriedLinks {
         ctx: &mut Ctx,
         from: IslandId,
         link: Ino,
-        led: &Led,
+        led: &LinkTarget,
     ) -> Result<(), Blocked> {
         let Some(asking) = self.asking.get(&link).filter(|asking| asking.island == from) else {
             return Ok(());
         };
         let (names, hops) = (asking.names.clone(), asking.hops);
         match led {
-            Led::Directory => ctx.leads_to_directory(link, &names)?,
-            Led::Nothing => self.checked(ctx, link),
-            Led::Elsewhere { key, path } if ctx.config.owner(*key) == ctx.config.id => {
+            LinkTarget::Directory => ctx.leads_to_directory(link, &names)?,
+            LinkTarget::Nothing => self.checked(ctx, link),
+            LinkTarget::Elsewhere { key, path } if ctx.config.owner(*key) == ctx.config.id => {
                 self.follow_target(ctx, link, &names, path.clone(), hops + 1)?;
             }
-            Led::Elsewhere { key, path } => {
+            LinkTarget::Elsewhere { key, path } => {
                 self.asking.remove(&link);
                 self.ask_further(ctx, link, &names, *key, path.clone(), hops + 1);
                 return Ok(());

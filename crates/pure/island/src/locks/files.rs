@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use atoll_core::map::IdMap;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
-use atoll_posix::locks::{Locks, NotLocked};
+use atoll_posix::locks::{LockRefused, Locks};
 use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
-use atoll_proto::{Change, Outcome, Remembered};
+use atoll_proto::{Outcome, RequestResult, RowChange};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -34,20 +34,20 @@ impl Ctx {
         let before = locks.clone();
         let given_up = match locks.set(call.session(), lock) {
             Ok(given_up) => given_up,
-            Err(NotLocked::Blocked { released, .. }) => {
+            Err(LockRefused::Blocked { released, .. }) => {
                 if released {
                     // The old kind of lock went before the new one was had: others may go on.
                     let on = self.holds_on(call.session(), ino, &locks)?;
                     let mut decision = Decision::new();
                     decision.locks(ino, locks);
-                    decision.push(Change::Held { session: call.session(), ino, on });
+                    decision.push(RowChange::Held { session: call.session(), ino, on });
                     self.decide(decision);
                     self.next(Next::LockFreed(ino));
                 }
                 return Err(if wait { Blocked::Locked(ino) } else { Errno::EAGAIN.into() });
             }
-            Err(NotLocked::BadRange) => return Err(Errno::EINVAL.into()),
-            Err(NotLocked::TooMany) => return Err(Errno::ENOLCK.into()),
+            Err(LockRefused::BadRange) => return Err(Errno::EINVAL.into()),
+            Err(LockRefused::TooMany) => return Err(Errno::ENOLCK.into()),
         };
         if locks == before && lock.kind == LockKind::Unlock {
             return Ok(Step::Looked(done()));
@@ -58,8 +58,8 @@ impl Ctx {
         if !planted(Bug::LockForgotten) {
             decision.locks(ino, locks);
         }
-        decision.push(Change::Held { session, ino, on });
-        decision.remember_for(call, Remembered::Done);
+        decision.push(RowChange::Held { session, ino, on });
+        decision.remember_for(call, RequestResult::Done);
         self.decide(decision);
         if given_up {
             self.next(Next::LockFreed(ino));

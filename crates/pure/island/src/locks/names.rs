@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, TxnId};
-use atoll_proto::{PeerMessage, Renaming, Spot, Txn, TxnState, Work};
+use atoll_proto::{EntryRef, ParticipantWork, PeerMessage, RenameSpec, Txn, TxnState};
 
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
@@ -66,10 +66,10 @@ impl NameLocks {
         for ((dir, name), held) in &self.names {
             let (txn, work) = (held.txn, is_prepared(held.txn));
             let holds = match (held.prepared, work) {
-                (Some(_), Some(Work::Lend { renaming, .. })) => {
+                (Some(_), Some(ParticipantWork::BorrowName { renaming, .. })) => {
                     (renaming.to.dir, &renaming.to.name) == (*dir, name)
                 }
-                (None, Some(Work::Arrive { at, .. })) => (at.dir, &at.name) == (*dir, name),
+                (None, Some(ParticipantWork::ReceiveFile { at, .. })) => (at.dir, &at.name) == (*dir, name),
                 (None, None) => is_begun(txn),
                 _ => false,
             };
@@ -91,14 +91,14 @@ impl NameLocks {
     }
 
     /// Holds names for a transaction that this island coordinates.
-    pub(crate) fn lock_names(&mut self, txn: TxnId, names: &[Spot]) {
+    pub(crate) fn lock_names(&mut self, txn: TxnId, names: &[EntryRef]) {
         for at in names {
             self.names.insert((at.dir, at.name.clone()), Held { txn, prepared: None });
         }
     }
 
     /// They are free.
-    pub(crate) fn unlock_names(&mut self, txn: TxnId, names: &[Spot]) {
+    pub(crate) fn unlock_names(&mut self, txn: TxnId, names: &[EntryRef]) {
         for at in names {
             let held = self.names.remove(&(at.dir, at.name.clone()));
             assert_eq!(held.map(|held| held.txn), Some(txn), "a name was held by another transaction");
@@ -233,15 +233,15 @@ impl NameLocks {
     }
 
     /// Notes work that was prepared for another island, by the record `seq`.
-    pub(crate) fn hold(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
+    pub(crate) fn hold(&mut self, ctx: &Ctx, txn: TxnId, work: &ParticipantWork, seq: u64) {
         let held = Held { txn, prepared: Some(seq) };
         match work {
-            Work::Lend { renaming, .. } => {
+            ParticipantWork::BorrowName { renaming, .. } => {
                 self.names.insert((renaming.to.dir, renaming.to.name.clone()), held);
             }
-            Work::Hold { ino, .. } => self.lock_dir(*ino, txn),
-            Work::Ticket { moved, .. } => self.lock_tickets(txn, moved.clone()),
-            Work::Arrive { at, file, .. } => {
+            ParticipantWork::FreezeDir { ino, .. } => self.lock_dir(*ino, txn),
+            ParticipantWork::PermitMove { moved, .. } => self.lock_tickets(txn, moved.clone()),
+            ParticipantWork::ReceiveFile { at, file, .. } => {
                 self.arriving.insert(file.attr.ino, txn);
                 if seq == 0 {
                     // In an earlier life it may have voted.
@@ -257,7 +257,7 @@ impl NameLocks {
 
     /// Locks a directory that an operation moves or names, for the transaction `first`, which this island
     /// coordinates.
-    pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &Renaming) {
+    pub(crate) fn lock_moves(&mut self, first: TxnId, renaming: &RenameSpec) {
         if renaming.from.dir == renaming.to.dir {
             return;
         }
@@ -272,11 +272,11 @@ impl NameLocks {
     }
 
     /// Frees the locks. `is_incomplete`: a lost change may have waited for that.
-    pub(crate) fn release(&mut self, ctx: &mut Ctx, is_incomplete: bool, txn: TxnId, work: &Work) {
-        if let Work::Lend { renaming, .. } = work {
+    pub(crate) fn release(&mut self, ctx: &mut Ctx, is_incomplete: bool, txn: TxnId, work: &ParticipantWork) {
+        if let ParticipantWork::BorrowName { renaming, .. } = work {
             self.names.remove(&(renaming.to.dir, renaming.to.name.clone()));
         }
-        if let Work::Arrive { at, file, .. } = work {
+        if let ParticipantWork::ReceiveFile { at, file, .. } = work {
             self.arriving.remove(&file.attr.ino);
             if self.holder(at.dir, &at.name) == Some(txn) {
                 self.unlock_names(txn, std::slice::from_ref(at));

@@ -6,12 +6,12 @@ use std::ops::Range;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, TxnId};
 use atoll_posix::Attr;
-use atoll_proto::{Dir, Entry, Inode, Work};
+use atoll_proto::{Dir, Entry, Inode, ParticipantWork};
 use atoll_state::cookie_of;
 
 use super::Look;
-use crate::ctx::Claim;
 use crate::ctx::Ctx;
+use crate::ctx::FileClaim;
 use crate::ctx::decision::names_changed_at;
 use crate::ctx::request::Blocked;
 use crate::ctx::shown::dir_attr;
@@ -21,7 +21,7 @@ impl<'a> Look<'a> {
     /// A name as it is shown.
     pub(crate) fn shown(self, dir: Ino, name: &Name) -> Result<Option<Cow<'a, Entry>>, Blocked> {
         if let Some(txn) = self.locks.shown_name(dir, name)
-            && let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn)
+            && let Some(ParticipantWork::BorrowName { renaming, .. }) = self.ctx.shown_work(txn)
         {
             return Ok(Some(Cow::Owned(arrived(&renaming.file, renaming))));
         }
@@ -32,7 +32,9 @@ impl<'a> Look<'a> {
     pub(crate) fn shown_names(self, dir: Ino, cookies: Range<u64>) -> Vec<(u64, &'a Name, Entry)> {
         let mut shown = Vec::new();
         for txn in self.locks.shown_in_dir(dir) {
-            let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
+            let Some(ParticipantWork::BorrowName { renaming, .. }) = self.ctx.shown_work(txn) else {
+                continue;
+            };
             let cookie = cookie_of(self.ctx.config.seed, renaming.to.name.as_bytes());
             if cookies.contains(&cookie) {
                 shown.push((cookie, &renaming.to.name, arrived(&renaming.file, renaming)));
@@ -46,17 +48,17 @@ impl<'a> Look<'a> {
     pub(crate) fn named(self, dir: Ino, name: &Name) -> Result<Option<&'a Entry>, Blocked> {
         let entry = self.ctx.state.entry(dir, name)?;
         if entry.is_none() {
-            self.is_whole(dir)?;
+            self.require_complete_dir(dir)?;
         }
         Ok(entry)
     }
 
     /// No name is missing in a directory that others know of, and have not told after an unclean end.
-    pub(crate) fn is_whole(self, dir: Ino) -> Result<(), Blocked> {
+    pub(crate) fn require_complete_dir(self, dir: Ino) -> Result<(), Blocked> {
         if self.missing.is_incomplete() && !planted(Bug::AbsentIsEmpty) {
             let row = self.ctx.state.dir(dir)?;
-            if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent) {
-                return Err(self.ctx.untold(self.ctx.config.others()));
+            if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.ever_borrowed) {
+                return Err(self.ctx.retry_or_fail(self.ctx.config.others()));
             }
         }
         Ok(())
@@ -64,9 +66,9 @@ impl<'a> Look<'a> {
 
     /// The attributes of a directory include every change of its names. Changes that nobody can tell now are
     /// left out.
-    pub(crate) fn dir_is_settled(self, dir: Ino) -> Result<(), Blocked> {
-        self.names_are_settled(dir)?;
-        match self.is_whole(dir) {
+    pub(crate) fn require_decided_dir(self, dir: Ino) -> Result<(), Blocked> {
+        self.require_decided_names(dir)?;
+        match self.require_complete_dir(dir) {
             Err(Blocked::Fail(_)) => Ok(()),
             settled => settled,
         }
@@ -76,7 +78,9 @@ impl<'a> Look<'a> {
     pub(crate) fn shown_dir(self, ino: Ino, dir: &Dir) -> Attr {
         let mut attr = dir_attr(ino, dir);
         for txn in self.locks.shown_in_dir(ino) {
-            let Some(Work::Lend { renaming, .. }) = self.ctx.shown_work(txn) else { continue };
+            let Some(ParticipantWork::BorrowName { renaming, .. }) = self.ctx.shown_work(txn) else {
+                continue;
+            };
             let is_dir = |entry: Option<&Entry>| i32::from(entry.is_some_and(|e| e.stub.is_some()));
             let more = is_dir(Some(&renaming.file)) - is_dir(renaming.there.as_ref());
             attr.nlink = attr.nlink.saturating_add_signed(more);
@@ -96,13 +100,15 @@ impl<'a> Look<'a> {
             let Some(work) = self.ctx.shown_work(txn) else { continue };
             let claim = self.ctx.claims(work).into_iter().find(|(ino, _)| *ino == attr.ino);
             attr.nlink = match claim {
-                Some((_, Claim::More)) => attr.nlink + 1,
-                Some((_, Claim::Less)) => attr.nlink.saturating_sub(1),
+                Some((_, FileClaim::More)) => attr.nlink + 1,
+                Some((_, FileClaim::Less)) => attr.nlink.saturating_sub(1),
                 _ => attr.nlink,
             };
             let time = match work {
-                Work::Lend { renaming, .. } => renaming.time,
-                Work::Count { time, .. } | Work::Drop { time, .. } | Work::Renamed { time, .. } => *time,
+                ParticipantWork::BorrowName { renaming, .. } => renaming.time,
+                ParticipantWork::AddName { time, .. }
+                | ParticipantWork::RemoveName { time, .. }
+                | ParticipantWork::MoveName { time, .. } => *time,
                 _ => attr.ctime,
             };
             attr.ctime = attr.ctime.max(time);
@@ -112,7 +118,7 @@ impl<'a> Look<'a> {
 
     /// No change of a name is prepared that another island may have decided already, or none was when the
     /// request came.
-    pub(crate) fn name_is_settled(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
+    pub(crate) fn require_decided_name(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
         if planted(Bug::UndecidedLookup) {
             return Ok(());
         }
@@ -123,8 +129,8 @@ impl<'a> Look<'a> {
             .map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// The same as [`Look::name_is_settled`], for all names of a directory.
-    pub(crate) fn names_are_settled(self, dir: Ino) -> Result<(), Blocked> {
+    /// The same as [`Look::require_decided_name`], for all names of a directory.
+    pub(crate) fn require_decided_names(self, dir: Ino) -> Result<(), Blocked> {
         if planted(Bug::UndecidedListing) {
             return Ok(());
         }
@@ -133,38 +139,38 @@ impl<'a> Look<'a> {
         self.locks.prepared(dir, None, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// The same as [`Look::names_are_settled`], and nothing of it can be lost.
-    pub(crate) fn names_are_safe(self, dir: Ino) -> Result<(), Blocked> {
+    /// The same as [`Look::require_decided_names`], and nothing of it can be lost.
+    pub(crate) fn require_durable_names(self, dir: Ino) -> Result<(), Blocked> {
         self.is_done_again_at(dir, None)?;
         self.locks.prepared(dir, None, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// Nothing is prepared for a file that would change its names or count.
-    pub(crate) fn file_is_free(self, ino: Ino) -> Result<(), Blocked> {
+    pub(crate) fn require_unlocked_file(self, ino: Ino) -> Result<(), Blocked> {
         self.locks.on_file(ino).next().map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// The same as [`Look::file_is_free`], for a request that only reads: work that was prepared since it
+    /// The same as [`Look::require_unlocked_file`], for a request that only reads: work that was prepared since it
     /// came may happen after it.
-    pub(crate) fn file_is_settled(self, ino: Ino) -> Result<(), Blocked> {
+    pub(crate) fn require_decided_file(self, ino: Ino) -> Result<(), Blocked> {
         self.locks.prepared_on_file(ino, self.ctx.upto, false).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    /// The same as [`Look::file_is_settled`], and nothing of it can be lost.
-    pub(crate) fn file_is_safe(self, ino: Ino) -> Result<(), Blocked> {
+    /// The same as [`Look::require_decided_file`], and nothing of it can be lost.
+    pub(crate) fn require_durable_file(self, ino: Ino) -> Result<(), Blocked> {
         self.locks.prepared_on_file(ino, self.ctx.upto, true).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// Nothing that moves this directory is under way: its static attributes may change.
-    pub(crate) fn stays(self, ino: Ino) -> Result<(), Blocked> {
+    pub(crate) fn require_unfrozen_dir(self, ino: Ino) -> Result<(), Blocked> {
         self.locks.holds_dir(ino).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
     /// No transaction has locked the name, and no lost one may have brought another file there. Otherwise a
     /// change of the name would change a file that is not the name's.
-    pub(crate) fn name_is_free(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
+    pub(crate) fn require_unlocked_name(self, dir: Ino, name: &Name) -> Result<(), Blocked> {
         self.is_done_again_at(dir, Some(name))?;
-        self.is_whole(dir)?;
+        self.require_complete_dir(dir)?;
         match self.locks.holder(dir, name) {
             Some(txn) if !planted(Bug::LentNameNotHeld) || txn.coordinator == self.ctx.config.id => {
                 Err(Blocked::Txn(txn))
@@ -180,14 +186,14 @@ impl<'a> Look<'a> {
         // It may wait for one that is away, and so for ever.
         Err(match self.locks.holder(to.dir, &to.name) {
             Some(txn) => Blocked::Txn(txn),
-            None => self.ctx.untold(self.missing.witnesses()),
+            None => self.ctx.retry_or_fail(self.missing.witnesses()),
         })
     }
 }
 
 impl Ctx {
     /// The work of transactions that have happened and are not safe.
-    fn shown_work(&self, txn: TxnId) -> Option<&Work> {
+    fn shown_work(&self, txn: TxnId) -> Option<&ParticipantWork> {
         self.state.txn(txn).map(|row| &row.part.work)
     }
 

@@ -2,26 +2,31 @@
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
-use atoll_proto::{Spot, Work};
+use atoll_proto::{EntryRef, ParticipantWork};
 
 use super::Look;
 
 impl<'a> Look<'a> {
     /// Another transaction has prepared something of this file that must end first.
-    pub(crate) fn is_claimed(self, ino: Ino, work: &Work) -> bool {
+    pub(crate) fn is_claimed(self, ino: Ino, work: &ParticipantWork) -> bool {
         if planted(Bug::CountNotClaimed) {
             return false;
         }
-        let spots = |work: &Work| -> Vec<Spot> {
+        let spots = |work: &ParticipantWork| -> Vec<EntryRef> {
             match work {
-                Work::Count { at, .. } | Work::Drop { at, .. } => vec![at.clone()],
-                Work::Renamed { from, to, .. } => vec![from.clone(), to.clone()],
-                Work::Lend { renaming, .. } => vec![renaming.from.clone(), renaming.to.clone()],
+                ParticipantWork::AddName { at, .. } | ParticipantWork::RemoveName { at, .. } => {
+                    vec![at.clone()]
+                }
+                ParticipantWork::MoveName { from, to, .. } => vec![from.clone(), to.clone()],
+                ParticipantWork::BorrowName { renaming, .. } => {
+                    vec![renaming.from.clone(), renaming.to.clone()]
+                }
                 _ => Vec::new(),
             }
         };
-        let of =
-            |work: &Work| self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c);
+        let of = |work: &ParticipantWork| {
+            self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c)
+        };
         let (mine, at) = (of(work), spots(work));
         self.locks.on_file(ino).any(|txn| {
             let Some(row) = self.ctx.state.txn(txn) else { return false };

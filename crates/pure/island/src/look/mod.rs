@@ -9,7 +9,7 @@ mod path;
 use std::fmt::Debug;
 
 use atoll_core::{Ino, IslandId, Name};
-use atoll_proto::{Dir, Spot};
+use atoll_proto::{Dir, EntryRef};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::Blocked;
@@ -35,7 +35,7 @@ pub(crate) trait Missing: Debug {
     fn witnesses(&self) -> Vec<IslandId>;
 
     /// A name of a directory, or this one, to which one that is told and not done again brings something.
-    fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&Spot>;
+    fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&EntryRef>;
 
     /// An empty directory of an earlier life may have been removed, which was lost here: it gets no name that would go
     /// with it when that is told. Or a directory may have been made in it: it does not go.

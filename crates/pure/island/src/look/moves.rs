@@ -1,9 +1,9 @@
 //! Whether directories may get another parent.
 
 use atoll_core::{Ino, IslandId};
-use atoll_posix::perm::{self, Access};
+use atoll_posix::perm::{self, AccessMode};
 use atoll_posix::{Caller, Errno, acl};
-use atoll_proto::{Chain, Renaming, Seen, Vote, Work};
+use atoll_proto::{Chain, ParticipantWork, RenameSpec, Vote, VoteInfo};
 
 use super::Look;
 use crate::ctx::request::Blocked;
@@ -16,7 +16,7 @@ impl<'a> Look<'a> {
     pub(crate) fn check_dirs(
         self,
         caller: &Caller,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         chain: &Chain,
     ) -> Result<(), Blocked> {
         let me = self.ctx.config.id;
@@ -29,7 +29,7 @@ impl<'a> Look<'a> {
             && self.ctx.owner_of_stub(stub) == me
         {
             self.may_seal(there.ino)?;
-            self.ctx.need_skeleton(there.ino)?;
+            self.ctx.skeleton_must_be_loaded(there.ino)?;
         }
         if !moves {
             return Ok(());
@@ -56,9 +56,9 @@ impl<'a> Look<'a> {
         if let Some(txn) = dir.owned.as_ref().and_then(|owned| owned.sealed.or(owned.adopted)) {
             return Err(Blocked::Txn(txn));
         }
-        self.stays(ino)?;
+        self.require_unfrozen_dir(ino)?;
         let acl = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
-        Ok(perm::check(caller, owned_by(&dir.fixed), Access::WRITE, acl.as_ref())?)
+        Ok(perm::check(caller, owned_by(&dir.fixed), AccessMode::WRITE, acl.as_ref())?)
     }
 
     /// At the root's owner: whether a rename may go on. The directories above its new place must not depend
@@ -80,34 +80,34 @@ impl<'a> Look<'a> {
     }
 
     /// Prepares a directory's own owner, or the root's.
-    pub(crate) fn prepare_move(self, work: &Work) -> Result<Result<Seen, Vote>, Blocked> {
+    pub(crate) fn prepare_move(self, work: &ParticipantWork) -> Result<Result<VoteInfo, Vote>, Blocked> {
         match work {
-            Work::Hold { ino, caller, .. } => {
+            ParticipantWork::FreezeDir { ino, caller, .. } => {
                 self.may_move(caller, *ino)?;
-                Ok(Ok(Seen::Dir { fixed: self.owned(*ino)?.fixed }))
+                Ok(Ok(VoteInfo::Dir { fixed: self.owned(*ino)?.fixed }))
             }
-            Work::Ticket { moved, above, seen } => {
+            ParticipantWork::PermitMove { moved, above, seen } => {
                 if !self.ctx.owns_root() {
                     return Ok(Err(Vote::Busy));
                 }
-                Ok(self.may_grant(moved, above, seen).map(|()| Seen::Nothing))
+                Ok(self.may_grant(moved, above, seen).map(|()| VoteInfo::Nothing))
             }
             _ => unreachable!("called for moves of directories"),
         }
     }
 
     /// Makes sure that the rows which [`Ctx::move_dirs`] reads are in memory.
-    pub(crate) fn need_moves(self, renaming: &Renaming) -> Result<(), Blocked> {
+    pub(crate) fn moves_must_be_loaded(self, renaming: &RenameSpec) -> Result<(), Blocked> {
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.ctx.owner_of_stub(stub) == self.ctx.config.id
         {
             self.may_seal(there.ino)?;
-            self.ctx.need_skeleton(there.ino)?;
+            self.ctx.skeleton_must_be_loaded(there.ino)?;
         }
         for moving in moving(renaming) {
             if let Some(row) = self.ctx.state.dir(moving.entry.ino)? {
-                self.ctx.need_name(&row.place)?;
-                self.ctx.need_skeleton(moving.entry.ino)?;
+                self.ctx.entry_must_be_loaded(&row.place)?;
+                self.ctx.skeleton_must_be_loaded(moving.entry.ino)?;
                 if self.ctx.state.dir(moving.to.dir)?.is_some() {
                     self.ctx.state.entry(moving.to.dir, &moving.to.name)?;
                 }
@@ -122,10 +122,10 @@ impl<'a> Look<'a> {
         self,
         lender: IslandId,
         caller: &Caller,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         there_by: Option<u32>,
         chain: &Chain,
-    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
+    ) -> Result<Vec<(IslandId, ParticipantWork)>, Blocked> {
         if let (Some(there), Some(by)) = (&renaming.there, there_by)
             && there.home == self.ctx.config.id
             && self.ctx.file(there.ino)?.attr.uid != by

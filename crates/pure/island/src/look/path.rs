@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Key, VolumePath};
-use atoll_posix::perm::{self, Access};
-use atoll_posix::{Answer, Caller, Errno, Found, Kind, acl};
-use atoll_proto::{Born, Dir, Entry, Inode, Outcome, Resolved, Stub};
+use atoll_posix::perm::{self, AccessMode};
+use atoll_posix::{Answer, Caller, Errno, Kind, NamedObject, acl};
+use atoll_proto::{Dir, Entry, Inode, KeyOverride, Outcome, Resolved, Stub};
 
 use super::Look;
 use crate::ctx::request::{Blocked, Step};
 use crate::ctx::shown::{dir_attr, pointer_attr, stub_attr};
-use crate::rows::hints::Births;
+use crate::rows::hints::KeyOverrides;
 use crate::rows::path::{ok, owned_by};
 
 impl<'a> Look<'a> {
@@ -22,7 +22,7 @@ impl<'a> Look<'a> {
             Some(dir) if self.ctx.config.owner(dir.key) != self.ctx.config.id => Err(Errno::ESTALE.into()),
             // Who had it made knows of it, and may not have told.
             _ if self.missing.may_have_lost(ino.minted_by()) && !planted(Bug::LostIsGone) => {
-                Err(self.ctx.untold([ino.minted_by()]))
+                Err(self.ctx.retry_or_fail([ino.minted_by()]))
             }
             _ => Err(Errno::ESTALE.into()),
         }
@@ -46,18 +46,18 @@ impl<'a> Look<'a> {
     }
 
     /// The answer to a lookup of a name.
-    pub(crate) fn found(self, entry: &Entry) -> Result<(Found, Option<Key>), Blocked> {
+    pub(crate) fn found(self, entry: &Entry) -> Result<(NamedObject, Option<Key>), Blocked> {
         let Some(stub) = &entry.stub else {
             if entry.home != self.ctx.config.id {
-                return Ok((Found { attr: pointer_attr(entry), attr_current: false }, None));
+                return Ok((NamedObject { attr: pointer_attr(entry), attr_current: false }, None));
             }
-            self.file_is_settled(entry.ino)?;
+            self.require_decided_file(entry.ino)?;
             let attr = self.shown_file(self.ctx.file(entry.ino)?);
-            return Ok((Found { attr, attr_current: true }, None));
+            return Ok((NamedObject { attr, attr_current: true }, None));
         };
         let found = match self.local_dir(entry.ino, stub)? {
-            Some(dir) => Found { attr: self.shown_dir(entry.ino, dir), attr_current: true },
-            None => Found { attr: stub_attr(entry.ino, &stub.fixed, stub.time), attr_current: false },
+            Some(dir) => NamedObject { attr: self.shown_dir(entry.ino, dir), attr_current: true },
+            None => NamedObject { attr: stub_attr(entry.ino, &stub.fixed, stub.time), attr_current: false },
         };
         Ok((found, Some(stub.key)))
     }
@@ -75,7 +75,7 @@ impl<'a> Look<'a> {
         if self.ctx.config.owner(stub.key) != self.ctx.config.id {
             return Ok(None);
         }
-        self.dir_is_settled(ino)?;
+        self.require_decided_dir(ino)?;
         Ok(self.ctx.state.dir(ino)?.filter(|dir| dir.owned.is_some()))
     }
 
@@ -84,13 +84,13 @@ impl<'a> Look<'a> {
         let mut at = Ino::ROOT;
         let mut dir = self.ctx.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let names = path.names();
-        let mut births = Births::default();
+        let mut births = KeyOverrides::default();
         for (depth, name) in (0u32..).zip(names) {
             let acl = self.ctx.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
-            perm::check(caller, owned_by(&dir.fixed), Access::EXEC, acl.as_ref())?;
+            perm::check(caller, owned_by(&dir.fixed), AccessMode::EXEC, acl.as_ref())?;
             let entry = if dir.owned.is_some() {
                 // As in a lookup: a rename that has happened, and is not recorded here, brings the name or takes it away.
-                self.name_is_settled(at, name)?;
+                self.require_decided_name(at, name)?;
                 self.shown(at, name)?
             } else {
                 self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
@@ -116,7 +116,7 @@ impl<'a> Look<'a> {
                     let depth = depth + 1;
                     let births = births.told;
                     return Ok(Step::Looked(Outcome::Resolved {
-                        resolved: Resolved { found, key, depth, is_final, births },
+                        resolved: Resolved { found, key, depth, is_final, key_overrides: births },
                     }));
                 }
                 None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
@@ -140,7 +140,7 @@ impl<'a> Look<'a> {
         if let Some(txn) = owned.sealed.or(owned.adopted) {
             return Err(Blocked::Txn(txn));
         }
-        self.is_whole(ino)?;
+        self.require_complete_dir(ino)?;
         // Nor may a directory have been made in it.
         self.missing.is_not_removed(self.ctx, ino, dir)?;
         if owned.entries > 0 && !planted(Bug::FullDirectoryGoes) {
@@ -155,9 +155,15 @@ impl<'a> Look<'a> {
     }
 }
 
-fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<Born>) -> Outcome {
-    let found = Found { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
+fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<KeyOverride>) -> Outcome {
+    let found = NamedObject { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
     Outcome::Resolved {
-        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some(), births },
+        resolved: Resolved {
+            found,
+            key: Some(dir.key),
+            depth,
+            is_final: dir.owned.is_some(),
+            key_overrides: births,
+        },
     }
 }

@@ -4,12 +4,12 @@
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{IslandId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind};
-use atoll_proto::{BodyChange, Change, Inode, Peer, Seen, Spot, Vote, Work, Xattrs};
+use atoll_proto::{BodyChange, EntryRef, Inode, ParticipantWork, PeerOp, RowChange, Vote, VoteInfo, Xattrs};
 use bytes::Bytes;
 
 use super::{Migration, Needs, Pulling};
 use crate::bodies::Bodies;
-use crate::bodies::data::{CARRY_BYTES_MAX, body_attr};
+use crate::bodies::data::{INLINE_BYTES_MAX, body_attr};
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
@@ -23,9 +23,11 @@ impl Migration {
         is_incomplete: bool,
         decision: &mut Decision,
         from: IslandId,
-        work: &Work,
-    ) -> Result<Result<Seen, Vote>, Blocked> {
-        let Work::Arrive { at, file, mounts, .. } = work else { unreachable!("called for what arrives") };
+        work: &ParticipantWork,
+    ) -> Result<Result<VoteInfo, Vote>, Blocked> {
+        let ParticipantWork::ReceiveFile { at, file, mounts, .. } = work else {
+            unreachable!("called for what arrives")
+        };
         let ino = file.attr.ino;
         let (size, kind) = (file.attr.size, file.attr.kind);
         let known = ctx.mounts();
@@ -63,7 +65,7 @@ impl Migration {
         }
         (row.has_xattrs, row.has_acl, row.orphan_of) = (false, false, Vec::new());
         decision.inode(row);
-        Ok(Ok(Seen::Nothing))
+        Ok(Ok(VoteInfo::Nothing))
     }
 
     /// It is prepared: asks for its bytes, or, if it has none, votes.
@@ -87,7 +89,7 @@ impl Migration {
             return;
         };
         if next < size {
-            return ctx.send(0, from, Peer::Pull { txn, offset: next });
+            return ctx.send(0, from, PeerOp::Pull { txn, offset: next });
         }
         let here = ctx.state.inode(ino).ok().flatten().map_or(0, |row| row.attr.size);
         if here < size {
@@ -103,7 +105,9 @@ impl Migration {
             return ctx.next(Next::PutInPlace { ino, txn, seq, op: Box::new(op) });
         }
         self.pulling.remove(&txn);
-        let Some(Work::Arrive { at, .. }) = ctx.state.txn(txn).map(|row| row.part.work.clone()) else {
+        let Some(ParticipantWork::ReceiveFile { at, .. }) =
+            ctx.state.txn(txn).map(|row| row.part.work.clone())
+        else {
             return;
         };
         ctx.next(Next::VoteArrival { to: from, txn, at, prepared });
@@ -123,7 +127,7 @@ impl Migration {
             return Ok(());
         };
         let (ino, size, len) = (pulling.ino, pulling.size, bytes.len() as u64);
-        if bodies.is_arriving(txn) || len > CARRY_BYTES_MAX as u64 {
+        if bodies.is_arriving(txn) || len > INLINE_BYTES_MAX as u64 {
             return Ok(());
         }
         let end = offset.saturating_add(len);
@@ -167,7 +171,7 @@ impl Ctx {
     pub(crate) fn finish_arrival(
         &mut self,
         decision: &mut Decision,
-        at: &Spot,
+        at: &EntryRef,
         file: &Inode,
         xattrs: Option<&Xattrs>,
         commit: bool,
@@ -188,12 +192,12 @@ impl Ctx {
         entry.home = self.config.id;
         decision.entry(at.dir, &at.name, Some(entry));
         if self.state.forward(ino).is_some() {
-            decision.push(Change::Forward { ino, row: None });
+            decision.push(RowChange::Forward { ino, row: None });
         }
     }
 
     /// Makes sure that the rows which [`Ctx::finish_arrival`] reads are in memory.
-    pub(crate) fn need_arrival(&self, at: &Spot, file: &Inode) -> Result<(), Blocked> {
+    pub(crate) fn arrival_must_be_loaded(&self, at: &EntryRef, file: &Inode) -> Result<(), Blocked> {
         self.state.entry(at.dir, &at.name)?;
         self.state.inode(file.attr.ino)?;
         self.state.locks(file.attr.ino)?;

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Decode, Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::{Errno, Kind, Op};
-use atoll_proto::{Change, Dir, Forward, Inode, PeerMessage, Spot, TxnState, Work, Xattrs};
-use atoll_state::Load;
+use atoll_proto::{Dir, EntryRef, Forward, Inode, ParticipantWork, PeerMessage, RowChange, TxnState, Xattrs};
+use atoll_state::RowLoad;
 
 use crate::bodies::Bodies;
 use crate::ctx::Ctx;
@@ -42,7 +42,7 @@ const SILENT_MS: u64 = 2_000;
 /// A file that may move.
 #[derive(Debug, Clone)]
 struct Waiting {
-    at: Spot,
+    at: EntryRef,
     due_ms: u64,
     tries: u32,
 }
@@ -51,7 +51,7 @@ struct Waiting {
 #[derive(Debug, Clone)]
 struct Shipping {
     to: IslandId,
-    at: Spot,
+    at: EntryRef,
     file: Box<Inode>,
     xattrs: Option<Xattrs>,
     mounts: Vec<SessionId>,
@@ -164,7 +164,7 @@ impl Migration {
     }
 
     /// A file that is homed here has a name in a directory of another's.
-    pub(crate) fn may_move_to(&mut self, ctx: &Ctx, ino: Ino, at: &Spot) {
+    pub(crate) fn may_move_to(&mut self, ctx: &Ctx, ino: Ino, at: &EntryRef) {
         let Some(moving) = ctx.config.moving else { return };
         // Those of a while together: they share syncs.
         let due_ms = (ctx.now.ms + moving.rests_ms).next_multiple_of(moving.rests_ms.max(1));
@@ -183,7 +183,7 @@ impl Migration {
         self.waiting.insert(ino, waiting);
     }
 
-    fn try_again(&mut self, ctx: &Ctx, ino: Ino, at: Spot, tries: u32) {
+    fn try_again(&mut self, ctx: &Ctx, ino: Ino, at: EntryRef, tries: u32) {
         if self.waiting.contains_key(&ino) {
             // It has got another name meanwhile.
             return;
@@ -204,7 +204,7 @@ impl Migration {
             }
             Search::Wanted(from) => {
                 self.search = Search::Asked(from);
-                ctx.load(vec![Load::Dirs { from }], Next::Nothing);
+                ctx.load(vec![RowLoad::Dirs { from }], Next::Nothing);
             }
             Search::Asked(_) => {}
             Search::Done => {
@@ -239,7 +239,7 @@ impl Migration {
         for (cookie, name, entry) in names {
             last = Some(cookie);
             if entry.kind != Kind::Directory && entry.home == ctx.config.id {
-                found.push((entry.ino, Spot { dir, name: name.clone() }));
+                found.push((entry.ino, EntryRef { dir, name: name.clone() }));
             }
         }
         self.dirs.pop();
@@ -297,7 +297,7 @@ impl Migration {
     pub(crate) fn resume(&mut self, ctx: &Ctx) {
         for txn in ctx.state.txn_ids().filter(|txn| txn.coordinator == ctx.config.id) {
             let row = ctx.state.txn(txn).filter(|row| row.state == TxnState::Committed);
-            if let Some(Work::Arrive { file, .. }) = row.map(|row| &row.part.work) {
+            if let Some(ParticipantWork::ReceiveFile { file, .. }) = row.map(|row| &row.part.work) {
                 self.leaving.insert(file.attr.ino);
             }
         }
@@ -337,7 +337,7 @@ impl Migration {
         {
             let waiting = self.waiting.remove(&ino).expect("whoever is due waits");
             self.due.remove(&(due_ms, ino));
-            ctx.state.look_away();
+            ctx.state.begin_reads();
             match self.to_ship(ctx, needs, moving, ino, &waiting.at, waiting.tries) {
                 Ok(Some(shipping)) => self.ship(ctx, shipping),
                 Ok(None) => {}
@@ -396,11 +396,11 @@ impl Ctx {
         let mut row = forward.clone();
         row.sessions.retain(|of| *of != session);
         let row = (!row.sessions.is_empty()).then_some(row);
-        decision.push(Change::Forward { ino, row });
+        decision.push(RowChange::Forward { ino, row });
     }
 }
 
 /// A directory of another's in which files have names that are homed here.
 fn has_homes(dir: &Dir) -> bool {
-    dir.owned.is_none() && dir.homes > 0
+    dir.owned.is_none() && dir.foreign_names > 0
 }

@@ -3,14 +3,14 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Ino, TxnId};
-use atoll_proto::{Change, Forward, Notice, Peer, PeerMessage, Spot, Work};
+use atoll_proto::{EntryRef, Forward, Notice, ParticipantWork, PeerMessage, PeerOp, RowChange};
 use bytes::Bytes;
 
 use super::{Needs, Shipping, TRIES_MAX};
-use crate::bodies::data::CARRY_BYTES_MAX;
+use crate::bodies::data::INLINE_BYTES_MAX;
 use crate::ctx::Ctx;
-use crate::ctx::Moving;
-use crate::ctx::WITNESS;
+use crate::ctx::MigrationConfig;
+use crate::ctx::RECOVERY_SESSION;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, Piece};
 use crate::migration::Migration;
@@ -21,9 +21,9 @@ impl Migration {
         &self,
         ctx: &Ctx,
         needs: Needs<'_>,
-        moving: Moving,
+        moving: MigrationConfig,
         ino: Ino,
-        at: &Spot,
+        at: &EntryRef,
         tries: u32,
     ) -> Result<Option<Shipping>, Blocked> {
         let later = Err(Blocked::NotNow);
@@ -55,14 +55,14 @@ impl Migration {
         Ok(locked
             || needs.bodies.is_used(ino)
             || needs.locks.on_file(ino).next().is_some()
-            || ctx.state.session(WITNESS).is_some()
+            || ctx.state.session(RECOVERY_SESSION).is_some()
             || needs.file_locks.is_awaited(ino))
     }
 
     pub(super) fn ship(&mut self, ctx: &mut Ctx, shipping: Shipping) {
         let Shipping { to, at, file, xattrs, mounts, .. } = shipping.clone();
         let stamp = ctx.stamp();
-        let work = Work::Arrive { at, file, xattrs, mounts };
+        let work = ParticipantWork::ReceiveFile { at, file, xattrs, mounts };
         ctx.next(Next::Ship { stamp, to, work: Box::new(work) });
         self.shipping.insert(TxnId { coordinator: ctx.config.id, stamp }, shipping);
     }
@@ -102,7 +102,7 @@ impl Migration {
             self.slowed.push_back(message.clone());
             return Ok(());
         }
-        let len = (size - offset).min(CARRY_BYTES_MAX as u64) as u32;
+        let len = (size - offset).min(INLINE_BYTES_MAX as u64) as u32;
         let (first, count) = sum::blocks_of(offset, u64::from(len));
         let sums = ctx.state.sums(ino, first, count)?;
         self.shipping.get_mut(&txn).expect("looked at").heard_ms = ctx.now.ms;
@@ -121,7 +121,7 @@ impl Migration {
         let shipping = self.shipping.get(&txn).ok_or(Blocked::NotNow)?.clone();
         let Shipping { to, at, file, .. } = &shipping;
         let ino = file.attr.ino;
-        ctx.need_spot(at)?;
+        ctx.name_must_be_loaded(at)?;
         let strange = ctx.mounts().iter().any(|mount| !shipping.mounts.contains(mount));
         let named = ctx.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino);
         let is_elsewhere = ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_none());
@@ -134,10 +134,10 @@ impl Migration {
         {
             return Err(Blocked::NotNow);
         }
-        ctx.name_goes(&mut decision, at, ino);
+        ctx.note_name_removed(&mut decision, at, ino);
         ctx.drop_file(&mut decision, file);
-        let sessions = ctx.state.session_ids().filter(|session| *session != WITNESS).collect();
-        decision.push(Change::Forward {
+        let sessions = ctx.state.session_ids().filter(|session| *session != RECOVERY_SESSION).collect();
+        decision.push(RowChange::Forward {
             ino,
             row: Some(Forward { to: *to, moves: file.moves.saturating_add(1), sessions }),
         });
@@ -154,7 +154,7 @@ impl Migration {
         match chunk {
             Some((offset, bytes)) => {
                 self.allowance -= bytes.len() as i64;
-                ctx.send(0, shipping.to, Peer::Chunk { txn, offset, bytes });
+                ctx.send(0, shipping.to, PeerOp::Chunk { txn, offset, bytes });
             }
             // They stay where that is known.
             None => self.give_up(ctx, txn),
@@ -181,7 +181,7 @@ impl Migration {
             if let Some(Forward { to, moves, sessions }) = ctx.state.forward(ino).cloned() {
                 if sessions.is_empty() {
                     let mut decision = Decision::new();
-                    decision.push(Change::Forward { ino, row: None });
+                    decision.push(RowChange::Forward { ino, row: None });
                     ctx.decide(decision);
                 }
                 for session in sessions {

@@ -3,10 +3,10 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, Stamp};
-use atoll_posix::perm::{self, Owned};
+use atoll_posix::perm::{self, ObjectPerms};
 use atoll_posix::xattr::{self, Namespace};
-use atoll_posix::{Access, Answer, Caller, Errno, SetAttr, XattrMode, acl, mode};
-use atoll_proto::{Dir, Inode, JournalEntry, Outcome, Remembered, Static, Xattrs};
+use atoll_posix::{Answer, Caller, Errno, Readings, SetAttr, XattrMode, acl, mode};
+use atoll_proto::{Dir, Inode, JournalEntry, Outcome, RequestResult, StaticAttrs, Xattrs};
 use bytes::Bytes;
 
 use crate::ctx::decision::Decision;
@@ -31,10 +31,10 @@ impl Island {
     /// A file was read: its access time changes and nothing else, so caches stay good and no change time
     /// moves. The answer does not wait for the record, because the reader does not care whether a power cut
     /// takes it.
-    pub(crate) fn accessed(&mut self, ino: Ino, access: &Access) -> Result<Step, Blocked> {
+    pub(crate) fn accessed(&mut self, ino: Ino, access: &Readings) -> Result<Step, Blocked> {
         // A clock that is ahead, or lies, gives nothing a time that is not yet.
         let now = self.ctx.now.wall;
-        let access = Access { first: access.first.min(now), last: access.last.min(now), ..*access };
+        let access = Readings { first: access.first.min(now), last: access.last.min(now), ..*access };
         let mut decision = Decision::new();
         match self.look().node(ino)? {
             Node::File(mut row) => {
@@ -42,7 +42,7 @@ impl Island {
                 if atime == row.attr.atime {
                     return Ok(Step::Looked(done()));
                 }
-                self.look().file_is_free(ino)?;
+                self.look().require_unlocked_file(ino)?;
                 row.attr.atime = atime;
                 decision.inode(row);
             }
@@ -71,7 +71,7 @@ impl Island {
         match self.look().node(ino)? {
             Node::Dir(dir) => self.set_dir_attr(call, ino, dir, set),
             Node::File(row) => {
-                self.look().file_is_free(ino)?;
+                self.look().require_unlocked_file(ino)?;
                 let (after, xattrs) = self.ctx.changed_attr(call, ino, set)?;
                 if set.size.is_some() {
                     return self.bodies.set_size(&mut self.ctx, call, ino, set, &after.attr, turn);
@@ -80,7 +80,7 @@ impl Island {
                 let mut decision = Decision::new();
                 debug_assert_eq!(row.attr.ino, ino);
                 decision.file(after, xattrs);
-                decision.remember_for(call, Remembered::Attr { ino });
+                decision.remember_for(call, RequestResult::Attr { ino });
                 self.ctx.decide(decision);
                 Ok(Step::Decided(ok(Answer::Attr { attr }, None)))
             }
@@ -94,7 +94,7 @@ impl Island {
         mut dir: Dir,
         set: &SetAttr,
     ) -> Result<Step, Blocked> {
-        self.look().names_are_safe(ino)?;
+        self.look().require_durable_names(ino)?;
         let before = dir_attr(ino, &dir);
         let access = self.ctx.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         let now = self.ctx.time();
@@ -107,7 +107,7 @@ impl Island {
         let is_static = (before.mode, before.uid, before.gid) != (after.mode, after.uid, after.gid);
         if is_static && !planted(Bug::AttributesWhileNamed) {
             self.look().nothing_begun_in(ino)?;
-            self.look().stays(ino)?;
+            self.look().require_unfrozen_dir(ino)?;
         }
         let owned = dir.owned.as_mut().expect("owned");
         owned.atime = after.atime;
@@ -116,14 +116,14 @@ impl Island {
         if !is_static && xattrs.is_none() {
             let mut decision = Decision::new();
             decision.dir(ino, dir);
-            decision.remember_for(call, Remembered::Attr { ino });
+            decision.remember_for(call, RequestResult::Attr { ino });
             self.ctx.decide(decision);
             return Ok(Step::Decided(ok(Answer::Attr { attr: after }, None)));
         }
         let bits = (after.mode, after.uid, after.gid);
         let mut decision = Decision::new();
         let stamp = self.fix(&mut decision, ino, dir, bits, xattrs)?;
-        decision.remember_for(call, Remembered::Attr { ino });
+        decision.remember_for(call, RequestResult::Attr { ino });
         self.ctx.decide(decision);
         Ok(Step::Wait(WaitFor::Applied(stamp, ok(Answer::Attr { attr: after }, None))))
     }
@@ -138,7 +138,7 @@ impl Island {
         xattrs: Option<Xattrs>,
     ) -> Result<Stamp, Blocked> {
         let place = self.recovery.place_to_be(&self.ctx, self.txns.locks(), ino, &dir.place);
-        self.ctx.need_child(&place, ino)?;
+        self.ctx.child_must_be_loaded(&place, ino)?;
         // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {
             Some(xattrs) => xattrs,
@@ -147,13 +147,13 @@ impl Island {
         };
         let stamp = self.ctx.stamp();
         decision.stamp(stamp);
-        dir.fixed = Static { version: stamp, mode, uid, gid };
+        dir.fixed = StaticAttrs { version: stamp, mode, uid, gid };
         set_xattrs(decision, ino, &mut dir, xattrs.clone());
         let fixed = dir.fixed;
         decision.dir(ino, dir);
         self.ctx.apply_to_stub(decision, ino, &place, &fixed);
         let xattrs = xattrs.acls();
-        self.ctx.post(decision, stamp, &JournalEntry::Fixed { ino, place, fixed, xattrs }, false);
+        self.ctx.post(decision, stamp, &JournalEntry::StaticAttrs { ino, place, fixed, xattrs }, false);
         Ok(stamp)
     }
 
@@ -224,21 +224,21 @@ impl Island {
                 row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some();
                 let mut decision = Decision::new();
                 decision.file(row, Some(xattrs));
-                decision.remember_for(call, Remembered::Done);
+                decision.remember_for(call, RequestResult::Done);
                 self.ctx.decide(decision);
                 Ok(Step::Decided(done()))
             }
             Node::Dir(mut dir) => {
                 self.look().open_for_names(ino)?;
                 self.look().nothing_begun_in(ino)?;
-                self.look().stays(ino)?;
+                self.look().require_unfrozen_dir(ino)?;
                 let now = self.ctx.time();
                 dir.owned.as_mut().expect("owned").ctime = now;
                 let (uid, gid) = (dir.fixed.uid, dir.fixed.gid);
                 let mut decision = Decision::new();
                 let bits = (bits & mode::ALL, uid, gid);
                 let stamp = self.fix(&mut decision, ino, dir, bits, Some(xattrs))?;
-                decision.remember_for(call, Remembered::Done);
+                decision.remember_for(call, RequestResult::Done);
                 self.ctx.decide(decision);
                 Ok(Step::Wait(WaitFor::Applied(stamp, done())))
             }
@@ -257,11 +257,11 @@ impl<'a> Look<'a> {
 
     pub(crate) fn get_attr(self, ino: Ino) -> Result<Step, Blocked> {
         if let Some(row) = self.ctx.state.inode(ino)? {
-            self.file_is_settled(ino)?;
+            self.require_decided_file(ino)?;
             return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
         }
         let dir = self.owned(ino)?;
-        self.dir_is_settled(ino)?;
+        self.require_decided_dir(ino)?;
         Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))
     }
 
@@ -271,9 +271,9 @@ impl<'a> Look<'a> {
         self.locks.in_dir(dir).map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }
 
-    fn node_xattrs(self, ino: Ino) -> Result<(Owned, Option<acl::Acl>, Xattrs), Blocked> {
+    fn node_xattrs(self, ino: Ino) -> Result<(ObjectPerms, Option<acl::Acl>, Xattrs), Blocked> {
         let (owned, has_acl, has_xattrs) = match self.node(ino)? {
-            Node::File(row) => (Owned::from(&row.attr), row.has_acl, row.has_xattrs),
+            Node::File(row) => (ObjectPerms::from(&row.attr), row.has_acl, row.has_xattrs),
             Node::Dir(dir) => (crate::rows::path::owned_by(&dir.fixed), dir.has_acl, dir.has_xattrs),
         };
         let acl = self.ctx.acl(ino, has_acl, acl::ACCESS_XATTR)?;

@@ -3,10 +3,11 @@
 //! the files take part if they are other islands.
 
 use atoll_core::{Ino, IslandId, Name, Stamp, Time};
-use atoll_posix::perm::Owned;
-use atoll_posix::{Answer, Attr, Caller, Errno, Found, Kind, RenameMode, mode};
+use atoll_posix::perm::ObjectPerms;
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, NamedObject, RenameMode, mode};
 use atoll_proto::{
-    Chain, Change, ClientOp, Dir, Entry, PeerMessage, Remembered, Renaming, Seen, Spot, Vote, Work,
+    Chain, ClientOp, Dir, Entry, EntryRef, ParticipantWork, PeerMessage, RenameSpec, RequestResult,
+    RowChange, Vote, VoteInfo,
 };
 
 use crate::ctx::Ctx;
@@ -16,11 +17,11 @@ use crate::island::Island;
 use crate::look::Look;
 use crate::look::Missing;
 use crate::ops::names::is_meant;
-use crate::rows::chains::Sight;
+use crate::rows::chains::VectorOrder;
 use crate::rows::homes::LINKS_MAX;
 use crate::rows::moves::moves_parents;
 use crate::rows::path::ok;
-use crate::txn::coordinator::Plan;
+use crate::txn::coordinator::OwnPart;
 
 impl Island {
     // --------------------------------------------------------------------- link
@@ -33,12 +34,12 @@ impl Island {
         name: &Name,
     ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(dir)?.clone();
-        self.look().name_is_free(dir, name)?;
+        self.look().require_unlocked_name(dir, name)?;
         if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.look().may_change_names(call.caller(), dir, &parent)?;
-        let at = Spot { dir, name: name.clone() };
+        let at = EntryRef { dir, name: name.clone() };
         self.migration.is_not_about_to_arrive(&self.ctx, self.txns.locks(), ino)?;
         let Some(mut row) = self.look().homed(ino)?.cloned() else {
             if self.ctx.state.dir(ino)?.is_some() {
@@ -57,18 +58,18 @@ impl Island {
             self.ctx.room.take(0)?;
             let time = self.ctx.time();
             let chain = self.ctx.chain_to(dir)?;
-            let work = Work::Count { ino, at: at.clone(), time, chain };
+            let work = ParticipantWork::AddName { ino, at: at.clone(), time, chain };
             let names = vec![at.clone()];
             return self.txns.begin_txn(
                 &mut self.ctx,
                 call,
                 None,
                 names,
-                Plan::Link { at, home, time, attr: None },
+                OwnPart::Link { at, home, time, attr: None },
                 vec![(home, work)],
             );
         };
-        self.look().file_is_free(ino)?;
+        self.look().require_unlocked_file(ino)?;
         if row.attr.nlink == 0 {
             return Err(Errno::ENOENT.into());
         }
@@ -89,7 +90,7 @@ impl Island {
 
     pub(crate) fn unlink(&mut self, call: &PendingRequest, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         let parent = self.look().owned(dir)?.clone();
-        self.look().name_is_free(dir, name)?;
+        self.look().require_unlocked_name(dir, name)?;
         let entry = self.look().named(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?.clone();
         let by = self.look().may_take(call.caller(), dir, &parent, &entry)?;
         if entry.kind == Kind::Directory {
@@ -97,27 +98,27 @@ impl Island {
         }
         let (ino, home) = (entry.ino, entry.home);
         if home != self.ctx.config.id {
-            let at = Spot { dir, name: name.clone() };
+            let at = EntryRef { dir, name: name.clone() };
             let time = self.ctx.time();
-            let work = Work::Drop { ino, at: at.clone(), by, had: true, time };
+            let work = ParticipantWork::RemoveName { ino, at: at.clone(), by, had: true, time };
             let names = vec![at.clone()];
             return self.txns.begin_txn(
                 &mut self.ctx,
                 call,
                 None,
                 names,
-                Plan::Unlink { at, time },
+                OwnPart::Unlink { at, time },
                 vec![(home, work)],
             );
         }
-        self.look().file_is_free(ino)?;
+        self.look().require_unlocked_file(ino)?;
         let row = self.ctx.file(ino)?.clone();
         let now = self.ctx.time();
         let mut decision = Decision::new();
         decision.entry(dir, name, None);
         self.ctx.change_names(&mut decision, dir, -1, 0, now);
         let orphan = self.ctx.drop_name(&mut decision, row, Some(call.session()), now);
-        decision.remember_for(call, Remembered::Removed { orphan });
+        decision.remember_for(call, RequestResult::Removed { orphan });
         self.ctx.decide(decision);
         Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
     }
@@ -128,19 +129,19 @@ impl Island {
     pub(crate) fn rename_away(
         &mut self,
         call: &PendingRequest,
-        from: Spot,
-        to: Spot,
+        from: EntryRef,
+        to: EntryRef,
         mode: RenameMode,
         (meant, new_meant): (Option<Ino>, Option<Ino>),
         owner: IslandId,
     ) -> Result<Step, Blocked> {
         let parent = self.look().open_for_names(from.dir)?.clone();
-        self.look().name_is_free(from.dir, &from.name)?;
+        self.look().require_unlocked_name(from.dir, &from.name)?;
         let file = self.look().named(from.dir, &from.name)?.ok_or(Blocked::Fail(Errno::ENOENT))?.clone();
         is_meant(meant, Some(&file))?;
         let is_dir = file.stub.is_some();
         if !is_dir && file.home == self.ctx.config.id {
-            self.look().file_is_free(file.ino)?;
+            self.look().require_unlocked_file(file.ino)?;
         }
         // As Linux has it: what the names are comes before who asks.
         let (by, denied) = match self.look().may_take(call.caller(), from.dir, &parent, &file) {
@@ -155,8 +156,8 @@ impl Island {
         // The home of what is there may be a third island, which is told by this one.
         let wants_chain = is_dir || (file.home != owner && !(knows && file.home == self.ctx.config.id));
         let time = self.ctx.time();
-        let renaming = Renaming { from: from.clone(), to, file, there: None, mode, by, time };
-        let work = Work::Lend {
+        let renaming = RenameSpec { from: from.clone(), to, file, there: None, mode, by, time };
+        let work = ParticipantWork::BorrowName {
             renaming: Box::new(renaming.clone()),
             caller: call.caller().clone(),
             new_meant,
@@ -164,7 +165,7 @@ impl Island {
             chain,
             wants_chain,
         };
-        let plan = Plan::Rename { renaming: Box::new(renaming), lent: None };
+        let plan = OwnPart::Rename { renaming: Box::new(renaming), lent: None };
         self.txns.begin_txn(&mut self.ctx, call, None, vec![from], plan, vec![(owner, work)])
     }
 
@@ -173,7 +174,7 @@ impl Island {
     pub(crate) fn rename_here(
         &mut self,
         call: &PendingRequest,
-        renaming: Renaming,
+        renaming: RenameSpec,
         there_by: Option<u32>,
     ) -> Result<Step, Blocked> {
         self.look().check_dirs(call.caller(), &renaming, &Chain::default())?;
@@ -181,12 +182,12 @@ impl Island {
         // What only takes the place of an empty directory beside it needs no room.
         let needs_room = !others.is_empty() || renaming.from.dir != renaming.to.dir;
         others.extend(self.ctx.dir_works(call.caller(), &renaming, &Chain::default())?);
-        let plan = Plan::Rename { renaming: Box::new(renaming), lent: Some(Chain::default()) };
+        let plan = OwnPart::Rename { renaming: Box::new(renaming), lent: Some(Chain::default()) };
         if others.is_empty() {
             let early = self.ctx.stamps_before_commit(&plan);
             return self.commit_between(call, Decision::new(), &plan, &early);
         }
-        let Plan::Rename { renaming, .. } = &plan else { unreachable!("just made") };
+        let OwnPart::Rename { renaming, .. } = &plan else { unreachable!("just made") };
         if needs_room {
             self.ctx.room.take(0)?;
         }
@@ -199,15 +200,16 @@ impl Island {
         &mut self,
         decision: &mut Decision,
         message: &PeerMessage,
-        work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Blocked> {
-        let Work::Lend { renaming, caller, new_meant, denied, chain, wants_chain } = work else {
+        work: &mut ParticipantWork,
+    ) -> Result<Result<VoteInfo, Vote>, Blocked> {
+        let ParticipantWork::BorrowName { renaming, caller, new_meant, denied, chain, wants_chain } = work
+        else {
             unreachable!("called for Work::Lend")
         };
         let refused = |errno| Ok(Err(Vote::No { errno }));
         let (to, mode) = (renaming.to.clone(), renaming.mode);
         let parent = self.look().open_for_names(to.dir)?.clone();
-        self.look().name_is_free(to.dir, &to.name)?;
+        self.look().require_unlocked_name(to.dir, &to.name)?;
         let there = self.look().named(to.dir, &to.name)?.cloned();
         if let Err(errno) = is_meant(*new_meant, there.as_ref()) {
             return refused(errno);
@@ -257,14 +259,14 @@ impl Island {
         }
         let mut row = parent;
         let owned = row.owned.as_mut().expect("owned");
-        if !owned.lent {
-            owned.lent = true;
+        if !owned.ever_borrowed {
+            owned.ever_borrowed = true;
             decision.dir(to.dir, row);
         }
-        if comes && !self.pin(decision, message, &from, &chain)? {
+        if comes && !self.reserve_name(decision, message, &from, &chain)? {
             return Ok(Err(Vote::Behind));
         }
-        Ok(Ok(Seen::Name { there, by, chain: told }))
+        Ok(Ok(VoteInfo::Name { there, by, chain: told }))
     }
 
     // ------------------------------------------- the coordinator's commit record
@@ -274,50 +276,50 @@ impl Island {
         &mut self,
         call: &PendingRequest,
         mut decision: Decision,
-        plan: &Plan,
+        plan: &OwnPart,
         early: &[Stamp],
     ) -> Result<Step, Blocked> {
         let alone = decision.record.changes.is_empty();
         match plan {
-            Plan::Dirs | Plan::Ship => unreachable!("committed elsewhere"),
-            Plan::Link { at, home, time, attr } => {
+            OwnPart::Dirs | OwnPart::Ship => unreachable!("committed elsewhere"),
+            OwnPart::Link { at, home, time, attr } => {
                 self.look().owned(at.dir)?;
-                self.ctx.need_spot(at)?;
+                self.ctx.name_must_be_loaded(at)?;
                 let attr = attr.expect("told with the vote");
                 Ok(self.ctx.name_linked(call, decision, at, *home, attr, *time))
             }
-            Plan::Unlink { at, time } => {
+            OwnPart::Unlink { at, time } => {
                 self.look().owned(at.dir)?;
-                self.ctx.need_spot(at)?;
+                self.ctx.name_must_be_loaded(at)?;
                 decision.entry(at.dir, &at.name, None);
                 self.ctx.change_names(&mut decision, at.dir, -1, 0, *time);
-                decision.remember_for(call, Remembered::Removed { orphan: None });
+                decision.remember_for(call, RequestResult::Removed { orphan: None });
                 self.ctx.decide(decision);
                 Ok(Step::Decided(ok(Answer::Removed { orphan: None }, None)))
             }
-            Plan::Rename { renaming, lent } => {
+            OwnPart::Rename { renaming, lent } => {
                 self.look().owned(renaming.from.dir)?;
                 let renaming = &*self.ctx.with_stubs_of_now(renaming)?;
-                self.ctx.need_renaming(renaming)?;
+                self.ctx.renaming_must_be_loaded(renaming)?;
                 let chain = lent.clone().unwrap_or_default();
-                self.ctx.need_chain(&chain)?;
-                self.look().need_moves(renaming)?;
+                self.ctx.chain_must_be_loaded(&chain)?;
+                self.look().moves_must_be_loaded(renaming)?;
                 for entry in [Some(&renaming.file), renaming.there.as_ref()] {
                     if let Some(entry) = self.ctx.homed_here(entry) {
-                        self.look().file_is_free(entry.ino)?;
+                        self.look().require_unlocked_file(entry.ino)?;
                     }
                 }
                 // What is homed here, or in the skeleton, needs the directory that it comes to.
                 if self.ctx.homed_here(Some(&renaming.file)).is_some() || self.ctx.moves_here(renaming) {
-                    match self.ctx.sight(&chain)? {
-                        Sight::Same if chain.dirs.is_empty() => {
+                    match self.ctx.order_of_chain(&chain)? {
+                        VectorOrder::Same if chain.dirs.is_empty() => {
                             // It was known when the name was asked for; it may have been pruned since.
                             if self.ctx.state.dir(renaming.to.dir)?.is_none() {
                                 return Err(Blocked::NotNow);
                             }
                         }
-                        Sight::Same => self.ctx.lay_chain(&mut decision, &chain.dirs),
-                        Sight::Older | Sight::Newer { .. } => return Err(Blocked::NotNow),
+                        VectorOrder::Same => self.ctx.merge_ancestors(&mut decision, &chain.dirs),
+                        VectorOrder::Older | VectorOrder::Newer { .. } => return Err(Blocked::NotNow),
                     }
                 }
                 if let Some(there) = self.ctx.homed_here(renaming.there.as_ref())
@@ -337,13 +339,13 @@ impl Island {
                 let orphan = self.ctx.apply_renaming(&mut decision, renaming, true, Some(call));
                 if moves_parents(renaming) && self.ctx.owns_root() {
                     let (me, before) = (self.ctx.config.id, self.ctx.stamp());
-                    decision.push(Change::Moved { island: me, stamp: before });
+                    decision.push(RowChange::Moved { island: me, stamp: before });
                 }
                 let posted = self.ctx.move_dirs(&mut decision, renaming, &chain, early, gated);
                 if pins {
-                    self.ctx.unpin(&mut decision, &renaming.to);
+                    self.ctx.release_name(&mut decision, &renaming.to);
                 }
-                decision.remember_for(call, Remembered::Removed { orphan });
+                decision.remember_for(call, RequestResult::Removed { orphan });
                 self.ctx.decide(decision);
                 let outcome = ok(Answer::Removed { orphan }, None);
                 let Some(stamp) = posted else { return Ok(Step::Decided(outcome)) };
@@ -368,13 +370,13 @@ impl<'a> Look<'a> {
     ) -> Result<Option<u32>, Blocked> {
         if entry.stub.is_some() {
             // Others may know that it has gone from here, and that is lost: it would get a second name.
-            self.is_whole(dir)?;
+            self.require_complete_dir(dir)?;
         }
         if entry.stub.is_some() || entry.home == self.ctx.config.id {
             self.ctx.may_delete(caller, dir, parent, self.ctx.owner_of(entry)?)?;
             return Ok(None);
         }
-        let owned = |uid| Owned { uid, gid: 0, mode: 0, kind: entry.kind };
+        let owned = |uid| ObjectPerms { uid, gid: 0, mode: 0, kind: entry.kind };
         self.ctx.may_delete(caller, dir, parent, owned(caller.uid))?;
         let sticky = parent.fixed.mode & mode::STICKY != 0;
         let asks = sticky && caller.uid != parent.fixed.uid && !caller.acts_as_owner(&owned(!caller.uid));
@@ -388,7 +390,7 @@ impl Ctx {
         &mut self,
         call: &PendingRequest,
         mut decision: Decision,
-        at: &Spot,
+        at: &EntryRef,
         home: IslandId,
         attr: Attr,
         now: Time,
@@ -396,8 +398,8 @@ impl Ctx {
         let ino = attr.ino;
         decision.entry(at.dir, &at.name, Some(Entry { ino, kind: attr.kind, home, stub: None }));
         self.change_names(&mut decision, at.dir, 1, 0, now);
-        decision.remember_for(call, Remembered::Ino { ino });
+        decision.remember_for(call, RequestResult::Ino { ino });
         self.decide(decision);
-        Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
+        Step::Decided(ok(Answer::Found { found: NamedObject { attr, attr_current: true } }, None))
     }
 }

@@ -2,13 +2,13 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Stamp, TxnId};
-use atoll_proto::{Part, Peer};
+use atoll_proto::{PeerOp, TxnPart};
 
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, Step, WaitFor};
 use crate::island::Island;
 use crate::migration::Needs;
-use crate::txn::coordinator::{Plan, ended_by};
+use crate::txn::coordinator::{OwnPart, ended_by};
 
 impl Island {
     /// All have prepared: makes it happen.
@@ -22,21 +22,21 @@ impl Island {
                 assert!(planted(Bug::VoteOfNobody), "all have voted");
                 Stamp::default()
             });
-            let part = Part { origin: begun.origin, work: party.work.clone() };
+            let part = TxnPart { request: begun.origin, work: party.work.clone() };
             let moments = self.ctx.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
             told.push((party.txn, party.island, moments));
         }
-        self.ctx.state.look_away();
+        self.ctx.state.begin_reads();
         let done = match (&begun.plan, &begun.call) {
-            (Plan::Ship, _) => self.commit_ship(first, decision).map(|()| Step::Answered),
-            (Plan::Dirs, Some(call)) => self.commit_work(call, decision, &begun.parties[0].work),
+            (OwnPart::Ship, _) => self.commit_ship(first, decision).map(|()| Step::Answered),
+            (OwnPart::Dirs, Some(call)) => self.commit_work(call, decision, &begun.parties[0].work),
             (plan, Some(call)) => self.commit_between(call, decision, plan, &early),
             (_, None) => unreachable!("the request is kept when its transaction is begun"),
         };
         match done {
             Ok(step) => {
                 let seq = self.ctx.state.seq();
-                let at_once = matches!(begun.plan, Plan::Dirs);
+                let at_once = matches!(begun.plan, OwnPart::Dirs);
                 let heard = told.iter().filter(|_| at_once);
                 let heard = heard.map(|(txn, island, moments)| (*txn, *island, moments.committed));
                 self.txns.committed(first, &begun, seq, heard);
@@ -52,12 +52,12 @@ impl Island {
                 }
                 // The client first: it need not wait for the participant's record.
                 for (txn, island, moments) in told {
-                    let decided = Peer::Decided { txn, moments: Some(moments), part: None };
+                    let decided = PeerOp::Decided { txn, moments: Some(moments), part: None };
                     if at_once {
                         self.ctx.send(seq, island, decided);
                     } else {
-                        if !matches!(begun.plan, Plan::Ship) {
-                            self.ctx.send(seq, island, Peer::Happened { txn });
+                        if !matches!(begun.plan, OwnPart::Ship) {
+                            self.ctx.send(seq, island, PeerOp::ProvisionalCommit { txn });
                         }
                         self.ctx.send_synced(seq, island, decided);
                     }

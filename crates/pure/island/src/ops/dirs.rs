@@ -4,10 +4,10 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, Stamp, Time, TxnId};
 use atoll_posix::perm;
-use atoll_posix::{Answer, Errno, Found, Kind, Op, acl};
+use atoll_posix::{Answer, Errno, Kind, NamedObject, Op, acl};
 use atoll_proto::{
-    Ancestor, ClientOp, Dir, Entry, Owned, Place, PlaceVersion, Remembered, Seen, Spot, Static, Stub, Vote,
-    Work, Xattrs,
+    Ancestor, ClientOp, Dir, DirPlace, Entry, EntryRef, OwnedDir, ParticipantWork, PlaceVersion,
+    RequestResult, StaticAttrs, Stub, Vote, VoteInfo, Xattrs,
 };
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ use crate::island::Island;
 use crate::ops::names::is_meant;
 use crate::rows::path::{done, ok, owned_by};
 use crate::rows::skeleton::new_row;
-use crate::txn::coordinator::Plan;
+use crate::txn::coordinator::OwnPart;
 
 impl Island {
     pub(crate) fn mkdir(
@@ -34,7 +34,7 @@ impl Island {
         if self.look().named(dir, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        self.look().name_is_free(dir, name)?;
+        self.look().require_unlocked_name(dir, name)?;
         self.look().may_change_names(call.caller(), dir, parent)?;
         let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
         let of = owned_by(&parent.fixed);
@@ -56,11 +56,15 @@ impl Island {
             ino,
             key,
             birth_bytes,
-            place: Place { version: PlaceVersion { moves: 0, stamp }, parent: dir, name: Some(name.clone()) },
+            place: DirPlace {
+                version: PlaceVersion { moves: 0, stamp },
+                parent: dir,
+                name: Some(name.clone()),
+            },
             // The first of its owner's versions: stamps of two islands cannot be compared.
-            fixed: Static { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
+            fixed: StaticAttrs { version: Stamp::default(), mode: born.mode, uid: born.uid, gid: born.gid },
             xattrs,
-            doubted: false,
+            suspected: false,
         };
         if owner == self.ctx.config.id {
             let mut decision = Decision::new();
@@ -69,9 +73,9 @@ impl Island {
             self.recovery.note_adopted(ino);
             return Ok(self.ctx.name_new_dir(call, decision, &new, time));
         }
-        let work = Work::Adopt { dir: new, time, chain };
-        let names = vec![Spot { dir, name: name.clone() }];
-        self.txns.begin_txn(&mut self.ctx, call, Some(stamp), names, Plan::Dirs, vec![(owner, work)])
+        let work = ParticipantWork::Adopt { dir: new, time, chain };
+        let names = vec![EntryRef { dir, name: name.clone() }];
+        self.txns.begin_txn(&mut self.ctx, call, Some(stamp), names, OwnPart::Dirs, vec![(owner, work)])
     }
 
     // -------------------------------------------------------------------- rmdir
@@ -84,7 +88,7 @@ impl Island {
         meant: Option<Ino>,
     ) -> Result<Step, Blocked> {
         let parent = self.look().owned(dir)?;
-        self.look().name_is_free(dir, name)?;
+        self.look().require_unlocked_name(dir, name)?;
         let entry = self.look().named(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(entry))?;
         self.look().may_take(call.caller(), dir, parent, entry)?;
@@ -98,9 +102,9 @@ impl Island {
             let parent = staged_dir(&decision, dir).unwrap_or(parent);
             return Ok(self.ctx.unname_dir(call, decision, dir, &parent, name));
         }
-        let work = Work::Seal { ino, parent: dir, name: name.clone() };
-        let names = vec![Spot { dir, name: name.clone() }];
-        self.txns.begin_txn(&mut self.ctx, call, None, names, Plan::Dirs, vec![(owner, work)])
+        let work = ParticipantWork::Seal { ino, parent: dir, name: name.clone() };
+        let names = vec![EntryRef { dir, name: name.clone() }];
+        self.txns.begin_txn(&mut self.ctx, call, None, names, OwnPart::Dirs, vec![(owner, work)])
     }
 
     // ------------------------------------------- the coordinator's commit record
@@ -110,15 +114,15 @@ impl Island {
         &mut self,
         call: &PendingRequest,
         decision: Decision,
-        work: &Work,
+        work: &ParticipantWork,
     ) -> Result<Step, Blocked> {
         let ClientOp::Fs { op } = &call.request.op else { unreachable!("transactions serve operations") };
         match (op, work) {
-            (Op::Mkdir { .. }, Work::Adopt { dir, time, .. }) => {
-                self.ctx.need_name(&dir.place)?;
+            (Op::Mkdir { .. }, ParticipantWork::Adopt { dir, time, .. }) => {
+                self.ctx.entry_must_be_loaded(&dir.place)?;
                 Ok(self.ctx.name_new_dir(call, decision, dir, *time))
             }
-            (Op::Rmdir { dir, name, .. }, Work::Seal { .. }) => {
+            (Op::Rmdir { dir, name, .. }, ParticipantWork::Seal { .. }) => {
                 let parent = self.look().owned(*dir)?.clone();
                 self.ctx.state.entry(*dir, name)?;
                 Ok(self.ctx.unname_dir(call, decision, *dir, &parent, name))
@@ -134,12 +138,12 @@ impl Island {
         &mut self,
         decision: &mut Decision,
         txn: TxnId,
-        work: &Work,
-    ) -> Result<Result<Seen, Vote>, Blocked> {
+        work: &ParticipantWork,
+    ) -> Result<Result<VoteInfo, Vote>, Blocked> {
         match work {
-            Work::Adopt { dir, time, chain } => {
+            ParticipantWork::Adopt { dir, time, chain } => {
                 for above in chain {
-                    self.ctx.need_acls(above.ino)?;
+                    self.ctx.acls_must_be_loaded(above.ino)?;
                     if let Some(name) = &above.place.name {
                         self.ctx.state.entry(above.place.parent, name)?;
                     }
@@ -150,7 +154,7 @@ impl Island {
                 self.ctx.adopt(decision, dir, chain, *time, Some(txn));
                 self.recovery.note_adopted(dir.ino);
             }
-            Work::Seal { ino, .. } => {
+            ParticipantWork::Seal { ino, .. } => {
                 self.look().may_seal(*ino)?;
                 let mut row = self.look().owned(*ino)?.clone();
                 row.owned.as_mut().expect("owned").sealed = Some(txn).filter(|_| !planted(Bug::NotSealed));
@@ -158,7 +162,7 @@ impl Island {
             }
             _ => unreachable!("called for directories"),
         }
-        Ok(Ok(Seen::Nothing))
+        Ok(Ok(VoteInfo::Nothing))
     }
 }
 
@@ -179,10 +183,10 @@ impl Ctx {
         // Its row may have changed in this same decision: the count of directories below.
         let parent = self.dir_now(&decision, dir).expect("locked by the name");
         decision.names_changed(dir, &parent, 1, 1, (time, time));
-        decision.remember_for(call, Remembered::Ino { ino: new.ino });
+        decision.remember_for(call, RequestResult::Ino { ino: new.ino });
         self.decide(decision);
-        let row = new_row(new, Some(Owned::empty(time)));
-        let found = Found { attr: crate::ctx::shown::dir_attr(new.ino, &row), attr_current: true };
+        let row = new_row(new, Some(OwnedDir::empty(time)));
+        let found = NamedObject { attr: crate::ctx::shown::dir_attr(new.ino, &row), attr_current: true };
         Step::Decided(ok(Answer::Found { found }, Some(new.key)))
     }
 
@@ -198,7 +202,7 @@ impl Ctx {
         let now = self.time();
         decision.entry(dir, name, None);
         decision.names_changed(dir, parent, -1, -1, (now, now));
-        decision.remember_for(call, Remembered::Done);
+        decision.remember_for(call, RequestResult::Done);
         self.decide(decision);
         Step::Decided(done())
     }

@@ -5,59 +5,64 @@
 
 use atoll_core::{Ino, Stamp};
 use atoll_posix::Kind;
-use atoll_proto::{Ancestor, Chain, Entry, JournalEntry, Known, Peer, Place, Renaming, Seen, Vote, Work};
+use atoll_proto::{
+    Ancestor, Chain, DirPlace, DirReport, Entry, JournalEntry, ParticipantWork, PeerOp, RenameSpec, Vote,
+    VoteInfo,
+};
 
 /// Why a message cannot be.
 type Fits = Result<(), &'static str>;
 
 /// `Err` says what is wrong with a message.
-pub(super) fn fits(peer: &Peer) -> Fits {
+pub(super) fn fits(peer: &PeerOp) -> Fits {
     match peer {
-        Peer::Prepare { work, .. } => fits_work(work),
-        Peer::Voted { vote: Vote::Yes { seen, .. }, .. } => fits_seen(seen),
-        Peer::Decided { part: Some(part), .. } => fits_work(&part.work),
-        Peer::Carried { part, .. } => fits_work(&part.work),
-        Peer::Journal { after, entries } => fits_entries(*after, entries),
-        Peer::Returned { entries } => fits_entries(Stamp::default(), entries),
-        Peer::Compared { told, .. } => told.iter().try_for_each(|told| fits_known(told.ino, &told.known)),
-        Peer::ChainOf { chain: Some(chain), .. } => fits_chain(chain),
+        PeerOp::Prepare { work, .. } => fits_work(work),
+        PeerOp::Voted { vote: Vote::Yes { seen, .. }, .. } => fits_seen(seen),
+        PeerOp::Decided { part: Some(part), .. } => fits_work(&part.work),
+        PeerOp::CarriedOut { part, .. } => fits_work(&part.work),
+        PeerOp::Journal { after, entries } => fits_entries(*after, entries),
+        PeerOp::ReturnedJournal { entries } => fits_entries(Stamp::default(), entries),
+        PeerOp::Compared { told, .. } => told.iter().try_for_each(|told| fits_known(told.ino, &told.known)),
+        PeerOp::ChainOf { chain: Some(chain), .. } => fits_chain(chain),
         _ => Ok(()),
     }
 }
 
-fn fits_work(work: &Work) -> Fits {
+fn fits_work(work: &ParticipantWork) -> Fits {
     match work {
-        Work::Adopt { dir, chain, .. } => {
+        ParticipantWork::Adopt { dir, chain, .. } => {
             if dir.ino == Ino::ROOT {
                 return Err("the root is to be made");
             }
             chain.iter().chain([dir]).try_for_each(fits_ancestor)
         }
-        Work::Lend { renaming, chain, .. } => {
+        ParticipantWork::BorrowName { renaming, chain, .. } => {
             fits_renaming(renaming)?;
             chain.as_ref().map_or(Ok(()), fits_chain)
         }
-        Work::Count { chain, .. } | Work::Renamed { chain, .. } => fits_chain(chain),
-        Work::Ticket { seen, .. } => seen.iter().try_for_each(fits_chain),
-        Work::Hold { ino, to, .. } => fits_place(*ino, to),
-        Work::Arrive { file, .. } if file.attr.kind == Kind::Directory => {
+        ParticipantWork::AddName { chain, .. } | ParticipantWork::MoveName { chain, .. } => fits_chain(chain),
+        ParticipantWork::PermitMove { seen, .. } => seen.iter().try_for_each(fits_chain),
+        ParticipantWork::FreezeDir { ino, to, .. } => fits_place(*ino, to),
+        ParticipantWork::ReceiveFile { file, .. } if file.attr.kind == Kind::Directory => {
             Err("a directory arrives as a file")
         }
-        Work::Arrive { .. } | Work::Seal { .. } | Work::Drop { .. } => Ok(()),
+        ParticipantWork::ReceiveFile { .. }
+        | ParticipantWork::Seal { .. }
+        | ParticipantWork::RemoveName { .. } => Ok(()),
     }
 }
 
-fn fits_seen(seen: &Seen) -> Fits {
+fn fits_seen(seen: &VoteInfo) -> Fits {
     match seen {
-        Seen::Name { there, chain, .. } => {
+        VoteInfo::Name { there, chain, .. } => {
             there.as_ref().map_or(Ok(()), fits_entry)?;
             chain.as_ref().map_or(Ok(()), fits_chain)
         }
-        Seen::Nothing | Seen::File { .. } | Seen::Dir { .. } => Ok(()),
+        VoteInfo::Nothing | VoteInfo::File { .. } | VoteInfo::Dir { .. } => Ok(()),
     }
 }
 
-fn fits_renaming(renaming: &Renaming) -> Fits {
+fn fits_renaming(renaming: &RenameSpec) -> Fits {
     [Some(&renaming.file), renaming.there.as_ref()].into_iter().flatten().try_for_each(fits_entry)
 }
 
@@ -83,22 +88,22 @@ fn fits_entries(after: Stamp, entries: &[(Stamp, JournalEntry)]) -> Fits {
                 fits_place(*ino, place)?;
                 fits_chain(chain)?;
             }
-            JournalEntry::Fixed { ino, place, .. } => fits_place(*ino, place)?,
-            JournalEntry::Onward => {}
+            JournalEntry::StaticAttrs { ino, place, .. } => fits_place(*ino, place)?,
+            JournalEntry::ClockBump => {}
         }
     }
     Ok(())
 }
 
-fn fits_known(ino: Ino, known: &Known) -> Fits {
+fn fits_known(ino: Ino, known: &DirReport) -> Fits {
     match known {
-        Known::Is { dir, chain } => {
+        DirReport::Differs { dir, chain } => {
             if dir.ino != ino {
                 return Err("another directory is told of than was asked for");
             }
             chain.iter().chain([dir]).try_for_each(fits_ancestor)
         }
-        Known::Goes { place, .. } => fits_place(ino, place),
+        DirReport::Moves { place, .. } => fits_place(ino, place),
         _ => Ok(()),
     }
 }
@@ -111,7 +116,7 @@ fn fits_ancestor(dir: &Ancestor) -> Fits {
     fits_place(dir.ino, &dir.place)
 }
 
-fn fits_place(ino: Ino, place: &Place) -> Fits {
+fn fits_place(ino: Ino, place: &DirPlace) -> Fits {
     match (ino == Ino::ROOT, place.name.is_some()) {
         (true, true) => Err("the root has a name"),
         (false, false) => Err("a directory has no name"),

@@ -3,8 +3,8 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::perm;
-use atoll_posix::{Answer, Attr, DirEntry, Errno, Found, Kind, Op, RenameMode, acl};
-use atoll_proto::{ClientOp, Entry, Inode, Outcome, Remembered, Renaming, Spot, Xattrs};
+use atoll_posix::{Answer, Attr, DirEntry, Errno, Kind, NamedObject, Op, RenameMode, acl};
+use atoll_proto::{ClientOp, Entry, EntryRef, Inode, Outcome, RenameSpec, RequestResult, Xattrs};
 use bytes::Bytes;
 
 use crate::ctx::Ctx;
@@ -25,7 +25,7 @@ const TARGET_BYTES_MAX: usize = 4095;
 impl Island {
     pub(crate) fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         self.look().owned(dir)?;
-        self.look().name_is_settled(dir, name)?;
+        self.look().require_decided_name(dir, name)?;
         let entry = self.look().shown(dir, name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         let outcome = self.look().looked_up(&entry)?;
         if entry.kind == Kind::Symlink {
@@ -49,7 +49,7 @@ impl Island {
             return Err(Errno::EINVAL.into());
         }
         let parent = self.look().open_for_names(dir)?;
-        self.look().name_is_settled(dir, name)?;
+        self.look().require_decided_name(dir, name)?;
         if let Some(entry) = self.look().shown(dir, name)? {
             if *exclusive {
                 return Err(Errno::EEXIST.into());
@@ -59,7 +59,7 @@ impl Island {
             }
             return Ok(Step::Looked(self.look().looked_up(&entry)?));
         }
-        self.look().name_is_free(dir, name)?;
+        self.look().require_unlocked_name(dir, name)?;
         self.look().may_change_names(call.caller(), dir, parent)?;
         perm::may_make(call.caller(), *kind, *rdev)?;
         let default = self.ctx.acl(dir, parent.has_acl, acl::DEFAULT_XATTR)?;
@@ -104,18 +104,18 @@ impl Island {
         let home = self.ctx.config.id;
         decision.entry(dir, name, Some(Entry { ino, kind: *kind, home, stub: None }));
         decision.names_changed(dir, &parent, 1, 0, (now, now));
-        decision.remember_for(call, Remembered::Ino { ino });
+        decision.remember_for(call, RequestResult::Ino { ino });
         self.ctx.state.new_file(ino);
         self.bodies.file_made(ino);
         self.ctx.decide(decision);
-        Ok(Step::Decided(ok(Answer::Found { found: Found { attr, attr_current: true } }, None)))
+        Ok(Step::Decided(ok(Answer::Found { found: NamedObject { attr, attr_current: true } }, None)))
     }
 
     pub(crate) fn rename(
         &mut self,
         call: &PendingRequest,
-        from: Spot,
-        to: Spot,
+        from: EntryRef,
+        to: EntryRef,
         mode: RenameMode,
         (meant, new_meant): (Option<Ino>, Option<Ino>),
         key: Option<Key>,
@@ -127,8 +127,8 @@ impl Island {
             }
         }
         let parent = self.look().open_for_names(from.dir)?;
-        self.look().name_is_free(from.dir, &from.name)?;
-        self.look().name_is_free(to.dir, &to.name)?;
+        self.look().require_unlocked_name(from.dir, &from.name)?;
+        self.look().require_unlocked_name(to.dir, &to.name)?;
         let old = self.look().named(from.dir, &from.name)?.ok_or(Blocked::Fail(Errno::ENOENT))?;
         is_meant(meant, Some(old))?;
         let new_parent = self.look().open_for_names(to.dir)?;
@@ -161,15 +161,15 @@ impl Island {
             }
         }
         let time = self.ctx.time();
-        self.rename_here(call, Renaming { from, to, file, there, mode, by, time }, there_by)
+        self.rename_here(call, RenameSpec { from, to, file, there, mode, by, time }, there_by)
     }
 }
 
 impl<'a> Look<'a> {
     pub(crate) fn read_dir(self, dir: Ino, after: u64, bytes: u32, plus: bool) -> Result<Step, Blocked> {
         self.owned(dir)?;
-        self.names_are_settled(dir)?;
-        self.is_whole(dir)?;
+        self.require_decided_names(dir)?;
+        self.require_complete_dir(dir)?;
         let (rows, mut eof) = self.ctx.state.entries_after(dir, after)?;
         let known_to = if eof { u64::MAX } else { self.ctx.state.known_to(dir) };
         let shown = self.shown_names(dir, after.saturating_add(1)..known_to);
@@ -207,7 +207,7 @@ impl<'a> Look<'a> {
         }
         if entries.is_empty() && !eof {
             // Nothing below what memory knows: the next page is needed.
-            return Err(Blocked::Load(vec![atoll_state::Load::Names {
+            return Err(Blocked::Load(vec![atoll_state::RowLoad::Names {
                 dir,
                 from: self.ctx.state.known_to(dir),
             }]));
@@ -216,12 +216,12 @@ impl<'a> Look<'a> {
     }
 
     /// The answer to a request that was carried out before.
-    pub(crate) fn again(self, call: &PendingRequest, result: &Remembered) -> Result<Outcome, Blocked> {
+    pub(crate) fn again(self, call: &PendingRequest, result: &RequestResult) -> Result<Outcome, Blocked> {
         Ok(match result {
-            Remembered::Done => crate::rows::path::done(),
-            Remembered::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
-            Remembered::Removed { orphan } => ok(Answer::Removed { orphan: *orphan }, None),
-            Remembered::Attr { ino } => {
+            RequestResult::Done => crate::rows::path::done(),
+            RequestResult::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
+            RequestResult::Removed { orphan } => ok(Answer::Removed { orphan: *orphan }, None),
+            RequestResult::Attr { ino } => {
                 if self.homed(*ino)?.is_none() && self.ctx.state.dir(*ino)?.is_none() {
                     return Ok(self.ctx.gone_to(*ino, Kind::Regular, self.ctx.config.id));
                 }
@@ -230,15 +230,15 @@ impl<'a> Look<'a> {
                     _ => unreachable!("attributes are only looked at"),
                 }
             }
-            Remembered::Ino { ino } => {
+            RequestResult::Ino { ino } => {
                 if let Some(row) = self.homed(*ino)? {
-                    let found = Found { attr: self.shown_file(row), attr_current: true };
+                    let found = NamedObject { attr: self.shown_file(row), attr_current: true };
                     return Ok(ok(Answer::Found { found }, None));
                 }
                 match self.ctx.state.dir(*ino)? {
                     Some(dir) => {
                         let attr = crate::ctx::shown::dir_attr(*ino, dir);
-                        let found = Found { attr, attr_current: dir.owned.is_some() };
+                        let found = NamedObject { attr, attr_current: dir.owned.is_some() };
                         ok(Answer::Found { found }, Some(dir.key))
                     }
                     // Its owner or home is another island: the name tells. Or it was made, and removed or
@@ -317,5 +317,5 @@ fn made(ino: Ino, op: &Op, call: &PendingRequest) -> Option<Outcome> {
     let (mode, uid, gid) = (mode & !umask & 0o7777, caller.uid, caller.gid);
     let attr = Attr { mode, nlink, uid, gid, rdev, size, ..Attr::blank(ino, kind) };
     // Nobody knows more of it.
-    Some(ok(Answer::Found { found: Found { attr, attr_current: true } }, None))
+    Some(ok(Answer::Found { found: NamedObject { attr, attr_current: true } }, None))
 }

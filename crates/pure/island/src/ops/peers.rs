@@ -1,11 +1,11 @@
 //! The entry of messages of other islands, and the messages that they get when a link to them comes up.
 
 use atoll_core::{IslandId, Stamp};
-use atoll_proto::{Peer, PeerMessage};
+use atoll_proto::{PeerMessage, PeerOp};
 
 use super::fits::fits;
 use crate::compare::answer;
-use crate::ctx::Life;
+use crate::ctx::SenderLife;
 use crate::ctx::request::{Blocked, Next};
 use crate::event::{Damage, Effect};
 use crate::island::Island;
@@ -27,7 +27,7 @@ impl Island {
             return;
         }
         // Whichever side was away: both ask and both tell.
-        self.ctx.send(self.ctx.state.seq(), island, Peer::Hello);
+        self.ctx.send(self.ctx.state.seq(), island, PeerOp::Hello);
         self.tell_all(island);
     }
 
@@ -37,20 +37,24 @@ impl Island {
         if !self.ctx.peers.is_reachable(island) {
             return;
         }
-        self.txns.retell(&mut self.ctx, &self.migration, island, |_| true);
+        self.txns.resend_outcomes(&mut self.ctx, &self.migration, island, |_| true);
         self.ctx.resend(island, Stamp::default());
         self.ctx.return_journal(island);
         self.links.compare_links(&mut self.ctx, island);
         if self.recovery.may_tell_kept(island) {
-            self.ctx.send(self.ctx.state.seq(), island, Peer::Kept { upto: self.ctx.posts.durable_to() });
+            self.ctx.send(
+                self.ctx.state.seq(),
+                island,
+                PeerOp::JournalDurable { upto: self.ctx.posts.durable_to() },
+            );
         }
         // Behind all that waits for the log to be synced.
-        self.ctx.send_behind_synced(island, Peer::HelloDone);
+        self.ctx.send_behind_synced(island, PeerOp::HelloDone);
     }
 
     /// A message of another island.
     pub(crate) fn peer(&mut self, message: PeerMessage) {
-        self.ctx.state.look_away();
+        self.ctx.state.begin_reads();
         match self.run_peer(&message) {
             Ok(()) => {}
             Err(Blocked::Load(loads)) => self.ctx.load(loads, Next::Peer(message)),
@@ -59,7 +63,7 @@ impl Island {
                 debug_assert!(self.ctx.state.txn(txn).is_some() || self.txns.is_begun(txn));
             }
             // Its sender does not tell it again by itself.
-            Err(_) if matches!(message.peer, Peer::Journal { .. }) => self.journal.stall(message.from),
+            Err(_) if matches!(message.op, PeerOp::Journal { .. }) => self.journal.stall(message.from),
             Err(_) => {}
         }
     }
@@ -69,29 +73,29 @@ impl Island {
         if from == self.ctx.config.id || !self.ctx.config.islands.contains(&from) {
             return Ok(());
         }
-        if let Err(why) = fits(&message.peer) {
+        if let Err(why) = fits(&message.op) {
             self.ctx.durability.emit(Effect::Damaged(Damage::Message { from, why }));
             return Ok(());
         }
         match self.ctx.peers.speaks(from, message.incarnation) {
             // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
-            Life::Earlier => return Ok(()),
+            SenderLife::Earlier => return Ok(()),
             // What its last life had said may have come late, and be lost there since.
-            Life::New => self.links.forget_told(from),
-            Life::Same => {}
+            SenderLife::New => self.links.forget_told(from),
+            SenderLife::Same => {}
         }
-        match &message.peer {
-            Peer::Hello => {
+        match &message.op {
+            PeerOp::Hello => {
                 self.tell_all(from);
                 Ok(())
             }
-            Peer::HelloDone => {
+            PeerOp::HelloDone => {
                 self.recovery.heard(&mut self.ctx, from);
                 self.ctx.next(Next::ToldAll(from));
                 Ok(())
             }
             // It would build on what may be missing yet.
-            Peer::Prepare { .. } | Peer::Journal { .. } | Peer::Compare { .. }
+            PeerOp::Prepare { .. } | PeerOp::Journal { .. } | PeerOp::Compare { .. }
                 if self.recovery.is_waiting() =>
             {
                 if !self.recovery.defer(message) {
@@ -99,53 +103,53 @@ impl Island {
                 }
                 Ok(())
             }
-            Peer::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
-            Peer::Voted { txn, vote } => {
+            PeerOp::Prepare { txn, origin, work } => self.on_prepare(message, *txn, *origin, work),
+            PeerOp::Voted { txn, vote } => {
                 self.txns.on_voted(&mut self.ctx, &self.recovery, message, *txn, vote)
             }
-            Peer::Decided { txn, moments, part } => {
+            PeerOp::Decided { txn, moments, part } => {
                 self.txns.on_decided(&mut self.ctx, &self.recovery, message, *txn, *moments, part.as_deref())
             }
-            Peer::Stable { txns } => {
+            PeerOp::Stable { txns } => {
                 self.txns.on_stable(&mut self.ctx, &self.recovery, from, txns);
                 Ok(())
             }
-            Peer::Ask { txn } => {
+            PeerOp::AskOutcome { txn } => {
                 self.txns.on_ask(&mut self.ctx, from, *txn);
                 Ok(())
             }
-            Peer::Journal { after, entries } => {
+            PeerOp::Journal { after, entries } => {
                 // What was missed comes first; then it is asked for.
                 if self.anti_entropy.compares_for(from) {
                     return Ok(());
                 }
                 self.journal.on_journal(&mut self.ctx, from, *after, entries)
             }
-            Peer::Applied { upto, synced } => {
+            PeerOp::Applied { upto, synced } => {
                 self.journal.on_applied(&mut self.ctx, from, *upto, *synced);
                 Ok(())
             }
-            Peer::Resend { after } => {
+            PeerOp::Resend { after } => {
                 self.ctx.resend(from, *after);
                 Ok(())
             }
-            Peer::Carried { txn, moments, part } => {
+            PeerOp::CarriedOut { txn, moments, part } => {
                 self.txns.on_carried(&mut self.ctx, from, *txn, *moments, part);
                 Ok(())
             }
-            Peer::Returned { entries } => {
+            PeerOp::ReturnedJournal { entries } => {
                 self.recovery.on_returned(&mut self.ctx, entries);
                 Ok(())
             }
-            Peer::Happened { txn } => {
+            PeerOp::ProvisionalCommit { txn } => {
                 self.txns.on_happened(&mut self.ctx, from, *txn);
                 Ok(())
             }
-            Peer::Skipped { upto } => {
+            PeerOp::JournalSkipped { upto } => {
                 self.anti_entropy.on_skipped(&mut self.ctx, &self.recovery, from, *upto);
                 Ok(())
             }
-            Peer::Compare { round, missed, asks } => answer::on_compare(
+            PeerOp::Compare { round, missed, asks } => answer::on_compare(
                 &mut self.ctx,
                 self.txns.locks(),
                 &self.recovery,
@@ -154,43 +158,43 @@ impl Island {
                 missed,
                 asks,
             ),
-            Peer::Compared { round, told } => {
+            PeerOp::Compared { round, told } => {
                 self.anti_entropy.on_compared(&mut self.ctx, self.txns.locks(), &self.recovery, *round, told);
                 Ok(())
             }
-            Peer::WantChain { dir } => self.ctx.on_want_chain(message, *dir),
-            Peer::ChainOf { dir, chain } => {
+            PeerOp::WantChain { dir } => self.ctx.on_want_chain(message, *dir),
+            PeerOp::ChainOf { dir, chain } => {
                 self.journal.on_chain_of(&mut self.ctx, *dir, chain.as_ref());
                 Ok(())
             }
-            Peer::Pull { txn, offset } => self.migration.on_pull(&mut self.ctx, message, *txn, *offset),
-            Peer::Chunk { txn, offset, bytes } => {
+            PeerOp::Pull { txn, offset } => self.migration.on_pull(&mut self.ctx, message, *txn, *offset),
+            PeerOp::Chunk { txn, offset, bytes } => {
                 self.migration.on_chunk(&mut self.ctx, &self.bodies, from, *txn, *offset, bytes)
             }
-            Peer::Links { before, links, after } => {
+            PeerOp::Links { before, links, after } => {
                 self.ctx.on_links(from, *before, links, *after);
                 Ok(())
             }
-            Peer::LinksHeld { digest } => {
+            PeerOp::LinksHeld { digest } => {
                 self.links.on_links_held(&mut self.ctx, from, *digest);
                 Ok(())
             }
-            Peer::WantLinks { after } => {
+            PeerOp::WantLinks { after } => {
                 self.ctx.on_want_links(from, *after);
                 Ok(())
             }
-            Peer::AllLinks { after, upto, links } => {
+            PeerOp::AllLinks { after, upto, links } => {
                 self.ctx.on_all_links(from, *after, *upto, links);
                 Ok(())
             }
-            Peer::LinkUsed { link, at } => {
+            PeerOp::LinkUsed { link, at } => {
                 let me = self.ctx.config.id;
                 self.links.link_used(&mut self.ctx, at.dir, &at.name, *link, me);
                 Ok(())
             }
-            Peer::Leads { link, path } => self.ctx.on_leads(from, *link, path),
-            Peer::LeadsTo { link, led } => self.links.on_leads_to(&mut self.ctx, from, *link, led),
-            Peer::Kept { upto } => {
+            PeerOp::Leads { link, path } => self.ctx.on_leads(from, *link, path),
+            PeerOp::LeadsTo { link, led } => self.links.on_leads_to(&mut self.ctx, from, *link, led),
+            PeerOp::JournalDurable { upto } => {
                 self.journal.on_kept(&mut self.ctx, from, *upto);
                 Ok(())
             }

@@ -3,14 +3,17 @@
 use atoll_core::limits::MESSAGE_BYTES_MAX;
 use atoll_core::{Encode, TxnId};
 use atoll_posix::Errno;
-use atoll_proto::{Chain, Moments, Origin, Part, Peer, PeerMessage, Seen, Spot, Txn, TxnState, Vote, Work};
+use atoll_proto::{
+    Chain, EntryRef, ParticipantWork, PeerMessage, PeerOp, RequestId, Txn, TxnPart, TxnStamps, TxnState,
+    Vote, VoteInfo,
+};
 
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next};
 use crate::island::Island;
 use crate::look::Missing;
 use crate::migration::Needs;
-use crate::rows::chains::Sight;
+use crate::rows::chains::VectorOrder;
 use crate::rows::homes::LINKS_MAX;
 
 /// Most bytes of the work that another island asks to prepare: a chain of ancestors, and as much besides as
@@ -22,8 +25,8 @@ impl Island {
         &mut self,
         message: &PeerMessage,
         txn: TxnId,
-        origin: Origin,
-        work: &Work,
+        origin: RequestId,
+        work: &ParticipantWork,
     ) -> Result<(), Blocked> {
         let from = message.from;
         if txn.coordinator != from {
@@ -31,36 +34,36 @@ impl Island {
         }
         if let Some(row) = self.ctx.state.txn(txn).filter(|row| row.partner == from) {
             // A repetition.
-            if matches!(row.part.work, Work::Arrive { .. }) {
+            if matches!(row.part.work, ParticipantWork::ReceiveFile { .. }) {
                 // It votes when all is here, or asks.
                 return Ok(());
             }
-            let (prepared, seen) = (row.moments.prepared, Seen::Nothing);
+            let (prepared, seen) = (row.stamps.prepared, VoteInfo::Nothing);
             self.ctx.send(
                 self.ctx.state.seq(),
                 from,
-                Peer::Voted { txn, vote: Vote::Yes { prepared, seen } },
+                PeerOp::Voted { txn, vote: Vote::Yes { prepared, seen } },
             );
             return Ok(());
         }
         if work.encoded_len() > WORK_BYTES_MAX {
-            self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
+            self.ctx.send(0, from, PeerOp::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
             return Ok(());
         }
         if self.quiesce.is_quiescing() {
             // What a listing waits for must come to its end: nobody waits for what is held.
-            self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Busy });
+            self.ctx.send(0, from, PeerOp::Voted { txn, vote: Vote::Busy });
             return Ok(());
         }
-        if matches!(work, Work::Adopt { .. }) {
-            match self.ctx.sight_of(&message.vector) {
-                Sight::Same => {}
-                Sight::Newer { missing } => {
+        if matches!(work, ParticipantWork::Adopt { .. }) {
+            match self.ctx.order_of(&message.vector) {
+                VectorOrder::Same => {}
+                VectorOrder::Newer { missing } => {
                     self.ctx.next(Next::FallBehind(missing, message.clone()));
                     return Ok(());
                 }
-                Sight::Older => {
-                    self.ctx.send(0, from, Peer::Voted { txn, vote: Vote::Behind });
+                VectorOrder::Older => {
+                    self.ctx.send(0, from, PeerOp::Voted { txn, vote: Vote::Behind });
                     return Ok(());
                 }
             }
@@ -68,19 +71,20 @@ impl Island {
         let mut decision = Decision::new();
         let mut work = work.clone();
         let marks = match &work {
-            Work::Lend { renaming, .. } => !self.ctx.is_lent(renaming.to.dir)?,
+            ParticipantWork::BorrowName { renaming, .. } => !self.ctx.is_lent(renaming.to.dir)?,
             _ => false,
         };
         let vote = match self.prepare_work(&mut decision, message, txn, &mut work) {
             Ok(Ok(seen)) => {
                 let prepared = self.ctx.stamp();
                 decision.stamp(prepared);
-                let moments = Moments { prepared, ..Moments::default() };
-                let part = Part { origin, work: work.clone() };
-                decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, moments, part }));
+                let moments = TxnStamps { prepared, ..TxnStamps::default() };
+                let part = TxnPart { request: origin, work: work.clone() };
+                decision
+                    .txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, stamps: moments, part }));
                 let seq = self.ctx.decide(decision);
                 self.txns.prepared(&self.ctx, txn, &work, seq);
-                if let Work::Arrive { file, .. } = &work {
+                if let ParticipantWork::ReceiveFile { file, .. } = &work {
                     self.migration.begin_pulling(&mut self.ctx, from, txn, file, prepared);
                     return Ok(());
                 }
@@ -97,7 +101,7 @@ impl Island {
             Err(Blocked::NotNow) => return Ok(()),
             Err(stop) => return Err(stop),
         };
-        self.ctx.send(0, from, Peer::Voted { txn, vote });
+        self.ctx.send(0, from, PeerOp::Voted { txn, vote });
         Ok(())
     }
 
@@ -107,13 +111,17 @@ impl Island {
         decision: &mut Decision,
         message: &PeerMessage,
         txn: TxnId,
-        work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Blocked> {
+        work: &mut ParticipantWork,
+    ) -> Result<Result<VoteInfo, Vote>, Blocked> {
         match work {
-            Work::Adopt { .. } | Work::Seal { .. } => self.prepare_dir(decision, txn, work),
-            Work::Lend { .. } => self.prepare_lend(decision, message, work),
-            Work::Hold { .. } | Work::Ticket { .. } => self.look().prepare_move(work),
-            Work::Arrive { .. } => {
+            ParticipantWork::Adopt { .. } | ParticipantWork::Seal { .. } => {
+                self.prepare_dir(decision, txn, work)
+            }
+            ParticipantWork::BorrowName { .. } => self.prepare_lend(decision, message, work),
+            ParticipantWork::FreezeDir { .. } | ParticipantWork::PermitMove { .. } => {
+                self.look().prepare_move(work)
+            }
+            ParticipantWork::ReceiveFile { .. } => {
                 let is_incomplete = self.recovery.is_incomplete();
                 let is_quiescing = self.quiesce.is_quiescing();
                 let needs = Needs {
@@ -125,9 +133,9 @@ impl Island {
                 let migration = &self.migration;
                 migration.prepare_arrival(&mut self.ctx, needs, is_incomplete, decision, message.from, work)
             }
-            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
-                self.prepare_home(decision, message, work)
-            }
+            ParticipantWork::AddName { .. }
+            | ParticipantWork::RemoveName { .. }
+            | ParticipantWork::MoveName { .. } => self.prepare_home(decision, message, work),
         }
     }
 
@@ -136,14 +144,17 @@ impl Island {
         &mut self,
         decision: &mut Decision,
         message: &PeerMessage,
-        work: &mut Work,
-    ) -> Result<Result<Seen, Vote>, Blocked> {
+        work: &mut ParticipantWork,
+    ) -> Result<Result<VoteInfo, Vote>, Blocked> {
         let refused = |errno| Ok(Err(Vote::No { errno }));
-        let (Work::Count { ino, .. } | Work::Drop { ino, .. } | Work::Renamed { ino, .. }) = &*work else {
+        let (ParticipantWork::AddName { ino, .. }
+        | ParticipantWork::RemoveName { ino, .. }
+        | ParticipantWork::MoveName { ino, .. }) = &*work
+        else {
             unreachable!("called for what a home does")
         };
         let ino = *ino;
-        if matches!(work, Work::Count { .. }) && self.migration.has_gone(&self.ctx, ino) {
+        if matches!(work, ParticipantWork::AddName { .. }) && self.migration.has_gone(&self.ctx, ino) {
             return Ok(Err(Vote::Moved));
         }
         if self.look().is_claimed(ino, work) || self.migration.is_moving(self.txns.locks(), ino) {
@@ -155,11 +166,11 @@ impl Island {
             // Somebody who is away may know how it came by that name.
             return Ok(Err(Vote::Busy));
         }
-        if let Work::Drop { had, .. } | Work::Renamed { had, .. } = work {
+        if let ParticipantWork::RemoveName { had, .. } | ParticipantWork::MoveName { had, .. } = work {
             *had = knows;
         }
         match (&*work, row) {
-            (Work::Count { at, time, chain, .. }, Some(row)) => {
+            (ParticipantWork::AddName { at, time, chain, .. }, Some(row)) => {
                 if row.attr.nlink == 0 {
                     return refused(Errno::ENOENT);
                 }
@@ -173,61 +184,62 @@ impl Island {
                 if let Err(Blocked::Fail(errno)) = self.ctx.room.take(0) {
                     return refused(errno);
                 }
-                if !self.pin(decision, message, at, chain)? {
+                if !self.reserve_name(decision, message, at, chain)? {
                     return Ok(Err(Vote::Behind));
                 }
                 let pending = self.txns.locks().on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
-                let more = pending.filter(|txn| matches!(txn.part.work, Work::Count { .. })).count();
+                let more =
+                    pending.filter(|txn| matches!(txn.part.work, ParticipantWork::AddName { .. })).count();
                 let mut attr = row.attr;
                 attr.nlink += 1 + more as u32;
                 attr.ctime = attr.ctime.max(*time);
-                Ok(Ok(Seen::File { attr }))
+                Ok(Ok(VoteInfo::File { attr }))
             }
-            (Work::Count { .. }, None) => {
+            (ParticipantWork::AddName { .. }, None) => {
                 let is_dir = self.ctx.state.dir(ino)?.is_some();
                 refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
             }
-            (Work::Drop { by: Some(by), .. } | Work::Renamed { by: Some(by), .. }, Some(row))
-                if row.attr.uid != *by =>
-            {
-                refused(Errno::EPERM)
+            (
+                ParticipantWork::RemoveName { by: Some(by), .. }
+                | ParticipantWork::MoveName { by: Some(by), .. },
+                Some(row),
+            ) if row.attr.uid != *by => refused(Errno::EPERM),
+            (ParticipantWork::MoveName { to, chain, .. }, Some(_)) => {
+                let pinned = self.reserve_name(decision, message, to, chain)?;
+                Ok(if pinned { Ok(VoteInfo::Nothing) } else { Err(Vote::Behind) })
             }
-            (Work::Renamed { to, chain, .. }, Some(_)) => {
-                let pinned = self.pin(decision, message, to, chain)?;
-                Ok(if pinned { Ok(Seen::Nothing) } else { Err(Vote::Behind) })
-            }
-            (Work::Renamed { .. }, None) => refused(Errno::ESTALE),
+            (ParticipantWork::MoveName { .. }, None) => refused(Errno::ESTALE),
             // A name that leads to nothing can be removed, or it would stay for ever.
-            (Work::Drop { .. }, _) => Ok(Ok(Seen::Nothing)),
+            (ParticipantWork::RemoveName { .. }, _) => Ok(Ok(VoteInfo::Nothing)),
             _ => unreachable!("not a home's"),
         }
     }
 
     /// Keeps the directory of a future name in the skeleton. False if the chain is older than the journals
     /// that were applied here. If it is newer, the message waits, and `Blocked::NotNow` says so.
-    pub(crate) fn pin(
+    pub(crate) fn reserve_name(
         &mut self,
         decision: &mut Decision,
         message: &PeerMessage,
-        at: &Spot,
+        at: &EntryRef,
         chain: &Chain,
     ) -> Result<bool, Blocked> {
         if self.ctx.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some()) {
             return Ok(true);
         }
-        match self.ctx.sight(chain)? {
-            Sight::Same => {}
-            Sight::Older => return Ok(false),
-            Sight::Newer { missing } => {
+        match self.ctx.order_of_chain(chain)? {
+            VectorOrder::Same => {}
+            VectorOrder::Older => return Ok(false),
+            VectorOrder::Newer { missing } => {
                 self.ctx.next(Next::FallBehind(missing, message.clone()));
                 return Err(Blocked::NotNow);
             }
         }
-        self.ctx.need_chain(chain)?;
+        self.ctx.chain_must_be_loaded(chain)?;
         if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
-        self.ctx.lay_chain(decision, &chain.dirs);
+        self.ctx.merge_ancestors(decision, &chain.dirs);
         self.ctx.count_homes(decision, at.dir, 1);
         Ok(true)
     }

@@ -1,21 +1,21 @@
 //! The entry of rows of the snapshot, and the fate of requests that need a damaged row.
 
 use atoll_posix::Errno;
-use atoll_proto::{Outcome, Peer, PeerMessage, Vote};
-use atoll_state::{Load, Loaded};
+use atoll_proto::{Outcome, PeerMessage, PeerOp, Vote};
+use atoll_state::{LoadedRows, RowLoad};
 
 use crate::ctx::request::Next;
 use crate::event::{BodyFault, Damage, Effect};
 use crate::island::Island;
 
 impl Island {
-    pub(crate) fn loaded(&mut self, load: Load, generation: u64, loaded: Loaded) {
+    pub(crate) fn loaded(&mut self, load: RowLoad, generation: u64, loaded: LoadedRows) {
         if generation != self.ctx.loads.generation() {
             // A checkpoint came between: this may be older than what memory has let go of.
             return self.ctx.read(load);
         }
         let waiting = self.ctx.loads.take(&load);
-        if let (Load::Dirs { from }, Loaded::Dirs { dirs, more }) = (&load, &loaded) {
+        if let (RowLoad::Dirs { from }, LoadedRows::Dirs { dirs, more }) = (&load, &loaded) {
             self.migration.found_dirs(*from, dirs, *more);
             self.anti_entropy.compare_rows(*from, dirs, *more);
         }
@@ -49,14 +49,14 @@ impl Island {
     /// The same as [`Island::unreadable`], for a message. Its sender is told, or sends it again by itself.
     fn unreadable_for(&mut self, message: &PeerMessage) {
         let (from, errno) = (message.from, Errno::EIO);
-        match &message.peer {
-            Peer::Prepare { txn, .. } => {
-                self.ctx.send(0, from, Peer::Voted { txn: *txn, vote: Vote::No { errno } });
+        match &message.op {
+            PeerOp::Prepare { txn, .. } => {
+                self.ctx.send(0, from, PeerOp::Voted { txn: *txn, vote: Vote::No { errno } });
             }
-            Peer::Voted { txn, .. } => {
+            PeerOp::Voted { txn, .. } => {
                 self.txns.abort(&mut self.ctx, *txn, Some(Outcome::Failed { errno }));
             }
-            Peer::Journal { .. } => self.journal.unreadable(from),
+            PeerOp::Journal { .. } => self.journal.unreadable(from),
             _ => {}
         }
     }

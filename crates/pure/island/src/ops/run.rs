@@ -3,7 +3,7 @@
 use atoll_core::Key;
 use atoll_core::planted::{Bug, planted};
 use atoll_posix::{Errno, Op};
-use atoll_proto::{ClientOp, Spot};
+use atoll_proto::{ClientOp, EntryRef};
 
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::island::Island;
@@ -19,7 +19,7 @@ impl Island {
             ClientOp::SkeletonAttr { ino } => self.ctx.skeleton_attr(*ino),
             ClientOp::SkeletonTarget { ino } => self.ctx.skeleton_target(*ino),
             ClientOp::Hints { after } => self.ctx.hints(*after),
-            ClientOp::Release { inos } => self.ctx.release(call, inos),
+            ClientOp::Release { inos } => self.ctx.release_orphans(call, inos),
             ClientOp::ListAt { .. } | ClientOp::EntryAt { .. } | ClientOp::FilesAt { .. } => {
                 self.quiesce.run_at(&self.ctx, call)
             }
@@ -31,7 +31,7 @@ impl Island {
             | ClientOp::Cut { .. }
             | ClientOp::EndCut { .. }
             | ClientOp::Cancel { .. }
-            | ClientOp::Wished { .. } => {
+            | ClientOp::WithOptions { .. } => {
                 unreachable!("answered when it arrived")
             }
         }
@@ -58,8 +58,8 @@ impl Island {
             Op::Unlink { dir, name } => self.unlink(call, *dir, name),
             Op::Rmdir { dir, name, meant } => self.rmdir(call, *dir, name, *meant),
             Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } => {
-                let from = Spot { dir: *dir, name: name.clone() };
-                let to = Spot { dir: *new_dir, name: new_name.clone() };
+                let from = EntryRef { dir: *dir, name: name.clone() };
+                let to = EntryRef { dir: *new_dir, name: new_name.clone() };
                 self.rename(call, from, to, *mode, (*meant, *new_meant), key)
             }
             Op::Link { ino, dir, name } => self.link(call, *ino, *dir, name),
@@ -85,12 +85,12 @@ impl Island {
             }
             Op::Fsync { ino } => {
                 // A name that it has got may be shown already.
-                self.look().file_is_safe(*ino)?;
+                self.look().require_durable_file(*ino)?;
                 self.bodies.fsync(&mut self.ctx, *ino)
             }
             Op::FsyncDir { dir } => {
                 // What was moved into it may be shown already.
-                self.look().names_are_safe(*dir)?;
+                self.look().require_durable_names(*dir)?;
                 Ok(Step::Wait(WaitFor::Synced(self.ctx.state.seq())))
             }
             Op::ReadDir { dir, after, bytes, plus } => self.look().read_dir(*dir, *after, *bytes, *plus),

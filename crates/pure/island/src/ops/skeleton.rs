@@ -1,8 +1,8 @@
 //! Answers from the skeleton about directories, and about links to them, whose owner is away.
 
 use atoll_core::{Ino, Name};
-use atoll_posix::{Answer, Errno, Found, Kind};
-use atoll_proto::{TxnState, Work};
+use atoll_posix::{Answer, Errno, Kind, NamedObject};
+use atoll_proto::{ParticipantWork, TxnState};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Step};
@@ -19,7 +19,7 @@ impl Ctx {
             return Err(Errno::ESTALE.into());
         }
         let dir = self.state.dir(entry.ino)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
-        let found = Found { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
+        let found = NamedObject { attr: dir_attr(entry.ino, dir), attr_current: dir.owned.is_some() };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(dir.key))))
     }
 
@@ -28,8 +28,8 @@ impl Ctx {
         self.state.txn_ids().filter_map(|txn| self.state.txn(txn)).any(|row| {
             row.state == TxnState::Prepared
                 && match &row.part.work {
-                    Work::Adopt { dir, .. } => dir.ino == ino,
-                    Work::Seal { ino: goes, .. } => *goes == ino,
+                    ParticipantWork::Adopt { dir, .. } => dir.ino == ino,
+                    ParticipantWork::Seal { ino: goes, .. } => *goes == ino,
                     _ => false,
                 }
         })

@@ -3,8 +3,8 @@
 
 use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
-use atoll_posix::perm::{self, Owned};
-use atoll_posix::{Answer, Caller, Errno, Found, Op, acl};
+use atoll_posix::perm::{self, ObjectPerms};
+use atoll_posix::{Answer, Caller, Errno, NamedObject, Op, acl};
 
 use crate::ctx::request::{Blocked, Step};
 use crate::ctx::shown::dir_attr;
@@ -13,9 +13,9 @@ use crate::rows::path::{ok, owned_by};
 
 impl Look<'_> {
     /// The owner and the access ACL of a file or directory; none if it is not here.
-    fn rights(self, ino: Ino) -> Result<Option<(Owned, Option<acl::Acl>)>, Blocked> {
+    fn rights(self, ino: Ino) -> Result<Option<(ObjectPerms, Option<acl::Acl>)>, Blocked> {
         let (owned, has_acl) = match (self.ctx.state.inode(ino)?, self.ctx.state.dir(ino)?) {
-            (Some(row), _) => (Owned::from(&row.attr), row.has_acl),
+            (Some(row), _) => (ObjectPerms::from(&row.attr), row.has_acl),
             (None, Some(dir)) => (owned_by(&dir.fixed), dir.has_acl),
             (None, None) => return Ok(None),
         };
@@ -37,10 +37,10 @@ impl Look<'_> {
     /// Which of read, write and execute `caller` has.
     pub(crate) fn access(self, caller: &Caller, ino: Ino) -> Result<Step, Blocked> {
         if self.ctx.state.inode(ino)?.is_some() {
-            self.file_is_settled(ino)?;
+            self.require_decided_file(ino)?;
         } else {
             self.owned(ino)?;
-            self.dir_is_settled(ino)?;
+            self.require_decided_dir(ino)?;
         }
         let (owned, acl) = self.rights(ino)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let granted = perm::granted(caller, owned, acl.as_ref())?;
@@ -50,14 +50,14 @@ impl Look<'_> {
     /// The directory above one that is owned here, which is in its skeleton.
     pub(crate) fn parent(self, ino: Ino) -> Result<Step, Blocked> {
         let dir = self.owned(ino)?;
-        self.dir_is_settled(ino)?;
+        self.require_decided_dir(ino)?;
         let above = if ino == Ino::ROOT { ino } else { dir.place.parent };
         let row = self.ctx.state.dir(above)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let found = if row.owned.is_some() {
-            self.dir_is_settled(above)?;
-            Found { attr: self.shown_dir(above, row), attr_current: true }
+            self.require_decided_dir(above)?;
+            NamedObject { attr: self.shown_dir(above, row), attr_current: true }
         } else {
-            Found { attr: dir_attr(above, row), attr_current: false }
+            NamedObject { attr: dir_attr(above, row), attr_current: false }
         };
         Ok(Step::Looked(ok(Answer::Found { found }, Some(row.key))))
     }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Stamp};
 use atoll_posix::{Kind, Op};
-use atoll_proto::{Change, ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record};
-use atoll_state::{CutId, Load, NamesAt, NotAt};
+use atoll_proto::{ClientOp, CutLost, Entry, FileAt, ListedName, Outcome, Record, RowChange};
+use atoll_state::{CutId, CutRowError, NamesAt, RowLoad};
 
 use crate::ctx::Bounded;
 use crate::ctx::Ctx;
@@ -61,11 +61,11 @@ pub(crate) struct Quiesce {
     used_ms: BTreeMap<CutId, u64>,
 }
 
-impl From<NotAt> for Blocked {
-    fn from(not: NotAt) -> Self {
+impl From<CutRowError> for Blocked {
+    fn from(not: CutRowError) -> Self {
         match not {
-            NotAt::Miss(miss) => miss.into(),
-            NotAt::Lost(why) => Self::CutLost(why),
+            CutRowError::Miss(miss) => miss.into(),
+            CutRowError::Lost(why) => Self::CutLost(why),
         }
     }
 }
@@ -78,10 +78,10 @@ impl Quiesce {
 
     /// A change that is decided now would be seen in a listing that takes this island for quiet.
     pub(crate) fn record_decided(&mut self, record: &Record) {
-        let shows = |change: &Change| match change {
-            Change::Entry { .. } | Change::Dir { .. } => true,
+        let shows = |change: &RowChange| match change {
+            RowChange::Entry { .. } | RowChange::Dir { .. } => true,
             // A file without a name is in no listing.
-            Change::Inode { row, .. } => row.as_ref().is_some_and(|row| row.attr.nlink > 0),
+            RowChange::Inode { row, .. } => row.as_ref().is_some_and(|row| row.attr.nlink > 0),
             _ => false,
         };
         if record.changes.iter().any(shows) {
@@ -255,7 +255,7 @@ impl Quiesce {
                     names.push(listed);
                 }
                 // One look at the snapshot for all that is not in memory.
-                Err(NotAt::Miss(miss)) => missing.push(miss.0),
+                Err(CutRowError::Miss(miss)) => missing.push(miss.0),
                 Err(lost) => return Err(lost.into()),
             }
         }
@@ -281,7 +281,7 @@ impl Quiesce {
 
     fn files_at(&mut self, ctx: &Ctx, id: CutId, inos: &[Ino]) -> Result<Outcome, Blocked> {
         self.use_cut(ctx, id)?;
-        let (mut files, mut missing): (Vec<Option<FileAt>>, Vec<Load>) = (Vec::new(), Vec::new());
+        let (mut files, mut missing): (Vec<Option<FileAt>>, Vec<RowLoad>) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for ino in inos.iter().take(FILES_PER_REQUEST) {
             if bytes > BYTES_PER_ANSWER {
@@ -293,7 +293,7 @@ impl Quiesce {
                     bytes += file.encoded_len();
                     files.push(file);
                 }
-                Err(NotAt::Miss(miss)) => missing.push(miss.0),
+                Err(CutRowError::Miss(miss)) => missing.push(miss.0),
                 Err(lost) => return Err(lost.into()),
             }
         }
@@ -384,7 +384,7 @@ impl Ctx {
         for txn in self.state.txn_ids() {
             let Some(row) = self.state.txn(txn) else { continue };
             let mine = txn.coordinator == self.config.id;
-            keep(row.partner, if mine { row.moments.prepared } else { row.moments.committed });
+            keep(row.partner, if mine { row.stamps.prepared } else { row.stamps.committed });
         }
         for island in self.config.others() {
             if let Some((first, _)) = self.state.inbox(island).next() {
@@ -394,12 +394,12 @@ impl Ctx {
         keeps.into_iter().collect()
     }
 
-    fn file_at(&self, id: CutId, ino: Ino) -> Result<Option<FileAt>, NotAt> {
+    fn file_at(&self, id: CutId, ino: Ino) -> Result<Option<FileAt>, CutRowError> {
         let row = self.state.inode_at(id, ino)?;
         Ok(row.map(|row| FileAt { attr: row.attr, target: row.target.clone() }))
     }
 
-    fn listed(&self, id: CutId, name: Name, entry: &Entry) -> Result<ListedName, NotAt> {
+    fn listed(&self, id: CutId, name: Name, entry: &Entry) -> Result<ListedName, CutRowError> {
         let here = entry.kind != Kind::Directory && entry.home == self.config.id;
         let file = if here { self.file_at(id, entry.ino)? } else { None };
         let key = entry.stub.as_ref().map(|stub| stub.key);

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, TxnId};
-use atoll_proto::{Dir, PeerMessage, Spot, Work};
+use atoll_proto::{Dir, EntryRef, ParticipantWork, PeerMessage};
 
 use crate::ctx::request::Blocked;
 use crate::ctx::{Bounded, Ctx};
 use crate::look::Missing;
 use queue::Redo;
-use start::{Phase, Replaced, Witness};
+use start::{Phase, Superseded, Witness};
 
 /// The islands and answers that a starting island waits for.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Recovery {
     redone: IdSet<TxnId>,
     /// What replaced a file and was done again. What had brought that file is known by its coordinator alone, and may
     /// be told later, also in another life: until all have told, the rows stay.
-    replaced: BTreeMap<TxnId, Replaced>,
+    replaced: BTreeMap<TxnId, Superseded>,
     /// Others' journals and prepares, which may be about directories that are brought back.
     journals: Bounded<PeerMessage>,
 }
@@ -90,10 +90,10 @@ impl Missing for Recovery {
         self.silent().collect()
     }
 
-    fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&Spot> {
-        let is_here = |at: &&Spot| at.dir == dir && name.is_none_or(|name| at.name == *name);
+    fn comes_to(&self, dir: Ino, name: Option<&Name>) -> Option<&EntryRef> {
+        let is_here = |at: &&EntryRef| at.dir == dir && name.is_none_or(|name| at.name == *name);
         self.redo.parts().find_map(|(_, lost)| match &lost.part.work {
-            Work::Lend { renaming, .. } => Some(&renaming.to).filter(is_here),
+            ParticipantWork::BorrowName { renaming, .. } => Some(&renaming.to).filter(is_here),
             _ => None,
         })
     }
@@ -102,7 +102,7 @@ impl Missing for Recovery {
         let is_empty = dir.owned.as_ref().is_some_and(|owned| owned.entries == 0) && ino != Ino::ROOT;
         let is_new = self.adopted.contains(&ino);
         if is_empty && self.is_incomplete() && !is_new && !planted(Bug::LostRemovalIgnored) {
-            return Err(ctx.untold(self.silent()));
+            return Err(ctx.retry_or_fail(self.silent()));
         }
         Ok(())
     }

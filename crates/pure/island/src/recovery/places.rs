@@ -3,7 +3,8 @@
 use atoll_core::{Ino, Name, Stamp, Time};
 use atoll_posix::Errno;
 use atoll_proto::{
-    Ancestor, Change, Entry, JournalEntry, Owned, Place, PlaceVersion, Spot, Static, Stub, Work, Xattrs,
+    Ancestor, DirPlace, Entry, EntryRef, JournalEntry, OwnedDir, ParticipantWork, PlaceVersion, RowChange,
+    StaticAttrs, Stub, Xattrs,
 };
 
 use crate::ctx::Ctx;
@@ -29,7 +30,7 @@ impl Recovery {
         };
         let (ino, time, dir, to) = (*ino, *time, place.parent, place.name.as_ref());
         let to = to.expect("the root has no other place");
-        ctx.need_to_move(ino, dir)?;
+        ctx.rows_of_move_must_be_loaded(ino, dir)?;
         let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
         let (old, there) = (ctx.state.entry(dir, &from.name)?.cloned(), ctx.state.entry(dir, to)?.cloned());
         let owned = ctx.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
@@ -65,7 +66,7 @@ impl Recovery {
         ctx.take_place(&mut decision, &entry, place, time);
         let (place, from, replaced) = (place.clone(), from.clone(), *replaced);
         let chain = ctx.chain_seen();
-        ctx.post_again(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
+        ctx.repost(&mut decision, &JournalEntry::Place { ino, place, from, replaced, chain, time });
         ctx.decide(decision);
         Ok(())
     }
@@ -76,15 +77,15 @@ impl Recovery {
         locks: &NameLocks,
         stamp: Stamp,
         ino: Ino,
-        place: &Place,
-        fixed: &Static,
+        place: &DirPlace,
+        fixed: &StaticAttrs,
         xattrs: &Xattrs,
     ) -> Result<(), Blocked> {
         let row = ctx.state.dir(ino)?.filter(|row| row.owned.is_some()).cloned();
         let Some(mut row) = row.filter(|row| row.fixed.version < fixed.version) else {
             return ctx.pass(stamp);
         };
-        ctx.need_acls(ino)?;
+        ctx.acls_must_be_loaded(ino)?;
         let mut decision = Decision::new();
         row.fixed = *fixed;
         ctx.follow_acls(&mut decision, ino, &mut row, xattrs);
@@ -102,7 +103,7 @@ impl Recovery {
         if ctx.state.dir(ino)?.is_none_or(|row| row.owned.is_none()) {
             return Ok(false);
         }
-        ctx.need_skeleton(ino)?;
+        ctx.skeleton_must_be_loaded(ino)?;
         match (Look { ctx, locks, missing: self }).may_seal(ino) {
             Err(Blocked::Fail(Errno::ENOTEMPTY)) => Ok(false),
             // Whether it is empty may be known later.
@@ -115,14 +116,15 @@ impl Recovery {
     pub(super) fn is_preceded(&self, ctx: &Ctx, stamp: Stamp, dir: Ino) -> bool {
         let lent = ctx.lent_txns();
         let lent = lent.iter().filter_map(|txn| ctx.state.txn(*txn));
-        let lent = lent.map(|row| (row.moments.prepared, &row.part.work));
+        let lent = lent.map(|row| (row.stamps.prepared, &row.part.work));
         let lost = self.redo.parts().map(|(when, lost)| (when, &lost.part.work));
         let mut works = lent.chain(lost);
         let is_in = |entry: &JournalEntry| entry.about().is_some_and(|(_, place)| place.parent == dir);
         let mut before = self.redo.entries().take_while(|(when, _)| *when < stamp);
         self.has_witnesses()
             || works.any(|(when, work)| {
-                when < stamp && matches!(work, Work::Lend { renaming, .. } if renaming.to.dir == dir)
+                when < stamp
+                    && matches!(work, ParticipantWork::BorrowName { renaming, .. } if renaming.to.dir == dir)
             })
             || before.any(|(_, entry)| is_in(entry))
     }
@@ -153,15 +155,15 @@ impl Ctx {
         &mut self,
         decision: &mut Decision,
         ino: Ino,
-        place: &Place,
-        fixed: Static,
+        place: &DirPlace,
+        fixed: StaticAttrs,
         xattrs: Xattrs,
     ) -> Result<(), Blocked> {
-        self.need_name(place)?;
-        self.need_child(place, ino)?;
+        self.entry_must_be_loaded(place)?;
+        self.child_must_be_loaded(place, ino)?;
         self.apply_to_stub(decision, ino, place, &fixed);
         let place = place.clone();
-        self.post_again(decision, &JournalEntry::Fixed { ino, place, fixed, xattrs });
+        self.repost(decision, &JournalEntry::StaticAttrs { ino, place, fixed, xattrs });
         Ok(())
     }
 
@@ -170,7 +172,7 @@ impl Ctx {
         let me = self.config.id;
         if self.state.clocks().get(me) < stamp {
             let mut decision = Decision::new();
-            decision.push(Change::Clock { island: me, stamp });
+            decision.push(RowChange::Clock { island: me, stamp });
             self.decide(decision);
             self.posts.durable_after(self.state.seq(), stamp);
         }
@@ -183,7 +185,7 @@ impl Ctx {
         let mine = self.config.owner(above.key) == self.config.id;
         let owned = row.as_ref().is_some_and(|row| row.owned.is_some());
         if row.is_none() || (mine && !owned) {
-            self.add_skeleton(decision, above, (mine && !owned).then(|| Owned::empty(time)));
+            self.add_skeleton(decision, above, (mine && !owned).then(|| OwnedDir::empty(time)));
         }
     }
 
@@ -208,7 +210,7 @@ impl Ctx {
                 let is_free = |beside: &Name| self.entry_now(decision, parent, beside).is_none();
                 let beside = name.beside(new.ino).find(is_free).expect("there is no end of them");
                 decision.names_changed(parent, &row, 1, 1, (time, time));
-                self.place_beside(decision, &entry, Spot { dir: parent, name }, beside, time);
+                self.place_beside(decision, &entry, EntryRef { dir: parent, name }, beside, time);
             }
         }
     }
@@ -218,7 +220,7 @@ impl Ctx {
         &mut self,
         decision: &mut Decision,
         entry: &Entry,
-        from: Spot,
+        from: EntryRef,
         beside: Name,
         time: Time,
     ) {
@@ -226,7 +228,7 @@ impl Ctx {
         decision.stamp(stamp);
         let moves = entry.stub.as_ref().expect("a directory has a stub").place.moves;
         let version = PlaceVersion { moves, stamp };
-        let place = Place { version, parent: from.dir, name: Some(beside) };
+        let place = DirPlace { version, parent: from.dir, name: Some(beside) };
         self.take_place(decision, entry, &place, time);
         let (ino, chain) = (entry.ino, self.chain_seen());
         let moved = JournalEntry::Place { ino, place, from, replaced: None, chain, time };
@@ -234,7 +236,7 @@ impl Ctx {
     }
 
     /// The rows of a directory that is at `place` now, at the owner of the one above.
-    pub(super) fn take_place(&mut self, decision: &mut Decision, entry: &Entry, place: &Place, now: Time) {
+    pub(super) fn take_place(&mut self, decision: &mut Decision, entry: &Entry, place: &DirPlace, now: Time) {
         let mut entry = entry.clone();
         let stub = entry.stub.as_mut().expect("a directory has a stub");
         stub.place = place.version;
@@ -246,15 +248,15 @@ impl Ctx {
         // follows. What would be below itself on the way is told by that journal.
         let newer = self.dir_now(decision, ino).is_some_and(|row| row.place.version < place.version);
         if newer && !self.is_above(decision, ino, place.parent) {
-            self.take_skeleton_place(decision, ino, place, now);
+            self.move_in_skeleton(decision, ino, place, now);
         }
     }
 
     /// Makes sure that the rows which [`Ctx::take_place`] reads are in memory.
-    pub(super) fn need_to_move(&self, ino: Ino, to: Ino) -> Result<(), Blocked> {
+    pub(super) fn rows_of_move_must_be_loaded(&self, ino: Ino, to: Ino) -> Result<(), Blocked> {
         for dir in [ino, to] {
             if self.state.dir(dir)?.is_some() {
-                self.need_skeleton(dir)?;
+                self.skeleton_must_be_loaded(dir)?;
             }
         }
         Ok(())
@@ -284,7 +286,7 @@ impl Ctx {
     }
 
     /// An entry that has its version already is sent to all islands once more, for those that missed it.
-    pub(super) fn post_again(&mut self, decision: &mut Decision, entry: &JournalEntry) {
+    pub(super) fn repost(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         let stamp = self.stamp();
         decision.stamp(stamp);
         self.post(decision, stamp, entry, false);

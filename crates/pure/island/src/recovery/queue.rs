@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atoll_core::Stamp;
 use atoll_proto::JournalEntry;
 
-use crate::ctx::lost::{Lost, LostPart};
+use crate::ctx::lost::{LostPart, LostRecord};
 
 /// Whether a record can be done again. Ready -> Blocked -> Ready; done: removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,20 +20,20 @@ enum Turn {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Redo {
     /// By the stamp that each had first: it was given once.
-    items: BTreeMap<Stamp, (Turn, Lost)>,
+    items: BTreeMap<Stamp, (Turn, LostRecord)>,
     /// Nothing that is ready has an earlier stamp.
     first: Stamp,
 }
 
 impl Redo {
     /// A record is told. While others may still tell more it waits, for its order.
-    pub(super) fn push(&mut self, stamp: Stamp, lost: Lost) {
+    pub(super) fn push(&mut self, stamp: Stamp, lost: LostRecord) {
         self.first = self.first.min(stamp);
         self.items.insert(stamp, (Turn::Ready, lost));
     }
 
     /// Takes out the first that is ready.
-    pub(super) fn pop(&mut self) -> Option<(Stamp, Lost)> {
+    pub(super) fn pop(&mut self) -> Option<(Stamp, LostRecord)> {
         let mut ready = self.items.range(self.first..).filter(|(_, (turn, _))| *turn == Turn::Ready);
         let stamp = *ready.next()?.0;
         self.first = stamp;
@@ -41,7 +41,7 @@ impl Redo {
     }
 
     /// One that was taken out waits for something, and nobody may forget it.
-    pub(super) fn block(&mut self, stamp: Stamp, lost: Lost) {
+    pub(super) fn block(&mut self, stamp: Stamp, lost: LostRecord) {
         self.items.insert(stamp, (Turn::Blocked, lost));
     }
 
@@ -63,7 +63,8 @@ impl Redo {
 
     /// Some entries of this island's journal are left, or something that can be done again now.
     pub(super) fn has_entries(&self) -> bool {
-        let counts = |(turn, lost): &(Turn, Lost)| *turn == Turn::Ready || matches!(lost, Lost::Entry(_));
+        let counts =
+            |(turn, lost): &(Turn, LostRecord)| *turn == Turn::Ready || matches!(lost, LostRecord::Entry(_));
         self.items.values().any(counts)
     }
 
@@ -77,7 +78,7 @@ impl Redo {
     /// Parts of others' transactions.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Stamp, &LostPart)> {
         self.items.iter().filter_map(|(stamp, (_, lost))| match lost {
-            Lost::Part(part) => Some((*stamp, part)),
+            LostRecord::Part(part) => Some((*stamp, part)),
             _ => None,
         })
     }
@@ -85,7 +86,7 @@ impl Redo {
     /// Entries of this island's journal.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Stamp, &JournalEntry)> {
         self.items.iter().filter_map(|(stamp, (_, lost))| match lost {
-            Lost::Entry(entry) => Some((*stamp, entry)),
+            LostRecord::Entry(entry) => Some((*stamp, entry)),
             _ => None,
         })
     }
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_blocked_is_passed_over_until_something_has_come() {
         let mut redo = Redo::default();
-        let onward = || Lost::Entry(JournalEntry::Onward);
+        let onward = || LostRecord::Entry(JournalEntry::ClockBump);
         for stamp in [3, 1, 2] {
             redo.push(Stamp(stamp), onward());
         }

@@ -7,19 +7,19 @@
 
 use atoll_core::{Ino, IslandId, Stamp, TxnId};
 use atoll_proto::{
-    Ancestor, Chain, Change, Entry, JournalEntry, Moments, Origin, Part, Peer, Place, PlaceVersion,
-    Remembered, Renaming, Spot, Txn, TxnState, Work, Xattrs,
+    Ancestor, Chain, DirPlace, Entry, EntryRef, JournalEntry, ParticipantWork, PeerOp, PlaceVersion,
+    RenameSpec, RequestId, RequestResult, RowChange, Txn, TxnPart, TxnStamps, TxnState, Xattrs,
 };
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::lost::{Lost, LostPart};
+use crate::ctx::lost::{LostPart, LostRecord};
 use crate::ctx::request::{Blocked, Next};
 use crate::locks::names::NameLocks;
 use crate::look::Missing;
 use crate::recovery::Recovery;
 use crate::recovery::places::is_held_for;
-use crate::recovery::start::Replaced;
+use crate::recovery::start::Superseded;
 
 /// Whether a record that was lost is done again.
 enum Redone {
@@ -38,7 +38,7 @@ impl Recovery {
             return;
         }
         while let Some((stamp, lost)) = self.redo.pop() {
-            ctx.state.look_away();
+            ctx.state.begin_reads();
             match (self.redo_one(ctx, locks, stamp, &lost), lost) {
                 (Ok(Redone::All), _) => {}
                 (Ok(Redone::Unblocks), _) => self.redo.unblock(),
@@ -48,7 +48,7 @@ impl Recovery {
                     return ctx.load(loads, Next::Redo);
                 }
                 // It is not confirmed, so it is told again.
-                (Err(_), Lost::Commit { .. }) => {}
+                (Err(_), LostRecord::Commit { .. }) => {}
                 // Something that it needs is in doubt: it is tried again, and nobody may forget it.
                 (Ok(Redone::No) | Err(_), lost) => self.redo.block(stamp, lost),
             }
@@ -66,17 +66,17 @@ impl Recovery {
         ctx: &mut Ctx,
         locks: &NameLocks,
         stamp: Stamp,
-        lost: &Lost,
+        lost: &LostRecord,
     ) -> Result<Redone, Blocked> {
         match lost {
-            Lost::Commit { from, txn, prepared, part } => {
+            LostRecord::Commit { from, txn, prepared, part } => {
                 self.redo_commit(ctx, locks, *from, *txn, *prepared, part)?;
             }
-            Lost::Part(lost) => {
+            LostRecord::Part(lost) => {
                 let is_done = self.redo_part(ctx, locks, stamp, lost)?;
                 return Ok(if is_done { Redone::Unblocks } else { Redone::No });
             }
-            Lost::Entry(entry @ JournalEntry::Place { place, .. }) => {
+            LostRecord::Entry(entry @ JournalEntry::Place { place, .. }) => {
                 let is_held = is_held_for(locks, entry);
                 if is_held || !self.place_fits(ctx, entry)? && self.is_preceded(ctx, stamp, place.parent) {
                     return Ok(Redone::No);
@@ -84,10 +84,10 @@ impl Recovery {
                 self.redo_place(ctx, locks, stamp, entry)?;
                 return Ok(Redone::Unblocks);
             }
-            Lost::Entry(JournalEntry::Fixed { ino, place, fixed, xattrs }) => {
+            LostRecord::Entry(JournalEntry::StaticAttrs { ino, place, fixed, xattrs }) => {
                 self.redo_fixed(ctx, locks, stamp, *ino, place, fixed, xattrs)?;
             }
-            Lost::Entry(JournalEntry::Onward) => ctx.pass(stamp)?,
+            LostRecord::Entry(JournalEntry::ClockBump) => ctx.pass(stamp)?,
         }
         Ok(Redone::All)
     }
@@ -101,14 +101,14 @@ impl Recovery {
         from: IslandId,
         txn: TxnId,
         prepared: Stamp,
-        part: &Part,
+        part: &TxnPart,
     ) -> Result<(), Blocked> {
         if ctx.state.txn(txn).is_some() {
             return Ok(());
         }
         let mut decision = Decision::new();
         match &part.work {
-            Work::Adopt { dir, time, chain } => {
+            ParticipantWork::Adopt { dir, time, chain } => {
                 for above in chain.iter().chain([dir]) {
                     ctx.need_ancestor(above)?;
                     may_name(ctx, locks, above)?;
@@ -119,12 +119,12 @@ impl Recovery {
                     ctx.name_ancestor(&mut decision, above, *time);
                 }
                 ctx.name_ancestor(&mut decision, dir, *time);
-                ctx.remember_lost(&mut decision, part.origin, Remembered::Ino { ino: dir.ino });
+                ctx.remember_lost(&mut decision, part.request, RequestResult::Ino { ino: dir.ino });
             }
-            Work::Seal { ino, parent, name } => {
+            ParticipantWork::Seal { ino, parent, name } => {
                 let place =
-                    Place { version: PlaceVersion::default(), parent: *parent, name: Some(name.clone()) };
-                ctx.need_child(&place, *ino)?;
+                    DirPlace { version: PlaceVersion::default(), parent: *parent, name: Some(name.clone()) };
+                ctx.child_must_be_loaded(&place, *ino)?;
                 // It may have got another name since.
                 let is_it = ctx.state.entry(*parent, name)?.is_some_and(|entry| entry.ino == *ino);
                 let name =
@@ -135,7 +135,7 @@ impl Recovery {
                     decision.entry(*parent, &name, None);
                     decision.names_changed(*parent, &row, -1, -1, (now, now));
                 }
-                ctx.remember_lost(&mut decision, part.origin, Remembered::Done);
+                ctx.remember_lost(&mut decision, part.request, RequestResult::Done);
             }
             // Nobody is told of others before they are synced: they cannot be lost.
             _ => return Ok(()),
@@ -143,7 +143,7 @@ impl Recovery {
         let moments = ctx.committed_txn(&mut decision, txn, from, prepared, part);
         let seq = ctx.decide(decision);
         ctx.next(Next::Confirm { partner: from, txn, committed: moments.committed });
-        ctx.send(seq, from, Peer::Decided { txn, moments: Some(moments), part: None });
+        ctx.send(seq, from, PeerOp::Decided { txn, moments: Some(moments), part: None });
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Recovery {
         }
         let mut decision = Decision::new();
         match &part.work {
-            Work::Adopt { dir, time, chain } => {
+            ParticipantWork::Adopt { dir, time, chain } => {
                 for above in chain.iter().chain([dir]) {
                     ctx.need_ancestor(above)?;
                 }
@@ -174,33 +174,33 @@ impl Recovery {
                     ctx.adopt(&mut decision, dir, chain, *time, None);
                 }
             }
-            Work::Seal { ino, .. } => {
+            ParticipantWork::Seal { ino, .. } => {
                 if ctx.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
-                    ctx.need_skeleton(*ino)?;
+                    ctx.skeleton_must_be_loaded(*ino)?;
                     ctx.remove_dir(&mut decision, *ino);
                 }
             }
-            Work::Lend { renaming, chain, .. } => {
+            ParticipantWork::BorrowName { renaming, chain, .. } => {
                 // What has replaced it may have come back already.
                 match self.replaced_by(stamp, renaming) {
                     None => ctx.redo_lend(&mut decision, renaming, chain.as_ref())?,
                     Some(by) => ctx.redo_replaced(&mut decision, renaming, by)?,
                 }
             }
-            Work::Count { ino, chain, .. } | Work::Renamed { ino, chain, .. } => {
-                ctx.need_home(&part.work)?;
-                ctx.need_chain(chain)?;
-                ctx.need_own_over(chain)?;
+            ParticipantWork::AddName { ino, chain, .. } | ParticipantWork::MoveName { ino, chain, .. } => {
+                ctx.home_must_be_loaded(&part.work)?;
+                ctx.chain_must_be_loaded(chain)?;
+                ctx.own_over_must_be_loaded(chain)?;
                 if ctx.state.inode(*ino)?.is_some() {
-                    ctx.lay_chain_over(&mut decision, chain);
+                    ctx.merge_ancestors_over(&mut decision, chain);
                 }
                 ctx.do_home(&mut decision, &part.work);
             }
-            Work::Drop { .. } => {
-                ctx.need_home(&part.work)?;
+            ParticipantWork::RemoveName { .. } => {
+                ctx.home_must_be_loaded(&part.work)?;
                 ctx.do_home(&mut decision, &part.work);
             }
-            Work::Hold { ino, to, .. } => {
+            ParticipantWork::FreezeDir { ino, to, .. } => {
                 let row = ctx.state.dir(*ino)?.filter(|row| row.owned.is_some());
                 if let Some(row) = row.filter(|row| row.place.version < to.version) {
                     // How it was when it was held first is lost, and may come back later, or has come back without
@@ -211,16 +211,16 @@ impl Recovery {
                 }
             }
             // Its vote leaves when it is synced, so it cannot be lost; and without it there are no bytes.
-            Work::Arrive { .. } => return Ok(true),
-            Work::Ticket { .. } => {
-                decision.push(Change::Moved { island: from, stamp: moments.committed });
+            ParticipantWork::ReceiveFile { .. } => return Ok(true),
+            ParticipantWork::PermitMove { .. } => {
+                decision.push(RowChange::Moved { island: from, stamp: moments.committed });
             }
         }
         // As late as it was: what was lost with it is known by its own moment.
         let prepared = ctx.stamp();
         decision.stamp(prepared);
-        let moments = Moments { prepared, ..moments };
-        let row = Txn { state: TxnState::Committed, partner: from, moments, part };
+        let moments = TxnStamps { prepared, ..moments };
+        let row = Txn { state: TxnState::Committed, partner: from, stamps: moments, part };
         decision.txn(txn, Some(row));
         self.remember_replaced(ctx, stamp, txn, &lost.part.work);
         ctx.decide(decision);
@@ -237,24 +237,24 @@ impl Recovery {
         ctx: &mut Ctx,
         locks: &NameLocks,
         stamp: Stamp,
-        work: &mut Work,
+        work: &mut ParticipantWork,
     ) -> Result<bool, Blocked> {
         let knows = ctx.knows(work)? || ctx.is_taken(work)?;
         if !knows && (self.has_witnesses() || self.comes_before(ctx, stamp, work)) {
             return Ok(false);
         }
         match work {
-            Work::Drop { had, .. } => *had = knows,
-            Work::Renamed { had, chain, to, .. } => {
+            ParticipantWork::RemoveName { had, .. } => *had = knows,
+            ParticipantWork::MoveName { had, chain, to, .. } => {
                 *had = knows;
                 let at = to.dir;
                 return ctx.freshen(at, chain);
             }
-            Work::Count { at, chain, .. } => {
+            ParticipantWork::AddName { at, chain, .. } => {
                 let at = at.dir;
                 return ctx.freshen(at, chain);
             }
-            Work::Lend { renaming, .. } => {
+            ParticipantWork::BorrowName { renaming, .. } => {
                 let to = &renaming.to;
                 if !ctx.lend_fits(renaming)? && self.is_preceded(ctx, stamp, to.dir) {
                     return Ok(false);
@@ -269,7 +269,7 @@ impl Recovery {
     }
 
     /// Takes in the lost change of `stamp`. While others may still bring more it waits, to keep the order.
-    pub(crate) fn bring_back(&mut self, ctx: &mut Ctx, stamp: Stamp, lost: Lost) {
+    pub(crate) fn add_lost(&mut self, ctx: &mut Ctx, stamp: Stamp, lost: LostRecord) {
         self.redo.push(stamp, lost);
         ctx.next(Next::Redo);
     }
@@ -278,7 +278,7 @@ impl Recovery {
     pub(crate) fn on_returned(&mut self, ctx: &mut Ctx, entries: &[(Stamp, JournalEntry)]) {
         for (stamp, entry) in entries {
             if ctx.state.lost(*stamp) {
-                self.redo.push(*stamp, Lost::Entry(entry.clone()));
+                self.redo.push(*stamp, LostRecord::Entry(entry.clone()));
             }
         }
         ctx.next(Next::RedoAgain);
@@ -289,31 +289,32 @@ impl Recovery {
     pub(crate) fn move_on(&mut self, ctx: &mut Ctx) {
         if std::mem::take(&mut self.must_move_on) {
             let mut decision = Decision::new();
-            ctx.post_again(&mut decision, &JournalEntry::Onward);
+            ctx.repost(&mut decision, &JournalEntry::ClockBump);
             ctx.decide(decision);
         }
     }
 
     /// Remembers which file a lost change has replaced, as long as others may bring that file back.
-    pub(crate) fn remember_replaced(&mut self, ctx: &Ctx, stamp: Stamp, txn: TxnId, work: &Work) {
-        if let Work::Lend { renaming, .. } = work
+    pub(crate) fn remember_replaced(&mut self, ctx: &Ctx, stamp: Stamp, txn: TxnId, work: &ParticipantWork) {
+        if let ParticipantWork::BorrowName { renaming, .. } = work
             && let Some(there) = &renaming.there
             && txn.coordinator != ctx.config.id
             && self.is_incomplete()
         {
             let (at, file, swaps) = (renaming.to.clone(), there.ino, renaming.swaps());
-            self.replaced.insert(txn, Replaced { stamp, at, file, swaps });
+            self.replaced.insert(txn, Superseded { stamp, at, file, swaps });
         }
     }
 
     /// The change that has replaced the file which a renaming brings, and that was redone before.
-    fn replaced_by(&self, stamp: Stamp, renaming: &Renaming) -> Option<Replaced> {
-        let is_it = |by: &&Replaced| stamp < by.stamp && by.file == renaming.file.ino && by.at == renaming.to;
+    fn replaced_by(&self, stamp: Stamp, renaming: &RenameSpec) -> Option<Superseded> {
+        let is_it =
+            |by: &&Superseded| stamp < by.stamp && by.file == renaming.file.ino && by.at == renaming.to;
         self.replaced.values().find(is_it).cloned()
     }
 
     /// Whether something that was earlier and is not done again yet brings the name that a work takes away.
-    fn comes_before(&self, ctx: &Ctx, stamp: Stamp, work: &Work) -> bool {
+    fn comes_before(&self, ctx: &Ctx, stamp: Stamp, work: &ParticipantWork) -> bool {
         let Some((_, at)) = ctx.takes_away(work) else { return false };
         self.redo.parts().any(|(when, lost)| when < stamp && lost.part.work.brings() == Some(at))
     }
@@ -326,12 +327,14 @@ impl Recovery {
     }
 
     /// The last lend that was lost, and is not done again yet, of a name in `parent` that is about a directory.
-    pub(crate) fn lost_lend(&self, parent: Ino, ino: Ino) -> Option<&Renaming> {
+    pub(crate) fn lost_lend(&self, parent: Ino, ino: Ino) -> Option<&RenameSpec> {
         let lends = self.redo.parts().filter_map(|(stamp, lost)| match &lost.part.work {
-            Work::Lend { renaming, .. } if renaming.to.dir == parent => Some((stamp, &**renaming)),
+            ParticipantWork::BorrowName { renaming, .. } if renaming.to.dir == parent => {
+                Some((stamp, &**renaming))
+            }
             _ => None,
         });
-        let is_about = |renaming: &Renaming| {
+        let is_about = |renaming: &RenameSpec| {
             renaming.file.ino == ino || renaming.there.as_ref().is_some_and(|there| there.ino == ino)
         };
         let last = lends.filter(|(_, renaming)| is_about(renaming)).max_by_key(|(stamp, _)| *stamp);
@@ -345,12 +348,12 @@ impl Ctx {
     fn redo_replaced(
         &mut self,
         decision: &mut Decision,
-        renaming: &Renaming,
-        by: Replaced,
+        renaming: &RenameSpec,
+        by: Superseded,
     ) -> Result<(), Blocked> {
-        self.need_renaming(renaming)?;
-        let Renaming { from, to, file, there, time, .. } = renaming;
-        let goes = |ino, at| Work::Drop { ino, at, by: None, had: true, time: *time };
+        self.renaming_must_be_loaded(renaming)?;
+        let RenameSpec { from, to, file, there, time, .. } = renaming;
+        let goes = |ino, at| ParticipantWork::RemoveName { ino, at, by: None, had: true, time: *time };
         if self.homed_here(Some(file)).is_some() && !by.swaps && self.knows_name(file.ino, from)? {
             self.do_home(decision, &goes(file.ino, from.clone()));
         }
@@ -363,7 +366,7 @@ impl Ctx {
                 decision.entry(to.dir, &name, None);
                 self.change_names(decision, to.dir, -1, 0, *time);
                 if self.homed_here(Some(there)).is_some() {
-                    self.do_home(decision, &goes(there.ino, Spot { dir: to.dir, name }));
+                    self.do_home(decision, &goes(there.ino, EntryRef { dir: to.dir, name }));
                 }
                 break;
             }
@@ -385,7 +388,7 @@ impl Ctx {
         }
         if let Some(last) = chain.dirs.last() {
             let owner = self.config.owner(last.key);
-            self.send(self.state.seq(), owner, Peer::WantChain { dir });
+            self.send(self.state.seq(), owner, PeerOp::WantChain { dir });
         }
         Ok(false)
     }
@@ -395,7 +398,7 @@ impl Ctx {
     fn redo_lend(
         &mut self,
         decision: &mut Decision,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         chain: Option<&Chain>,
     ) -> Result<(), Blocked> {
         let mut renaming = renaming.clone();
@@ -408,13 +411,13 @@ impl Ctx {
             return Ok(());
         }
         self.freshen_stub(&mut renaming.file)?;
-        self.need_renaming(&renaming)?;
+        self.renaming_must_be_loaded(&renaming)?;
         let comes = renaming.there.as_ref().is_some_and(|there| there.home == self.config.id);
         let chain = chain.filter(|_| comes && renaming.swaps());
         if let Some(chain) = chain {
-            self.need_chain(chain)?;
+            self.chain_must_be_loaded(chain)?;
             self.suspect_new(decision, &chain.dirs);
-            self.lay_chain(decision, &chain.dirs);
+            self.merge_ancestors(decision, &chain.dirs);
             self.count_homes(decision, renaming.from.dir, 1);
         }
         match now {
@@ -425,7 +428,7 @@ impl Ctx {
                 let beside = self.free_beside(to.dir, &to.name, now.ino)?;
                 match &now.stub {
                     Some(_) => {
-                        self.need_to_move(now.ino, to.dir)?;
+                        self.rows_of_move_must_be_loaded(now.ino, to.dir)?;
                         let time = renaming.time;
                         self.place_beside(decision, &now, to, beside, time);
                     }
@@ -442,13 +445,13 @@ impl Ctx {
             self.suspect_stale(decision);
         }
         if chain.is_some() {
-            self.unpin(decision, &renaming.from);
+            self.release_name(decision, &renaming.from);
         }
         Ok(())
     }
 
     /// A client that has not heard of it asks again, and gets this.
-    fn remember_lost(&self, decision: &mut Decision, origin: Origin, result: Remembered) {
+    fn remember_lost(&self, decision: &mut Decision, origin: RequestId, result: RequestResult) {
         if self.state.session(origin.session).is_some() {
             decision.remember(origin.session, origin.seq, 0, result);
         }
@@ -456,7 +459,7 @@ impl Ctx {
 
     /// Whether the name that a work removes leads to another file by now: a later change of it has come back
     /// before.
-    fn is_taken(&self, work: &Work) -> Result<bool, Blocked> {
+    fn is_taken(&self, work: &ParticipantWork) -> Result<bool, Blocked> {
         let Some((ino, at)) = self.takes_away(work) else { return Ok(false) };
         if self.state.dir(at.dir)?.is_none() {
             return Ok(false);
@@ -474,9 +477,9 @@ impl Ctx {
 
     /// Makes sure that the rows which [`Ctx::add_ancestor`] and [`Ctx::name_ancestor`] read are in memory.
     fn need_ancestor(&self, above: &Ancestor) -> Result<(), Blocked> {
-        self.need_acls(above.ino)?;
+        self.acls_must_be_loaded(above.ino)?;
         if let Some(name) = &above.place.name {
-            self.need_to_move(above.ino, above.place.parent)?;
+            self.rows_of_move_must_be_loaded(above.ino, above.place.parent)?;
             self.state.entry(above.place.parent, name)?;
             self.free_beside(above.place.parent, name, above.ino)?;
         }
@@ -484,8 +487,8 @@ impl Ctx {
     }
 
     /// Whether the name that is lent to a directory, or by one, leads to the same file as then.
-    fn lend_fits(&self, renaming: &Renaming) -> Result<bool, Blocked> {
-        let Renaming { to, file, there, .. } = renaming;
+    fn lend_fits(&self, renaming: &RenameSpec) -> Result<bool, Blocked> {
+        let RenameSpec { to, file, there, .. } = renaming;
         if self.state.dir(to.dir)?.is_none_or(|dir| dir.owned.is_none()) {
             return Ok(true);
         }

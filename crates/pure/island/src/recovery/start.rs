@@ -4,11 +4,12 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_proto::{
-    Change, Dir, Owned, Peer, PeerMessage, Place, PlaceVersion, Session, Spot, Static, TxnState,
+    Dir, DirPlace, EntryRef, OwnedDir, PeerMessage, PeerOp, PlaceVersion, RowChange, Session, StaticAttrs,
+    TxnState,
 };
 
 use crate::ctx::Ctx;
-use crate::ctx::WITNESS;
+use crate::ctx::RECOVERY_SESSION;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::Next;
 use crate::look::Missing;
@@ -22,7 +23,7 @@ pub(crate) const COMPARE_MS: u64 = 10_000;
 
 /// How an island's last life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum PreviousEnd {
     /// It was stopped in order: nothing is missing.
     Orderly,
     /// Its process died: everything that it had told others is in its log. Messages to it may be missing, and
@@ -44,10 +45,10 @@ pub enum Phase {
 
 /// See [`Recovery::replaced`].
 #[derive(Debug, Clone)]
-pub(crate) struct Replaced {
+pub(crate) struct Superseded {
     /// When it was, or when it was done again if that was in an earlier life.
     pub(crate) stamp: Stamp,
-    pub(crate) at: Spot,
+    pub(crate) at: EntryRef,
     /// The file that had this name before.
     pub(crate) file: Ino,
     /// The two have changed places: it has another name since.
@@ -69,24 +70,24 @@ pub(super) enum Witness {
 impl Recovery {
     /// The first records after a start. Each start takes an incarnation, also after an orderly end. Some
     /// stamps are never recorded, such as those of aborted transactions, and must not be given again.
-    pub(crate) fn begin(&mut self, ctx: &mut Ctx, ended: Ended) {
+    pub(crate) fn begin(&mut self, ctx: &mut Ctx, ended: PreviousEnd) {
         let first = ctx.state.meta().incarnation == 0;
         let mut decision = Decision::new();
         let keeps = match ended {
-            Ended::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
-            Ended::Death | Ended::PowerCut => planted(Bug::IncarnationKept),
+            PreviousEnd::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
+            PreviousEnd::Death | PreviousEnd::PowerCut => planted(Bug::IncarnationKept),
         };
         if first || !keeps {
             let incarnation = ctx.state.meta().incarnation + 1;
-            decision.push(Change::Incarnation { incarnation, power: ended == Ended::PowerCut });
+            decision.push(RowChange::Incarnation { incarnation, power: ended == PreviousEnd::PowerCut });
         }
-        if ended != Ended::Orderly {
+        if ended != PreviousEnd::Orderly {
             self.must_move_on = !first && ctx.config.islands.len() > 1;
-            let is_marked = ctx.state.session(WITNESS).is_some();
-            if self.must_move_on && ended == Ended::PowerCut && !is_marked {
+            let is_marked = ctx.state.session(RECOVERY_SESSION).is_some();
+            if self.must_move_on && ended == PreviousEnd::PowerCut && !is_marked {
                 let (results, held) = (Vec::new(), Vec::new());
                 let row = Session { mount: false, local: false, results, acked: 0, held };
-                decision.session(WITNESS, Some(row));
+                decision.session(RECOVERY_SESSION, Some(row));
             }
         }
         if first {
@@ -101,14 +102,14 @@ impl Recovery {
         ctx.reserve_ids();
         self.since_ms = ctx.now.ms;
         self.waiting = ctx.config.others().collect();
-        if ctx.state.session(WITNESS).is_some() {
+        if ctx.state.session(RECOVERY_SESSION).is_some() {
             self.witnesses = ctx.config.others().map(|island| (island, Witness::Silent)).collect();
         }
         for txn in ctx.state.txn_ids().collect::<Vec<_>>() {
             let Some(row) = ctx.state.txn(txn) else { continue };
             self.redone.insert(txn);
             if row.state == TxnState::Committed {
-                let (prepared, work) = (row.moments.prepared, row.part.work.clone());
+                let (prepared, work) = (row.stamps.prepared, row.part.work.clone());
                 self.remember_replaced(ctx, prepared, txn, &work);
             }
         }
@@ -138,7 +139,7 @@ impl Recovery {
         if self.silent().next().is_none()
             && self.phase == Phase::Normal
             && self.redo.is_empty()
-            && ctx.is_attached(WITNESS)
+            && ctx.is_attached(RECOVERY_SESSION)
         {
             ctx.next(Next::AllTold);
         }
@@ -149,7 +150,7 @@ impl Recovery {
         self.adopted.clear();
         for txn in std::mem::take(&mut self.replaced).into_keys() {
             if let Some(row) = ctx.state.txn(txn) {
-                let (partner, committed) = (row.partner, row.moments.committed);
+                let (partner, committed) = (row.partner, row.stamps.committed);
                 ctx.next(Next::Confirm { partner, txn, committed });
             }
         }
@@ -251,7 +252,7 @@ impl Recovery {
         let newly = self.newly_kept(ctx);
         for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
             if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
-                ctx.send(0, island, Peer::Kept { upto });
+                ctx.send(0, island, PeerOp::JournalDurable { upto });
             }
         }
     }
@@ -263,12 +264,12 @@ impl Ctx {
         let now = self.time();
         let owner = self.config.owner(Key(0)) == self.config.id;
         let version = PlaceVersion::default();
-        let owned = Owned::empty(now);
+        let owned = OwnedDir::empty(now);
         let root = Dir {
             key: Key(0),
             birth_bytes: 0,
-            place: Place { version, parent: Ino::ROOT, name: None },
-            fixed: Static {
+            place: DirPlace { version, parent: Ino::ROOT, name: None },
+            fixed: StaticAttrs {
                 version: Stamp::default(),
                 mode: self.config.root_mode,
                 uid: self.config.root_uid,
@@ -276,8 +277,8 @@ impl Ctx {
             },
             has_xattrs: false,
             has_acl: false,
-            below: 0,
-            homes: 0,
+            children: 0,
+            foreign_names: 0,
             owned: owner.then_some(owned),
         };
         decision.dir(Ino::ROOT, root);

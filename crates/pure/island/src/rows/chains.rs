@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, Stamp};
-use atoll_proto::{Chain, JournalEntry, Peer, PeerMessage};
+use atoll_proto::{Chain, JournalEntry, PeerMessage, PeerOp};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -11,7 +11,7 @@ use crate::ctx::request::Blocked;
 
 /// The journals that a sender has seen, compared with those that this island has applied.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum VectorOrder {
     /// The same.
     Same,
     /// Less, at least of one journal.
@@ -25,7 +25,7 @@ pub(crate) enum Sight {
 
 impl Ctx {
     /// An island has missed a part of this island's journal, and has not made up for it yet.
-    pub(crate) fn has_skipped(&self, island: IslandId) -> bool {
+    pub(crate) fn has_journal_gap(&self, island: IslandId) -> bool {
         self.state.delivered(island) < self.state.skipped(island)
     }
 
@@ -36,33 +36,33 @@ impl Ctx {
 
     /// How a chain of ancestors compares with the journals that this island has applied. A chain of
     /// directories that are all known says nothing new.
-    pub(crate) fn sight(&self, chain: &Chain) -> Result<Sight, Blocked> {
+    pub(crate) fn order_of_chain(&self, chain: &Chain) -> Result<VectorOrder, Blocked> {
         for above in &chain.dirs {
             if self.state.dir(above.ino)?.is_none() {
-                return Ok(self.sight_of(&chain.vector));
+                return Ok(self.order_of(&chain.vector));
             }
         }
-        Ok(Sight::Same)
+        Ok(VectorOrder::Same)
     }
 
     /// How what its sender had seen compares with what was seen here. Changes that this island has seen
     /// and a chain has not were not kept here, where the directory was not known: the chain would bring
     /// the old state back. So would one that this island's own journal has not reached.
-    pub(crate) fn sight_of(&self, vector: &[(IslandId, Stamp)]) -> Sight {
+    pub(crate) fn order_of(&self, vector: &[(IslandId, Stamp)]) -> VectorOrder {
         let clocks = self.state.clocks();
         let newer = |(i, s): &&(IslandId, Stamp)| *i != self.config.id && clocks.get(*i) < *s;
         let missing: Vec<IslandId> = vector.iter().filter(newer).map(|(i, _)| *i).collect();
         if !missing.is_empty() {
-            return Sight::Newer { missing };
+            return VectorOrder::Newer { missing };
         }
         let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
-        if older { Sight::Older } else { Sight::Same }
+        if older { VectorOrder::Older } else { VectorOrder::Same }
     }
 
     /// Puts a chain of ancestors into the skeleton, and over it the changes that this island itself has made
     /// since.
-    pub(crate) fn lay_chain_over(&mut self, decision: &mut Decision, chain: &Chain) {
-        self.lay_chain(decision, &chain.dirs);
+    pub(crate) fn merge_ancestors_over(&mut self, decision: &mut Decision, chain: &Chain) {
+        self.merge_ancestors(decision, &chain.dirs);
         for entry in self.own_entries() {
             if entry.about().is_some_and(|(ino, _)| chain.dirs.iter().any(|dir| dir.ino == ino)) {
                 self.apply_entry(decision, &entry);
@@ -74,7 +74,7 @@ impl Ctx {
     /// islands must not wait for each other's.
     pub(crate) fn is_new_enough(&self, chain: &Chain) -> Result<bool, Blocked> {
         let older = |(i, s): (IslandId, Stamp)| i != self.config.id && seen_in(&chain.vector, i) < s;
-        if self.sight(chain)? == Sight::Same {
+        if self.order_of_chain(chain)? == VectorOrder::Same {
             return Ok(true);
         }
         Ok(!self.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
@@ -113,23 +113,23 @@ impl Ctx {
         let mut seen = BTreeSet::new();
         let is_last = |entry: &&JournalEntry| match entry {
             JournalEntry::Place { ino, .. } => seen.insert((*ino, true)),
-            JournalEntry::Fixed { ino, .. } => seen.insert((*ino, false)),
-            JournalEntry::Onward => false,
+            JournalEntry::StaticAttrs { ino, .. } => seen.insert((*ino, false)),
+            JournalEntry::ClockBump => false,
         };
         let mut last: Vec<JournalEntry> = entries.into_values().rev().filter(is_last).cloned().collect();
         last.reverse();
         last
     }
 
-    /// Makes sure that the rows which [`Ctx::lay_chain_over`] reads of this island's own entries are in
+    /// Makes sure that the rows which [`Ctx::merge_ancestors_over`] reads of this island's own entries are in
     /// memory.
-    pub(crate) fn need_own_over(&self, chain: &Chain) -> Result<(), Blocked> {
+    pub(crate) fn own_over_must_be_loaded(&self, chain: &Chain) -> Result<(), Blocked> {
         for entry in self.own_entries() {
             if let Some((ino, place)) = entry.about()
                 && chain.dirs.iter().any(|dir| dir.ino == ino)
             {
-                self.need_acls(ino)?;
-                self.need_name(place)?;
+                self.acls_must_be_loaded(ino)?;
+                self.entry_must_be_loaded(place)?;
             }
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Ctx {
             Err(Blocked::Fail(_)) => None,
             Err(stop) => return Err(stop),
         };
-        self.send(self.state.seen(), message.from, Peer::ChainOf { dir, chain });
+        self.send(self.state.seen(), message.from, PeerOp::ChainOf { dir, chain });
         Ok(())
     }
 }
@@ -162,11 +162,12 @@ mod tests {
     use crate::ctx::lost::LostPart;
     use crate::event::{Event, Now};
     use crate::island::Island;
-    use crate::recovery::start::Ended;
+    use crate::recovery::start::PreviousEnd;
     use atoll_core::{Key, Name, SessionId, Table, Time, TxnId};
     use atoll_posix::{Attr, Kind};
     use atoll_proto::{
-        Ancestor, Change, Inode, Moments, Origin, Part, Place, PlaceVersion, Spot, Static, Work, Xattrs,
+        Ancestor, DirPlace, EntryRef, Inode, ParticipantWork, PlaceVersion, RequestId, RowChange,
+        StaticAttrs, TxnPart, TxnStamps, Xattrs,
     };
     use atoll_state::State;
 
@@ -184,19 +185,19 @@ mod tests {
     }
 
     /// A directory in the root, by the name that it had or has.
-    fn at(called: &str, stamp: Stamp) -> Place {
+    fn at(called: &str, stamp: Stamp) -> DirPlace {
         let version = PlaceVersion { moves: 0, stamp };
-        Place { version, parent: Ino::ROOT, name: Some(name(called)) }
+        DirPlace { version, parent: Ino::ROOT, name: Some(name(called)) }
     }
 
     #[test]
     fn a_redo_takes_a_chain_that_lacks_only_its_own_journal_and_lays_that_over_it() {
         let me = IslandId(0);
         let config = Config::new(me, 1, Table::new(2), vec![me, IslandId(1)]);
-        let mut island = Island::new(config, State::new(1), Ended::Orderly, Now::default());
+        let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
         let file = Ino::mint(me, 20);
         let stamp = island.ctx.stamp();
-        let (from, time) = (Spot { dir: Ino::ROOT, name: name("before") }, Time::default());
+        let (from, time) = (EntryRef { dir: Ino::ROOT, name: name("before") }, Time::default());
         let (place, chain) = (at("after", stamp), Chain::default());
         let renamed = JournalEntry::Place { ino: DIR, place, from, replaced: None, chain, time };
         let row = Inode {
@@ -208,21 +209,22 @@ mod tests {
             moves: 0,
         };
         island.correct(vec![
-            Change::Inode { ino: file, row: Some(Box::new(row)) },
-            Change::Clock { island: me, stamp },
-            Change::Posted { stamp, entry: renamed },
+            RowChange::Inode { ino: file, row: Some(Box::new(row)) },
+            RowChange::Clock { island: me, stamp },
+            RowChange::Posted { stamp, entry: renamed },
         ]);
         // The directory's owner has not heard of its new name.
-        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
+        let fixed = StaticAttrs { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
         let root = island.ctx.chain(Ino::ROOT).expect("in memory").remove(0);
         let (key, place, xattrs) = (Key(1), at("before", Stamp(0)), Xattrs::default());
         let dirs =
-            vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs, doubted: false }];
+            vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs, suspected: false }];
         let chain = Chain { vector: Vec::new(), dirs };
-        let work = Work::Count { ino: file, at: Spot { dir: DIR, name: name("f") }, time, chain };
-        let part = Part { origin: Origin { session: SessionId(1), seq: 1 }, work };
+        let work =
+            ParticipantWork::AddName { ino: file, at: EntryRef { dir: DIR, name: name("f") }, time, chain };
+        let part = TxnPart { request: RequestId { session: SessionId(1), seq: 1 }, work };
         let txn = TxnId { coordinator: IslandId(1), stamp: Stamp(5) };
-        let moments = Moments { prepared: Stamp(1), committed: Stamp(6) };
+        let moments = TxnStamps { prepared: Stamp(1), committed: Stamp(6) };
         let lost = LostPart { from: IslandId(1), txn, moments, part };
         let done = loop {
             match island.recovery.redo_part(&mut island.ctx, island.txns.locks(), Stamp(1), &lost) {

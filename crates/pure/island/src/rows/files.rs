@@ -4,7 +4,7 @@ use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, SessionId};
 use atoll_posix::perm::{self};
 use atoll_posix::{Kind, SetAttr, acl, xattr};
-use atoll_proto::{BodyChange, Change, Inode, Xattrs};
+use atoll_proto::{BodyChange, Inode, RowChange, Xattrs};
 use bytes::Bytes;
 
 use crate::ctx::Ctx;
@@ -69,7 +69,7 @@ impl Ctx {
             decision.xattrs(ino, None);
         }
         if row.attr.kind == Kind::Regular && row.attr.size > 0 {
-            decision.push(Change::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
+            decision.push(RowChange::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
         }
         self.drop_locks(decision, ino);
         decision.body(BodyChange::Drop { ino });
@@ -85,9 +85,9 @@ impl Ctx {
         if holders.is_empty() {
             return;
         }
-        decision.push(Change::Locks { ino, row: None });
+        decision.push(RowChange::Locks { ino, row: None });
         for session in holders {
-            decision.push(Change::Held { session, ino, on: false });
+            decision.push(RowChange::Held { session, ino, on: false });
         }
     }
 

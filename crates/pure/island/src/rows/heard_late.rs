@@ -6,8 +6,8 @@ mod tests {
     use atoll_core::{Ino, IslandId, Key, Name, Stamp, Table, Time};
     use atoll_posix::{Errno, Kind};
     use atoll_proto::{
-        Ancestor, Chain, Entry, JournalEntry, Owned, Peer, PeerMessage, Place, PlaceVersion, Spot, Static,
-        Xattrs,
+        Ancestor, Chain, DirPlace, Entry, EntryRef, JournalEntry, OwnedDir, PeerMessage, PeerOp,
+        PlaceVersion, StaticAttrs, Xattrs,
     };
     use atoll_state::State;
 
@@ -16,7 +16,7 @@ mod tests {
     use crate::ctx::{Config, Ctx};
     use crate::event::{Effect, Event, Now};
     use crate::island::Island;
-    use crate::recovery::start::Ended;
+    use crate::recovery::start::PreviousEnd;
     use crate::rows::moves::is_pair;
     use crate::rows::skeleton::new_row;
 
@@ -30,7 +30,7 @@ mod tests {
         let owner = of(IslandId(0)).owner(Key(0));
         let me = islands.iter().copied().find(|island| *island != owner).expect("there are two");
         let config = of(me);
-        (Island::new(config, State::new(1), Ended::Orderly, Now::default()), owner)
+        (Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default()), owner)
     }
 
     fn name(text: &str) -> Name {
@@ -38,15 +38,23 @@ mod tests {
     }
 
     /// A name in a directory, which was given then.
-    fn at(parent: Ino, called: &str, n: u64) -> Place {
+    fn at(parent: Ino, called: &str, n: u64) -> DirPlace {
         let version = PlaceVersion { moves: 0, stamp: Stamp::new(1, n) };
-        Place { version, parent, name: Some(name(called)) }
+        DirPlace { version, parent, name: Some(name(called)) }
     }
 
     /// A directory that is told of as one above another.
-    fn above(ino: Ino, place: Place, doubted: bool) -> Ancestor {
-        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
-        Ancestor { ino, key: Key(9), birth_bytes: 0, place, fixed, xattrs: Xattrs::default(), doubted }
+    fn above(ino: Ino, place: DirPlace, doubted: bool) -> Ancestor {
+        let fixed = StaticAttrs { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
+        Ancestor {
+            ino,
+            key: Key(9),
+            birth_bytes: 0,
+            place,
+            fixed,
+            xattrs: Xattrs::default(),
+            suspected: doubted,
+        }
     }
 
     /// Reads until all is in memory; there is nothing in any row that is not.
@@ -66,7 +74,7 @@ mod tests {
 
     /// A directory comes to the skeleton. Whether all are to be compared then, as some may be old.
     fn comes(ctx: &mut Ctx, dir: &Ancestor) -> bool {
-        loaded(ctx, |ctx| ctx.need_name(&dir.place)).expect("rows are read");
+        loaded(ctx, |ctx| ctx.entry_must_be_loaded(&dir.place)).expect("rows are read");
         let before = ctx.state.skipped(ctx.config.id);
         let mut decision = Decision::new();
         ctx.add_skeleton(&mut decision, dir, None);
@@ -78,8 +86,9 @@ mod tests {
         ctx.state.entry(Ino::ROOT, &name(called)).expect("it was read").map(|entry| entry.ino)
     }
 
-    fn hears(island: &mut Island, from: IslandId, incarnation: u32, peer: Peer) -> Vec<Effect> {
-        let (message, mut out) = (PeerMessage { from, incarnation, vector: Vec::new(), peer }, Vec::new());
+    fn hears(island: &mut Island, from: IslandId, incarnation: u32, peer: PeerOp) -> Vec<Effect> {
+        let (message, mut out) =
+            (PeerMessage { from, incarnation, vector: Vec::new(), op: peer }, Vec::new());
         island.handle(Now::default(), Event::Peer(message), &mut out);
         out
     }
@@ -105,7 +114,7 @@ mod tests {
     fn a_file_has_its_name_again_when_a_directory_on_its_way_leaves_that() {
         let (mut island, _) = island();
         let (ctx, place) = (&mut island.ctx, at(Ino::ROOT, "n", 5));
-        loaded(ctx, |ctx| ctx.need_name(&place)).expect("rows are read");
+        loaded(ctx, |ctx| ctx.entry_must_be_loaded(&place)).expect("rows are read");
         let mut decision = Decision::new();
         let file = Entry { ino: OTHER, kind: Kind::Regular, home: ctx.config.id, stub: None };
         decision.entry(Ino::ROOT, &name("n"), Some(file));
@@ -126,7 +135,7 @@ mod tests {
         decision.dir(ONE, new_row(&above(ONE, at(OTHER, "a", 1), false), None));
         decision.dir(OTHER, new_row(&above(OTHER, at(ONE, "b", 1), false), None));
         ctx.decide(decision);
-        let read = loaded(ctx, |ctx| ctx.need_skeleton(ONE));
+        let read = loaded(ctx, |ctx| ctx.skeleton_must_be_loaded(ONE));
         assert!(read.is_ok(), "{read:?}");
     }
 
@@ -139,10 +148,10 @@ mod tests {
         let chain =
             [root, above(ONE, at(Ino::ROOT, "before", 1), false), above(OTHER, at(ONE, "then", 2), false)];
         for dir in &chain[1..] {
-            loaded(ctx, |ctx| ctx.need_name(&dir.place)).expect("rows are read");
+            loaded(ctx, |ctx| ctx.entry_must_be_loaded(&dir.place)).expect("rows are read");
         }
         let mut decision = Decision::new();
-        ctx.lay_chain(&mut decision, &chain);
+        ctx.merge_ancestors(&mut decision, &chain);
         ctx.decide(decision);
         assert!(ctx.in_memory(ONE).is_none(), "nothing below it is known here");
     }
@@ -151,10 +160,10 @@ mod tests {
     fn a_name_is_read_before_it_changes_where_listings_may_still_ask_for_it() {
         let (mut island, _) = island();
         let mut decision = Decision::new();
-        let owned = Owned { entries: 5, ..Owned::empty(Time::default()) };
+        let owned = OwnedDir { entries: 5, ..OwnedDir::empty(Time::default()) };
         decision.dir(ONE, new_row(&above(ONE, at(Ino::ROOT, "d", 1), false), Some(owned)));
         island.ctx.decide(decision);
-        let read = island.ctx.need_spot(&Spot { dir: ONE, name: name("f") });
+        let read = island.ctx.name_must_be_loaded(&EntryRef { dir: ONE, name: name("f") });
         assert!(matches!(read, Err(Blocked::Load(_))), "{read:?}");
     }
 
@@ -163,7 +172,7 @@ mod tests {
         let renamed = |ino, from: &str, to: &str, ms| JournalEntry::Place {
             ino,
             place: at(Ino::ROOT, to, 1),
-            from: Spot { dir: Ino::ROOT, name: name(from) },
+            from: EntryRef { dir: Ino::ROOT, name: name(from) },
             replaced: None,
             chain: Chain::default(),
             time: Time::default().plus_millis(ms),
@@ -177,9 +186,9 @@ mod tests {
     fn what_others_are_about_to_tell_is_waited_for_unless_one_is_away() {
         let (mut island, other) = island();
         island.ctx.peers.set_reachable(other, true);
-        assert!(matches!(island.ctx.untold([other]), Blocked::Unheard));
+        assert!(matches!(island.ctx.retry_or_fail([other]), Blocked::Unheard));
         island.ctx.peers.set_reachable(other, false);
-        assert!(matches!(island.ctx.untold([other]), Blocked::Fail(Errno::EIO)));
+        assert!(matches!(island.ctx.retry_or_fail([other]), Blocked::Fail(Errno::EIO)));
     }
 
     #[test]
@@ -191,20 +200,20 @@ mod tests {
             island.handle(Now::default(), event(seq), &mut out);
         }
         let told = |out: Vec<Effect>| out.iter().any(|effect| matches!(effect, Effect::Send(..)));
-        assert!(!told(hears(&mut island, other, 1, Peer::Hello)));
+        assert!(!told(hears(&mut island, other, 1, PeerOp::Hello)));
         island.handle(Now::default(), Event::PeerReachable { island: other, up: true }, &mut out);
-        assert!(told(hears(&mut island, other, 1, Peer::Hello)));
+        assert!(told(hears(&mut island, other, 1, PeerOp::Hello)));
     }
 
     #[test]
     fn which_links_an_island_has_said_that_it_has_is_forgotten_in_its_next_life() {
         let (mut island, other) = island();
         island.handle(Now::default(), Event::PeerReachable { island: other, up: true }, &mut Vec::new());
-        hears(&mut island, other, 1, Peer::LinksHeld { digest: 7 });
+        hears(&mut island, other, 1, PeerOp::LinksHeld { digest: 7 });
         assert!(!island.links_are_told(), "it has others than this one has");
-        hears(&mut island, other, 1, Peer::Hello);
+        hears(&mut island, other, 1, PeerOp::Hello);
         assert!(!island.links_are_told());
-        hears(&mut island, other, 2, Peer::Hello);
+        hears(&mut island, other, 2, PeerOp::Hello);
         assert!(island.links_are_told(), "what it said in its last life counts");
     }
 }

@@ -3,7 +3,7 @@
 
 use atoll_core::{Encode, H3, Ino, Name, PathHash, VolumePath};
 use atoll_posix::Errno;
-use atoll_proto::{Born, Dir, Hint, Outcome};
+use atoll_proto::{Dir, Hint, KeyOverride, Outcome};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::{Blocked, Step};
@@ -14,21 +14,21 @@ const HINT_BYTES_PER_PAGE: usize = 256 << 10;
 
 /// The directories on a path whose keys do not follow from the directories above.
 #[derive(Debug)]
-pub(crate) struct Births {
+pub(crate) struct KeyOverrides {
     /// The hash of the path walked; none if it is longer than a path may be.
     path: Option<PathHash>,
     /// The hash from which the key of a directory below would follow.
     birth: Option<PathHash>,
-    pub(crate) told: Vec<Born>,
+    pub(crate) told: Vec<KeyOverride>,
 }
 
-impl Default for Births {
+impl Default for KeyOverrides {
     fn default() -> Self {
         Self { path: Some(PathHash::ROOT), birth: Some(PathHash::ROOT), told: Vec::new() }
     }
 }
 
-impl Births {
+impl KeyOverrides {
     /// The walk goes on to `dir`, the `depth`th component.
     pub(crate) fn step(&mut self, h3: &H3, depth: u32, name: &Name, dir: &Dir) {
         let child = |of: Option<PathHash>| of.and_then(|of| h3.child(of, name));
@@ -36,7 +36,7 @@ impl Births {
         let expected = child(self.birth);
         let birth = PathHash::of_birth(dir.key, dir.birth_bytes);
         if birth.is_none() || birth != expected {
-            self.told.push(Born { depth, key: dir.key, birth_bytes: dir.birth_bytes });
+            self.told.push(KeyOverride { depth, key: dir.key, birth_bytes: dir.birth_bytes });
         }
         // Of a key that is no path's hash nothing follows: below it keys are those of paths.
         self.birth = birth.or(self.path);
@@ -72,7 +72,7 @@ impl Ctx {
         let chain = self.ancestors(ino)?;
         let Some((_, dir)) = chain.last().filter(|(_, dir)| dir.owned.is_some()) else { return Ok(None) };
         let (key, birth_bytes) = (dir.key, dir.birth_bytes);
-        let mut births = Births::default();
+        let mut births = KeyOverrides::default();
         for (depth, (_, dir)) in (0u32..).zip(&chain) {
             if let Some(name) = &dir.place.name {
                 births.step(&self.h3, depth, name, dir);

@@ -8,7 +8,9 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, SessionId, Stamp, Time, TxnId};
-use atoll_proto::{Ancestor, Chain, Change, Entry, Inode, Peer, Seen, Spot, Vote, Work};
+use atoll_proto::{
+    Ancestor, Chain, Entry, EntryRef, Inode, ParticipantWork, PeerOp, RowChange, Vote, VoteInfo,
+};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
@@ -20,7 +22,7 @@ pub(crate) const LINKS_MAX: u32 = 60_000;
 impl Ctx {
     /// Puts a chain of ancestors into the skeleton, but for those above a directory that is known to be elsewhere by
     /// now.
-    pub(crate) fn lay_chain(&mut self, decision: &mut Decision, dirs: &[Ancestor]) {
+    pub(crate) fn merge_ancestors(&mut self, decision: &mut Decision, dirs: &[Ancestor]) {
         for above in dirs {
             self.add_skeleton(decision, above, None);
         }
@@ -30,17 +32,17 @@ impl Ctx {
     }
 
     /// Carries out, or takes back, a home's prepared work. The rows that it reads are in memory.
-    pub(crate) fn finish_home(&mut self, decision: &mut Decision, work: &Work, commit: bool) {
+    pub(crate) fn finish_home(&mut self, decision: &mut Decision, work: &ParticipantWork, commit: bool) {
         if commit {
             self.do_home(decision, work);
         }
         if let Some(at) = work.brings() {
-            self.unpin(decision, at);
+            self.release_name(decision, at);
         }
     }
 
     /// Undoes `pin` of `ops/prepare.rs`.
-    pub(crate) fn unpin(&mut self, decision: &mut Decision, at: &Spot) {
+    pub(crate) fn release_name(&mut self, decision: &mut Decision, at: &EntryRef) {
         let row = self.dir_now(decision, at.dir);
         if row.is_some_and(|row| row.owned.is_none()) {
             self.count_homes(decision, at.dir, -1);
@@ -49,26 +51,26 @@ impl Ctx {
     }
 
     /// Does a home's part, if the directories are known.
-    pub(crate) fn do_home(&mut self, decision: &mut Decision, work: &Work) {
+    pub(crate) fn do_home(&mut self, decision: &mut Decision, work: &ParticipantWork) {
         match work {
-            Work::Count { ino, at, time, .. } => {
+            ParticipantWork::AddName { ino, at, time, .. } => {
                 let Some(mut row) = self.file_now(*ino) else { return };
-                self.name_comes(decision, at, &row);
+                self.note_name_added(decision, at, &row);
                 self.gain_name(decision, &mut row);
                 row.attr.ctime = row.attr.ctime.max(*time);
                 decision.inode(row);
             }
-            Work::Drop { had: false, .. } => {}
-            Work::Drop { ino, at, time, .. } => {
-                self.name_goes(decision, at, *ino);
+            ParticipantWork::RemoveName { had: false, .. } => {}
+            ParticipantWork::RemoveName { ino, at, time, .. } => {
+                self.note_name_removed(decision, at, *ino);
                 if let Some(row) = self.file_now(*ino).filter(|row| row.attr.nlink > 0) {
                     self.drop_name(decision, row, None, *time);
                 }
             }
-            Work::Renamed { ino, from, to, had, time, .. } => {
+            ParticipantWork::MoveName { ino, from, to, had, time, .. } => {
                 // What comes first keeps the skeleton that both may share.
                 if let Some(mut row) = self.file_now(*ino) {
-                    self.name_comes(decision, to, &row);
+                    self.note_name_added(decision, to, &row);
                     if !had {
                         self.gain_name(decision, &mut row);
                     }
@@ -76,7 +78,7 @@ impl Ctx {
                     decision.inode(row);
                 }
                 if *had {
-                    self.name_goes(decision, from, *ino);
+                    self.note_name_removed(decision, from, *ino);
                 }
             }
             _ => unreachable!("not a home's"),
@@ -84,7 +86,7 @@ impl Ctx {
     }
 
     /// A file that is homed here has a name; in another island's directory that is a row here too.
-    pub(crate) fn name_comes(&mut self, decision: &mut Decision, at: &Spot, file: &Inode) {
+    pub(crate) fn note_name_added(&mut self, decision: &mut Decision, at: &EntryRef, file: &Inode) {
         let dir = self.dir_now(decision, at.dir);
         if dir.is_none_or(|dir| dir.owned.is_some()) {
             return;
@@ -96,7 +98,7 @@ impl Ctx {
     }
 
     /// It has lost that name.
-    pub(crate) fn name_goes(&mut self, decision: &mut Decision, at: &Spot, ino: Ino) {
+    pub(crate) fn note_name_removed(&mut self, decision: &mut Decision, at: &EntryRef, ino: Ino) {
         let dir = self.dir_now(decision, at.dir);
         if dir.is_none_or(|dir| dir.owned.is_some()) {
             return;
@@ -126,15 +128,15 @@ impl Ctx {
             decision.inode(row);
             return None;
         }
-        let holders = self.holders();
+        let holders = self.possible_openers();
         if holders.is_empty() || planted(Bug::OrphanDropped) {
             self.drop_file(decision, &row);
             return None;
         }
         for session in &holders {
-            decision.push(Change::Held { session: *session, ino, on: true });
+            decision.push(RowChange::Held { session: *session, ino, on: true });
         }
-        self.tell_orphan(&holders, by, ino);
+        self.notify_unlinked(&holders, by, ino);
         let mine = by.is_some_and(|by| holders.contains(&by));
         row.orphan_of = holders;
         decision.inode(row);
@@ -142,10 +144,12 @@ impl Ctx {
     }
 
     /// The name that a work takes away from a file that is homed here.
-    pub(crate) fn takes_away<'a>(&self, work: &'a Work) -> Option<(Ino, &'a Spot)> {
+    pub(crate) fn takes_away<'a>(&self, work: &'a ParticipantWork) -> Option<(Ino, &'a EntryRef)> {
         match work {
-            Work::Drop { ino, at, .. } | Work::Renamed { ino, from: at, .. } => Some((*ino, at)),
-            Work::Lend { renaming, .. } => {
+            ParticipantWork::RemoveName { ino, at, .. } | ParticipantWork::MoveName { ino, from: at, .. } => {
+                Some((*ino, at))
+            }
+            ParticipantWork::BorrowName { renaming, .. } => {
                 self.homed_here(Some(&renaming.file)).map(|file| (file.ino, &renaming.from))
             }
             _ => None,
@@ -153,12 +157,12 @@ impl Ctx {
     }
 
     /// Whether the home has the name that a work takes away.
-    pub(crate) fn knows(&self, work: &Work) -> Result<bool, Blocked> {
+    pub(crate) fn knows(&self, work: &ParticipantWork) -> Result<bool, Blocked> {
         self.takes_away(work).map_or(Ok(true), |(ino, at)| self.knows_name(ino, at))
     }
 
     /// Whether the home of a file has it under a name.
-    pub(crate) fn knows_name(&self, ino: Ino, at: &Spot) -> Result<bool, Blocked> {
+    pub(crate) fn knows_name(&self, ino: Ino, at: &EntryRef) -> Result<bool, Blocked> {
         Ok(match self.state.dir(at.dir)? {
             Some(dir) if dir.owned.is_some() => true,
             Some(_) => self.state.entry(at.dir, &at.name)?.is_some_and(|entry| entry.ino == ino),
@@ -166,16 +170,16 @@ impl Ctx {
         })
     }
 
-    /// Makes sure that the rows which [`Ctx::lay_chain`] reads are in memory.
-    pub(crate) fn need_chain(&self, chain: &Chain) -> Result<(), Blocked> {
+    /// Makes sure that the rows which [`Ctx::merge_ancestors`] reads are in memory.
+    pub(crate) fn chain_must_be_loaded(&self, chain: &Chain) -> Result<(), Blocked> {
         for above in &chain.dirs {
-            self.need_acls(above.ino)?;
-            self.need_name(&above.place)?;
+            self.acls_must_be_loaded(above.ino)?;
+            self.entry_must_be_loaded(&above.place)?;
             if let Some(row) = self.state.dir(above.ino)?
                 && row.place.version < above.place.version
             {
-                self.need_name(&row.place)?;
-                self.need_skeleton(above.ino)?;
+                self.entry_must_be_loaded(&row.place)?;
+                self.skeleton_must_be_loaded(above.ino)?;
             }
         }
         Ok(())
@@ -186,29 +190,31 @@ impl Ctx {
         let Some(mut row) = self.dir_now(decision, dir) else {
             return decision.misfit(dir, "a name comes to it or leaves it, and it is not known");
         };
-        row.homes = decision.counted(dir, row.homes, by);
+        row.foreign_names = decision.counted(dir, row.foreign_names, by);
         decision.dir(dir, row);
     }
 
     /// Makes sure that the rows which [`Ctx::finish_home`] reads are in memory.
-    pub(crate) fn need_home(&self, work: &Work) -> Result<(), Blocked> {
+    pub(crate) fn home_must_be_loaded(&self, work: &ParticipantWork) -> Result<(), Blocked> {
         let (ino, spots) = match work {
-            Work::Count { ino, at, .. } | Work::Drop { ino, at, .. } => (*ino, [Some(at), None]),
-            Work::Renamed { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
+            ParticipantWork::AddName { ino, at, .. } | ParticipantWork::RemoveName { ino, at, .. } => {
+                (*ino, [Some(at), None])
+            }
+            ParticipantWork::MoveName { ino, from, to, .. } => (*ino, [Some(from), Some(to)]),
             _ => unreachable!("not a home's"),
         };
         if self.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
             self.state.locks(ino)?;
         }
-        spots.into_iter().flatten().try_for_each(|at| self.need_spot(at))
+        spots.into_iter().flatten().try_for_each(|at| self.name_must_be_loaded(at))
     }
 
     /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.
-    pub(crate) fn need_spot(&self, at: &Spot) -> Result<(), Blocked> {
+    pub(crate) fn name_must_be_loaded(&self, at: &EntryRef) -> Result<(), Blocked> {
         let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
         let is_owned = dir.owned.is_some();
         self.state.entry(at.dir, &at.name)?;
-        if is_owned { Ok(()) } else { self.need_skeleton(at.dir) }
+        if is_owned { Ok(()) } else { self.skeleton_must_be_loaded(at.dir) }
     }
 
     /// A file's row, which is in memory. No decision changes one twice.
@@ -223,7 +229,7 @@ impl Ctx {
             // A lock keeps it in the session's list.
             let locks = self.state.locks(row.attr.ino).ok().flatten();
             if !locks.is_some_and(|locks| locks.held().any(|(who, _)| who.session == session)) {
-                decision.push(Change::Held { session, ino: row.attr.ino, on: false });
+                decision.push(RowChange::Held { session, ino: row.attr.ino, on: false });
             }
         }
     }
@@ -234,15 +240,15 @@ impl Ctx {
         &mut self,
         to: IslandId,
         txn: TxnId,
-        work: &Work,
+        work: &ParticipantWork,
         prepared: Stamp,
-        seen: Seen,
+        seen: VoteInfo,
         marks: bool,
     ) {
-        let peer = Peer::Voted { txn, vote: Vote::Yes { prepared, seen } };
+        let peer = PeerOp::Voted { txn, vote: Vote::Yes { prepared, seen } };
         // What was let through must be known to whoever asks next, and that may be after a power cut. A file that gets a
         // name may lose all that are known here, and goes then: whatever is away, that one must be known.
-        let needs_sync = matches!(work, Work::Ticket { .. } | Work::Count { .. });
+        let needs_sync = matches!(work, ParticipantWork::PermitMove { .. } | ParticipantWork::AddName { .. });
         if marks || needs_sync {
             self.send_synced(self.state.seq(), to, peer);
         } else {

@@ -9,7 +9,10 @@ use std::borrow::Cow;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::Caller;
-use atoll_proto::{Chain, Change, Entry, JournalEntry, Place, PlaceVersion, Renaming, Spot, Stub, Work};
+use atoll_proto::{
+    Chain, DirPlace, Entry, EntryRef, JournalEntry, ParticipantWork, PlaceVersion, RenameSpec, RowChange,
+    Stub,
+};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
@@ -17,23 +20,23 @@ use crate::ctx::request::Blocked;
 
 /// A directory that a rename moves.
 #[derive(Debug, Clone)]
-pub(crate) struct Moving<'a> {
+pub(crate) struct DirMove<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) stub: &'a Stub,
-    pub(crate) from: &'a Spot,
-    pub(crate) to: &'a Spot,
+    pub(crate) from: &'a EntryRef,
+    pub(crate) to: &'a EntryRef,
 }
 
-impl Moving<'_> {
+impl DirMove<'_> {
     /// Where it is when it has moved to another parent.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> DirPlace {
         let version =
             PlaceVersion { moves: self.stub.place.moves.saturating_add(1), stamp: Stamp::default() };
-        Place { version, parent: self.to.dir, name: Some(self.to.name.clone()) }
+        DirPlace { version, parent: self.to.dir, name: Some(self.to.name.clone()) }
     }
 }
 
-/// The question to the root's owner about a rename, as in `Work::Ticket`.
+/// The question to the root's owner about a rename, as in `ParticipantWork::PermitMove`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ticket {
     pub(crate) moved: Vec<Ino>,
@@ -42,28 +45,29 @@ pub(crate) struct Ticket {
 }
 
 /// The directories that a rename moves: the renamed one, and one that changes places with it.
-pub(crate) fn moving(renaming: &Renaming) -> Vec<Moving<'_>> {
-    let Renaming { from, to, file, there, .. } = renaming;
+pub(crate) fn moving(renaming: &RenameSpec) -> Vec<DirMove<'_>> {
+    let RenameSpec { from, to, file, there, .. } = renaming;
     let there = there.as_ref().filter(|_| renaming.swaps());
     let both = [(Some(file), from, to), (there, to, from)];
     both.into_iter()
         .filter_map(|(entry, from, to)| {
             let entry = entry?;
-            Some(Moving { entry, stub: entry.stub.as_deref()?, from, to })
+            Some(DirMove { entry, stub: entry.stub.as_deref()?, from, to })
         })
         .collect()
 }
 
 /// The empty directory that a rename replaces.
-pub(crate) fn replaced_dir(renaming: &Renaming) -> Option<(&Entry, &Stub)> {
+pub(crate) fn replaced_dir(renaming: &RenameSpec) -> Option<(&Entry, &Stub)> {
     let there = renaming.there.as_ref().filter(|_| !renaming.swaps())?;
     Some((there, there.stub.as_deref()?))
 }
 
 /// Whether two directories change places by these: at one moment, since names may also come to be free one by one.
 pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
-    let goes_to =
-        |place: &Place, from: &Spot| place.parent == from.dir && place.name.as_ref() == Some(&from.name);
+    let goes_to = |place: &DirPlace, from: &EntryRef| {
+        place.parent == from.dir && place.name.as_ref() == Some(&from.name)
+    };
     match (one, other) {
         (
             JournalEntry::Place { place, from, time, .. },
@@ -74,7 +78,7 @@ pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
 }
 
 /// An entry as it is in the directory that it goes to.
-pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
+pub(crate) fn arrived(entry: &Entry, renaming: &RenameSpec) -> Entry {
     let mut entry = entry.clone();
     if let Some(stub) = &mut entry.stub
         && renaming.from.dir != renaming.to.dir
@@ -86,7 +90,7 @@ pub(crate) fn arrived(entry: &Entry, renaming: &Renaming) -> Entry {
 }
 
 /// Whether a rename gives a directory another parent.
-pub(crate) fn moves_parents(renaming: &Renaming) -> bool {
+pub(crate) fn moves_parents(renaming: &RenameSpec) -> bool {
     renaming.from.dir != renaming.to.dir && !moving(renaming).is_empty()
 }
 
@@ -97,7 +101,7 @@ impl Ctx {
     pub(crate) fn move_dirs(
         &mut self,
         decision: &mut Decision,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         seen: &Chain,
         early: &[Stamp],
         gated: bool,
@@ -117,8 +121,8 @@ impl Ctx {
                 decision.entry(moving.to.dir, &moving.to.name, Some(entry.clone()));
             }
             let version = entry.stub.as_ref().expect("a directory").place;
-            let place = Place { version, parent: moving.to.dir, name: Some(moving.to.name.clone()) };
-            self.take_skeleton_place(decision, moving.entry.ino, &place, renaming.time);
+            let place = DirPlace { version, parent: moving.to.dir, name: Some(moving.to.name.clone()) };
+            self.move_in_skeleton(decision, moving.entry.ino, &place, renaming.time);
             let chain = if renaming.from.dir == renaming.to.dir {
                 self.chain_seen()
             } else if moving.to == &renaming.to && !seen.dirs.is_empty() {
@@ -146,11 +150,11 @@ impl Ctx {
     }
 
     /// A directory of the skeleton is at another place. The directories above must be there.
-    pub(crate) fn take_skeleton_place(
+    pub(crate) fn move_in_skeleton(
         &mut self,
         decision: &mut Decision,
         ino: Ino,
-        place: &Place,
+        place: &DirPlace,
         time: Time,
     ) {
         let Some(mut row) = self.dir_now(decision, ino) else { return };
@@ -158,7 +162,7 @@ impl Ctx {
         let old = std::mem::replace(&mut row.place, place.clone());
         if let Some(owned) = &mut row.owned {
             owned.ctime = owned.ctime.max(time);
-            decision.push(Change::Renamed { ino });
+            decision.push(RowChange::Renamed { ino });
         }
         decision.dir(ino, row);
         self.skeleton_name(decision, &old, ino, false);
@@ -184,16 +188,16 @@ impl Ctx {
     pub(crate) fn dir_works(
         &self,
         caller: &Caller,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         chain: &Chain,
-    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
+    ) -> Result<Vec<(IslandId, ParticipantWork)>, Blocked> {
         let me = self.config.id;
         let mut works = Vec::new();
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.owner_of_stub(stub) != me
         {
-            let Spot { dir: parent, name } = renaming.to.clone();
-            works.push((self.owner_of_stub(stub), Work::Seal { ino: there.ino, parent, name }));
+            let EntryRef { dir: parent, name } = renaming.to.clone();
+            works.push((self.owner_of_stub(stub), ParticipantWork::Seal { ino: there.ino, parent, name }));
         }
         if renaming.from.dir == renaming.to.dir {
             return Ok(works);
@@ -206,20 +210,20 @@ impl Ctx {
                     Some(last) => last.key,
                     None => self.state.dir(moving.to.dir)?.ok_or(Blocked::NotNow)?.key,
                 };
-                works.push((owner, Work::Hold { ino, caller, to: moving.place(), key }));
+                works.push((owner, ParticipantWork::FreezeDir { ino, caller, to: moving.place(), key }));
             }
         }
         let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
         let root = self.config.owner(Key(0));
         if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
-            works.push((root, Work::Ticket { moved, above, seen }));
+            works.push((root, ParticipantWork::PermitMove { moved, above, seen }));
         }
         Ok(works)
     }
 
     /// Directories that move to another parent, the directories above their new places, and the journals that
     /// were seen when these were looked up.
-    pub(crate) fn ticket_for(&self, renaming: &Renaming, chain: &Chain) -> Result<Ticket, Blocked> {
+    pub(crate) fn ticket_for(&self, renaming: &RenameSpec, chain: &Chain) -> Result<Ticket, Blocked> {
         let Ticket { mut moved, mut above, mut seen } = Ticket::default();
         for moving in moving(renaming) {
             moved.push(moving.entry.ino);
@@ -236,7 +240,7 @@ impl Ctx {
     }
 
     /// Whether a directory that moves is in this island's skeleton, which needs the new parent then.
-    pub(crate) fn moves_here(&self, renaming: &Renaming) -> bool {
+    pub(crate) fn moves_here(&self, renaming: &RenameSpec) -> bool {
         moving(renaming).iter().any(|m| m.to == &renaming.to && self.in_memory(m.entry.ino).is_some())
     }
 
@@ -258,12 +262,15 @@ impl Ctx {
 
     /// A rename whose names are locked here, with their present stubs: changes by their owners since it was
     /// begun came to the entries, which it is about to write.
-    pub(crate) fn with_stubs_of_now<'a>(&self, renaming: &'a Renaming) -> Result<Cow<'a, Renaming>, Blocked> {
+    pub(crate) fn with_stubs_of_now<'a>(
+        &self,
+        renaming: &'a RenameSpec,
+    ) -> Result<Cow<'a, RenameSpec>, Blocked> {
         if moving(renaming).is_empty() {
             return Ok(Cow::Borrowed(renaming));
         }
         let mut now = renaming.clone();
-        let Renaming { from, to, file, there, .. } = &mut now;
+        let RenameSpec { from, to, file, there, .. } = &mut now;
         for (entry, at) in [(Some(file), from), (there.as_mut(), to)] {
             let Some(entry) = entry.filter(|entry| entry.stub.is_some()) else { continue };
             if self.state.dir(at.dir)?.is_some_and(|dir| dir.owned.is_some())
@@ -276,7 +283,7 @@ impl Ctx {
     }
 
     /// The attributes that a directory's owner told are those that its stub has.
-    pub(crate) fn stub_is_current(renaming: &Renaming, ino: Option<Ino>, version: Stamp) -> bool {
+    pub(crate) fn stub_is_current(renaming: &RenameSpec, ino: Option<Ino>, version: Stamp) -> bool {
         planted(Bug::StubOfThen)
             || moving(renaming).iter().all(|m| Some(m.entry.ino) != ino || m.stub.fixed.version >= version)
     }

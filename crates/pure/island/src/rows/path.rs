@@ -2,9 +2,9 @@
 
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
 use atoll_core::{Encode, Ino, Key, Name, PathHash};
-use atoll_posix::perm::{self, Owned};
+use atoll_posix::perm::{self, ObjectPerms};
 use atoll_posix::{Answer, Caller, Errno, Kind, acl};
-use atoll_proto::{Ancestor, Dir, Entry, Outcome, Static, Xattrs};
+use atoll_proto::{Ancestor, Dir, Entry, Outcome, StaticAttrs, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::request::Blocked;
@@ -48,17 +48,17 @@ impl Ctx {
         caller: &Caller,
         ino: Ino,
         dir: &Dir,
-        victim: Owned,
+        victim: ObjectPerms,
     ) -> Result<(), Blocked> {
         let acl = self.acl(ino, dir.has_acl, acl::ACCESS_XATTR)?;
         Ok(perm::may_delete(caller, owned_by(&dir.fixed), acl.as_ref(), victim)?)
     }
 
     /// The user and the group that own the file or directory of an entry.
-    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<Owned, Blocked> {
+    pub(crate) fn owner_of(&self, entry: &Entry) -> Result<ObjectPerms, Blocked> {
         match &entry.stub {
             Some(stub) => Ok(owned_by(&stub.fixed)),
-            None => Ok(Owned::from(&self.file(entry.ino)?.attr)),
+            None => Ok(ObjectPerms::from(&self.file(entry.ino)?.attr)),
         }
     }
 
@@ -123,7 +123,7 @@ impl Ctx {
             place: dir.place.clone(),
             fixed: dir.fixed,
             xattrs: xattrs.unwrap_or_default(),
-            doubted: dir.owned.is_none() && ino != Ino::ROOT && self.has_skipped(self.config.id),
+            suspected: dir.owned.is_none() && ino != Ino::ROOT && self.has_journal_gap(self.config.id),
         })
     }
 
@@ -145,6 +145,6 @@ impl Ctx {
 }
 
 /// The facts of a directory's static attributes that permission rules need.
-pub(crate) const fn owned_by(fixed: &Static) -> Owned {
-    Owned { uid: fixed.uid, gid: fixed.gid, mode: fixed.mode, kind: Kind::Directory }
+pub(crate) const fn owned_by(fixed: &StaticAttrs) -> ObjectPerms {
+    ObjectPerms { uid: fixed.uid, gid: fixed.gid, mode: fixed.mode, kind: Kind::Directory }
 }

@@ -3,7 +3,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
 use atoll_posix::Kind;
-use atoll_proto::{Dir, Entry, JournalEntry, Place, Static, Work, Xattrs};
+use atoll_proto::{Dir, DirPlace, Entry, JournalEntry, ParticipantWork, StaticAttrs, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -17,10 +17,10 @@ impl Ctx {
                 let newer = self.dir_now(decision, *ino).is_some_and(|row| row.place.version < place.version);
                 // What is not known here went since: the directory has moved on, which comes next.
                 if newer && self.dir_now(decision, place.parent).is_some() {
-                    self.take_skeleton_place(decision, *ino, place, *time);
+                    self.move_in_skeleton(decision, *ino, place, *time);
                 }
             }
-            JournalEntry::Fixed { ino, place, fixed, xattrs } => {
+            JournalEntry::StaticAttrs { ino, place, fixed, xattrs } => {
                 if let Some(mut row) = self.dir_now(decision, *ino)
                     && row.fixed.version < fixed.version
                 {
@@ -30,12 +30,18 @@ impl Ctx {
                 }
                 self.apply_to_stub(decision, *ino, place, fixed);
             }
-            JournalEntry::Onward => {}
+            JournalEntry::ClockBump => {}
         }
     }
 
     /// The stub of a child directory follows its static attributes, where its parent is owned.
-    pub(crate) fn apply_to_stub(&mut self, decision: &mut Decision, ino: Ino, place: &Place, fixed: &Static) {
+    pub(crate) fn apply_to_stub(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        place: &DirPlace,
+        fixed: &StaticAttrs,
+    ) {
         let owned = self.in_memory(place.parent).is_some_and(|dir| dir.owned.is_some());
         let follows = owned && !planted(Bug::StubStays);
         let Some(name) = place.name.as_ref().filter(|_| follows) else { return };
@@ -54,10 +60,10 @@ impl Ctx {
     }
 
     /// A directory is on its way to a name that is lent for it: its stub comes with it.
-    pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &Static) {
+    pub(crate) fn apply_to_lent(&mut self, decision: &mut Decision, ino: Ino, fixed: &StaticAttrs) {
         for txn in self.lent_txns() {
             let Some(mut row) = self.state.txn(txn).cloned() else { continue };
-            let Work::Lend { renaming, .. } = &mut row.part.work else { continue };
+            let ParticipantWork::BorrowName { renaming, .. } = &mut row.part.work else { continue };
             if let Some(stub) = renaming.file.stub.as_mut().filter(|_| renaming.file.ino == ino)
                 && stub.fixed.version < fixed.version
             {
@@ -68,7 +74,7 @@ impl Ctx {
     }
 
     /// A stub whose name is another one by now is looked for among all.
-    pub(crate) fn need_child(&self, place: &Place, ino: Ino) -> Result<(), Blocked> {
+    pub(crate) fn child_must_be_loaded(&self, place: &DirPlace, ino: Ino) -> Result<(), Blocked> {
         let Some(name) = &place.name else { return Ok(()) };
         if self.state.dir(place.parent)?.is_none_or(|dir| dir.owned.is_none())
             || self.state.entry(place.parent, name)?.is_some_and(|entry| entry.ino == ino)
@@ -78,7 +84,7 @@ impl Ctx {
         self.state.entries_after(place.parent, 0).map(|_| ()).map_err(Blocked::from)
     }
 
-    pub(crate) fn need_name(&self, place: &Place) -> Result<(), Blocked> {
+    pub(crate) fn entry_must_be_loaded(&self, place: &DirPlace) -> Result<(), Blocked> {
         if let (Some(name), Some(_)) = (&place.name, self.state.dir(place.parent)?) {
             let entry = self.state.entry(place.parent, name)?;
             if let Some(skeleton) = entry.filter(|e| e.kind == Kind::Directory && e.stub.is_none()) {
@@ -100,7 +106,7 @@ impl Ctx {
     }
 
     /// Makes sure that the rows which [`Ctx::follow_acls`] reads are in memory.
-    pub(crate) fn need_acls(&self, ino: Ino) -> Result<(), Blocked> {
+    pub(crate) fn acls_must_be_loaded(&self, ino: Ino) -> Result<(), Blocked> {
         if self.state.dir(ino)?.is_some_and(|row| row.owned.is_some() && row.has_xattrs) {
             self.state.xattrs(ino)?;
         }

@@ -1,7 +1,7 @@
 //! Changes of this island's rows when names are given, removed and exchanged.
 
 use atoll_core::{Ino, IslandId, Time};
-use atoll_proto::{Chain, Entry, Renaming, Work};
+use atoll_proto::{Chain, Entry, ParticipantWork, RenameSpec};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, names_changed_at};
@@ -10,7 +10,7 @@ use crate::rows::moves::{arrived, replaced_dir};
 
 impl Ctx {
     /// The lender's end of a rename. The rows that it reads are in memory.
-    pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &Renaming, commit: bool) {
+    pub(crate) fn finish_lend(&mut self, decision: &mut Decision, renaming: &RenameSpec, commit: bool) {
         if commit {
             self.apply_renaming(decision, renaming, true, None);
             if let Some((there, _)) = replaced_dir(renaming) {
@@ -18,7 +18,7 @@ impl Ctx {
             }
         }
         if self.homed_here(renaming.there.as_ref()).is_some() && renaming.swaps() {
-            self.unpin(decision, &renaming.from);
+            self.release_name(decision, &renaming.from);
         }
     }
 
@@ -27,11 +27,11 @@ impl Ctx {
     pub(crate) fn apply_renaming(
         &mut self,
         decision: &mut Decision,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         had: bool,
         call: Option<&PendingRequest>,
     ) -> Option<Ino> {
-        let Renaming { from, to, file, there, time, .. } = renaming;
+        let RenameSpec { from, to, file, there, time, .. } = renaming;
         let (time, swaps) = (*time, renaming.swaps());
         let owned = |island: &Self, dir| island.in_memory(dir).is_some_and(|dir| dir.owned.is_some());
         let dirs = |entry: Option<&Entry>| i32::from(entry.is_some_and(|entry| entry.stub.is_some()));
@@ -49,16 +49,19 @@ impl Ctx {
         if self.homed_here(Some(file)).is_some() {
             let (ino, from, to) = (file.ino, from.clone(), to.clone());
             let chain = Chain::default();
-            self.do_home(decision, &Work::Renamed { ino, from, to, by: None, had, time, chain });
+            self.do_home(decision, &ParticipantWork::MoveName { ino, from, to, by: None, had, time, chain });
         }
         let there = self.homed_here(there.as_ref())?;
         let (ino, at) = (there.ino, to.clone());
         if swaps {
             let (to, chain) = (from.clone(), Chain::default());
-            self.do_home(decision, &Work::Renamed { ino, from: at, to, by: None, had: true, time, chain });
+            self.do_home(
+                decision,
+                &ParticipantWork::MoveName { ino, from: at, to, by: None, had: true, time, chain },
+            );
             return None;
         }
-        self.name_goes(decision, &at, ino);
+        self.note_name_removed(decision, &at, ino);
         let row = self.state.inode(ino).ok().flatten().cloned()?;
         self.drop_name(decision, row, call.map(PendingRequest::session), time)
     }
@@ -66,11 +69,11 @@ impl Ctx {
     /// The work of homes that are neither this island nor the lender of the new name.
     pub(crate) fn works_elsewhere(
         &self,
-        renaming: &Renaming,
+        renaming: &RenameSpec,
         there_by: Option<u32>,
         lender: Option<(IslandId, &Chain)>,
-    ) -> Result<Vec<(IslandId, Work)>, Blocked> {
-        let Renaming { from, to, file, there, time, .. } = renaming;
+    ) -> Result<Vec<(IslandId, ParticipantWork)>, Blocked> {
+        let RenameSpec { from, to, file, there, time, .. } = renaming;
         let elsewhere = |entry: &Entry| {
             let home = entry.home;
             entry.stub.is_none() && home != self.config.id && lender.is_none_or(|(l, _)| l != home)
@@ -84,7 +87,7 @@ impl Ctx {
             let (from, to, by) = (from.clone(), to.clone(), renaming.by);
             works.push((
                 file.home,
-                Work::Renamed { ino: file.ino, from, to, by, had: true, time: *time, chain },
+                ParticipantWork::MoveName { ino: file.ino, from, to, by, had: true, time: *time, chain },
             ));
         }
         if let Some(there) = there.as_ref().filter(|there| elsewhere(there)) {
@@ -93,9 +96,17 @@ impl Ctx {
                 there.home,
                 if renaming.swaps() {
                     let chain = self.chain_to(from.dir)?;
-                    Work::Renamed { ino, from: to.clone(), to: from.clone(), by, had: true, time, chain }
+                    ParticipantWork::MoveName {
+                        ino,
+                        from: to.clone(),
+                        to: from.clone(),
+                        by,
+                        had: true,
+                        time,
+                        chain,
+                    }
                 } else {
-                    Work::Drop { ino, at: to.clone(), by, had: true, time }
+                    ParticipantWork::RemoveName { ino, at: to.clone(), by, had: true, time }
                 },
             ));
         }
@@ -104,18 +115,18 @@ impl Ctx {
 
     /// Names of a directory were lent before.
     pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Blocked> {
-        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.lent))
+        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.ever_borrowed))
     }
 
     /// Makes sure that the rows which [`Ctx::apply_renaming`] reads are in memory.
-    pub(crate) fn need_renaming(&self, renaming: &Renaming) -> Result<(), Blocked> {
+    pub(crate) fn renaming_must_be_loaded(&self, renaming: &RenameSpec) -> Result<(), Blocked> {
         for entry in [Some(&renaming.file), renaming.there.as_ref()] {
             if let Some(entry) = self.homed_here(entry) {
                 self.state.inode(entry.ino)?;
             }
         }
-        self.need_spot(&renaming.from)?;
-        self.need_spot(&renaming.to)
+        self.name_must_be_loaded(&renaming.from)?;
+        self.name_must_be_loaded(&renaming.to)
     }
 
     /// An entry of a file that is homed here.

@@ -5,7 +5,7 @@
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, Stamp, Time, TxnId};
 use atoll_posix::{Errno, Kind, acl};
-use atoll_proto::{Ancestor, Dir, Entry, Owned, Place, Xattrs};
+use atoll_proto::{Ancestor, Dir, DirPlace, Entry, OwnedDir, Xattrs};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
@@ -25,8 +25,8 @@ impl Ctx {
         time: Time,
         txn: Option<TxnId>,
     ) {
-        self.lay_chain(decision, chain);
-        self.add_skeleton(decision, new, Some(Owned { adopted: txn, ..Owned::empty(time) }));
+        self.merge_ancestors(decision, chain);
+        self.add_skeleton(decision, new, Some(OwnedDir { adopted: txn, ..OwnedDir::empty(time) }));
     }
 
     /// Carries out, or takes back, prepared work.
@@ -55,7 +55,7 @@ impl Ctx {
                 decision.misfit(ino, "it goes, and has names");
                 return Ok(());
             }
-            self.need_skeleton(ino)?;
+            self.skeleton_must_be_loaded(ino)?;
             self.remove_dir(decision, ino);
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Ctx {
 
     /// Adds or updates a directory of the skeleton; `owned` makes this island its owner. The directories
     /// above must be there.
-    pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<Owned>) {
+    pub(crate) fn add_skeleton(&mut self, decision: &mut Decision, new: &Ancestor, owned: Option<OwnedDir>) {
         if let Some(mut row) = self.dir_now(decision, new.ino) {
             let mut changed = owned.is_some();
             if row.fixed.version < new.fixed.version {
@@ -77,7 +77,7 @@ impl Ctx {
                 decision.dir(new.ino, row);
             }
             if moved {
-                self.take_skeleton_place(decision, new.ino, &new.place, Time::default());
+                self.move_in_skeleton(decision, new.ino, &new.place, Time::default());
             }
             return;
         }
@@ -88,7 +88,7 @@ impl Ctx {
         let mut row = new_row(new, owned);
         set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
         decision.dir(new.ino, row);
-        if new.doubted {
+        if new.suspected {
             self.suspect_stale(decision);
         }
         decision.entails(Entails::DirPlaced(new.ino));
@@ -101,7 +101,7 @@ impl Ctx {
         let Some(mut row) = self.dir_now(decision, dir) else {
             return decision.misfit(dir, "a directory comes to it or leaves it, and it is not known");
         };
-        row.below = decision.counted(dir, row.below, by);
+        row.children = decision.counted(dir, row.children, by);
         decision.dir(dir, row);
     }
 
@@ -115,7 +115,7 @@ impl Ctx {
             if row.owned.is_some() {
                 self.drop_locks(decision, at);
             }
-            if row.below > 0 || row.homes > 0 {
+            if row.children > 0 || row.foreign_names > 0 {
                 // What is below is gone at its owner; that is on its way here, and takes this along.
                 decision.dir(at, Dir { owned: None, ..row });
                 break;
@@ -157,7 +157,7 @@ impl Ctx {
 
     /// In a directory that is not owned here, the names of skeleton directories are kept so that
     /// paths can be walked. (At the owner the entry is there anyway.)
-    pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &Place, ino: Ino, there: bool) {
+    pub(crate) fn skeleton_name(&mut self, decision: &mut Decision, place: &DirPlace, ino: Ino, there: bool) {
         let Some(name) = &place.name else { return };
         let parent = self.dir_now(decision, place.parent);
         if parent.is_none_or(|dir| dir.owned.is_some()) {
@@ -198,11 +198,11 @@ impl Ctx {
 
     /// Everything that [`Ctx::remove_dir`] reads must be in memory. Ancestors that were told at different moments
     /// may go in a circle until they are compared, and pruning ends there: each has something below it.
-    pub(crate) fn need_skeleton(&self, ino: Ino) -> Result<(), Blocked> {
+    pub(crate) fn skeleton_must_be_loaded(&self, ino: Ino) -> Result<(), Blocked> {
         let (mut at, mut seen) = (ino, IdSet::default());
         while seen.insert(at) {
             let dir = self.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
-            self.need_name(&dir.place)?;
+            self.entry_must_be_loaded(&dir.place)?;
             at = dir.place.parent;
         }
         Ok(())
@@ -212,8 +212,8 @@ impl Ctx {
     /// earlier run are in memory: no checkpoint comes between the first record and the last.
     pub(crate) fn prune_rest(&mut self) {
         while let Some(ino) = self.skeleton.next_to_prune() {
-            self.state.look_away();
-            match self.need_skeleton(ino) {
+            self.state.begin_reads();
+            match self.skeleton_must_be_loaded(ino) {
                 Ok(()) => {
                     let mut decision = Decision::new();
                     self.prune(&mut decision, ino);
@@ -232,11 +232,11 @@ impl Ctx {
 
 /// Nothing below it, and no name in it, is this island's.
 pub(crate) fn is_needless(ino: Ino, dir: &Dir) -> bool {
-    dir.below == 0 && dir.homes == 0 && dir.owned.is_none() && ino != Ino::ROOT
+    dir.children == 0 && dir.foreign_names == 0 && dir.owned.is_none() && ino != Ino::ROOT
 }
 
 /// The row of a directory that nothing is known of but this, yet without its extended attributes.
-pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
+pub(crate) fn new_row(new: &Ancestor, owned: Option<OwnedDir>) -> Dir {
     Dir {
         key: new.key,
         birth_bytes: new.birth_bytes,
@@ -244,14 +244,14 @@ pub(crate) fn new_row(new: &Ancestor, owned: Option<Owned>) -> Dir {
         fixed: new.fixed,
         has_xattrs: false,
         has_acl: false,
-        below: 0,
-        homes: 0,
+        children: 0,
+        foreign_names: 0,
         owned,
     }
 }
 
 /// Whether two places are one name, whenever that was.
-pub(crate) fn is_one_name(one: &Place, other: &Place) -> bool {
+pub(crate) fn is_one_name(one: &DirPlace, other: &DirPlace) -> bool {
     (one.parent, &one.name) == (other.parent, &other.name)
 }
 

@@ -1,7 +1,7 @@
 //! Rows of transactions that this island coordinates.
 
 use atoll_core::{Ino, IslandId, Stamp, TxnId};
-use atoll_proto::{Moments, Part, Txn, TxnState, Work};
+use atoll_proto::{ParticipantWork, Txn, TxnPart, TxnStamps, TxnState};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -14,18 +14,19 @@ impl Ctx {
         txn: TxnId,
         partner: IslandId,
         prepared: Stamp,
-        part: &Part,
-    ) -> Moments {
-        let moments = Moments { prepared, committed: self.stamp() };
+        part: &TxnPart,
+    ) -> TxnStamps {
+        let moments = TxnStamps { prepared, committed: self.stamp() };
         decision.stamp(moments.committed);
-        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, moments, part: part.clone() }));
+        decision
+            .txn(txn, Some(Txn { state: TxnState::Committed, partner, stamps: moments, part: part.clone() }));
         self.forget_adoption(decision, &part.work);
         moments
     }
 
     /// A directory that goes was adopted, so its mkdir need not be told again.
-    fn forget_adoption(&self, decision: &mut Decision, work: &Work) {
-        if let Work::Seal { ino, .. } = work {
+    fn forget_adoption(&self, decision: &mut Decision, work: &ParticipantWork) {
+        if let ParticipantWork::Seal { ino, .. } = work {
             self.forget_adoption_of(decision, *ino);
         }
     }
@@ -34,10 +35,9 @@ impl Ctx {
     pub(crate) fn forget_adoption_of(&self, decision: &mut Decision, ino: Ino) {
         let old = self.state.txn_ids().find(|id| {
             id.coordinator == self.config.id
-                && self
-                    .state
-                    .txn(*id)
-                    .is_some_and(|row| matches!(&row.part.work, Work::Adopt { dir, .. } if dir.ino == ino))
+                && self.state.txn(*id).is_some_and(
+                    |row| matches!(&row.part.work, ParticipantWork::Adopt { dir, .. } if dir.ino == ino),
+                )
         });
         if let Some(old) = old {
             decision.txn(old, None);

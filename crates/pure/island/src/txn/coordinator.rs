@@ -12,13 +12,15 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp, Time, TxnId};
 use atoll_posix::{Answer, Attr, Errno};
-use atoll_proto::{Chain, Origin, Outcome, Peer, PeerMessage, Renaming, Seen, Spot, Vote, Work};
+use atoll_proto::{
+    Chain, EntryRef, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, RequestId, Vote, VoteInfo,
+};
 
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
 use crate::look::{Look, Missing};
-use crate::rows::chains::Sight;
+use crate::rows::chains::VectorOrder;
 use crate::rows::moves::moving;
 use crate::rows::path::ok;
 use crate::txn::Txns;
@@ -32,9 +34,9 @@ pub(super) const TXNS_PER_MESSAGE: usize = 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Coordinated {
     pub(crate) parties: Vec<Participant>,
-    pub(crate) names: Vec<Spot>,
-    pub(crate) plan: Plan,
-    pub(crate) origin: Origin,
+    pub(crate) names: Vec<EntryRef>,
+    pub(crate) plan: OwnPart,
+    pub(crate) origin: RequestId,
     pub(crate) call: Option<PendingRequest>,
 }
 
@@ -43,23 +45,23 @@ pub(crate) struct Coordinated {
 pub(crate) struct Participant {
     pub(crate) txn: TxnId,
     pub(crate) island: IslandId,
-    pub(crate) work: Work,
+    pub(crate) work: ParticipantWork,
     pub(crate) prepared: Option<Stamp>,
 }
 
 /// The coordinator's own part when all have voted.
 #[derive(Debug, Clone)]
-pub(crate) enum Plan {
+pub(crate) enum OwnPart {
     /// What the operation and the participant's work say: mkdir, rmdir.
     Dirs,
     /// A name of a file that is homed elsewhere, whose attributes the vote tells.
-    Link { at: Spot, home: IslandId, time: Time, attr: Option<Attr> },
+    Link { at: EntryRef, home: IslandId, time: Time, attr: Option<Attr> },
     /// A file goes to the island that owns its name. Nobody has asked for it.
     Ship,
     /// A name of a file that is homed elsewhere goes.
-    Unlink { at: Spot, time: Time },
+    Unlink { at: EntryRef, time: Time },
     /// A file or directory gets another name. `lent`: what the new name was is known, and where it is, if asked.
-    Rename { renaming: Box<Renaming>, lent: Option<Chain> },
+    Rename { renaming: Box<RenameSpec>, lent: Option<Chain> },
 }
 
 /// The end of a request that cannot go on. None if all of it is tried again, because something that it needs
@@ -74,11 +76,11 @@ pub(crate) fn ended_by(stop: &Blocked) -> Option<Outcome> {
 }
 
 /// mkdir and rmdir: each side brings back what the other has lost.
-pub(super) const fn is_of_dirs(work: &Work) -> bool {
-    matches!(work, Work::Adopt { .. } | Work::Seal { .. })
+pub(super) const fn is_of_dirs(work: &ParticipantWork) -> bool {
+    matches!(work, ParticipantWork::Adopt { .. } | ParticipantWork::Seal { .. })
 }
 
-impl Plan {
+impl OwnPart {
     /// Whether all is known that the votes have to tell.
     const fn is_ready(&self) -> bool {
         !matches!(self, Self::Link { attr: None, .. } | Self::Rename { lent: None, .. })
@@ -87,13 +89,13 @@ impl Plan {
 
 impl Coordinated {
     /// What was lent is known by now, and part of what its lender is told again if it loses it.
-    fn lent_by(&mut self, txn: TxnId, now: Box<Renaming>, chain: Chain) {
+    fn lent_by(&mut self, txn: TxnId, now: Box<RenameSpec>, chain: Chain) {
         for party in self.parties.iter_mut().filter(|party| party.txn == txn) {
-            if let Work::Lend { renaming, .. } = &mut party.work {
+            if let ParticipantWork::BorrowName { renaming, .. } = &mut party.work {
                 renaming.clone_from(&now);
             }
         }
-        self.plan = Plan::Rename { renaming: now, lent: Some(chain) };
+        self.plan = OwnPart::Rename { renaming: now, lent: Some(chain) };
     }
 }
 
@@ -113,7 +115,7 @@ impl Txns {
         for (first, begun) in &self.begun {
             assert!(!begun.parties.is_empty(), "{first:?} asks nobody");
             assert_eq!(begun.parties[0].txn, *first, "a transaction goes by another one's id");
-            let is_shipment = matches!(begun.plan, Plan::Ship);
+            let is_shipment = matches!(begun.plan, OwnPart::Ship);
             assert_eq!(
                 begun.call.is_none(),
                 is_shipment,
@@ -181,7 +183,7 @@ impl Txns {
     }
 
     /// Asks further participants to prepare.
-    fn ask_parties(&mut self, ctx: &mut Ctx, first: TxnId, works: Vec<(IslandId, Work)>) {
+    fn ask_parties(&mut self, ctx: &mut Ctx, first: TxnId, works: Vec<(IslandId, ParticipantWork)>) {
         for (island, work) in works {
             let begun = &self.begun[&first];
             let origin = begun.origin;
@@ -193,7 +195,7 @@ impl Txns {
                 txn
             };
             // What the chain of ancestors shows must be committed before another island builds on it.
-            ctx.send(ctx.state.seen(), island, Peer::Prepare { txn, origin, work: work.clone() });
+            ctx.send(ctx.state.seen(), island, PeerOp::Prepare { txn, origin, work: work.clone() });
             let party = Participant { txn, island, work, prepared: None };
             self.begun.get_mut(&first).expect("looked at").parties.push(party);
         }
@@ -208,14 +210,14 @@ impl Txns {
         ctx: &mut Ctx,
         call: &PendingRequest,
         stamp: Option<Stamp>,
-        names: Vec<Spot>,
-        plan: Plan,
-        works: Vec<(IslandId, Work)>,
+        names: Vec<EntryRef>,
+        plan: OwnPart,
+        works: Vec<(IslandId, ParticipantWork)>,
     ) -> Result<Step, Blocked> {
         if !works.iter().all(|(island, _)| ctx.peers.is_reachable(*island)) {
             return Err(Blocked::NotNow);
         }
-        let origin = Origin { session: call.session(), seq: call.request.seq };
+        let origin = RequestId { session: call.session(), seq: call.request.seq };
         Ok(Step::Wait(WaitFor::Txn(self.begin_of(ctx, origin, stamp, names, plan, works))))
     }
 
@@ -223,16 +225,16 @@ impl Txns {
     pub(crate) fn begin_of(
         &mut self,
         ctx: &mut Ctx,
-        origin: Origin,
+        origin: RequestId,
         stamp: Option<Stamp>,
-        names: Vec<Spot>,
-        plan: Plan,
-        works: Vec<(IslandId, Work)>,
+        names: Vec<EntryRef>,
+        plan: OwnPart,
+        works: Vec<(IslandId, ParticipantWork)>,
     ) -> TxnId {
         let stamp = stamp.unwrap_or_else(|| ctx.stamp());
         let first = TxnId { coordinator: ctx.config.id, stamp };
         self.locks.lock_names(first, &names);
-        if let Plan::Rename { renaming, lent: Some(_) } = &plan {
+        if let OwnPart::Rename { renaming, lent: Some(_) } = &plan {
             self.locks.lock_moves(first, renaming);
         }
         let begun = Coordinated { parties: Vec::new(), names, plan, origin, call: None };
@@ -283,15 +285,15 @@ impl Txns {
         message: &PeerMessage,
         first: TxnId,
         txn: TxnId,
-        seen: &Seen,
+        seen: &VoteInfo,
     ) -> Result<(), Blocked> {
         let begun = self.begun.get_mut(&first).expect("looked at by the caller");
         match (seen, &mut begun.plan) {
-            (Seen::File { attr: told }, Plan::Link { attr, .. }) => *attr = Some(*told),
-            (Seen::Dir { fixed }, Plan::Rename { renaming, .. }) => {
+            (VoteInfo::File { attr: told }, OwnPart::Link { attr, .. }) => *attr = Some(*told),
+            (VoteInfo::Dir { fixed }, OwnPart::Rename { renaming, .. }) => {
                 let party = begun.parties.iter().find(|party| party.txn == txn);
                 let ino = party.and_then(|party| match &party.work {
-                    Work::Hold { ino, .. } => Some(*ino),
+                    ParticipantWork::FreezeDir { ino, .. } => Some(*ino),
                     _ => None,
                 });
                 if !Ctx::stub_is_current(renaming, ino, fixed.version) {
@@ -300,7 +302,7 @@ impl Txns {
                     return Ok(());
                 }
             }
-            (Seen::Name { there, by, chain }, Plan::Rename { renaming, lent: None }) => {
+            (VoteInfo::Name { there, by, chain }, OwnPart::Rename { renaming, lent: None }) => {
                 let mut renaming = renaming.clone();
                 renaming.there.clone_from(there);
                 let chain = chain.clone().unwrap_or_default();
@@ -310,13 +312,13 @@ impl Txns {
                     // Its lender may not have heard yet what this island has told of its own directory.
                     ctx.freshen_stub(there)?;
                 }
-                match ctx.sight(&chain)? {
-                    Sight::Same => {}
-                    Sight::Newer { missing: unseen } => {
+                match ctx.order_of_chain(&chain)? {
+                    VectorOrder::Same => {}
+                    VectorOrder::Newer { missing: unseen } => {
                         ctx.next(Next::FallBehind(unseen, message.clone()));
                         return Ok(());
                     }
-                    Sight::Older => {
+                    VectorOrder::Older => {
                         self.abort(ctx, first, None);
                         return Ok(());
                     }
@@ -370,11 +372,11 @@ impl Txns {
         let txn = self.first_of(txn);
         let Some(begun) = self.take_begun(txn) else { return };
         for party in &begun.parties {
-            ctx.send(0, party.island, Peer::Decided { txn: party.txn, moments: None, part: None });
+            ctx.send(0, party.island, PeerOp::Decided { txn: party.txn, moments: None, part: None });
         }
         self.locks.unlock_names(txn, &begun.names);
         self.locks.unlock_dirs(txn);
-        if matches!(begun.plan, Plan::Ship) {
+        if matches!(begun.plan, OwnPart::Ship) {
             ctx.next(Next::NotShipped(txn));
         }
         if let Some(mut call) = begun.call {
@@ -411,8 +413,8 @@ impl Ctx {
     /// Stamps of all places that a rename posts but the last. They come before the commit's own. So an island
     /// that has seen more of this island's journal than a commit has applied the whole of it, also of an
     /// exchange.
-    pub(crate) fn stamps_before_commit(&mut self, plan: &Plan) -> Vec<Stamp> {
-        let Plan::Rename { renaming, .. } = plan else { return Vec::new() };
+    pub(crate) fn stamps_before_commit(&mut self, plan: &OwnPart) -> Vec<Stamp> {
+        let OwnPart::Rename { renaming, .. } = plan else { return Vec::new() };
         (1..moving(renaming).len()).map(|_| self.stamp()).collect()
     }
 }

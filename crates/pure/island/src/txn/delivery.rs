@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp, TxnId};
-use atoll_proto::{Moments, Outcome, Part, Peer, Txn, TxnState, Work};
+use atoll_proto::{Outcome, ParticipantWork, PeerOp, Txn, TxnPart, TxnStamps, TxnState};
 
 use super::coordinator::{Coordinated, Participant, RETELL_MS, TXNS_PER_MESSAGE, is_of_dirs};
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
-use crate::ctx::lost::Lost;
+use crate::ctx::lost::LostRecord;
 use crate::ctx::request::Next;
 use crate::migration::Migration;
 use crate::recovery::Recovery;
@@ -20,7 +20,7 @@ use crate::txn::participant::moves_dirs;
 
 impl Txns {
     /// Tells a partner of an outcome that is recorded here when it is synced.
-    pub(crate) fn confirm(&mut self, ctx: &mut Ctx, partner: IslandId, txn: TxnId, committed: Stamp) {
+    pub(crate) fn queue_stable(&mut self, ctx: &mut Ctx, partner: IslandId, txn: TxnId, committed: Stamp) {
         let seq = ctx.state.seq();
         let moves = |row: &Txn| moves_dirs(&row.part.work) && ctx.state.clocks().get(partner) <= committed;
         if txn.coordinator == partner && ctx.state.txn(txn).is_some_and(moves) {
@@ -50,7 +50,7 @@ impl Txns {
         }
         // No row and not under way: it was never committed (presumed abort), or is long done.
         let row = ctx.state.txn(txn);
-        let (moments, part) = (row.map(|row| row.moments), row.map(|row| Box::new(row.part.clone())));
+        let (moments, part) = (row.map(|row| row.stamps), row.map(|row| Box::new(row.part.clone())));
         ctx.send_decided(from, txn, moments, part);
     }
 
@@ -70,14 +70,14 @@ impl Txns {
                 // It says what is not to be done again.
                 Some(_) if recovery.supersedes(*txn) => {}
                 // It knows of a commit that was lost here, and has been made again since.
-                Some(Txn { moments, part, .. }) if mine && moments.committed != *committed => {
+                Some(Txn { stamps: moments, part, .. }) if mine && moments.committed != *committed => {
                     ctx.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
                 }
                 // The other side keeps its row longer: what it has done again, it must not do once more.
                 Some(row) => {
                     decision.txn(*txn, None);
                     if mine {
-                        if let Work::Arrive { file, .. } = &row.part.work {
+                        if let ParticipantWork::ReceiveFile { file, .. } = &row.part.work {
                             ctx.next(Next::FileLeft(file.attr.ino));
                         }
                         done.push((*txn, *committed));
@@ -93,7 +93,7 @@ impl Txns {
         }
         // Long forgotten here; the partner may forget too once that is synced.
         for (txn, committed) in done {
-            self.confirm(ctx, from, txn, committed);
+            self.queue_stable(ctx, from, txn, committed);
         }
     }
 
@@ -103,30 +103,30 @@ impl Txns {
         ctx: &mut Ctx,
         from: IslandId,
         txn: TxnId,
-        moments: Moments,
-        part: &Part,
+        moments: TxnStamps,
+        part: &TxnPart,
     ) {
         if txn.coordinator != ctx.config.id {
             return;
         }
         match ctx.state.txn(txn) {
-            Some(row) if row.moments.committed != moments.committed => {
-                let (moments, part) = (row.moments, Box::new(row.part.clone()));
+            Some(row) if row.stamps.committed != moments.committed => {
+                let (moments, part) = (row.stamps, Box::new(row.part.clone()));
                 ctx.send_decided(from, txn, Some(moments), Some(part));
             }
             None if ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
                 let (prepared, part) = (moments.prepared, part.clone());
-                let lost = Lost::Commit { from, txn, prepared, part };
+                let lost = LostRecord::Commit { from, txn, prepared, part };
                 ctx.next(Next::BringBack(moments.committed, Box::new(lost)));
             }
             // It says itself when that is synced; then the row here goes, before the one there.
             Some(row) if !is_of_dirs(&row.part.work) => {}
-            _ => self.confirm(ctx, from, txn, moments.committed),
+            _ => self.queue_stable(ctx, from, txn, moments.committed),
         }
     }
 
     /// Tells a partner the outcomes that it may have missed or lost, of the transactions that `which` picks.
-    pub(crate) fn retell(
+    pub(crate) fn resend_outcomes(
         &mut self,
         ctx: &mut Ctx,
         migration: &Migration,
@@ -140,17 +140,17 @@ impl Txns {
             .filter(|(txn, row)| row.partner == to && which(*txn) && !migration.is_pulling(*txn))
             .collect();
         let seq = ctx.state.seq();
-        for (txn, Txn { state, moments, part, .. }) in rows {
+        for (txn, Txn { state, stamps: moments, part, .. }) in rows {
             let part = Box::new(ctx.as_it_is(part));
             let peer = match state {
-                TxnState::Prepared => Peer::Ask { txn },
+                TxnState::Prepared => PeerOp::AskOutcome { txn },
                 TxnState::Committed if txn.coordinator == ctx.config.id => {
                     ctx.send_decided(to, txn, Some(moments), Some(part));
                     continue;
                 }
                 TxnState::Committed => {
-                    self.confirm(ctx, to, txn, moments.committed);
-                    Peer::Carried { txn, moments, part }
+                    self.queue_stable(ctx, to, txn, moments.committed);
+                    PeerOp::CarriedOut { txn, moments, part }
                 }
             };
             ctx.send(seq, to, peer);
@@ -170,7 +170,7 @@ impl Txns {
         }
         for (partner, txns) in by_partner {
             for part in txns.chunks(TXNS_PER_MESSAGE) {
-                ctx.send(0, partner, Peer::Stable { txns: part.to_vec() });
+                ctx.send(0, partner, PeerOp::Stable { txns: part.to_vec() });
             }
         }
     }
@@ -198,7 +198,7 @@ impl Txns {
             }
             let is_old = |txn: TxnId| old.get(&txn.coordinator).is_some_and(|last| txn.stamp <= *last);
             for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
-                self.retell(ctx, migration, island, is_old);
+                self.resend_outcomes(ctx, migration, island, is_old);
             }
             ctx.next(Next::Stable);
         }
@@ -211,25 +211,26 @@ impl Ctx {
         &mut self,
         to: IslandId,
         txn: TxnId,
-        moments: Option<Moments>,
-        part: Option<Box<Part>>,
+        moments: Option<TxnStamps>,
+        part: Option<Box<TxnPart>>,
     ) {
-        let is_adopt = |part: &Part| matches!(part.work, Work::Adopt { .. });
+        let is_adopt = |part: &TxnPart| matches!(part.work, ParticipantWork::Adopt { .. });
         let safe = part.as_deref().is_none_or(is_adopt);
-        let (seq, decided) = (self.state.seq(), Peer::Decided { txn, moments, part });
+        let (seq, decided) = (self.state.seq(), PeerOp::Decided { txn, moments, part });
         if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
     }
 
     /// An adopted directory may have other attributes by now: the island that names it again gets those.
-    pub(super) fn as_it_is(&self, mut part: Part) -> Part {
-        if let Work::Adopt { dir, .. } = &mut part.work
+    pub(super) fn as_it_is(&self, mut part: TxnPart) -> TxnPart {
+        if let ParticipantWork::Adopt { dir, .. } = &mut part.work
             && let Some(row) = self.in_memory(dir.ino).filter(|row| row.owned.is_some())
         {
             dir.fixed = row.fixed;
         }
         // So are the ancestors of a name: as they are known now.
         if let Some(now) = part.work.brings().and_then(|at| self.chain_to(at.dir).ok())
-            && let Work::Count { chain, .. } | Work::Renamed { chain, .. } = &mut part.work
+            && let ParticipantWork::AddName { chain, .. } | ParticipantWork::MoveName { chain, .. } =
+                &mut part.work
         {
             *chain = now;
         }

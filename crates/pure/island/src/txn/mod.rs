@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use atoll_core::map::IdMap;
 use atoll_core::{IslandId, Stamp, TxnId};
-use atoll_proto::{Origin, Peer, PeerMessage, Seen, Spot, TxnState, Vote, Work};
+use atoll_proto::{EntryRef, ParticipantWork, PeerMessage, PeerOp, RequestId, TxnState, Vote, VoteInfo};
 
 use crate::ctx::request::Next;
-use crate::ctx::{Ctx, WITNESS};
+use crate::ctx::{Ctx, RECOVERY_SESSION};
 use crate::locks::names::NameLocks;
-use coordinator::{Coordinated, Plan};
+use coordinator::{Coordinated, OwnPart};
 
 /// Transactions under way, as far as memory is enough.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ impl Txns {
     }
 
     /// Locks the names and files that are prepared for another island by the record at `seq`.
-    pub(crate) fn prepared(&mut self, ctx: &Ctx, txn: TxnId, work: &Work, seq: u64) {
+    pub(crate) fn prepared(&mut self, ctx: &Ctx, txn: TxnId, work: &ParticipantWork, seq: u64) {
         self.locks.hold(ctx, txn, work, seq);
     }
 
@@ -72,21 +72,21 @@ impl Txns {
         ctx: &mut Ctx,
         to: IslandId,
         txn: TxnId,
-        at: Spot,
+        at: EntryRef,
         prepared: Stamp,
     ) {
         if self.locks.holder(at.dir, &at.name).is_some() {
             // Whoever changes the name knows the old home.
-            return ctx.send(0, to, Peer::Voted { txn, vote: Vote::Busy });
+            return ctx.send(0, to, PeerOp::Voted { txn, vote: Vote::Busy });
         }
         self.locks.lock_names(txn, &[at]);
-        let vote = Vote::Yes { prepared, seen: Seen::Nothing };
-        ctx.send_synced(ctx.state.seq(), to, Peer::Voted { txn, vote });
+        let vote = Vote::Yes { prepared, seen: VoteInfo::Nothing };
+        ctx.send_synced(ctx.state.seq(), to, PeerOp::Voted { txn, vote });
     }
 
     /// A file goes to the island that owns its name. Nobody has asked for it.
-    pub(crate) fn ship(&mut self, ctx: &mut Ctx, stamp: Stamp, to: IslandId, work: Work) {
-        let origin = Origin { session: WITNESS, seq: 0 };
-        self.begin_of(ctx, origin, Some(stamp), Vec::new(), Plan::Ship, vec![(to, work)]);
+    pub(crate) fn ship(&mut self, ctx: &mut Ctx, stamp: Stamp, to: IslandId, work: ParticipantWork) {
+        let origin = RequestId { session: RECOVERY_SESSION, seq: 0 };
+        self.begin_of(ctx, origin, Some(stamp), Vec::new(), OwnPart::Ship, vec![(to, work)]);
     }
 }

@@ -2,11 +2,11 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, TxnId};
-use atoll_proto::{Change, Moments, Part, Peer, PeerMessage, Txn, TxnState, Work};
+use atoll_proto::{ParticipantWork, PeerMessage, PeerOp, RowChange, Txn, TxnPart, TxnStamps, TxnState};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
-use crate::ctx::lost::{Lost, LostPart};
+use crate::ctx::lost::{LostPart, LostRecord};
 use crate::ctx::request::{Blocked, Next};
 use crate::look::Missing;
 use crate::recovery::Recovery;
@@ -19,8 +19,8 @@ impl Txns {
         recovery: &Recovery,
         message: &PeerMessage,
         txn: TxnId,
-        moments: Option<Moments>,
-        part: Option<&Part>,
+        moments: Option<TxnStamps>,
+        part: Option<&TxnPart>,
     ) -> Result<(), Blocked> {
         let from = message.from;
         if txn.coordinator != from {
@@ -28,13 +28,13 @@ impl Txns {
         }
         match (ctx.state.txn(txn).cloned(), moments) {
             (Some(row), Some(moments)) if row.state == TxnState::Committed => {
-                if row.moments.committed < moments.committed {
+                if row.stamps.committed < moments.committed {
                     // The coordinator had lost its commit, and has made it again.
                     let mut decision = Decision::new();
-                    decision.txn(txn, Some(Txn { moments, ..row }));
+                    decision.txn(txn, Some(Txn { stamps: moments, ..row }));
                     ctx.decide(decision);
                 }
-                self.confirm(ctx, from, txn, moments.committed);
+                self.queue_stable(ctx, from, txn, moments.committed);
             }
             // It was asked for before, and answered when its coordinator had heard that it is done here.
             (Some(row), None) if row.state == TxnState::Committed => {}
@@ -51,11 +51,11 @@ impl Txns {
                     return Ok(());
                 }
                 ctx.finish_work(&mut decision, from, &work, moments)?;
-                let next = moments.map(|moments| Txn { state: TxnState::Committed, moments, ..row });
+                let next = moments.map(|moments| Txn { state: TxnState::Committed, stamps: moments, ..row });
                 decision.txn(txn, next);
                 ctx.decide(decision);
                 if let Some(moments) = moments {
-                    self.confirm(ctx, from, txn, moments.committed);
+                    self.queue_stable(ctx, from, txn, moments.committed);
                 }
                 self.locks.release(ctx, recovery.is_incomplete(), txn, &work);
             }
@@ -68,14 +68,14 @@ impl Txns {
                 match part {
                     Some(part) => {
                         let part = part.clone();
-                        let lost = Lost::Part(LostPart { from, txn, moments, part });
+                        let lost = LostRecord::Part(LostPart { from, txn, moments, part });
                         ctx.next(Next::BringBack(moments.prepared, Box::new(lost)));
                     }
-                    None => ctx.send(0, from, Peer::Ask { txn }),
+                    None => ctx.send(0, from, PeerOp::AskOutcome { txn }),
                 }
             }
             // Long done.
-            (None, Some(moments)) => self.confirm(ctx, from, txn, moments.committed),
+            (None, Some(moments)) => self.queue_stable(ctx, from, txn, moments.committed),
             (None, None) => {}
         }
         Ok(())
@@ -88,32 +88,34 @@ impl Ctx {
         &mut self,
         decision: &mut Decision,
         from: IslandId,
-        work: &Work,
-        moments: Option<Moments>,
+        work: &ParticipantWork,
+        moments: Option<TxnStamps>,
     ) -> Result<(), Blocked> {
         let commit = moments.is_some();
         match work {
-            Work::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
-            Work::Seal { ino, .. } => self.finish_dir(decision, *ino, false, commit),
-            Work::Lend { renaming, .. } => {
-                self.need_renaming(renaming)?;
+            ParticipantWork::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
+            ParticipantWork::Seal { ino, .. } => self.finish_dir(decision, *ino, false, commit),
+            ParticipantWork::BorrowName { renaming, .. } => {
+                self.renaming_must_be_loaded(renaming)?;
                 self.finish_lend(decision, renaming, commit);
                 Ok(())
             }
-            Work::Hold { .. } => Ok(()),
-            Work::Arrive { at, file, xattrs, .. } => {
-                self.need_arrival(at, file)?;
+            ParticipantWork::FreezeDir { .. } => Ok(()),
+            ParticipantWork::ReceiveFile { at, file, xattrs, .. } => {
+                self.arrival_must_be_loaded(at, file)?;
                 self.finish_arrival(decision, at, file, xattrs.as_ref(), commit);
                 Ok(())
             }
-            Work::Ticket { .. } => {
+            ParticipantWork::PermitMove { .. } => {
                 if let Some(moments) = moments {
-                    decision.push(Change::Moved { island: from, stamp: moments.committed });
+                    decision.push(RowChange::Moved { island: from, stamp: moments.committed });
                 }
                 Ok(())
             }
-            Work::Count { .. } | Work::Drop { .. } | Work::Renamed { .. } => {
-                self.need_home(work)?;
+            ParticipantWork::AddName { .. }
+            | ParticipantWork::RemoveName { .. }
+            | ParticipantWork::MoveName { .. } => {
+                self.home_must_be_loaded(work)?;
                 self.finish_home(decision, work, commit);
                 Ok(())
             }
@@ -122,10 +124,10 @@ impl Ctx {
 }
 
 /// Whether a work is part of a rename that moves directories to another parent.
-pub(crate) fn moves_dirs(work: &Work) -> bool {
+pub(crate) fn moves_dirs(work: &ParticipantWork) -> bool {
     match work {
-        Work::Hold { .. } => true,
-        Work::Lend { renaming, .. } => !crate::rows::moves::moving(renaming).is_empty(),
+        ParticipantWork::FreezeDir { .. } => true,
+        ParticipantWork::BorrowName { renaming, .. } => !crate::rows::moves::moving(renaming).is_empty(),
         _ => false,
     }
 }

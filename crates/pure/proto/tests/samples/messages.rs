@@ -3,16 +3,17 @@
 use atoll_core::{Ino, IslandId, Key, NodeId, Stamp, VolumeId, VolumePath};
 use atoll_posix::op::Whence;
 use atoll_posix::{
-    Access, Allocation, Answer, Around, AtimeRule, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op,
-    RenameMode, SetAttr, SetTime, Wish, XattrMode,
+    Allocation, Answer, AtimeRule, AttrsAround, Caller, DirEntry, Errno, Kind, LockKind, LockRange, Op,
+    Readings, RenameMode, RequestOptions, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
     Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
     VolumeSummary,
 };
 use atoll_proto::{
-    Ask, Born, ClientOp, Control, ControlReply, CutLost, FileAt, FileHandle, Hint, Known, Led, ListedName,
-    Notice, Outcome, Peer, PeerMessage, PlaceVersion, Reply, Request, Resolved, Seen, Told, Vote,
+    ClientOp, Control, ControlReply, CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Hint,
+    KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
+    Resolved, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -25,7 +26,7 @@ use super::*;
 const LOCK: LockRange =
     LockRange { start: 1, end: u64::MAX, kind: LockKind::Write, owner: 5, pid: 9, flock: true };
 
-const ACCESS: Access = Access { first: TIME, last: TIME, rule: AtimeRule::Relative };
+const ACCESS: Readings = Readings { first: TIME, last: TIME, rule: AtimeRule::Relative };
 
 fn ops() -> Vec<(&'static str, Op)> {
     let n = || name("name");
@@ -161,8 +162,8 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("skeleton target", ClientOp::SkeletonTarget { ino: FILE }),
         (
             "wished",
-            ClientOp::Wished {
-                wish: Wish { unchecked: true, attributes: false },
+            ClientOp::WithOptions {
+                options: RequestOptions { unchecked: true, attributes: false },
                 op: Op::Statfs,
                 key: Some(Key(7)),
                 home: Some(IslandId(2)),
@@ -183,8 +184,8 @@ fn request(op: ClientOp) -> Request {
     }
 }
 
-fn elsewhere() -> Led {
-    Led::Elsewhere { key: Key(7), path: VolumePath::parse(b"/a").unwrap() }
+fn elsewhere() -> LinkTarget {
+    LinkTarget::Elsewhere { key: Key(7), path: VolumePath::parse(b"/a").unwrap() }
 }
 
 fn outcomes() -> Vec<(&'static str, Outcome)> {
@@ -197,9 +198,9 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         key: Some(Key(5)),
         file: Some(file.clone()),
     };
-    let born = Born { depth: 1, key: Key(4), birth_bytes: 7 };
+    let born = KeyOverride { depth: 1, key: Key(4), birth_bytes: 7 };
     let resolved =
-        Resolved { found: found(), key: Some(Key(5)), depth: 2, is_final: false, births: vec![born] };
+        Resolved { found: found(), key: Some(Key(5)), depth: 2, is_final: false, key_overrides: vec![born] };
     let hint = Hint { path: VolumePath::parse(b"/a/b").unwrap(), key: Key(5), birth_bytes: 9 };
     vec![
         ("ok", Outcome::Ok { answer: Answer::Done, keys: vec![Key(1), Key(2)] }),
@@ -208,7 +209,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("stale table", Outcome::StaleTable { table: table() }),
         ("not now", Outcome::NotNow),
         ("resolved", Outcome::Resolved { resolved }),
-        ("attached", Outcome::Attached { sole: true, power: 4 }),
+        ("attached", Outcome::Attached { exclusive: true, power: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
@@ -217,7 +218,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         (
             "observed",
             Outcome::Observed {
-                around: vec![Around::new(Some(&attr()), attr()), Around::new(None, attr())],
+                around: vec![AttrsAround::new(Some(&attr()), attr()), AttrsAround::new(None, attr())],
                 answer: Box::new(Answer::Done),
                 keys: vec![Key(1)],
             },
@@ -231,51 +232,63 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
     ]
 }
 
-fn peers() -> Vec<(&'static str, Peer)> {
+fn peers() -> Vec<(&'static str, PeerOp)> {
     vec![
-        ("hello", Peer::Hello),
-        ("hello done", Peer::HelloDone),
-        ("prepare", Peer::Prepare { txn: TXN, origin: ORIGIN, work: adopt() }),
-        ("voted no", Peer::Voted { txn: TXN, vote: Vote::No { errno: Errno::ENOTEMPTY } }),
-        ("voted yes", Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: Seen::Nothing } }),
-        ("voted name", Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: seen_name() } }),
+        ("hello", PeerOp::Hello),
+        ("hello done", PeerOp::HelloDone),
+        ("prepare", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: adopt() }),
+        ("voted no", PeerOp::Voted { txn: TXN, vote: Vote::No { errno: Errno::ENOTEMPTY } }),
+        (
+            "voted yes",
+            PeerOp::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: VoteInfo::Nothing } },
+        ),
+        ("voted name", PeerOp::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: seen_name() } }),
         (
             "voted file",
-            Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: Seen::File { attr: attr() } } },
+            PeerOp::Voted {
+                txn: TXN,
+                vote: Vote::Yes { prepared: STAMP, seen: VoteInfo::File { attr: attr() } },
+            },
         ),
         (
             "voted dir",
-            Peer::Voted { txn: TXN, vote: Vote::Yes { prepared: STAMP, seen: Seen::Dir { fixed: fixed() } } },
+            PeerOp::Voted {
+                txn: TXN,
+                vote: Vote::Yes { prepared: STAMP, seen: VoteInfo::Dir { fixed: fixed() } },
+            },
         ),
-        ("prepare hold", Peer::Prepare { txn: TXN, origin: ORIGIN, work: hold() }),
-        ("prepare ticket", Peer::Prepare { txn: TXN, origin: ORIGIN, work: ticket() }),
-        ("want chain", Peer::WantChain { dir: DIR }),
-        ("happened", Peer::Happened { txn: TXN }),
-        ("links", Peer::Links { before: 5, links: vec![(FILE, Some(link())), (DIR, None)], after: 6 }),
-        ("links held", Peer::LinksHeld { digest: 6 }),
-        ("want links", Peer::WantLinks { after: FILE }),
-        ("all links", Peer::AllLinks { after: DIR, upto: FILE, links: vec![(FILE, link())] }),
-        ("leads", Peer::Leads { link: FILE, path: VolumePath::parse(b"/a/b").unwrap() }),
-        ("leads to a directory", Peer::LeadsTo { link: FILE, led: Led::Directory }),
-        ("leads to nothing", Peer::LeadsTo { link: FILE, led: Led::Nothing }),
-        ("link used", Peer::LinkUsed { link: FILE, at: link().names.remove(0) }),
-        ("leads elsewhere", Peer::LeadsTo { link: FILE, led: elsewhere() }),
-        ("chain of", Peer::ChainOf { dir: DIR, chain: Some(chain()) }),
-        ("voted same", Peer::Voted { txn: TXN, vote: Vote::Same }),
-        ("voted moved", Peer::Voted { txn: TXN, vote: Vote::Moved }),
-        ("voted need groups", Peer::Voted { txn: TXN, vote: Vote::NeedGroups }),
-        ("prepare lend", Peer::Prepare { txn: TXN, origin: ORIGIN, work: lend() }),
-        ("prepare count", Peer::Prepare { txn: TXN, origin: ORIGIN, work: count() }),
-        ("prepare drop", Peer::Prepare { txn: TXN, origin: ORIGIN, work: drop_name() }),
-        ("prepare renamed", Peer::Prepare { txn: TXN, origin: ORIGIN, work: renamed() }),
-        ("prepare arrive", Peer::Prepare { txn: TXN, origin: ORIGIN, work: arrive() }),
-        ("decided", Peer::Decided { txn: TXN, moments: Some(moments()), part: Some(Box::new(part(seal()))) }),
-        ("aborted", Peer::Decided { txn: TXN, moments: None, part: None }),
-        ("stable", Peer::Stable { txns: vec![(TXN, STAMP)] }),
-        ("ask", Peer::Ask { txn: TXN }),
+        ("prepare hold", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: hold() }),
+        ("prepare ticket", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: ticket() }),
+        ("want chain", PeerOp::WantChain { dir: DIR }),
+        ("happened", PeerOp::ProvisionalCommit { txn: TXN }),
+        ("links", PeerOp::Links { before: 5, links: vec![(FILE, Some(link())), (DIR, None)], after: 6 }),
+        ("links held", PeerOp::LinksHeld { digest: 6 }),
+        ("want links", PeerOp::WantLinks { after: FILE }),
+        ("all links", PeerOp::AllLinks { after: DIR, upto: FILE, links: vec![(FILE, link())] }),
+        ("leads", PeerOp::Leads { link: FILE, path: VolumePath::parse(b"/a/b").unwrap() }),
+        ("leads to a directory", PeerOp::LeadsTo { link: FILE, led: LinkTarget::Directory }),
+        ("leads to nothing", PeerOp::LeadsTo { link: FILE, led: LinkTarget::Nothing }),
+        ("link used", PeerOp::LinkUsed { link: FILE, at: link().names.remove(0) }),
+        ("leads elsewhere", PeerOp::LeadsTo { link: FILE, led: elsewhere() }),
+        ("chain of", PeerOp::ChainOf { dir: DIR, chain: Some(chain()) }),
+        ("voted same", PeerOp::Voted { txn: TXN, vote: Vote::Same }),
+        ("voted moved", PeerOp::Voted { txn: TXN, vote: Vote::Moved }),
+        ("voted need groups", PeerOp::Voted { txn: TXN, vote: Vote::NeedGroups }),
+        ("prepare lend", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: lend() }),
+        ("prepare count", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: count() }),
+        ("prepare drop", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: drop_name() }),
+        ("prepare renamed", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: renamed() }),
+        ("prepare arrive", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: arrive() }),
+        (
+            "decided",
+            PeerOp::Decided { txn: TXN, moments: Some(moments()), part: Some(Box::new(part(seal()))) },
+        ),
+        ("aborted", PeerOp::Decided { txn: TXN, moments: None, part: None }),
+        ("stable", PeerOp::Stable { txns: vec![(TXN, STAMP)] }),
+        ("ask", PeerOp::AskOutcome { txn: TXN }),
         (
             "journal",
-            Peer::Journal {
+            PeerOp::Journal {
                 after: Stamp(1),
                 entries: vec![
                     (STAMP, journal()),
@@ -284,30 +297,38 @@ fn peers() -> Vec<(&'static str, Peer)> {
                 ],
             },
         ),
-        ("applied", Peer::Applied { upto: STAMP, synced: true }),
-        ("resend", Peer::Resend { after: STAMP }),
-        ("carried", Peer::Carried { txn: TXN, moments: moments(), part: Box::new(part(adopt())) }),
-        ("returned", Peer::Returned { entries: vec![(STAMP, journal())] }),
-        ("kept", Peer::Kept { upto: STAMP }),
-        ("skipped", Peer::Skipped { upto: STAMP }),
-        ("compare", Peer::Compare { round: 3, missed: vec![IslandId(2)], asks: vec![ask()] }),
-        ("compared", Peer::Compared { round: 3, told: told() }),
-        ("pull", Peer::Pull { txn: TXN, offset: 4096 }),
-        ("chunk", Peer::Chunk { txn: TXN, offset: 4096, bytes: Bytes::from_static(b"bytes") }),
+        ("applied", PeerOp::Applied { upto: STAMP, synced: true }),
+        ("resend", PeerOp::Resend { after: STAMP }),
+        ("carried", PeerOp::CarriedOut { txn: TXN, moments: moments(), part: Box::new(part(adopt())) }),
+        ("returned", PeerOp::ReturnedJournal { entries: vec![(STAMP, journal())] }),
+        ("kept", PeerOp::JournalDurable { upto: STAMP }),
+        ("skipped", PeerOp::JournalSkipped { upto: STAMP }),
+        ("compare", PeerOp::Compare { round: 3, missed: vec![IslandId(2)], asks: vec![ask()] }),
+        ("compared", PeerOp::Compared { round: 3, told: told() }),
+        ("pull", PeerOp::Pull { txn: TXN, offset: 4096 }),
+        ("chunk", PeerOp::Chunk { txn: TXN, offset: 4096, bytes: Bytes::from_static(b"bytes") }),
     ]
 }
 
-fn ask() -> Ask {
+fn ask() -> DirQuestion {
     let (parent, name) = (Some(Ino::ROOT), Some(name("n")));
-    Ask { ino: DIR, parent, name, after: 9, place: PlaceVersion::default(), fixed: STAMP, wants_chain: true }
+    DirQuestion {
+        ino: DIR,
+        parent,
+        name,
+        after: 9,
+        place: PlaceVersion::default(),
+        fixed: STAMP,
+        wants_chain: true,
+    }
 }
 
-fn told() -> Vec<Told> {
+fn told() -> Vec<DirAnswer> {
     let ancestors = chain().dirs;
-    let is = Known::Is { dir: ancestors[0].clone(), chain: ancestors.clone() };
-    let goes = Known::Goes { place: ancestors[0].place.clone(), owner: IslandId(2) };
-    let all = [Known::Same, is, Known::Gone, Known::Further { after: 9 }, goes];
-    all.into_iter().map(|known| Told { ino: DIR, parent: None, known }).collect()
+    let is = DirReport::Differs { dir: ancestors[0].clone(), chain: ancestors.clone() };
+    let goes = DirReport::Moves { place: ancestors[0].place.clone(), owner: IslandId(2) };
+    let all = [DirReport::Same, is, DirReport::Gone, DirReport::NotUpTo { after: 9 }, goes];
+    all.into_iter().map(|known| DirAnswer { ino: DIR, parent: None, known }).collect()
 }
 
 fn notices() -> Vec<(&'static str, Notice)> {
@@ -315,12 +336,12 @@ fn notices() -> Vec<(&'static str, Notice)> {
     vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE }), ("moved", moved)]
 }
 
-fn seen_name() -> Seen {
-    Seen::Name { there: Some(file_entry()), by: Some(1000), chain: Some(chain()) }
+fn seen_name() -> VoteInfo {
+    VoteInfo::Name { there: Some(file_entry()), by: Some(1000), chain: Some(chain()) }
 }
 
-fn message(peer: Peer) -> PeerMessage {
-    PeerMessage { from: IslandId(1), incarnation: 2, vector: vec![(IslandId(0), STAMP)], peer }
+fn message(peer: PeerOp) -> PeerMessage {
+    PeerMessage { from: IslandId(1), incarnation: 2, vector: vec![(IslandId(0), STAMP)], op: peer }
 }
 
 fn daemon() -> Daemon {
@@ -451,7 +472,7 @@ pub fn all() -> Vec<Samples> {
         samples(
             "peer_message",
             [],
-            vec![("hello", message(Peer::Hello)), ("ask", message(Peer::Ask { txn: TXN }))],
+            vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
         samples("control", 1..=7, controls()),
         samples("control_reply", 1..=6, control_replies()),

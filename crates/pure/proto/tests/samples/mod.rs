@@ -8,9 +8,9 @@ use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Key, Name, NodeId, SessionId, Stamp, Table, Time, TxnId,
     VolumeId,
 };
-use atoll_posix::{Attr, Found, Kind};
+use atoll_posix::{Attr, Kind, NamedObject};
 use atoll_proto::{
-    Ancestor, Inode, NodeConfig, Place, PlaceVersion, Static, Stub, VolumeConfig, VolumeKind, Xattrs,
+    Ancestor, DirPlace, Inode, NodeConfig, PlaceVersion, StaticAttrs, Stub, VolumeConfig, VolumeKind, Xattrs,
 };
 use bytes::Bytes;
 
@@ -56,13 +56,13 @@ pub fn name(name: &str) -> Name {
     Name::new(name.as_bytes()).unwrap()
 }
 
-pub const fn fixed() -> Static {
-    Static { version: STAMP, mode: 0o2755, uid: 1000, gid: 100 }
+pub const fn fixed() -> StaticAttrs {
+    StaticAttrs { version: STAMP, mode: 0o2755, uid: 1000, gid: 100 }
 }
 
-pub fn place() -> Place {
+pub fn place() -> DirPlace {
     let version = PlaceVersion { moves: 2, stamp: STAMP };
-    Place { version, parent: Ino::ROOT, name: Some(name("dir")) }
+    DirPlace { version, parent: Ino::ROOT, name: Some(name("dir")) }
 }
 
 pub fn xattrs() -> Xattrs {
@@ -103,12 +103,12 @@ pub fn ancestor() -> Ancestor {
         place: place(),
         fixed: fixed(),
         xattrs: xattrs(),
-        doubted: true,
+        suspected: true,
     }
 }
 
-pub const fn found() -> Found {
-    Found { attr: attr(), attr_current: true }
+pub const fn found() -> NamedObject {
+    NamedObject { attr: attr(), attr_current: true }
 }
 
 pub fn table() -> Table {

@@ -4,14 +4,15 @@ use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
-    BodyChange, Chain, Change, Dir, Entry, Forward, JournalEntry, Link, Moments, Origin, Owned, Part, Place,
-    Record, Remembered, Renaming, Session, Spot, Stub, Txn, TxnState, Work,
+    BodyChange, CarriedLink, Chain, Dir, DirPlace, Entry, EntryRef, Forward, JournalEntry, OwnedDir,
+    ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session, Stub, Txn, TxnPart,
+    TxnStamps, TxnState,
 };
 use bytes::Bytes;
 
 use super::*;
 
-pub const ORIGIN: Origin = Origin { session: SESSION, seq: 12 };
+pub const ORIGIN: RequestId = RequestId { session: SESSION, seq: 12 };
 
 pub fn locks() -> Locks {
     let mut locks = Locks::default();
@@ -21,8 +22,8 @@ pub fn locks() -> Locks {
     locks
 }
 
-pub fn owned() -> Owned {
-    Owned {
+pub fn owned() -> OwnedDir {
+    OwnedDir {
         entries: 3,
         subdirs: 1,
         atime: TIME,
@@ -30,7 +31,7 @@ pub fn owned() -> Owned {
         ctime: TIME,
         btime: Time { secs: 1, nanos: 2 },
         sealed: None,
-        lent: true,
+        ever_borrowed: true,
         adopted: Some(TXN),
     }
 }
@@ -43,14 +44,14 @@ pub fn dir() -> Dir {
         fixed: fixed(),
         has_xattrs: true,
         has_acl: false,
-        below: 2,
-        homes: 3,
+        children: 2,
+        foreign_names: 3,
         owned: Some(owned()),
     }
 }
 
 fn skeleton() -> Dir {
-    let root = Place { parent: Ino::ROOT, name: None, ..place() };
+    let root = DirPlace { parent: Ino::ROOT, name: None, ..place() };
     Dir { place: root, owned: None, ..dir() }
 }
 
@@ -58,10 +59,10 @@ pub fn entry() -> Entry {
     Entry { ino: FILE, kind: Kind::Symlink, home: IslandId(1), stub: None }
 }
 
-pub fn link() -> Link {
-    let names = vec![Spot { dir: DIR, name: name("link") }];
+pub fn link() -> CarriedLink {
+    let names = vec![EntryRef { dir: DIR, name: name("link") }];
     let attr = Attr { kind: Kind::Symlink, ..attr() };
-    Link { home: IslandId(1), attr, target: Bytes::from_static(b"../to"), names }
+    CarriedLink { home: IslandId(1), attr, target: Bytes::from_static(b"../to"), names }
 }
 
 fn stub_entry() -> Entry {
@@ -70,11 +71,11 @@ fn stub_entry() -> Entry {
 
 pub fn session() -> Session {
     let results = vec![
-        (5, Remembered::Done),
-        (6, Remembered::Ino { ino: FILE }),
-        (7, Remembered::Wrote { len: 100, offset: 200 }),
-        (8, Remembered::Removed { orphan: Some(FILE) }),
-        (9, Remembered::Attr { ino: DIR }),
+        (5, RequestResult::Done),
+        (6, RequestResult::Ino { ino: FILE }),
+        (7, RequestResult::Wrote { len: 100, offset: 200 }),
+        (8, RequestResult::Removed { orphan: Some(FILE) }),
+        (9, RequestResult::Attr { ino: DIR }),
     ];
     Session { mount: true, local: false, results, acked: 5, held: vec![FILE] }
 }
@@ -84,27 +85,27 @@ fn forward() -> Forward {
 }
 
 fn txn() -> Txn {
-    Txn { state: TxnState::Prepared, partner: IslandId(2), moments: moments(), part: part(adopt()) }
+    Txn { state: TxnState::Prepared, partner: IslandId(2), stamps: moments(), part: part(adopt()) }
 }
 
-pub fn moments() -> Moments {
-    Moments { prepared: STAMP, committed: Stamp(8) }
+pub fn moments() -> TxnStamps {
+    TxnStamps { prepared: STAMP, committed: Stamp(8) }
 }
 
-pub fn part(work: Work) -> Part {
-    Part { origin: ORIGIN, work }
+pub fn part(work: ParticipantWork) -> TxnPart {
+    TxnPart { request: ORIGIN, work }
 }
 
-pub fn seal() -> Work {
-    Work::Seal { ino: DIR, parent: Ino::ROOT, name: name("gone") }
+pub fn seal() -> ParticipantWork {
+    ParticipantWork::Seal { ino: DIR, parent: Ino::ROOT, name: name("gone") }
 }
 
-pub fn adopt() -> Work {
-    Work::Adopt { dir: ancestor(), time: TIME, chain: vec![ancestor()] }
+pub fn adopt() -> ParticipantWork {
+    ParticipantWork::Adopt { dir: ancestor(), time: TIME, chain: vec![ancestor()] }
 }
 
-pub fn spot(text: &str) -> Spot {
-    Spot { dir: DIR, name: name(text) }
+pub fn spot(text: &str) -> EntryRef {
+    EntryRef { dir: DIR, name: name(text) }
 }
 
 pub fn chain() -> Chain {
@@ -115,12 +116,12 @@ pub fn file_entry() -> Entry {
     Entry { ino: FILE, kind: Kind::Regular, home: IslandId(1), stub: None }
 }
 
-pub fn lend() -> Work {
+pub fn lend() -> ParticipantWork {
     let (from, to, mode) = (spot("from"), spot("to"), RenameMode::Exchange);
     let (file, there) = (file_entry(), Some(file_entry()));
-    let renaming = Box::new(Renaming { from, to, file, there, mode, by: Some(1000), time: TIME });
+    let renaming = Box::new(RenameSpec { from, to, file, there, mode, by: Some(1000), time: TIME });
     let caller = Caller { uid: 1000, gid: 100, groups: Some(vec![4]) };
-    Work::Lend {
+    ParticipantWork::BorrowName {
         renaming,
         caller,
         new_meant: Some(DIR),
@@ -130,16 +131,16 @@ pub fn lend() -> Work {
     }
 }
 
-pub fn count() -> Work {
-    Work::Count { ino: FILE, at: spot("new"), time: TIME, chain: chain() }
+pub fn count() -> ParticipantWork {
+    ParticipantWork::AddName { ino: FILE, at: spot("new"), time: TIME, chain: chain() }
 }
 
-pub fn drop_name() -> Work {
-    Work::Drop { ino: FILE, at: spot("gone"), by: Some(1000), had: true, time: TIME }
+pub fn drop_name() -> ParticipantWork {
+    ParticipantWork::RemoveName { ino: FILE, at: spot("gone"), by: Some(1000), had: true, time: TIME }
 }
 
-pub fn renamed() -> Work {
-    Work::Renamed {
+pub fn renamed() -> ParticipantWork {
+    ParticipantWork::MoveName {
         ino: FILE,
         from: spot("old"),
         to: spot("new"),
@@ -150,20 +151,20 @@ pub fn renamed() -> Work {
     }
 }
 
-pub fn hold() -> Work {
+pub fn hold() -> ParticipantWork {
     let (caller, key) = (Caller { uid: 1000, gid: 100, groups: None }, atoll_core::Key(77));
     let version = PlaceVersion { moves: 3, stamp: Stamp::default() };
-    let to = Place { version, parent: DIR, name: Some(spot("there").name) };
-    Work::Hold { ino: DIR, caller, to, key }
+    let to = DirPlace { version, parent: DIR, name: Some(spot("there").name) };
+    ParticipantWork::FreezeDir { ino: DIR, caller, to, key }
 }
 
-pub fn ticket() -> Work {
-    Work::Ticket { moved: vec![DIR], above: vec![Ino::ROOT], seen: vec![chain()] }
+pub fn ticket() -> ParticipantWork {
+    ParticipantWork::PermitMove { moved: vec![DIR], above: vec![Ino::ROOT], seen: vec![chain()] }
 }
 
-pub fn arrive() -> Work {
+pub fn arrive() -> ParticipantWork {
     let (file, xattrs) = (Box::new(inode()), Some(super::xattrs()));
-    Work::Arrive { at: spot("here"), file, xattrs, mounts: vec![SESSION] }
+    ParticipantWork::ReceiveFile { at: spot("here"), file, xattrs, mounts: vec![SESSION] }
 }
 
 pub fn journal() -> JournalEntry {
@@ -173,42 +174,42 @@ pub fn journal() -> JournalEntry {
 
 pub fn journal_fixed(xattrs: bool) -> JournalEntry {
     let xattrs = if xattrs { super::xattrs() } else { Xattrs::default() };
-    JournalEntry::Fixed { ino: DIR, place: place(), fixed: fixed(), xattrs }
+    JournalEntry::StaticAttrs { ino: DIR, place: place(), fixed: fixed(), xattrs }
 }
 
-fn changes() -> Vec<(&'static str, Change)> {
+fn changes() -> Vec<(&'static str, RowChange)> {
     vec![
-        ("inode", Change::Inode { ino: FILE, row: Some(Box::new(inode())) }),
-        ("inode gone", Change::Inode { ino: FILE, row: None }),
-        ("dir", Change::Dir { ino: DIR, row: Some(Box::new(dir())) }),
-        ("entry", Change::Entry { dir: DIR, name: name("n\u{e9}"), row: Some(entry()) }),
-        ("xattrs", Change::Xattrs { ino: FILE, row: Some(xattrs()) }),
-        ("sums", Change::Sums { ino: FILE, first: 3, sums: vec![0, 0x1234_5678] }),
-        ("sums cut", Change::SumsCut { ino: FILE, first: 2, end: 9 }),
-        ("locks", Change::Locks { ino: FILE, row: Some(locks()) }),
-        ("txn", Change::Txn { txn: TXN, row: Some(Box::new(txn())) }),
-        ("session", Change::Session { session: SESSION, row: Some(session()) }),
-        ("result", Change::Result { session: SESSION, seq: 7, acked: 6, result: Remembered::Done }),
-        ("posted", Change::Posted { stamp: STAMP, entry: journal() }),
-        ("taken back", Change::TakenBack { session: SESSION, seq: 12 }),
-        ("received", Change::Received { island: IslandId(2), stamp: STAMP, entry: journal() }),
-        ("unreceived", Change::Unreceived { island: IslandId(2), upto: STAMP }),
-        ("clock", Change::Clock { island: IslandId(3), stamp: STAMP }),
-        ("mint limit", Change::MintLimit { limit: 1 << 20 }),
-        ("incarnation", Change::Incarnation { incarnation: 3, power: true }),
-        ("skipped", Change::Skipped { island: IslandId(2), upto: STAMP }),
-        ("link", Change::Link { ino: FILE, row: Some(Box::new(link())) }),
-        ("links told", Change::LinksTold { island: IslandId(2), digest: 77 }),
-        ("no link", Change::Link { ino: FILE, row: None }),
-        ("renamed", Change::Renamed { ino: DIR }),
-        ("moved", Change::Moved { island: IslandId(3), stamp: STAMP }),
-        ("forward", Change::Forward { ino: FILE, row: Some(forward()) }),
-        ("gone", Change::Forward { ino: FILE, row: None }),
-        ("dirty", Change::Dirty { ino: FILE }),
-        ("stamp", Change::Stamp { stamp: STAMP }),
-        ("held", Change::Held { session: SESSION, ino: FILE, on: true }),
-        ("delivered", Change::Delivered { island: IslandId(3), upto: STAMP }),
-        ("unposted", Change::Unposted { upto: STAMP }),
+        ("inode", RowChange::Inode { ino: FILE, row: Some(Box::new(inode())) }),
+        ("inode gone", RowChange::Inode { ino: FILE, row: None }),
+        ("dir", RowChange::Dir { ino: DIR, row: Some(Box::new(dir())) }),
+        ("entry", RowChange::Entry { dir: DIR, name: name("n\u{e9}"), row: Some(entry()) }),
+        ("xattrs", RowChange::Xattrs { ino: FILE, row: Some(xattrs()) }),
+        ("sums", RowChange::Sums { ino: FILE, first: 3, sums: vec![0, 0x1234_5678] }),
+        ("sums cut", RowChange::SumsCut { ino: FILE, first: 2, end: 9 }),
+        ("locks", RowChange::Locks { ino: FILE, row: Some(locks()) }),
+        ("txn", RowChange::Txn { txn: TXN, row: Some(Box::new(txn())) }),
+        ("session", RowChange::Session { session: SESSION, row: Some(session()) }),
+        ("result", RowChange::Result { session: SESSION, seq: 7, acked: 6, result: RequestResult::Done }),
+        ("posted", RowChange::Posted { stamp: STAMP, entry: journal() }),
+        ("taken back", RowChange::TakenBack { session: SESSION, seq: 12 }),
+        ("received", RowChange::Received { island: IslandId(2), stamp: STAMP, entry: journal() }),
+        ("unreceived", RowChange::Unreceived { island: IslandId(2), upto: STAMP }),
+        ("clock", RowChange::Clock { island: IslandId(3), stamp: STAMP }),
+        ("mint limit", RowChange::MintLimit { limit: 1 << 20 }),
+        ("incarnation", RowChange::Incarnation { incarnation: 3, power: true }),
+        ("skipped", RowChange::Skipped { island: IslandId(2), upto: STAMP }),
+        ("link", RowChange::Link { ino: FILE, row: Some(Box::new(link())) }),
+        ("links told", RowChange::LinksTold { island: IslandId(2), digest: 77 }),
+        ("no link", RowChange::Link { ino: FILE, row: None }),
+        ("renamed", RowChange::Renamed { ino: DIR }),
+        ("moved", RowChange::Moved { island: IslandId(3), stamp: STAMP }),
+        ("forward", RowChange::Forward { ino: FILE, row: Some(forward()) }),
+        ("gone", RowChange::Forward { ino: FILE, row: None }),
+        ("dirty", RowChange::Dirty { ino: FILE }),
+        ("stamp", RowChange::Stamp { stamp: STAMP }),
+        ("held", RowChange::Held { session: SESSION, ino: FILE, on: true }),
+        ("delivered", RowChange::Delivered { island: IslandId(3), upto: STAMP }),
+        ("unposted", RowChange::Unposted { upto: STAMP }),
     ]
 }
 
@@ -232,14 +233,14 @@ fn payload(record: &Record) -> Vec<u8> {
 }
 
 fn record() -> Samples {
-    let of = |changes: Vec<Change>, bodies: Vec<BodyChange>| payload(&Record { changes, bodies });
-    let plain: Vec<Change> = changes().into_iter().map(|(_, change)| change).collect();
+    let of = |changes: Vec<RowChange>, bodies: Vec<BodyChange>| payload(&Record { changes, bodies });
+    let plain: Vec<RowChange> = changes().into_iter().map(|(_, change)| change).collect();
     let all_bodies: Vec<BodyChange> = bodies().into_iter().map(|(_, change)| change).collect();
     let samples = vec![
         ("empty".to_owned(), of(Vec::new(), Vec::new())),
         ("bodies".to_owned(), of(Vec::new(), [all_bodies.clone(), all_bodies].concat())),
         ("changes".to_owned(), of(plain, Vec::new())),
-        ("both".to_owned(), of(vec![Change::Dirty { ino: FILE }], vec![BodyChange::Drop { ino: FILE }])),
+        ("both".to_owned(), of(vec![RowChange::Dirty { ino: FILE }], vec![BodyChange::Drop { ino: FILE }])),
     ];
     let again = |bytes: &[u8]| Record::decode_whole(bytes).ok().map(|record| payload(&record));
     Samples { file: "record", samples, again, tags: Vec::new() }
@@ -278,7 +279,7 @@ pub fn all() -> Vec<Samples> {
                 ("place", journal()),
                 ("fixed", journal_fixed(true)),
                 ("no xattrs", journal_fixed(false)),
-                ("onward", JournalEntry::Onward),
+                ("onward", JournalEntry::ClockBump),
             ],
         ),
         samples("sums", [], vec![("chunk", vec![1u32, 0, 0xffff_ffff])]),

@@ -2,7 +2,7 @@
 
 use atoll_core::{IslandId, SessionId, Table};
 use atoll_proto::{ClientOp, Outcome, Reply};
-use atoll_route::{Config, Route, RouteOut, Sent};
+use atoll_route::{Config, OutgoingRequest, Route, RouteOut};
 
 /// See the module.
 pub(crate) struct Client {
@@ -22,7 +22,7 @@ impl Client {
         }
         for sent in std::mem::take(&mut client.out.send) {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                client.reply(&sent, Outcome::Attached { sole: false, power: 1 });
+                client.reply(&sent, Outcome::Attached { exclusive: false, power: 1 });
             }
         }
         client.out = RouteOut::default();
@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// The island that was asked answers.
-    pub(crate) fn reply(&mut self, sent: &Sent, outcome: Outcome) {
+    pub(crate) fn reply(&mut self, sent: &OutgoingRequest, outcome: Outcome) {
         let reply = Reply { vector: Vec::new(), outcome };
         self.route.on_reply(0, sent.island, sent.id, reply, &mut self.out);
     }

@@ -8,8 +8,9 @@ use atoll_core::{H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, Tx
 use atoll_posix::locks::Locks;
 use atoll_posix::{Attr, Kind, LockKind, LockRange};
 use atoll_proto::{
-    Ancestor, Chain, Change, Dir, Entry, Inode, Link, Moments, Origin, Owned, Part, Place, PlaceVersion,
-    Session, Spot, Static, Stub, Txn, TxnState, Work, Xattrs,
+    Ancestor, CarriedLink, Chain, Dir, DirPlace, Entry, EntryRef, Inode, OwnedDir, ParticipantWork,
+    PlaceVersion, RequestId, RowChange, Session, StaticAttrs, Stub, Txn, TxnPart, TxnStamps, TxnState,
+    Xattrs,
 };
 use atoll_state::cookie_of;
 use atoll_state::links::digest_of;
@@ -50,8 +51,8 @@ pub fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-pub fn fixed() -> Static {
-    Static { version: Stamp::default(), mode: 0o755, uid: 0, gid: 0 }
+pub fn fixed() -> StaticAttrs {
+    StaticAttrs { version: Stamp::default(), mode: 0o755, uid: 0, gid: 0 }
 }
 
 pub fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)>, below: u32) -> Dir {
@@ -59,13 +60,13 @@ pub fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)
     Dir {
         key,
         birth_bytes: 0,
-        place: Place { version: PlaceVersion::default(), parent, name: called.map(name) },
+        place: DirPlace { version: PlaceVersion::default(), parent, name: called.map(name) },
         fixed: fixed(),
         has_xattrs: false,
         has_acl: false,
-        below,
-        homes: 0,
-        owned: owned.map(|(entries, subdirs)| Owned { entries, subdirs, ..Owned::empty(time) }),
+        children: below,
+        foreign_names: 0,
+        owned: owned.map(|(entries, subdirs)| OwnedDir { entries, subdirs, ..OwnedDir::empty(time) }),
     }
 }
 
@@ -127,7 +128,7 @@ impl World {
         ];
         here.names.insert(Ino::ROOT, names);
         here.dirs.insert(sub, dir(key, Ino::ROOT, Some(&called), None, 0));
-        here.dirs.get_mut(&sub).unwrap().homes = 1;
+        here.dirs.get_mut(&sub).unwrap().foreign_names = 1;
         here.names.insert(sub, vec![(cookie("also"), name("also"), entry(in_root, HERE))]);
         here.inodes.insert(in_root, file(in_root, 5000));
         here.inodes.get_mut(&in_root).unwrap().attr.nlink = 2;
@@ -171,7 +172,7 @@ impl World {
     pub fn forget_foreign(&mut self) {
         self.islands[0].names.remove(&self.sub);
         self.islands[0].dirs.remove(&self.sub);
-        self.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().below = 0;
+        self.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().children = 0;
         self.islands[0].inodes.get_mut(&self.in_root).unwrap().attr.nlink = 1;
     }
 
@@ -190,8 +191,8 @@ impl World {
         let entry = Entry { ino: LINK, kind: Kind::Symlink, home: THERE, stub: None };
         there.names.get_mut(&world.sub).unwrap().push((cookie_of(SEED, b"link"), name("link"), entry));
         there.dirs.get_mut(&world.sub).unwrap().owned.as_mut().unwrap().entries += 1;
-        let names = vec![Spot { dir: world.sub, name: name("link") }];
-        let link = Link { home: THERE, attr: row.attr, target: "..".into(), names };
+        let names = vec![EntryRef { dir: world.sub, name: name("link") }];
+        let link = CarriedLink { home: THERE, attr: row.attr, target: "..".into(), names };
         there.inodes.insert(LINK, row);
         let digest = digest_of(SEED, [(LINK, &link)].into_iter());
         there.links_told.insert(HERE, digest);
@@ -199,27 +200,27 @@ impl World {
         world
     }
 
-    pub fn link(&mut self, island: usize) -> &mut Link {
+    pub fn link(&mut self, island: usize) -> &mut CarriedLink {
         self.islands[island].links.get_mut(&LINK).unwrap()
     }
 
-    pub fn spot(&self, called: &str) -> Spot {
-        Spot { dir: self.sub, name: name(called) }
+    pub fn spot(&self, called: &str) -> EntryRef {
+        EntryRef { dir: self.sub, name: name(called) }
     }
 
     /// Has an island in the middle of a transaction.
-    pub fn begin(&mut self, island: usize, state: TxnState, work: Work) {
-        let origin = Origin { session: SessionId(1), seq: 1 };
+    pub fn begin(&mut self, island: usize, state: TxnState, work: ParticipantWork) {
+        let origin = RequestId { session: SessionId(1), seq: 1 };
         let partner = self.islands[1 - island].island;
-        let moments = Moments::default();
-        let part = Part { origin, work };
+        let moments = TxnStamps::default();
+        let part = TxnPart { request: origin, work };
         let txn = TxnId { coordinator: partner, stamp: Stamp::new(1, 7) };
-        self.islands[island].txns.insert(txn, Txn { state, partner, moments, part });
+        self.islands[island].txns.insert(txn, Txn { state, partner, stamps: moments, part });
     }
 
-    pub fn count(&self, called: &str) -> Work {
+    pub fn count(&self, called: &str) -> ParticipantWork {
         let at = self.spot(called);
-        Work::Count { ino: self.in_root, at, time: Time::default(), chain: self.chain() }
+        ParticipantWork::AddName { ino: self.in_root, at, time: Time::default(), chain: self.chain() }
     }
 
     pub fn chain(&self) -> Chain {
@@ -232,7 +233,7 @@ impl World {
             place,
             fixed,
             xattrs: Xattrs::default(),
-            doubted: false,
+            suspected: false,
         };
         Chain { vector: Vec::new(), dirs: vec![sub] }
     }
@@ -314,7 +315,7 @@ pub fn plants() -> Vec<Plant> {
             w.islands[1].dirs.get_mut(&w.sub).unwrap().place.name = Some(name("elsewhere"));
         }),
         plant("too many directories below", &[BelowCounted], |w| {
-            w.islands[1].dirs.get_mut(&Ino::ROOT).unwrap().below = 2;
+            w.islands[1].dirs.get_mut(&Ino::ROOT).unwrap().children = 2;
         }),
         plant(
             "a stub without a directory",
@@ -334,13 +335,15 @@ pub fn plants() -> Vec<Plant> {
         }),
         plant("a directory under two names", &[DirNamedOnce], |w| {
             let row = w.islands[0].names_of(Ino::ROOT)[0].2.clone();
-            w.islands[0].apply(SEED, &Change::Entry { dir: Ino::ROOT, name: name("twin"), row: Some(row) });
+            w.islands[0]
+                .apply(SEED, &RowChange::Entry { dir: Ino::ROOT, name: name("twin"), row: Some(row) });
             let owned = w.islands[0].dirs.get_mut(&Ino::ROOT).unwrap().owned.as_mut().unwrap();
             (owned.entries, owned.subdirs) = (3, 2);
         }),
         plant("a name that the skeleton has twice", &[DirNamedOnce], |w| {
             let row = w.islands[1].names_of(Ino::ROOT)[0].2.clone();
-            w.islands[1].apply(SEED, &Change::Entry { dir: Ino::ROOT, name: name("twin"), row: Some(row) });
+            w.islands[1]
+                .apply(SEED, &RowChange::Entry { dir: Ino::ROOT, name: name("twin"), row: Some(row) });
         }),
         plant("another's cookie", &[CookieOfName], |w| {
             w.islands[0].names.get_mut(&Ino::ROOT).unwrap()[1].0 += 1;
@@ -372,7 +375,7 @@ pub fn plants() -> Vec<Plant> {
         }),
         plant("stale attributes", &[CopyCurrent], |w| {
             w.islands[1].dirs.get_mut(&w.sub).unwrap().fixed =
-                Static { version: Stamp::new(1, 3), mode: 0o711, uid: 1, gid: 2 };
+                StaticAttrs { version: Stamp::new(1, 3), mode: 0o711, uid: 1, gid: 2 };
             w.islands[1].clocks.raise(THERE, Stamp::new(1, 3));
             w.islands[0].clocks.raise(THERE, Stamp::new(1, 3));
         }),
@@ -391,9 +394,9 @@ pub fn plants() -> Vec<Plant> {
             },
         ),
         plant("owned by another too", &[OwnerByTable, NameAtHome], |w| {
-            let owned = w.islands[1].dirs[&w.sub].owned.clone().map(|owned| Owned { entries: 1, ..owned });
+            let owned = w.islands[1].dirs[&w.sub].owned.clone().map(|owned| OwnedDir { entries: 1, ..owned });
             let dir = w.sub_at_home();
-            (dir.owned, dir.homes) = (owned, 0);
+            (dir.owned, dir.foreign_names) = (owned, 0);
         }),
         plant("a key of another island's", &[OwnerByTable, StubAgrees, SkeletonsAgree], |w| {
             w.islands[1].dirs.get_mut(&w.sub).unwrap().key = Key(0);
@@ -430,16 +433,16 @@ pub fn plants() -> Vec<Plant> {
         plant("a name of neither", &[NamesOwned, LinksCounted, HomesCounted, NameAtHome], |w| {
             w.foreign().home = THERE
         }),
-        plant("too many names of files from here", &[HomesCounted], |w| w.sub_at_home().homes = 2),
+        plant("too many names of files from here", &[HomesCounted], |w| w.sub_at_home().foreign_names = 2),
         plant("too few names of files from here", &[HomesCounted, SkeletonNeeded], |w| {
-            w.sub_at_home().homes = 0
+            w.sub_at_home().foreign_names = 0
         }),
         plant("names of files from here where it is owned", &[HomesCounted], |w| {
-            w.islands[1].dirs.get_mut(&w.sub).unwrap().homes = 1;
+            w.islands[1].dirs.get_mut(&w.sub).unwrap().foreign_names = 1;
         }),
         plant("a skeleton directory for nothing", &[SkeletonNeeded, LinksCounted, NameAtHome], |w| {
             w.islands[0].names.remove(&w.sub);
-            w.sub_at_home().homes = 0;
+            w.sub_at_home().foreign_names = 0;
         }),
         plant("a skeleton directory that nobody has", &[SkeletonNeeded, BelowCounted, DirThere], |w| {
             let idle = Ino::mint(THERE, 200);

@@ -15,7 +15,7 @@ use atoll_check::{Rows, Volume as Checked, check};
 use atoll_client::{Client, Wire};
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
-use atoll_posix::{Answer, Beside, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
+use atoll_posix::{Answer, AnswerExtras, Caller, Errno, Kind, Op, RenameMode, SetAttr, SetTime, XattrMode};
 use atoll_proto::{Dir, Entry, Inode, NodeConfig, VolumeConfig, VolumeKind, Xattrs};
 use atoll_rebuild::{Options, RebuildError, Summary, rebuild};
 use atoll_rpc::DaemonId;
@@ -294,7 +294,7 @@ impl Served {
 
     pub fn op(&self, op: Op, data: &[u8]) -> Result<(Answer, Vec<u8>), Errno> {
         let (tx, rx) = channel();
-        let done = Box::new(move |result: Result<Answer, Errno>, beside: Beside<'_>| {
+        let done = Box::new(move |result: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
             let _ = tx.send(result.map(|answer| (answer, beside.bytes.to_vec())));
         });
         self.client.submit(&Caller::ROOT, op, Bytes::copy_from_slice(data), done);

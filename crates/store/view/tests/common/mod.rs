@@ -9,7 +9,7 @@ use atoll_body::{Bodies, Redo};
 use atoll_core::{Ino, IslandId, Key, Name, Stamp, Time};
 use atoll_disk::{Disk, DiskFile, FileKind};
 use atoll_posix::{Attr, Kind};
-use atoll_proto::{Dir, Entry, Inode, Owned, Place, PlaceVersion, Static, Xattrs};
+use atoll_proto::{Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, StaticAttrs, Xattrs};
 use atoll_view::plain::{Found, scan};
 use atoll_view::{Options, Report, Source, View, Whole};
 use bytes::Bytes;
@@ -123,17 +123,17 @@ impl Model {
 
     fn set_dir(&mut self, ino: Ino, parent: Ino, name: Option<Name>, is_owned: bool) {
         let now = self.now();
-        let fixed = Static { version: Stamp(0), mode: 0o755, uid: 5, gid: 6 };
-        let owned = Owned::empty(now);
+        let fixed = StaticAttrs { version: Stamp(0), mode: 0o755, uid: 5, gid: 6 };
+        let owned = OwnedDir::empty(now);
         let row = Dir {
             key: Key(0),
             birth_bytes: 0,
-            place: Place { version: PlaceVersion::default(), parent, name },
+            place: DirPlace { version: PlaceVersion::default(), parent, name },
             fixed,
             has_xattrs: false,
             has_acl: false,
-            below: 0,
-            homes: 0,
+            children: 0,
+            foreign_names: 0,
             owned: is_owned.then_some(owned),
         };
         self.dirs.insert(ino, row);

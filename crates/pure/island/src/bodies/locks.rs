@@ -12,11 +12,11 @@ use atoll_core::planted::{Bug, planted};
 
 /// How a body is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum BodyAccess {
     Shared,
     Exclusive,
     /// Waits for nobody, and nobody waits for it: only the body stays.
-    Beside,
+    Pinned,
 }
 
 #[derive(Debug, Clone)]
@@ -35,41 +35,44 @@ impl<W> Gate<W> {
 
 /// The gates of all bodies in use; a waiter is whatever the machine wants back.
 #[derive(Debug, Clone)]
-pub(crate) struct Gates<W> {
+pub(crate) struct BodyLocks<W> {
     gates: IdMap<Ino, Gate<W>>,
 }
 
-impl<W> Default for Gates<W> {
+impl<W> Default for BodyLocks<W> {
     fn default() -> Self {
         Self { gates: IdMap::default() }
     }
 }
 
-impl<W> Gates<W> {
+impl<W> BodyLocks<W> {
     /// Enters, unless an operation that must go first is inside or waits. `turn`: the caller was the first
     /// that waited.
-    pub(crate) fn enter(&mut self, ino: Ino, how: Use, turn: bool) -> bool {
+    pub(crate) fn enter(&mut self, ino: Ino, how: BodyAccess, turn: bool) -> bool {
         let gate = self.gates.entry(ino).or_insert_with(|| Gate {
             readers: 0,
             writer: false,
             beside: 0,
             waiting: VecDeque::new(),
         });
-        if how == Use::Beside {
+        if how == BodyAccess::Pinned {
             gate.beside += 1;
             return true;
         }
-        if planted(Bug::TwoWriters) && how == Use::Exclusive {
+        if planted(Bug::TwoWriters) && how == BodyAccess::Exclusive {
             gate.writer = true;
             return true;
         }
-        if gate.writer || (!turn && !gate.waiting.is_empty()) || (how == Use::Exclusive && gate.readers > 0) {
+        if gate.writer
+            || (!turn && !gate.waiting.is_empty())
+            || (how == BodyAccess::Exclusive && gate.readers > 0)
+        {
             return false;
         }
         match how {
-            Use::Shared => gate.readers += 1,
-            Use::Exclusive => gate.writer = true,
-            Use::Beside => unreachable!("has entered above"),
+            BodyAccess::Shared => gate.readers += 1,
+            BodyAccess::Exclusive => gate.writer = true,
+            BodyAccess::Pinned => unreachable!("has entered above"),
         }
         true
     }
@@ -81,12 +84,12 @@ impl<W> Gates<W> {
     }
 
     /// Leaves.
-    pub(crate) fn leave(&mut self, ino: Ino, how: Use) {
+    pub(crate) fn leave(&mut self, ino: Ino, how: BodyAccess) {
         let gate = self.gates.get_mut(&ino).expect("who leaves has entered");
         match how {
-            Use::Shared => gate.readers -= 1,
-            Use::Beside => gate.beside -= 1,
-            Use::Exclusive => {
+            BodyAccess::Shared => gate.readers -= 1,
+            BodyAccess::Pinned => gate.beside -= 1,
+            BodyAccess::Exclusive => {
                 assert!(gate.writer, "an exclusive use was left twice");
                 gate.writer = false;
             }
@@ -167,36 +170,36 @@ mod tests {
 
     #[test]
     fn a_writer_waits_for_readers_and_later_readers_wait_behind_it() {
-        let mut gates = Gates::default();
+        let mut gates = BodyLocks::default();
         let ino = Ino(5);
-        assert!(gates.enter(ino, Use::Shared, false));
-        assert!(!gates.enter(ino, Use::Exclusive, false));
+        assert!(gates.enter(ino, BodyAccess::Shared, false));
+        assert!(!gates.enter(ino, BodyAccess::Exclusive, false));
         gates.wait(ino, "writer", false);
-        assert!(!gates.enter(ino, Use::Shared, false));
+        assert!(!gates.enter(ino, BodyAccess::Shared, false));
         gates.wait(ino, "reader", false);
-        gates.leave(ino, Use::Shared);
+        gates.leave(ino, BodyAccess::Shared);
         assert_eq!(gates.next(ino), Some("writer"));
-        assert!(gates.enter(ino, Use::Exclusive, true));
+        assert!(gates.enter(ino, BodyAccess::Exclusive, true));
         assert_eq!(gates.next(ino), None);
-        gates.leave(ino, Use::Exclusive);
+        gates.leave(ino, BodyAccess::Exclusive);
         assert_eq!(gates.next(ino), Some("reader"));
-        assert!(gates.enter(ino, Use::Shared, true));
-        gates.leave(ino, Use::Shared);
+        assert!(gates.enter(ino, BodyAccess::Shared, true));
+        gates.leave(ino, BodyAccess::Shared);
         assert!(gates.gates.is_empty());
     }
 
     #[test]
     fn who_is_beside_hinders_nobody_and_is_inside() {
-        let mut gates = Gates::<()>::default();
+        let mut gates = BodyLocks::<()>::default();
         let ino = Ino(5);
-        assert!(gates.enter(ino, Use::Exclusive, false));
-        assert!(gates.enter(ino, Use::Beside, false));
-        gates.leave(ino, Use::Exclusive);
-        assert!(gates.enter(ino, Use::Exclusive, false));
-        gates.leave(ino, Use::Exclusive);
+        assert!(gates.enter(ino, BodyAccess::Exclusive, false));
+        assert!(gates.enter(ino, BodyAccess::Pinned, false));
+        gates.leave(ino, BodyAccess::Exclusive);
+        assert!(gates.enter(ino, BodyAccess::Exclusive, false));
+        gates.leave(ino, BodyAccess::Exclusive);
         assert!(gates.is_inside(ino));
         gates.retain(|()| false);
-        gates.leave(ino, Use::Beside);
+        gates.leave(ino, BodyAccess::Pinned);
         assert!(gates.gates.is_empty());
     }
 }
