@@ -4,6 +4,7 @@ mod docs;
 mod form;
 mod imports;
 mod machines;
+mod names;
 mod owner;
 mod words;
 
@@ -29,6 +30,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("no tabs, no trailing blanks", form::blanks),
     ("some words do not stand here", words::banned),
     ("the glossary is a table", docs::glossary),
+    ("one word for one thing", names::one_word),
     ("the architecture names every crate", docs::architecture),
 ];
 
