@@ -135,7 +135,6 @@ const fn first_seed(bug: Bug) -> u64 {
         Bug::HalfAWrite => 330,
         Bug::GrowsUnrecorded => 440,
         Bug::AbsentIsEmpty => 2_550,
-        Bug::AbsentIsEmpty => 2_550,
         Bug::ViewStaysBroken => 500_280,
         _ => 1,
     }
