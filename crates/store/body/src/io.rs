@@ -173,15 +173,7 @@ impl<D: Disk> Bodies<D> {
 
 /// Fills `buf` from `offset` on, with zeros where the native file ends.
 pub(crate) fn fill<F: DiskFile>(file: &F, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(&mut buf[done..], offset + done as u64)? {
-            0 => {
-                buf[done..].fill(0);
-                break;
-            }
-            n => done += n,
-        }
-    }
+    let done = file.read_full(buf, offset)?;
+    buf[done..].fill(0);
     Ok(())
 }

@@ -74,13 +74,7 @@ impl<D: Disk> Place<D> {
             return Err(Damage::Oversized { first_seq, bytes: size }.into());
         }
         let mut bytes = vec![0; size as usize];
-        let mut done = 0;
-        while done < bytes.len() {
-            match file.read_at(&mut bytes[done..], done as u64)? {
-                0 => break,
-                n => done += n,
-            }
-        }
+        let done = file.read_full(&mut bytes, 0)?;
         bytes.truncate(done);
         Ok((file, bytes))
     }

@@ -114,27 +114,15 @@ impl<D: Disk> ReadWork<D> {
         let (offset, header) =
             self.cursor.place.as_ref().map_or((0, HEADER_BYTES), |place| (place.offset, 0));
         let mut bytes = vec![0; self.bytes.max(header + RECORD_HEADER_BYTES)];
-        let mut n = read_all(file, &mut bytes, offset)?;
+        let mut n = file.read_full(&mut bytes, offset)?;
         let first = bytes.get(header..n).and_then(|rest| claimed_bytes(rest, self.payload_max));
         if let Some(first) = first.filter(|first| header + first > bytes.len()) {
             bytes.resize(header + first, 0);
-            n += read_all(file, &mut bytes[n..], offset + n as u64)?;
+            n += file.read_full(&mut bytes[n..], offset + n as u64)?;
         }
         bytes.truncate(n);
         Ok(bytes)
     }
-}
-
-/// Reads until `buf` is full or the file ends.
-fn read_all(file: &impl DiskFile, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut n = 0;
-    while n < buf.len() {
-        match file.read_at(&mut buf[n..], offset + n as u64)? {
-            0 => break,
-            more => n += more,
-        }
-    }
-    Ok(n)
 }
 
 impl<D: Disk> Log<D> {

@@ -14,18 +14,6 @@ use crate::{Disks, RebuildError, at};
 /// Bytes that are read at once: those whose checksums share a row.
 pub(crate) const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
 
-/// Reads up to the length of `buf`; less at the end only.
-fn read_full<F: DiskFile>(file: &F, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(&mut buf[done..], offset + done as u64)? {
-            0 => break,
-            n => done += n,
-        }
-    }
-    Ok(done)
-}
-
 /// Whether two native objects of one name are the same thing, such as a file and a copy of it that a
 /// hand put into another island's tree.
 pub(crate) fn same_content<D: Disk>(
@@ -50,8 +38,8 @@ pub(crate) fn same_content<D: Disk>(
     let mut offset = 0;
     loop {
         let [buf, other_buf] = &mut bufs;
-        let n = read_full(&one, buf, offset).map_err(at(island, &path))?;
-        let m = read_full(&two, other_buf, offset).map_err(at(other, &path))?;
+        let n = one.read_full(buf, offset).map_err(at(island, &path))?;
+        let m = two.read_full(other_buf, offset).map_err(at(other, &path))?;
         if buf[..n] != other_buf[..m] {
             return Ok(false);
         }
@@ -81,7 +69,7 @@ pub(crate) fn sums_of<F: DiskFile>(
             break;
         }
         buf.resize((size - offset).min(READ_BYTES) as usize, 0);
-        if read_full(file, &mut buf, offset)? < buf.len() {
+        if file.read_full(&mut buf, offset)? < buf.len() {
             return Ok(false);
         }
         let sums: Vec<u32> = buf.chunks(BLOCK_BYTES as usize).map(sum).collect();

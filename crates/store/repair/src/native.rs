@@ -153,12 +153,8 @@ fn sums_of<F: DiskFile>(file: &F, size: u64) -> io::Result<Vec<(u64, Vec<u32>)>>
             break;
         }
         buf.resize((size - offset).min(READ_BYTES) as usize, 0);
-        let mut done = 0;
-        while done < buf.len() {
-            match file.read_at(&mut buf[done..], offset + done as u64)? {
-                0 => return Err(io::Error::other("it changes while it is read")),
-                n => done += n,
-            }
+        if file.read_full(&mut buf, offset)? < buf.len() {
+            return Err(io::Error::other("it changes while it is read"));
         }
         let sums: Vec<u32> = buf.chunks(BLOCK_BYTES as usize).map(sum).collect();
         if sums.iter().any(|sum| *sum != 0) {

@@ -34,12 +34,8 @@ impl<F: DiskFile> StorageBackend for Backend<F> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < out.len() {
-            match self.file.read_at(&mut out[done..], offset + done as u64)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => done += n,
-            }
+        if self.file.read_full(out, offset)? < out.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
     }

@@ -79,12 +79,8 @@ impl Spilled {
             return Ok(Some(Err("it is too long")));
         }
         let mut bytes = vec![0; size as usize];
-        let mut done = 0;
-        while done < bytes.len() {
-            match file.read_at(&mut bytes[done..], done as u64)? {
-                0 => return Ok(Some(Err("it is too short"))),
-                n => done += n,
-            }
+        if file.read_full(&mut bytes, 0)? < bytes.len() {
+            return Ok(Some(Err("it is too short")));
         }
         Ok(Some(Self::from_file(&bytes)))
     }
