@@ -1,5 +1,7 @@
 //! What the log promises, one behaviour at a time, on simulated and real disks.
 
+mod common;
+
 use std::sync::Arc;
 
 use atoll_disk::real::RealDisk;
@@ -9,39 +11,11 @@ use atoll_log::{
     Config, Damage, HEADER_BYTES, Identity, Log, LogError, Opened, Position, RECORD_HEADER_BYTES,
 };
 
-const IDENTITY: Identity = Identity { volume: 0x1122_3344_5566_7788, island: 9 };
-const CONFIG: Config =
-    Config { segment_bytes: 4096, record_bytes_max: 2000, buffer_bytes_max: 12 << 10, boot: 0 };
-const START: Position = Position { epoch: 0, incarnation: 0, seq: 0 };
-
-fn create<D: Disk>(disk: &Arc<D>) -> Log<D> {
-    Log::create(Arc::clone(disk), b"log", CONFIG, IDENTITY, START).unwrap()
-}
-
-fn sim() -> Arc<SimDisk> {
-    Arc::new(SimDisk::new(1))
-}
-
-fn write<D: Disk>(log: &mut Log<D>) {
-    while let Some(batch) = log.take_batch().unwrap() {
-        log.written(batch.perform()).unwrap();
-    }
-}
-
-fn sync<D: Disk>(log: &mut Log<D>) {
-    write(log);
-    while let Some(sync) = log.take_sync().unwrap() {
-        log.synced(sync.perform()).unwrap();
-    }
-}
+use common::{CONFIG, IDENTITY, START, create, put, sim, sync, write};
 
 fn prepare<D: Disk>(log: &mut Log<D>) {
     let preparation = log.preparation().unwrap();
     log.prepared(preparation.perform()).unwrap();
-}
-
-fn put<D: Disk>(log: &mut Log<D>, payload: &[u8]) -> Position {
-    log.append(1, 1, &[payload]).unwrap()
 }
 
 type Found = (Opened, Vec<(Position, Vec<u8>)>);

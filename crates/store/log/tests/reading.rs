@@ -1,44 +1,17 @@
 //! Reading a log that is open: order, bounds, what is released or cut off, and damage.
 
+mod common;
+
 use std::sync::Arc;
 
 use atoll_disk::Disk;
 use atoll_disk::real::RealDisk;
 use atoll_disk::sim::SimDisk;
-use atoll_log::{
-    Config, Cursor, Damage, HEADER_BYTES, Identity, Log, LogError, Position, RECORD_HEADER_BYTES, Records,
-};
+use atoll_log::{Cursor, Damage, HEADER_BYTES, Log, LogError, Position, RECORD_HEADER_BYTES, Records};
 
-const IDENTITY: Identity = Identity { volume: 7, island: 3 };
-const CONFIG: Config =
-    Config { segment_bytes: 4096, record_bytes_max: 2000, buffer_bytes_max: 12 << 10, boot: 0 };
-const START: Position = Position { epoch: 0, incarnation: 0, seq: 0 };
+use common::{CONFIG, IDENTITY, START, create, put, sim, sync, write};
+
 const FIRST: &[u8] = b"log/0000000000000001.log";
-
-fn sim() -> Arc<SimDisk> {
-    Arc::new(SimDisk::new(1))
-}
-
-fn create<D: Disk>(disk: &Arc<D>) -> Log<D> {
-    Log::create(Arc::clone(disk), b"log", CONFIG, IDENTITY, START).unwrap()
-}
-
-fn write<D: Disk>(log: &mut Log<D>) {
-    while let Some(batch) = log.take_batch().unwrap() {
-        log.written(batch.perform()).unwrap();
-    }
-}
-
-fn sync<D: Disk>(log: &mut Log<D>) {
-    write(log);
-    while let Some(sync) = log.take_sync().unwrap() {
-        log.synced(sync.perform()).unwrap();
-    }
-}
-
-fn put<D: Disk>(log: &mut Log<D>, payload: &[u8]) -> Position {
-    log.append(1, 1, &[payload]).unwrap()
-}
 
 /// One read; none if there is nothing to read.
 fn step<D: Disk>(log: &Log<D>, cursor: &Cursor, bytes_max: usize) -> Result<Option<Records>, LogError> {

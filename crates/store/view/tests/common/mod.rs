@@ -390,31 +390,27 @@ impl Model {
         } else {
             row.set(key, Bytes::from(vec![b'x'; rng.below(20)]));
         }
-        let has = !row.0.is_empty();
-        if has {
-            self.xattrs.insert(ino, row);
-        }
-        let now = self.now();
-        self.inos.insert(ino);
-        if let Some(row) = self.inodes.get_mut(&ino) {
-            row.has_xattrs = has;
-            row.attr.ctime = now;
-        } else if let Some(row) = self.dirs.get_mut(&ino) {
-            row.has_xattrs = has;
-        }
+        self.keep_xattrs(ino, row);
     }
 
     pub fn set_xattr(&mut self, ino: Ino, key: &'static [u8], value: &[u8]) {
         let mut row = self.xattrs.remove(&ino).unwrap_or_default();
         row.set(Bytes::from_static(key), Bytes::copy_from_slice(value));
-        self.xattrs.insert(ino, row);
+        self.keep_xattrs(ino, row);
+    }
+
+    fn keep_xattrs(&mut self, ino: Ino, xattrs: Xattrs) {
+        let has = !xattrs.0.is_empty();
+        if has {
+            self.xattrs.insert(ino, xattrs);
+        }
         let now = self.now();
         self.inos.insert(ino);
         if let Some(row) = self.inodes.get_mut(&ino) {
-            row.has_xattrs = true;
+            row.has_xattrs = has;
             row.attr.ctime = now;
         } else if let Some(row) = self.dirs.get_mut(&ino) {
-            row.has_xattrs = true;
+            row.has_xattrs = has;
         }
     }
 
