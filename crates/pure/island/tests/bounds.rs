@@ -1,18 +1,18 @@
 //! Whatever a user makes large, no message is longer than a frame and no record longer than the log takes
 //! (`docs/design/010-bounds.md`): three islands that tell each other everything at once.
 
+mod common;
+
 use std::collections::VecDeque;
 
 use atoll_core::limits::{MESSAGE_BYTES_MAX, RECORD_BYTES_MAX};
-use atoll_core::{Encode, H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
-use atoll_proto::{ClientOp, Outcome, PeerMessage, Request};
-use atoll_state::State;
+use atoll_core::{Encode, H3, Ino, IslandId, Name, Stamp, Table, Time};
+use atoll_island::{Effect, Event, Island, Now};
+use atoll_posix::{Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
+use atoll_proto::{ClientOp, Outcome, PeerMessage};
 use bytes::Bytes;
 
-const ISLANDS: u16 = 3;
-const SESSION: SessionId = SessionId(1);
+use common::{Client, ISLANDS, Three};
 
 /// Islands that write and sync at once, and a client of all of them.
 struct World {
@@ -21,9 +21,7 @@ struct World {
     /// What this one sends does not arrive, and its links stay.
     mute: Option<u16>,
     mail: VecDeque<(IslandId, PeerMessage)>,
-    replies: Vec<(u64, Outcome)>,
-    next: u64,
-    ms: u64,
+    client: Client,
     /// Lengths of the longest message and record in bytes.
     longest: (usize, usize),
 }
@@ -35,24 +33,13 @@ impl World {
 
     /// Of islands that keep so many bytes of their journals for others.
     fn with_outbox(outbox_bytes_max: u64) -> Self {
-        let all: Vec<IslandId> = (0..ISLANDS).map(IslandId).collect();
-        let island = |id: &IslandId| {
-            // All rows stay in memory: there is no snapshot.
-            let config = Config::new(*id, 1, Table::new(ISLANDS), all.clone());
-            let config = Config { rows_max: 1 << 40, outbox_bytes_max, ..config };
-            Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default())
-        };
-        let islands = all.iter().map(island).collect();
-        let (mail, replies) = (VecDeque::new(), Vec::new());
-        let up = vec![true; usize::from(ISLANDS)];
-        let mut world = Self { islands, up, mute: None, mail, replies, next: 0, ms: 0, longest: (0, 0) };
+        let (islands, up) = (common::islands(outbox_bytes_max), vec![true; usize::from(ISLANDS)]);
+        let (mail, client) = (VecDeque::new(), Client::default());
+        let mut world = Self { islands, up, mute: None, mail, client, longest: (0, 0) };
         for at in 0..ISLANDS {
             world.meet(at, true);
         }
-        world.pass();
-        for at in 0..ISLANDS {
-            world.send(at, 0, ClientOp::Attach { mount: false });
-        }
+        world.attach();
         world
     }
 
@@ -67,10 +54,46 @@ impl World {
         self.deliver();
     }
 
+    /// Directories below each other with names as long as may be; the deepest last.
+    fn line(&mut self, from: Ino, levels: usize) -> Vec<Ino> {
+        let mut dirs = vec![from];
+        for level in 0..levels {
+            let next =
+                self.mkdir(dirs[level], &long(level)).unwrap_or_else(|e| panic!("level {level}: {e:?}"));
+            dirs.push(next);
+        }
+        dirs
+    }
+
+    /// All islands that have a directory say the same of where it is.
+    fn agrees(&self, dir: Ino) {
+        let (owner, _) = self.owner(dir);
+        let place = &self.state(owner).dir(dir).unwrap().unwrap().place;
+        for at in 0..ISLANDS {
+            // What is not in memory is not there.
+            if let Ok(Some(row)) = self.state(at).dir(dir) {
+                assert_eq!(&row.place, place, "at {at}");
+            }
+        }
+    }
+}
+
+impl Three for World {
+    /// Whoever waits for one that says nothing is answered after ten seconds.
+    const PASSES: usize = 50;
+
+    fn islands(&self) -> &[Island] {
+        &self.islands
+    }
+
+    fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
     fn event(&mut self, at: u16, event: Event) {
         let mut out = Vec::new();
         // Less than the time between two checkpoints.
-        let now = Now { wall: Time::default(), ms: self.ms };
+        let now = Now { wall: Time::default(), ms: self.client.ms };
         self.islands[usize::from(at)].handle(now, event, &mut out);
         for effect in out {
             match effect {
@@ -88,7 +111,7 @@ impl World {
                     let bytes = reply.encoded_len();
                     assert!(bytes <= MESSAGE_BYTES_MAX, "an answer of {bytes} bytes");
                     self.longest.0 = bytes.max(self.longest.0);
-                    self.replies.push((id, reply.outcome));
+                    self.client.replies.push((id, reply.outcome));
                 }
                 Effect::Load { load, generation } => {
                     let loaded = load.nothing();
@@ -113,119 +136,6 @@ impl World {
     fn deliver(&mut self) {
         while let Some((to, message)) = self.mail.pop_front() {
             self.event(to.0, Event::Peer(message));
-        }
-    }
-
-    /// Time passes, so that what waits is tried again.
-    fn pass(&mut self) {
-        self.ms += 250;
-        for at in 0..ISLANDS {
-            self.event(at, Event::Tick { bytes_available: 1 << 40 });
-        }
-        self.deliver();
-    }
-
-    /// Sends a request, and waits for the answer.
-    fn send(&mut self, to: u16, seq: u64, op: ClientOp) -> Outcome {
-        self.next += 1;
-        let (id, table) = (self.next, 1);
-        let (vector, caller, session) = (Vec::new(), Caller::ROOT, SESSION);
-        let request = Request { session, seq, acked: seq, table, vector, caller, op };
-        self.event(to, Event::Request { link: LinkId(1), id, request, data: Bytes::new() });
-        self.deliver();
-        // Whoever waits for one that says nothing is answered after ten seconds.
-        for _ in 0..50 {
-            if let Some(at) = self.replies.iter().position(|(of, _)| *of == id) {
-                return self.replies.remove(at).1;
-            }
-            self.pass();
-        }
-        panic!("no answer");
-    }
-
-    fn state(&self, at: u16) -> &State {
-        self.islands[usize::from(at)].state()
-    }
-
-    /// The owner of a directory, and its key.
-    fn owner(&self, dir: Ino) -> (u16, Key) {
-        let row = |at: u16| Some((at, self.state(at).dir(dir).ok()??)).filter(|(_, row)| row.owned.is_some());
-        let (at, row) = (0..ISLANDS).find_map(row).expect("every directory has an owner");
-        (at, row.key)
-    }
-
-    /// An operation at the owner of a directory. The id in the answer, if it tells one.
-    fn ask(&mut self, dir: Ino, op: Op) -> Result<Option<Ino>, Errno> {
-        let to_dir = match &op {
-            Op::Rename { dir, new_dir, .. } if dir != new_dir => Some(*new_dir),
-            _ => None,
-        };
-        let op = match to_dir {
-            Some(to_dir) => ClientOp::Rename { op, key: self.owner(to_dir).1 },
-            None => ClientOp::Fs { op },
-        };
-        let (to, _) = self.owner(dir);
-        let seq = self.next + 1;
-        match self.send(to, seq, op) {
-            Outcome::Ok { answer: Answer::Found { found }, .. } => Ok(Some(found.attr.ino)),
-            Outcome::Ok { .. } => Ok(None),
-            Outcome::Failed { errno } => Err(errno),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn mkdir(&mut self, dir: Ino, name: &Name) -> Result<Ino, Errno> {
-        let (name, mode, umask) = (name.clone(), 0o755, 0);
-        Ok(self.ask(dir, Op::Mkdir { dir, name, mode, umask })?.expect("a directory that is made is told of"))
-    }
-
-    fn fifo(&mut self, dir: Ino, name: &Name) -> Result<Ino, Errno> {
-        let op = Op::Create {
-            dir,
-            name: name.clone(),
-            kind: Kind::Fifo,
-            mode: 0o644,
-            umask: 0,
-            rdev: 0,
-            exclusive: true,
-            target: Bytes::new(),
-        };
-        Ok(self.ask(dir, op)?.expect("a file that is made is told of"))
-    }
-
-    fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<(), Errno> {
-        let op = Op::Rename {
-            dir: from.0,
-            name: from.1.clone(),
-            new_dir: to.0,
-            new_name: to.1.clone(),
-            mode,
-            meant: None,
-            new_meant: None,
-        };
-        self.ask(from.0, op).map(drop)
-    }
-
-    /// Directories below each other with names as long as may be; the deepest last.
-    fn line(&mut self, from: Ino, levels: usize) -> Vec<Ino> {
-        let mut dirs = vec![from];
-        for level in 0..levels {
-            let next =
-                self.mkdir(dirs[level], &long(level)).unwrap_or_else(|e| panic!("level {level}: {e:?}"));
-            dirs.push(next);
-        }
-        dirs
-    }
-
-    /// All islands that have a directory say the same of where it is.
-    fn agrees(&self, dir: Ino) {
-        let (owner, _) = self.owner(dir);
-        let place = &self.state(owner).dir(dir).unwrap().unwrap().place;
-        for at in 0..ISLANDS {
-            // What is not in memory is not there.
-            if let Ok(Some(row)) = self.state(at).dir(dir) {
-                assert_eq!(&row.place, place, "at {at}");
-            }
         }
     }
 }

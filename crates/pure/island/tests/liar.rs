@@ -1,21 +1,20 @@
 //! Islands that lie: what three islands tell each other is changed in one field, told at another moment, or told by
 //! another one. Whoever hears it goes on (`docs/design/013-core.md`, "A peer that lies").
 
+mod common;
 #[path = "../../proto/tests/samples/mod.rs"]
 mod samples;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use atoll_core::{Decode, Encode, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{BodyDone, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
-use atoll_posix::{Answer, Caller, Kind, Op, RenameMode, SetAttr};
-use atoll_proto::{ClientOp, Outcome, PeerMessage, PeerOp, Request, TxnStamps};
-use atoll_state::State;
-use bytes::Bytes;
+use atoll_core::{Decode, Encode, Ino, IslandId, Name, Stamp, Time};
+use atoll_island::{BodyDone, Effect, Event, Island, Now};
+use atoll_posix::{Op, RenameMode, SetAttr};
+use atoll_proto::{Outcome, PeerMessage, PeerOp, TxnStamps};
 
-const ISLANDS: u16 = 3;
-const SESSION: SessionId = SessionId(1);
+use common::{Client, ISLANDS, Three};
+
 /// What bytes of a field are replaced by, and how many.
 const EXTREMES: [u8; 5] = [0x00, 0x01, 0x7f, 0x80, 0xff];
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
@@ -40,9 +39,7 @@ impl Dice {
 struct World {
     islands: Vec<Island>,
     mail: VecDeque<(IslandId, PeerMessage)>,
-    replies: Vec<(u64, Outcome)>,
-    next: u64,
-    ms: u64,
+    client: Client,
     dice: Dice,
     /// What was told so far.
     told: Vec<PeerMessage>,
@@ -91,20 +88,10 @@ fn handle(island: &mut Island, ms: u64, event: Event) -> Said {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let all: Vec<IslandId> = (0..ISLANDS).map(IslandId).collect();
-        let island = |id: &IslandId| {
-            // All rows stay in memory: there is no snapshot.
-            let config =
-                Config { rows_max: 1 << 40, ..Config::new(*id, 1, Table::new(ISLANDS), all.clone()) };
-            Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default())
-        };
-        let islands = all.iter().map(island).collect();
         let mut world = Self {
-            islands,
+            islands: common::islands(atoll_island::OUTBOX_BYTES_MAX),
             mail: VecDeque::new(),
-            replies: Vec::new(),
-            next: 0,
-            ms: 0,
+            client: Client::default(),
             dice: Dice(seed),
             told: samples_of_all(),
             inos: vec![Ino::ROOT],
@@ -116,25 +103,8 @@ impl World {
                 world.event(at, Event::PeerReachable { island: IslandId(other), up: true });
             }
         }
-        world.pass();
-        for at in 0..ISLANDS {
-            world.send(at, 0, ClientOp::Attach { mount: false });
-        }
+        world.attach();
         world
-    }
-
-    fn event(&mut self, at: u16, event: Event) {
-        let said = handle(&mut self.islands[usize::from(at)], self.ms, event);
-        self.mail.extend(said.mail);
-        self.replies.extend(said.replies);
-    }
-
-    fn deliver(&mut self) {
-        while let Some((to, message)) = self.mail.pop_front() {
-            self.told.push(message.clone());
-            self.attack(to, &message);
-            self.event(to.0, Event::Peer(message));
-        }
     }
 
     /// Tells an island lies, each instead of this message and before it, and lets some time pass.
@@ -143,7 +113,7 @@ impl World {
             let lies = (0..1 + self.dice.below(3)).filter_map(|_| self.lie(to, honest));
             let lies: Vec<PeerMessage> = lies.flat_map(with_its_end).collect();
             self.lies += lies.len();
-            let (island, ms) = (&self.islands[usize::from(to.0)], self.ms);
+            let (island, ms) = (&self.islands[usize::from(to.0)], self.client.ms);
             let hears = || {
                 let mut island = island.clone();
                 for lie in &lies {
@@ -193,79 +163,35 @@ impl World {
         bytes[at..at + 8].copy_from_slice(&other.0.to_le_bytes());
         PeerMessage::from_slice(&bytes).ok()
     }
+}
 
-    /// Time passes, so that what waits is tried again.
-    fn pass(&mut self) {
-        self.ms += 250;
-        for at in 0..ISLANDS {
-            self.event(at, Event::Tick { bytes_available: 1 << 40 });
-        }
-        self.deliver();
+impl Three for World {
+    const PASSES: usize = 30;
+
+    fn islands(&self) -> &[Island] {
+        &self.islands
     }
 
-    /// Sends a request, and waits for the answer.
-    fn send(&mut self, to: u16, seq: u64, op: ClientOp) -> Outcome {
-        self.next += 1;
-        let (id, table) = (self.next, 1);
-        let (vector, caller, session) = (Vec::new(), Caller::ROOT, SESSION);
-        let request = Request { session, seq, acked: seq, table, vector, caller, op };
-        self.event(to, Event::Request { link: LinkId(1), id, request, data: Bytes::new() });
-        self.deliver();
-        for _ in 0..30 {
-            if let Some(at) = self.replies.iter().position(|(of, _)| *of == id) {
-                return self.replies.remove(at).1;
-            }
-            self.pass();
-        }
-        panic!("no answer");
+    fn client(&mut self) -> &mut Client {
+        &mut self.client
     }
 
-    /// The owner of a directory, and its key.
-    fn owner(&self, dir: Ino) -> (u16, Key) {
-        let row = |at: u16| {
-            let state = self.islands[usize::from(at)].state();
-            Some((at, state.dir(dir).ok()??)).filter(|(_, row)| row.owned.is_some())
-        };
-        let (at, row) = (0..ISLANDS).find_map(row).expect("every directory has an owner");
-        (at, row.key)
+    fn event(&mut self, at: u16, event: Event) {
+        let said = handle(&mut self.islands[usize::from(at)], self.client.ms, event);
+        self.mail.extend(said.mail);
+        self.client.replies.extend(said.replies);
     }
 
-    /// An operation at the owner of a directory. The id in the answer, if it tells one.
-    fn ask(&mut self, dir: Ino, op: Op) -> Option<Ino> {
-        let to_dir = match &op {
-            Op::Rename { dir, new_dir, .. } if dir != new_dir => Some(*new_dir),
-            _ => None,
-        };
-        let op = match to_dir {
-            Some(to_dir) => ClientOp::Rename { op, key: self.owner(to_dir).1 },
-            None => ClientOp::Fs { op },
-        };
-        let (to, _) = self.owner(dir);
-        let seq = self.next + 1;
-        match self.send(to, seq, op) {
-            Outcome::Ok { answer: Answer::Found { found }, .. } => {
-                self.inos.push(found.attr.ino);
-                Some(found.attr.ino)
-            }
-            Outcome::Ok { .. } => None,
-            other => panic!("{other:?}"),
+    fn deliver(&mut self) {
+        while let Some((to, message)) = self.mail.pop_front() {
+            self.told.push(message.clone());
+            self.attack(to, &message);
+            self.event(to.0, Event::Peer(message));
         }
     }
 
-    fn mkdir(&mut self, dir: Ino, n: usize) -> Ino {
-        self.ask(dir, Op::Mkdir { dir, name: name(n), mode: 0o755, umask: 0 }).unwrap()
-    }
-
-    fn fifo(&mut self, dir: Ino, n: usize) -> Ino {
-        let (name, kind, target) = (name(n), Kind::Fifo, Bytes::new());
-        let op = Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, exclusive: true, target };
-        self.ask(dir, op).unwrap()
-    }
-
-    fn rename(&mut self, from: (Ino, usize), to: (Ino, usize), mode: RenameMode) {
-        let (name, new_name) = (name(from.1), name(to.1));
-        let (dir, new_dir, meant, new_meant) = (from.0, to.0, None, None);
-        self.ask(dir, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant });
+    fn found(&mut self, ino: Ino) {
+        self.inos.push(ino);
     }
 }
 
@@ -301,24 +227,24 @@ fn one_line(message: &[PeerMessage]) -> String {
 /// What three islands have to tell each other: every kind of transaction, and journals.
 fn run(seed: u64) -> World {
     let mut world = World::new(seed);
-    let dirs: Vec<Ino> = (0..6).map(|n| world.mkdir(Ino::ROOT, n)).collect();
-    let below: Vec<Ino> = dirs.clone().into_iter().map(|dir| world.mkdir(dir, 10)).collect();
+    let dirs: Vec<Ino> = (0..6).map(|n| world.mkdir(Ino::ROOT, &name(n)).unwrap()).collect();
+    let below: Vec<Ino> = dirs.clone().into_iter().map(|dir| world.mkdir(dir, &name(10)).unwrap()).collect();
     for n in 0..5 {
         let (from, to) = (below[n], below[n + 1]);
-        let file = world.fifo(from, 20);
-        world.ask(to, Op::Link { ino: file, dir: to, name: name(30) });
-        world.rename((from, 20), (to, 21), RenameMode::Replace);
-        world.ask(to, Op::Unlink { dir: to, name: name(30) });
+        let file = world.fifo(from, &name(20)).unwrap();
+        world.ask(to, Op::Link { ino: file, dir: to, name: name(30) }).unwrap();
+        world.rename((from, &name(20)), (to, &name(21)), RenameMode::Replace).unwrap();
+        world.ask(to, Op::Unlink { dir: to, name: name(30) }).unwrap();
         let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
-        world.ask(from, Op::SetAttr { ino: from, set });
+        world.ask(from, Op::SetAttr { ino: from, set }).unwrap();
         // Directories move, change places, and replace one another.
-        world.mkdir(from, 40);
-        world.mkdir(to, 41);
-        world.rename((from, 40), (to, 41), RenameMode::Replace);
-        world.mkdir(from, 40);
-        world.rename((from, 40), (to, 41), RenameMode::Exchange);
-        world.rename((to, 41), (to, 42), RenameMode::Replace);
-        world.ask(from, Op::Rmdir { dir: from, name: name(40), meant: None });
+        world.mkdir(from, &name(40)).unwrap();
+        world.mkdir(to, &name(41)).unwrap();
+        world.rename((from, &name(40)), (to, &name(41)), RenameMode::Replace).unwrap();
+        world.mkdir(from, &name(40)).unwrap();
+        world.rename((from, &name(40)), (to, &name(41)), RenameMode::Exchange).unwrap();
+        world.rename((to, &name(41)), (to, &name(42)), RenameMode::Replace).unwrap();
+        world.ask(from, Op::Rmdir { dir: from, name: name(40), meant: None }).unwrap();
     }
     world
 }
